@@ -1,0 +1,75 @@
+//! Web hooks: what a subscriber sends to `POST /hooks`, what it gets back, and what is posted to it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::{ConfigName, ContainerName, VersionName};
+use crate::status::Told;
+
+/// Body of `POST /hooks`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HookRequest {
+    /// `http://` URL whose host is an IP literal of the pod, loopback, or `localhost`.
+    pub url: String,
+    /// The container on whose behalf deliveries count; by default the one that the request's header names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<ContainerName>,
+}
+
+/// One subscription, as `POST /hooks` and `GET /hooks` show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookView {
+    /// Name for `DELETE /hooks/{id}`.
+    pub id: String,
+    /// Where events are posted.
+    pub url: String,
+    /// On whose behalf, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<ContainerName>,
+    /// `ETag` of the dictionary now. A subscriber that loaded another one reads again, and so misses nothing.
+    pub etag: String,
+    /// How the last event ended.
+    pub told: Told,
+}
+
+/// Reply to `GET /hooks`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookList {
+    /// The subscriptions, oldest first.
+    pub hooks: Vec<HookView>,
+}
+
+/// The only event so far.
+pub const CONFIG_CHANGED: &str = "config.changed";
+
+/// What is posted to a subscriber. It names versions and keys and never holds a value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookEvent {
+    /// Always [`CONFIG_CHANGED`].
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// When the dictionary changed, RFC 3339.
+    pub timestamp: String,
+    /// What changed.
+    pub data: HookData,
+}
+
+/// What changed since the last event that this subscriber answered with 2xx.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookData {
+    /// `ETag` of the dictionary that the endpoint serves from now on.
+    pub etag: String,
+    /// Every config of the pod with the version it has now.
+    pub configs: Vec<ConfigVersion>,
+    /// Keys that were added, removed, or have another value, sorted.
+    pub changed: Vec<String>,
+}
+
+/// A config and its version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigVersion {
+    /// The config.
+    pub name: ConfigName,
+    /// Its version.
+    pub version: VersionName,
+}

@@ -1,0 +1,18 @@
+//! What Nudge's agent and control plane, and applications that talk to the agent, must agree on: names and wire types.
+//!
+//! Everything here is plain data. Unknown fields of JSON objects are ignored on reading, so that an agent of any age
+//! works with a newer control plane.
+
+pub mod env;
+pub mod error;
+pub mod headers;
+pub mod hooks;
+pub mod limits;
+pub mod names;
+pub mod notify;
+pub mod reserved;
+pub mod status;
+
+pub use error::ErrorBody;
+pub use names::{ConfigName, ContainerName, Key, NameError, VersionName};
+pub use notify::{Ack, Notify, NotifySignal, UnknownSetting};

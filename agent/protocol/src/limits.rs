@@ -1,0 +1,10 @@
+//! Bounds that both sides keep, so that neither sends what the other must refuse.
+
+/// Longest value of one key, in bytes: what fits in one `ConfigMap` or `Secret`.
+pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
+/// Largest dictionary as JSON, in bytes. Two of them and one being read fit into the agent's memory limit.
+pub const MAX_DICTIONARY_BYTES: usize = 4 * 1024 * 1024;
+/// Most keys in one dictionary.
+pub const MAX_KEYS: usize = 8192;
+/// Most configs in one pod.
+pub const MAX_CONFIGS: usize = 32;

@@ -1,0 +1,228 @@
+//! The names that users give: checked once where they enter, then carried as types.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a text is not a name of the wanted kind. The message is a sentence for the user.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {name:?} is not allowed: {rule}")]
+pub struct NameError {
+    /// What the text should have named, such as `version`.
+    pub kind: &'static str,
+    /// The text, cut to 80 characters.
+    pub name: String,
+    /// What is allowed.
+    pub rule: &'static str,
+}
+
+impl NameError {
+    fn new(kind: &'static str, name: &str, rule: &'static str) -> Self {
+        Self { kind, name: name.chars().take(80).collect(), rule }
+    }
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $type:ident, $kind:literal, $check:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type(Box<str>);
+
+        impl $type {
+            /// Checks `name` and takes it.
+            pub fn new(name: &str) -> Result<Self, NameError> {
+                $check(name).map_err(|rule| NameError::new($kind, name, rule))?;
+                Ok(Self(name.into()))
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = NameError;
+            fn from_str(name: &str) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = NameError;
+            fn try_from(name: String) -> Result<Self, NameError> {
+                Self::new(&name)
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> String {
+                name.0.into()
+            }
+        }
+
+        impl AsRef<str> for $type {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::borrow::Borrow<str> for $type {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name_type!(
+    /// Name of a config: a DNS subdomain (RFC 1123), as the name of a Kubernetes object.
+    ConfigName,
+    "config",
+    check_config
+);
+name_type!(
+    /// Name of a version: a Kubernetes label value, not empty and not `current`.
+    VersionName,
+    "version",
+    check_version
+);
+name_type!(
+    /// A key of the dictionary, by the rule for `ConfigMap` keys; not one that begins with `nudge.`.
+    Key,
+    "key",
+    check_key
+);
+name_type!(
+    /// Name of a container in a pod: a DNS label (RFC 1123).
+    ContainerName,
+    "container",
+    check_container
+);
+
+/// The word that no version may have as its name, because it stands for whatever version is current.
+pub const CURRENT: &str = "current";
+
+const CONFIG_RULE: &str = "it must be a DNS name: lower-case letters, digits, '-' and '.', beginning and ending with a \
+                           letter or digit, at most 253 characters";
+const VERSION_RULE: &str = "it must be 1 to 63 letters, digits, '-', '_' or '.', beginning and ending with a letter or \
+                            digit";
+const KEY_RULE: &str = "it must be 1 to 253 letters, digits, '-', '_' or '.', not '.' and not beginning with '..'";
+const CONTAINER_RULE: &str = "it must be 1 to 63 lower-case letters, digits or '-', beginning and ending with a letter \
+                              or digit";
+
+fn check_config(name: &str) -> Result<(), &'static str> {
+    let label = |label: &str| is_dns_label(label);
+    if name.len() <= 253 && name.split('.').all(label) { Ok(()) } else { Err(CONFIG_RULE) }
+}
+
+fn check_version(name: &str) -> Result<(), &'static str> {
+    if name == CURRENT {
+        return Err("'current' stands for whatever version is current; choose another name");
+    }
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let bytes = name.as_bytes();
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    if bytes.len() <= 63 && ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|&byte| inner(byte)) {
+        Ok(())
+    } else {
+        Err(VERSION_RULE)
+    }
+}
+
+fn check_key(name: &str) -> Result<(), &'static str> {
+    if name.starts_with(crate::reserved::PREFIX) {
+        return Err("keys that begin with 'nudge.' are Nudge's own; rename it");
+    }
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if (1..=253).contains(&name.len()) && name != "." && !name.starts_with("..") && name.bytes().all(allowed) {
+        Ok(())
+    } else {
+        Err(KEY_RULE)
+    }
+}
+
+fn check_container(name: &str) -> Result<(), &'static str> {
+    if is_dns_label(name) { Ok(()) } else { Err(CONTAINER_RULE) }
+}
+
+fn is_dns_label(label: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = label.as_bytes();
+    (1..=63).contains(&bytes.len())
+        && bytes.iter().all(|&byte| plain(byte) || byte == b'-')
+        && bytes.first().is_some_and(|&byte| plain(byte))
+        && bytes.last().is_some_and(|&byte| plain(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn versions_are_label_values_and_never_current() {
+        for good in ["1.0.1", "2026-11-21", "blue", "a", "A_b", &"x".repeat(63)] {
+            assert!(VersionName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "current", ".", "..", "a/b", "../x", "-a", "a-", "a b", "ü", &"x".repeat(64)] {
+            assert!(VersionName::new(bad).is_err(), "{bad}");
+        }
+        let refusal = VersionName::new("current").unwrap_err().to_string();
+        assert!(refusal.contains("choose another name"), "{refusal}");
+    }
+
+    #[test]
+    fn keys_follow_the_rule_of_config_maps_and_leave_nudge_its_own() {
+        for good in ["game.properties", ".env", "A", "a_b-c", &"k".repeat(253)] {
+            assert!(Key::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", "..data", "a b", "a/b", "nudge.configs", "nudge.", &"k".repeat(254)] {
+            assert!(Key::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn configs_are_dns_subdomains() {
+        for good in ["shop", "shop.keys", "a-1"] {
+            assert!(ConfigName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "Shop", "a..b", "-a", "a-", "a_b", ".a", &"a".repeat(64)] {
+            assert!(ConfigName::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_short_however_long_the_name() {
+        let refusal = Key::new(&"é".repeat(10_000)).unwrap_err();
+        assert_eq!(refusal.name.chars().count(), 80);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_accepted_is_safe_as_one_path_element(name in "\\PC{0,70}") {
+            for accepted in [VersionName::new(&name).is_ok(), Key::new(&name).is_ok(), ConfigName::new(&name).is_ok()] {
+                if accepted {
+                    prop_assert!(!name.is_empty() && !name.contains('/') && !name.contains('\0'));
+                    prop_assert!(name != "." && !name.starts_with(".."));
+                }
+            }
+        }
+
+        #[test]
+        fn names_survive_json(name in "[a-z][a-z0-9]{0,20}") {
+            let version = VersionName::new(&name).unwrap();
+            let json = serde_json::to_string(&version).unwrap();
+            prop_assert_eq!(serde_json::from_str::<VersionName>(&json).unwrap(), version);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! How a container wants to be told of a change, and what counts as having been told.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A setting's text that none of the allowed values matches. The message is a sentence for the user.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not allowed here: choose one of {allowed}")]
+pub struct UnknownSetting {
+    /// What was given, cut to 80 characters.
+    pub text: String,
+    /// The allowed values.
+    pub allowed: &'static str,
+}
+
+/// The signals that can tell a process of a new version. None is a default: Node.js starts its debugger on `SIGUSR1`,
+/// nginx reopens its logs on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum NotifySignal {
+    /// User-defined signal 1.
+    #[serde(rename = "SIGUSR1")]
+    Usr1,
+    /// User-defined signal 2.
+    #[serde(rename = "SIGUSR2")]
+    Usr2,
+    /// Hang-up, by convention "read your files again".
+    #[serde(rename = "SIGHUP")]
+    Hup,
+}
+
+impl NotifySignal {
+    /// The POSIX name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Usr1 => "SIGUSR1",
+            Self::Usr2 => "SIGUSR2",
+            Self::Hup => "SIGHUP",
+        }
+    }
+}
+
+impl fmt::Display for NotifySignal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+/// How a container is told of a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "&'static str", try_from = "String")]
+pub enum Notify {
+    /// Not at all: it polls, or holds a request with `?wait=`.
+    #[default]
+    None,
+    /// By a signal.
+    Signal(NotifySignal),
+    /// By an HTTP POST to a URL of its own.
+    Webhook,
+}
+
+impl Notify {
+    /// What users may write.
+    pub const ALLOWED: &'static str = "SIGUSR1, SIGUSR2, SIGHUP, webhook, none";
+
+    /// The text that users write.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Signal(signal) => signal.as_str(),
+            Self::Webhook => "webhook",
+        }
+    }
+}
+
+impl FromStr for Notify {
+    type Err = UnknownSetting;
+    fn from_str(text: &str) -> Result<Self, UnknownSetting> {
+        match text {
+            "none" => Ok(Self::None),
+            "webhook" => Ok(Self::Webhook),
+            "SIGUSR1" => Ok(Self::Signal(NotifySignal::Usr1)),
+            "SIGUSR2" => Ok(Self::Signal(NotifySignal::Usr2)),
+            "SIGHUP" => Ok(Self::Signal(NotifySignal::Hup)),
+            other => Err(UnknownSetting { text: other.chars().take(80).collect(), allowed: Self::ALLOWED }),
+        }
+    }
+}
+
+impl TryFrom<String> for Notify {
+    type Error = UnknownSetting;
+    fn try_from(text: String) -> Result<Self, UnknownSetting> {
+        text.parse()
+    }
+}
+
+impl From<Notify> for &'static str {
+    fn from(notify: Notify) -> Self {
+        notify.as_str()
+    }
+}
+
+impl fmt::Display for Notify {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+/// What counts as a container's acknowledgement of a version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ack {
+    /// The signal was sent to a process that catches it, or the web hook answered 2xx.
+    #[default]
+    Delivered,
+    /// The container has asked the endpoint for that version.
+    Fetched,
+}
+
+impl FromStr for Ack {
+    type Err = UnknownSetting;
+    fn from_str(text: &str) -> Result<Self, UnknownSetting> {
+        match text {
+            "delivered" => Ok(Self::Delivered),
+            "fetched" => Ok(Self::Fetched),
+            other => {
+                Err(UnknownSetting { text: other.chars().take(80).collect(), allowed: "delivered, fetched" })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_reads_back_as_written_and_others_are_refused_with_the_list() {
+        for text in ["none", "webhook", "SIGUSR1", "SIGUSR2", "SIGHUP"] {
+            assert_eq!(text.parse::<Notify>().unwrap().to_string(), text);
+        }
+        for bad in ["", "sigusr1", "SIGKILL", "SIGTERM", "10"] {
+            let refusal = bad.parse::<Notify>().unwrap_err().to_string();
+            assert!(refusal.contains("SIGUSR1, SIGUSR2, SIGHUP, webhook, none"), "{refusal}");
+        }
+    }
+}

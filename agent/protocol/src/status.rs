@@ -1,0 +1,238 @@
+//! Reply to `GET /status`: what the pod runs and how its containers took it.
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::names::{ConfigName, ContainerName, VersionName};
+use crate::notify::{Ack, Notify};
+
+/// The whole reply. Times are RFC 3339 in UTC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// Version of the agent itself.
+    pub agent_version: String,
+    /// Where the configuration comes from, such as `dir`.
+    pub source: String,
+    /// Seconds since the source was last read without fault; grows while a source fails.
+    pub age_seconds: u64,
+    /// `ETag` of the dictionary now.
+    pub etag: String,
+    /// The configs in the order in which they are merged: later wins.
+    pub configs: Vec<ConfigStatus>,
+    /// Keys that stand in more than one config, and which config won.
+    #[serde(default)]
+    pub overlaps: Vec<Overlap>,
+    /// The containers that want to be told.
+    #[serde(default)]
+    pub containers: Vec<ContainerStatus>,
+    /// The web hooks.
+    #[serde(default)]
+    pub hooks: Vec<crate::hooks::HookView>,
+    /// Files written for the containers, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<FilesStatus>,
+}
+
+/// One config.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigStatus {
+    /// Its name.
+    pub name: ConfigName,
+    /// The version that is served.
+    pub version: VersionName,
+    /// `sha256:` and the hex digest over the version's keys and values, in key order.
+    pub digest: String,
+    /// Since when this content is served.
+    #[serde(with = "time::serde::rfc3339")]
+    pub since: OffsetDateTime,
+    /// How many keys it has.
+    pub keys: usize,
+    /// How many bytes its values have together.
+    pub bytes: usize,
+    /// Why what the source wants is not served; absent when it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
+}
+
+/// Why a config's wanted version is not served. The old one stays meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Problem {
+    /// A word for programs.
+    pub reason: ProblemReason,
+    /// What is wrong and how to get out of it.
+    pub message: String,
+    /// Since when.
+    #[serde(with = "time::serde::rfc3339")]
+    pub since: OffsetDateTime,
+}
+
+/// The kinds of [`Problem`], a bounded set (they are also a metric's label).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ProblemReason {
+    /// The config itself is not there.
+    ConfigMissing,
+    /// The config does not say which version is current.
+    CurrentMissing,
+    /// What says which version is current can't be understood.
+    CurrentInvalid,
+    /// The version is not there.
+    VersionMissing,
+    /// The version is there in part, or is being written just now.
+    VersionIncomplete,
+    /// The version breaks a rule.
+    VersionInvalid,
+    /// The version, or the dictionary with it, is over a size limit.
+    TooLarge,
+    /// The operating system refused to read it.
+    Unreadable,
+}
+
+impl ProblemReason {
+    /// Every reason, for a metric that shows all its series from the start.
+    pub const ALL: [Self; 8] = [
+        Self::ConfigMissing,
+        Self::CurrentMissing,
+        Self::CurrentInvalid,
+        Self::VersionMissing,
+        Self::VersionIncomplete,
+        Self::VersionInvalid,
+        Self::TooLarge,
+        Self::Unreadable,
+    ];
+
+    /// The reason as it stands in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ConfigMissing => "ConfigMissing",
+            Self::CurrentMissing => "CurrentMissing",
+            Self::CurrentInvalid => "CurrentInvalid",
+            Self::VersionMissing => "VersionMissing",
+            Self::VersionIncomplete => "VersionIncomplete",
+            Self::VersionInvalid => "VersionInvalid",
+            Self::TooLarge => "TooLarge",
+            Self::Unreadable => "Unreadable",
+        }
+    }
+}
+
+/// A key that more than one config has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Overlap {
+    /// The key.
+    pub key: String,
+    /// The config whose value is served: the one listed last.
+    pub winner: ConfigName,
+    /// The configs whose values are hidden.
+    pub hidden: Vec<ConfigName>,
+}
+
+/// A container that wants to be told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerStatus {
+    /// Its name.
+    pub name: ContainerName,
+    /// How it is told.
+    pub notify: Notify,
+    /// What counts as its acknowledgement.
+    pub ack: Ack,
+    /// How the last change ended.
+    pub told: Told,
+    /// `ETag` of the newest dictionary that this container has asked for; absent before its first request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetched: Option<String>,
+    /// Whether it has acknowledged the dictionary that is served now.
+    pub acknowledged: bool,
+}
+
+/// How telling a subscriber of the last change went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Told {
+    /// The outcome so far.
+    pub outcome: Outcome,
+    /// A sentence with the cause and the way out, where there is something to say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// `ETag` of the dictionary it was told of, or is being told of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
+    /// Attempts made for this change.
+    pub attempts: u32,
+    /// When the outcome was reached.
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub at: Option<OffsetDateTime>,
+    /// The processes that got the signal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<i32>,
+}
+
+impl Told {
+    /// Nothing has changed since the subscriber is known.
+    pub fn nothing_yet() -> Self {
+        Self {
+            outcome: Outcome::NothingYet,
+            message: String::new(),
+            etag: None,
+            attempts: 0,
+            at: None,
+            processes: Vec::new(),
+        }
+    }
+}
+
+/// The kinds of ends that telling a subscriber can have, a bounded set (they are also a metric's label).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Nothing has changed since the subscriber is known.
+    NothingYet,
+    /// Under way: not tried yet, or tried again after a failure that may pass.
+    Pending,
+    /// The signal was sent to a process that catches it, or the web hook answered 2xx.
+    Delivered,
+    /// No process of the container catches the signal, which would have killed it.
+    NoHandler,
+    /// The container has no process.
+    NoProcess,
+    /// The operating system refused the signal.
+    PermissionDenied,
+    /// The web hook did not answer with 2xx within the retry limit, or the signal failed for another reason.
+    Failed,
+}
+
+impl Outcome {
+    /// The outcomes that end an attempt, for a metric that shows all its series from the start.
+    pub const FINAL: [Self; 5] =
+        [Self::Delivered, Self::NoHandler, Self::NoProcess, Self::PermissionDenied, Self::Failed];
+
+    /// The outcome as it stands in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NothingYet => "NothingYet",
+            Self::Pending => "Pending",
+            Self::Delivered => "Delivered",
+            Self::NoHandler => "NoHandler",
+            Self::NoProcess => "NoProcess",
+            Self::PermissionDenied => "PermissionDenied",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+/// The files written for the containers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FilesStatus {
+    /// The folder.
+    pub path: String,
+    /// `ETag` of the dictionary that the files hold; absent before the first write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
+    /// Why they are not up to date; absent when they are. Containers are told only after the files are in place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}

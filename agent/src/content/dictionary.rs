@@ -1,0 +1,458 @@
+//! The dictionary: every config's keys merged, rendered once as JSON, shared by all who read it.
+//!
+//! The JSON text is the only copy of the values. A single value is found in it by an index and is, where JSON needed no
+//! escapes, a slice of the same memory; so neither requests nor waiting clients cost a copy of the dictionary.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::write::EncoderWriter;
+use bytes::Bytes;
+use nudge_protocol::limits::{MAX_CONFIGS, MAX_DICTIONARY_BYTES, MAX_KEYS};
+use nudge_protocol::status::Overlap;
+use nudge_protocol::{ConfigName, VersionName, reserved};
+use ring::hmac;
+use zeroize::Zeroizing;
+
+use super::{NotExpressible, Value, VersionContent, render_env};
+
+/// The key under which `ETag`s are made: the pod's token, so that a short value cannot be guessed from an `ETag`.
+#[derive(Clone)]
+pub struct EtagKey(hmac::Key);
+
+impl EtagKey {
+    /// Derives the key from a secret that stays the same for the pod's life.
+    pub fn new(secret: &[u8]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
+    }
+
+    /// A strong `ETag` for `content`, with its quotes. Half of HMAC-SHA256, which is far from collisions.
+    pub fn etag(&self, content: &[u8]) -> String {
+        let tag = hmac::sign(&self.0, content);
+        format!("\"{}\"", URL_SAFE_NO_PAD.encode(&tag.as_ref()[..16]))
+    }
+}
+
+/// The dictionary goes over a bound; it says which.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooLarge {
+    /// Too many bytes.
+    #[error("the dictionary is {bytes} bytes as JSON, and {MAX_DICTIONARY_BYTES} are allowed; make values smaller or use fewer configs")]
+    Bytes {
+        /// Its size.
+        bytes: usize,
+    },
+    /// Too many keys.
+    #[error("the dictionary has {keys} keys, and {MAX_KEYS} are allowed; put several settings into one key")]
+    Keys {
+        /// Their number.
+        keys: usize,
+    },
+    /// Too many configs.
+    #[error("there are {configs} configs, and {MAX_CONFIGS} are allowed in one dictionary; name the wanted ones")]
+    Configs {
+        /// Their number.
+        configs: usize,
+    },
+}
+
+/// What the dictionary knows of one of its configs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigView {
+    /// The config.
+    pub name: ConfigName,
+    /// Its version.
+    pub version: VersionName,
+    /// Digest of the version's content.
+    pub digest: String,
+    /// Number of its keys.
+    pub keys: usize,
+    /// Length of its values together, in bytes.
+    pub bytes: usize,
+}
+
+/// Where one key's value stands in the JSON text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    key: Box<str>,
+    /// The JSON string without its quotes.
+    literal: Range<usize>,
+    /// The literal is base64 of the value.
+    binary: bool,
+}
+
+impl Entry {
+    /// The key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Whether Nudge itself has set this key.
+    pub fn is_reserved(&self) -> bool {
+        self.key.starts_with(reserved::PREFIX)
+    }
+
+    /// Whether the JSON holds the value's base64.
+    pub fn is_binary(&self) -> bool {
+        self.binary
+    }
+}
+
+/// One immutable dictionary. Cheap to share behind an [`Arc`]; its memory is wiped when the last reader is done.
+pub struct Dictionary {
+    json: Bytes,
+    etag: String,
+    index: Vec<Entry>,
+    configs: Vec<ConfigView>,
+    overlaps: Vec<Overlap>,
+    env: OnceLock<Result<Bytes, NotExpressible>>,
+}
+
+impl Dictionary {
+    /// Merges `contents`, of which later ones win, and renders the result.
+    pub fn merge(contents: &[Arc<VersionContent>], etags: &EtagKey) -> Result<Self, TooLarge> {
+        if contents.len() > MAX_CONFIGS {
+            return Err(TooLarge::Configs { configs: contents.len() });
+        }
+        let mut owners: BTreeMap<&str, (&Value, Vec<&ConfigName>)> = BTreeMap::new();
+        for content in contents {
+            for (key, value) in content.values() {
+                let owner = owners.entry(key.as_str()).or_insert((value, Vec::new()));
+                owner.0 = value;
+                owner.1.push(content.config());
+            }
+        }
+        if owners.len() > MAX_KEYS {
+            return Err(TooLarge::Keys { keys: owners.len() });
+        }
+        let overlaps = owners
+            .iter()
+            .filter_map(|(key, (_, configs))| {
+                let (winner, hidden) = configs.split_last()?;
+                (!hidden.is_empty()).then(|| Overlap {
+                    key: (*key).to_owned(),
+                    winner: (*winner).clone(),
+                    hidden: hidden.iter().map(|&name| name.clone()).collect(),
+                })
+            })
+            .collect();
+
+        let own = reserved_values(contents, &owners);
+        let mut entries: Vec<(&str, &[u8])> =
+            owners.iter().map(|(key, (value, _))| (*key, value.as_bytes())).collect();
+        entries.extend(own.iter().map(|(key, value)| (key.as_str(), value.as_bytes())));
+        entries.sort_unstable_by_key(|(key, _)| *key);
+
+        let (json, index) = render_json(&entries)?;
+        Ok(Self {
+            etag: etags.etag(&json),
+            json: Bytes::from_owner(json),
+            index,
+            configs: contents.iter().map(|content| view(content)).collect(),
+            overlaps,
+            env: OnceLock::new(),
+        })
+    }
+
+    /// The whole dictionary as one JSON object, keys sorted.
+    pub fn json(&self) -> Bytes {
+        self.json.clone()
+    }
+
+    /// The strong `ETag` of [`Self::json`], with its quotes.
+    pub fn etag(&self) -> &str {
+        &self.etag
+    }
+
+    /// Every key in order.
+    pub fn entries(&self) -> &[Entry] {
+        &self.index
+    }
+
+    /// The configs in the order in which they were merged.
+    pub fn configs(&self) -> &[ConfigView] {
+        &self.configs
+    }
+
+    /// Keys that more than one config has.
+    pub fn overlaps(&self) -> &[Overlap] {
+        &self.overlaps
+    }
+
+    /// The raw bytes of one value.
+    pub fn value(&self, key: &str) -> Option<Bytes> {
+        let at = self.index.binary_search_by(|entry| entry.key().cmp(key)).ok()?;
+        Some(self.raw(&self.index[at]))
+    }
+
+    /// The raw bytes of one of [`Self::entries`].
+    pub fn raw(&self, entry: &Entry) -> Bytes {
+        let literal = self.json.slice(entry.literal.clone());
+        if entry.binary {
+            // We wrote this base64 ourselves; an empty value is the only thing that a fault could turn it into.
+            let bytes = STANDARD.decode(&literal).unwrap_or_default();
+            return Bytes::from_owner(Zeroizing::new(bytes));
+        }
+        if !literal.contains(&b'\\') {
+            return literal;
+        }
+        let quoted = self.json.slice(entry.literal.start - 1..entry.literal.end + 1);
+        let text: String = serde_json::from_slice(&quoted).unwrap_or_default();
+        Bytes::from_owner(Zeroizing::new(text.into_bytes()))
+    }
+
+    /// The dictionary in the format for shells, rendered at the first call.
+    pub fn env(&self) -> Result<Bytes, NotExpressible> {
+        self.env.get_or_init(|| render_env(self)).clone()
+    }
+
+    /// The JSON literal of an entry, for comparing two dictionaries without decoding.
+    pub(super) fn literal(&self, entry: &Entry) -> &[u8] {
+        &self.json[entry.literal.clone()]
+    }
+}
+
+impl fmt::Debug for Dictionary {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Dictionary")
+            .field("bytes", &self.json.len())
+            .field("keys", &self.index.len())
+            .field("configs", &self.configs)
+            .finish_non_exhaustive()
+    }
+}
+
+fn view(content: &VersionContent) -> ConfigView {
+    ConfigView {
+        name: content.config().clone(),
+        version: content.version().clone(),
+        digest: content.digest().to_owned(),
+        keys: content.values().len(),
+        bytes: content.bytes(),
+    }
+}
+
+/// The keys that Nudge adds, see [`reserved`].
+fn reserved_values(
+    contents: &[Arc<VersionContent>],
+    owners: &BTreeMap<&str, (&Value, Vec<&ConfigName>)>,
+) -> Vec<(String, String)> {
+    let mut own = Vec::with_capacity(contents.len() + 2);
+    let named: Vec<String> =
+        contents.iter().map(|content| format!("{}={}", content.config(), content.version())).collect();
+    own.push((reserved::CONFIGS.to_owned(), named.join(",")));
+    for content in contents {
+        own.push((reserved::version_key(content.config().as_str()), content.version().to_string()));
+    }
+    let binary: Vec<&str> =
+        owners.iter().filter(|(_, (value, _))| is_binary(value.as_bytes())).map(|(key, _)| *key).collect();
+    if !binary.is_empty() {
+        own.push((reserved::BINARY.to_owned(), binary.join(",")));
+    }
+    own
+}
+
+fn is_binary(value: &[u8]) -> bool {
+    std::str::from_utf8(value).is_err()
+}
+
+/// Writes the JSON text in two passes: the first counts, so that the second never moves the values in memory and leaves
+/// no copies behind that nobody wipes.
+fn render_json(entries: &[(&str, &[u8])]) -> Result<(Zeroizing<Vec<u8>>, Vec<Entry>), TooLarge> {
+    let mut counter = Counter(0);
+    write_entries(entries, &mut counter, |_, _| ()).map_err(|_| TooLarge::Bytes { bytes: counter.0 })?;
+    if counter.0 > MAX_DICTIONARY_BYTES {
+        return Err(TooLarge::Bytes { bytes: counter.0 });
+    }
+    let mut json = Zeroizing::new(Vec::with_capacity(counter.0));
+    let mut index = Vec::with_capacity(entries.len());
+    write_entries(entries, &mut *json, |entry, range| {
+        let (key, value) = entries[entry];
+        index.push(Entry { key: key.into(), literal: range, binary: is_binary(value) });
+    })
+    .map_err(|_| TooLarge::Bytes { bytes: counter.0 })?;
+    Ok((json, index))
+}
+
+/// Something whose length is known while it is written.
+trait Sink: Write {
+    fn len(&self) -> usize;
+}
+
+impl Sink for Vec<u8> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+struct Counter(usize);
+
+impl Write for Counter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink for Counter {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+fn write_entries<S: Sink>(
+    entries: &[(&str, &[u8])],
+    sink: &mut S,
+    mut written: impl FnMut(usize, Range<usize>),
+) -> io::Result<()> {
+    sink.write_all(b"{")?;
+    for (at, (key, value)) in entries.iter().enumerate() {
+        if at > 0 {
+            sink.write_all(b",")?;
+        }
+        serde_json::to_writer(&mut *sink, key)?;
+        sink.write_all(b":")?;
+        let start = sink.len() + 1;
+        if let Ok(text) = std::str::from_utf8(value) {
+            serde_json::to_writer(&mut *sink, text)?;
+        } else {
+            sink.write_all(b"\"")?;
+            let mut encoder = EncoderWriter::new(&mut *sink, &STANDARD);
+            encoder.write_all(value)?;
+            encoder.finish()?;
+            drop(encoder);
+            sink.write_all(b"\"")?;
+        }
+        written(at, start..sink.len() - 1);
+    }
+    sink.write_all(b"}")
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_protocol::Key;
+    use proptest::collection::{btree_map, vec};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn content(config: &str, version: &str, pairs: &[(&str, &[u8])]) -> Arc<VersionContent> {
+        let values = pairs.iter().map(|(key, value)| (Key::new(key).unwrap(), Value::from(*value))).collect();
+        Arc::new(VersionContent::new(ConfigName::new(config).unwrap(), VersionName::new(version).unwrap(), values))
+    }
+
+    fn merge(contents: &[Arc<VersionContent>]) -> Dictionary {
+        Dictionary::merge(contents, &EtagKey::new(b"test")).unwrap()
+    }
+
+    #[test]
+    fn later_configs_win_and_the_overlap_is_told() {
+        let dictionary = merge(&[content("a", "1", &[("k", b"old"), ("x", b"1")]), content("b", "2", &[("k", b"new")])]);
+        assert_eq!(dictionary.value("k").unwrap(), &b"new"[..]);
+        assert_eq!(dictionary.value("nudge.configs").unwrap(), &b"a=1,b=2"[..]);
+        assert_eq!(dictionary.value("nudge.config.b.version").unwrap(), &b"2"[..]);
+        let overlap = &dictionary.overlaps()[0];
+        assert_eq!((overlap.key.as_str(), overlap.winner.as_str()), ("k", "b"));
+        assert_eq!(overlap.hidden[0].as_str(), "a");
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_base64_in_json_and_raw_by_key() {
+        let dictionary = merge(&[content("a", "1", &[("bin", &[0xff, 0x00]), ("text", b"t")])]);
+        let json: BTreeMap<String, String> = serde_json::from_slice(&dictionary.json()).unwrap();
+        assert_eq!(json["bin"], "/wA=");
+        assert_eq!(json["nudge.binary"], "bin");
+        assert_eq!(dictionary.value("bin").unwrap(), &[0xff, 0x00][..]);
+    }
+
+    #[test]
+    fn a_plain_value_is_a_slice_of_the_json_and_not_a_copy() {
+        let dictionary = merge(&[content("a", "1", &[("k", b"plain")])]);
+        let json = dictionary.json();
+        let value = dictionary.value("k").unwrap();
+        assert!(json.as_ptr_range().contains(&value.as_ptr()));
+    }
+
+    #[test]
+    fn the_bounds_hold() {
+        let big = vec![b'x'; MAX_DICTIONARY_BYTES / 4];
+        let four = [("a", &big[..]), ("b", &big[..]), ("c", &big[..]), ("d", &big[..])];
+        let error = Dictionary::merge(&[content("a", "1", &four)], &EtagKey::new(b"")).unwrap_err();
+        assert!(matches!(error, TooLarge::Bytes { bytes } if bytes > MAX_DICTIONARY_BYTES), "{error}");
+
+        let names: Vec<String> = (0..=MAX_KEYS).map(|n| format!("k{n}")).collect();
+        let pairs: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b""[..])).collect();
+        let error = Dictionary::merge(&[content("a", "1", &pairs)], &EtagKey::new(b"")).unwrap_err();
+        assert_eq!(error, TooLarge::Keys { keys: MAX_KEYS + 1 });
+        assert!(Dictionary::merge(&[content("a", "1", &pairs[1..])], &EtagKey::new(b"")).is_ok());
+
+        let many: Vec<_> = (0..=MAX_CONFIGS).map(|n| content(&format!("c{n}"), "1", &[])).collect();
+        let error = Dictionary::merge(&many, &EtagKey::new(b"")).unwrap_err();
+        assert_eq!(error, TooLarge::Configs { configs: MAX_CONFIGS + 1 });
+    }
+
+    #[test]
+    fn the_etag_needs_the_key() {
+        let contents = [content("a", "1", &[("k", b"v")])];
+        let one = Dictionary::merge(&contents, &EtagKey::new(b"one")).unwrap();
+        let two = Dictionary::merge(&contents, &EtagKey::new(b"two")).unwrap();
+        assert_ne!(one.etag(), two.etag());
+    }
+
+    #[test]
+    fn debug_shows_no_value() {
+        let shown = format!("{:?}", merge(&[content("a", "1", &[("k", b"hunter2")])]));
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_comes_back_as_it_was(pairs in btree_map("[a-zA-Z_][a-zA-Z0-9_.-]{0,8}", vec(any::<u8>(), 0..40), 0..8)) {
+            let pairs: Vec<(&str, &[u8])> = pairs.iter().filter(|(key, _)| Key::new(key).is_ok())
+                .map(|(key, value)| (key.as_str(), value.as_slice())).collect();
+            let dictionary = merge(&[content("a", "1", &pairs)]);
+            for (key, value) in &pairs {
+                prop_assert_eq!(&dictionary.value(key).unwrap()[..], *value);
+            }
+            let json: BTreeMap<String, String> = serde_json::from_slice(&dictionary.json()).unwrap();
+            prop_assert_eq!(json.len(), dictionary.entries().len());
+            let keys: Vec<&str> = dictionary.entries().iter().map(Entry::key).collect();
+            prop_assert!(keys.is_sorted());
+            for (key, value) in &pairs {
+                if let Ok(text) = std::str::from_utf8(value) {
+                    prop_assert_eq!(json[*key].as_str(), text);
+                }
+            }
+        }
+
+        #[test]
+        fn equal_content_has_an_equal_etag_and_other_content_another(a in vec(any::<u8>(), 0..20), b in vec(any::<u8>(), 0..20)) {
+            let one = merge(&[content("a", "1", &[("k", &a)])]);
+            let two = merge(&[content("a", "1", &[("k", &b)])]);
+            prop_assert_eq!(one.etag() == two.etag(), a == b);
+        }
+
+        #[test]
+        fn merging_is_a_fold_where_the_last_wins(sets in vec(btree_map("[a-d]", "[xyz]", 0..4), 1..4)) {
+            let contents: Vec<_> = sets.iter().enumerate().map(|(n, set)| {
+                let pairs: Vec<(&str, &[u8])> = set.iter().map(|(key, value)| (key.as_str(), value.as_bytes())).collect();
+                content(&format!("c{n}"), "1", &pairs)
+            }).collect();
+            let dictionary = merge(&contents);
+            let mut expected = BTreeMap::new();
+            for set in &sets { expected.extend(set.clone()); }
+            let user: Vec<(String, Bytes)> = dictionary.entries().iter().filter(|entry| !entry.is_reserved())
+                .map(|entry| (entry.key().to_owned(), dictionary.raw(entry))).collect();
+            let wanted: Vec<(String, Bytes)> = expected.into_iter().map(|(k, v)| (k, Bytes::from(v))).collect();
+            prop_assert_eq!(user, wanted);
+        }
+    }
+}

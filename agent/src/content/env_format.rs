@@ -1,0 +1,151 @@
+//! The dictionary as lines that a POSIX shell can source: `KEY='value'`.
+//!
+//! Quoting follows the shell command language of POSIX.1-2024, section 2.2.2: inside single quotes every character
+//! stands for itself, and a single quote is written by leaving the quotes.
+
+use bytes::Bytes;
+use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
+use nudge_protocol::reserved;
+use zeroize::Zeroizing;
+
+use super::{Dictionary, Entry};
+
+/// Why a dictionary can't be given in the env format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotExpressible {
+    /// A key is not the name of a shell variable.
+    #[error("key {key:?} is no name for a shell variable (letters, digits and '_', not beginning with a digit); rename it, or read the JSON format or single values with GET /config/{{key}}")]
+    Key {
+        /// The first such key.
+        key: String,
+    },
+    /// A key has the name that Nudge's own variable has.
+    #[error("key {key:?} is a variable that Nudge sets itself in this format; rename it, or read the JSON format")]
+    Reserved {
+        /// The key.
+        key: String,
+    },
+    /// A value holds a NUL byte, which no shell variable can.
+    #[error("the value of key {key:?} holds a NUL byte, which no shell variable can; read the JSON format or the single value with GET /config/{{key}}")]
+    Nul {
+        /// The first such key.
+        key: String,
+    },
+    /// The text would be over the size limit.
+    #[error("in this format the dictionary is {bytes} bytes, and {MAX_DICTIONARY_BYTES} are allowed; read the JSON format")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+}
+
+/// Renders `dictionary`; every key must be expressible, none is left out. Values that are not UTF-8 are base64 as in the
+/// JSON format, and `NUDGE_BINARY` names them.
+pub fn render_env(dictionary: &Dictionary) -> Result<Bytes, NotExpressible> {
+    let mut lines = Vec::with_capacity(dictionary.entries().len());
+    for entry in dictionary.entries() {
+        if let Some(name) = variable(entry)? {
+            let value = text_value(dictionary, entry);
+            if value.contains(&0) {
+                return Err(NotExpressible::Nul { key: entry.key().to_owned() });
+            }
+            lines.push((name, value));
+        }
+    }
+    lines.sort_unstable_by(|one, two| one.0.cmp(two.0));
+
+    let quotes = |value: &[u8]| value.iter().filter(|&&byte| byte == b'\'').count();
+    let size = lines.iter().map(|(name, value)| name.len() + value.len() + 3 * quotes(value) + 4).sum();
+    if size > MAX_DICTIONARY_BYTES {
+        return Err(NotExpressible::TooLarge { bytes: size });
+    }
+    let mut text = Zeroizing::new(Vec::with_capacity(size));
+    for (name, value) in lines {
+        text.extend_from_slice(name.as_bytes());
+        text.extend_from_slice(b"='");
+        for (at, piece) in value.split(|&byte| byte == b'\'').enumerate() {
+            if at > 0 {
+                text.extend_from_slice(b"'\\''");
+            }
+            text.extend_from_slice(piece);
+        }
+        text.extend_from_slice(b"'\n");
+    }
+    Ok(Bytes::from_owner(text))
+}
+
+/// The variable's name for an entry, `None` for Nudge's keys that another variable already tells.
+fn variable(entry: &Entry) -> Result<Option<&str>, NotExpressible> {
+    let key = entry.key();
+    if entry.is_reserved() {
+        return Ok(match key {
+            reserved::CONFIGS => Some(reserved::ENV_CONFIGS),
+            reserved::BINARY => Some(reserved::ENV_BINARY),
+            _ => None,
+        });
+    }
+    if key == reserved::ENV_CONFIGS || key == reserved::ENV_BINARY {
+        return Err(NotExpressible::Reserved { key: key.to_owned() });
+    }
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if key.bytes().all(inner) && !key.starts_with(|first: char| first.is_ascii_digit()) {
+        Ok(Some(key))
+    } else {
+        Err(NotExpressible::Key { key: key.to_owned() })
+    }
+}
+
+fn text_value(dictionary: &Dictionary, entry: &Entry) -> Bytes {
+    if entry.is_binary() {
+        Bytes::copy_from_slice(dictionary.literal(entry))
+    } else {
+        dictionary.raw(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::process::Command;
+    use std::sync::Arc;
+
+    use nudge_protocol::{ConfigName, Key, VersionName};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::content::{EtagKey, Value, VersionContent};
+
+    fn render(pairs: &[(&str, &[u8])]) -> Result<Bytes, NotExpressible> {
+        let values: BTreeMap<Key, Value> =
+            pairs.iter().map(|(key, value)| (Key::new(key).unwrap(), Value::from(*value))).collect();
+        let version = VersionName::new("1").unwrap();
+        let content = VersionContent::new(ConfigName::new("c").unwrap(), version, values);
+        Dictionary::merge(&[Arc::new(content)], &EtagKey::new(b"")).unwrap().env()
+    }
+
+    #[test]
+    fn nothing_is_left_out_silently() {
+        assert_eq!(render(&[("A", b"1"), ("b_2", b"x y")]).unwrap(), "A='1'\nNUDGE_CONFIGS='c=1'\nb_2='x y'\n");
+        assert_eq!(render(&[("a.b", b"")]), Err(NotExpressible::Key { key: "a.b".into() }));
+        assert_eq!(render(&[("1a", b"")]), Err(NotExpressible::Key { key: "1a".into() }));
+        assert_eq!(render(&[("a", b"x\0y")]), Err(NotExpressible::Nul { key: "a".into() }));
+        assert_eq!(render(&[("NUDGE_CONFIGS", b"")]), Err(NotExpressible::Reserved { key: "NUDGE_CONFIGS".into() }));
+        assert_eq!(render(&[("a", &[0xff])]).unwrap(), "NUDGE_BINARY='a'\nNUDGE_CONFIGS='c=1'\na='/w=='\n");
+    }
+
+    #[test]
+    fn the_size_is_bounded_also_where_quotes_make_it_grow() {
+        let quotes = vec![b'\''; MAX_DICTIONARY_BYTES / 3];
+        assert!(matches!(render(&[("a", &quotes)]), Err(NotExpressible::TooLarge { .. })));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_real_shell_reads_back_every_value(value in "[^\\x00]{0,40}") {
+            let script = format!("{}printf %s \"$key\"", String::from_utf8(render(&[("key", value.as_bytes())]).unwrap().to_vec()).unwrap());
+            let shell = Command::new("sh").arg("-c").arg(script).output().unwrap();
+            prop_assert_eq!(String::from_utf8(shell.stdout).unwrap(), value);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The content of one version of one config.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use nudge_protocol::{ConfigName, Key, VersionName};
+use ring::digest;
+
+use super::Value;
+
+/// Keys and values of one version, with their digest. Immutable once made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionContent {
+    config: ConfigName,
+    version: VersionName,
+    values: BTreeMap<Key, Value>,
+    digest: String,
+    bytes: usize,
+}
+
+impl VersionContent {
+    /// Takes the keys and values over and computes their digest.
+    pub fn new(config: ConfigName, version: VersionName, values: BTreeMap<Key, Value>) -> Self {
+        let digest = digest_of(&values);
+        let bytes = values.values().map(|value| value.as_bytes().len()).sum();
+        Self { config, version, values, digest, bytes }
+    }
+
+    /// The config that this is a version of.
+    pub fn config(&self) -> &ConfigName {
+        &self.config
+    }
+
+    /// The version's name.
+    pub fn version(&self) -> &VersionName {
+        &self.version
+    }
+
+    /// Keys and values, sorted by key.
+    pub fn values(&self) -> &BTreeMap<Key, Value> {
+        &self.values
+    }
+
+    /// `sha256:` and hex; equal for equal keys and values, whatever the version is called.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Length of all values together, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// SHA-256 over, for every key in byte order, the key's length as 8 bytes big-endian, the key, the value's length as 8
+/// bytes big-endian, the value. The lengths make the encoding unambiguous.
+fn digest_of(values: &BTreeMap<Key, Value>) -> String {
+    let mut hash = digest::Context::new(&digest::SHA256);
+    let mut add = |bytes: &[u8]| {
+        hash.update(&(bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    };
+    for (key, value) in values {
+        add(key.as_str().as_bytes());
+        add(value.as_bytes());
+    }
+    let mut text = String::from("sha256:");
+    for byte in hash.finish().as_ref() {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(pairs: &[(&str, &str)]) -> VersionContent {
+        let values =
+            pairs.iter().map(|(key, value)| (Key::new(key).unwrap(), Value::from(value.as_bytes()))).collect();
+        VersionContent::new(ConfigName::new("shop").unwrap(), VersionName::new("1").unwrap(), values)
+    }
+
+    #[test]
+    fn the_digest_tells_where_a_key_ends_and_its_value_begins() {
+        assert_ne!(content(&[("ab", "c")]).digest(), content(&[("a", "bc")]).digest());
+        assert_ne!(content(&[("a", ""), ("b", "")]).digest(), content(&[("a", "b")]).digest());
+        assert_eq!(content(&[("a", "1"), ("b", "2")]).digest(), content(&[("b", "2"), ("a", "1")]).digest());
+    }
+
+    #[test]
+    fn the_digest_of_nothing_is_that_of_the_empty_input() {
+        let known = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(content(&[]).digest(), known);
+    }
+}

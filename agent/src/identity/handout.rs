@@ -1,0 +1,98 @@
+//! What the application gets of the agent's identity: files with the token and the certificate, and variables that name
+//! them.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nudge_protocol::{ContainerName, env};
+use tempfile::TempDir;
+
+use super::Identity;
+
+/// Why the files can't be handed out.
+#[derive(Debug, thiserror::Error)]
+#[error("the files for the application can't be written below {}; set TMPDIR to a folder that can be written", path.display())]
+pub struct HandoutError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// A private folder with the token and the certificate; removed on drop.
+#[derive(Debug)]
+pub struct Handout {
+    folder: TempDir,
+}
+
+impl Handout {
+    /// Writes the files below `XDG_RUNTIME_DIR` where that is given (memory, private to the user), else below the folder
+    /// for temporary files.
+    pub fn write(identity: &Identity, runtime_dir: Option<&Path>) -> Result<Self, HandoutError> {
+        let parent = runtime_dir.filter(|path| path.is_dir()).map_or_else(std::env::temp_dir, Path::to_owned);
+        let fail = |source| HandoutError { path: parent.clone(), source };
+        let folder = tempfile::Builder::new().prefix("nudge-").tempdir_in(&parent).map_err(fail)?;
+        let handout = Self { folder };
+        let write = |path: PathBuf, mode, text: &str| {
+            fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(text.as_bytes())
+        };
+        write(handout.token_file(), 0o600, identity.token.expose()).map_err(fail)?;
+        write(handout.certificate_file(), 0o644, identity.authority.certificate_pem()).map_err(fail)?;
+        Ok(handout)
+    }
+
+    /// The file with the token.
+    pub fn token_file(&self) -> PathBuf {
+        self.folder.path().join("token")
+    }
+
+    /// The file with the authority's certificate.
+    pub fn certificate_file(&self) -> PathBuf {
+        self.folder.path().join("ca.crt")
+    }
+
+    /// The variables for the application that runs as `container`.
+    pub fn variables(
+        &self,
+        identity: &Identity,
+        endpoint: SocketAddr,
+        container: &ContainerName,
+    ) -> Vec<(&'static str, String)> {
+        vec![
+            (env::ENDPOINT, endpoint_url(endpoint)),
+            (env::TOKEN, identity.token.expose().to_owned()),
+            (env::TOKEN_FILE, self.token_file().to_string_lossy().into_owned()),
+            (env::CERT, self.certificate_file().to_string_lossy().into_owned()),
+            (env::CONTAINER, container.to_string()),
+        ]
+    }
+}
+
+/// The dictionary's URL at an address; where the agent listens on all addresses, on loopback.
+pub fn endpoint_url(address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    // `SocketAddr` puts an IPv6 address into brackets.
+    format!("https://{}{}", SocketAddr::new(ip, address.port()), env::CONFIG_PATH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_has_brackets_for_ipv6_and_loopback_for_all_addresses() {
+        for (address, url) in [
+            ("10.0.0.7:9001", "https://10.0.0.7:9001/config"),
+            ("0.0.0.0:9002", "https://127.0.0.1:9002/config"),
+            ("[::]:9001", "https://[::1]:9001/config"),
+            ("[fd00::7]:9001", "https://[fd00::7]:9001/config"),
+        ] {
+            assert_eq!(endpoint_url(address.parse().unwrap()), url);
+        }
+    }
+}

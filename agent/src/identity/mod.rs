@@ -1,0 +1,11 @@
+//! Who the agent is to the pod's containers: one token and one certificate authority for the pod's life.
+
+mod authority;
+mod handout;
+mod state;
+mod token;
+
+pub use authority::{Authority, AuthorityError, serving_addresses};
+pub use handout::{Handout, HandoutError, endpoint_url};
+pub use state::{Identity, StateError};
+pub use token::{Token, TokenError};

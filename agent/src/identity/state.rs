@@ -1,0 +1,132 @@
+//! The agent's identity across restarts: kept in a folder of its own where there is one.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use time::OffsetDateTime;
+use zeroize::Zeroizing;
+
+use super::{Authority, AuthorityError, Token, TokenError};
+
+const TOKEN_FILE: &str = "token";
+const CERTIFICATE_FILE: &str = "ca.crt";
+const KEY_FILE: &str = "ca.key";
+
+/// Why there is no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// No token could be drawn.
+    #[error("no token could be made")]
+    Token(#[source] TokenError),
+    /// No authority could be made.
+    #[error("no certificate authority could be made")]
+    Authority(#[source] AuthorityError),
+    /// A stored file is damaged. It is not replaced unasked: clients hold the old token and certificate.
+    #[error("{} is damaged; delete the folder's content to start with a new token and certificate", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The folder can't be used.
+    #[error("{} can't be read or written", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The refusal.
+        source: io::Error,
+    },
+}
+
+/// Token and authority together.
+#[derive(Debug)]
+pub struct Identity {
+    /// The pod's token.
+    pub token: Token,
+    /// The pod's certificate authority.
+    pub authority: Authority,
+}
+
+impl Identity {
+    /// A new identity that lives as long as the process.
+    pub fn generate(now: OffsetDateTime) -> Result<Self, StateError> {
+        let token = Token::generate().map_err(StateError::Token)?;
+        Ok(Self { token, authority: Authority::generate(now).map_err(StateError::Authority)? })
+    }
+
+    /// The identity kept in `folder`, or a new one that is kept there from now on. The folder gets mode 0700, its files 0600.
+    pub fn load_or_generate(folder: &Path, now: OffsetDateTime) -> Result<Self, StateError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| StateError::Io { path, source }
+        };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io(folder))?;
+        let (token_path, key_path) = (folder.join(TOKEN_FILE), folder.join(KEY_FILE));
+        let certificate_path = folder.join(CERTIFICATE_FILE);
+        // The token is written last, so where it is the others are.
+        let token = match fs::read_to_string(&token_path) {
+            Ok(text) => Zeroizing::new(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let identity = Self::generate(now)?;
+                let write = |path: &Path, text: &str| write_private(path, text).map_err(io(path));
+                write(&key_path, &identity.authority.key_pem())?;
+                write(&certificate_path, identity.authority.certificate_pem())?;
+                write(&token_path, identity.token.expose())?;
+                return Ok(identity);
+            }
+            Err(error) => return Err(io(&token_path)(error)),
+        };
+        let damaged = |path: &Path, source| StateError::Damaged { path: path.to_owned(), source };
+        let token = Token::parse(&token).map_err(|error| damaged(&token_path, error.into()))?;
+        let certificate = fs::read_to_string(&certificate_path).map_err(io(&certificate_path))?;
+        let key = Zeroizing::new(fs::read_to_string(&key_path).map_err(io(&key_path))?);
+        let authority =
+            Authority::from_pem(&certificate, &key).map_err(|error| damaged(&certificate_path, error.into()))?;
+        Ok(Self { token, authority })
+    }
+}
+
+/// Writes a file that only this user can read, in one step.
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let draft = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(draft, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn the_second_start_takes_up_the_first_ones_identity() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("state");
+        let now = OffsetDateTime::now_utc();
+        let first = Identity::load_or_generate(&folder, now).unwrap();
+        let second = Identity::load_or_generate(&folder, now).unwrap();
+        assert_eq!(first.token.expose(), second.token.expose());
+        assert_eq!(first.authority.certificate_pem(), second.authority.certificate_pem());
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        for file in [TOKEN_FILE, KEY_FILE] {
+            assert_eq!(fs::metadata(folder.join(file)).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_damaged_identity_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = OffsetDateTime::now_utc();
+        Identity::load_or_generate(folder.path(), now).unwrap();
+        fs::write(folder.path().join(TOKEN_FILE), "nonsense").unwrap();
+        let error = Identity::load_or_generate(folder.path(), now).unwrap_err();
+        assert!(error.to_string().contains("delete the folder's content"), "{error}");
+        assert_eq!(fs::read_to_string(folder.path().join(TOKEN_FILE)).unwrap(), "nonsense");
+    }
+}

@@ -1,0 +1,326 @@
+//! The folder as a whole: which configs it has, which version of each is current, and what is in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nudge_protocol::status::ProblemReason;
+use nudge_protocol::{ConfigName, VersionName, names};
+
+use super::current::{CurrentError, MAX_CURRENT_BYTES, parse_current_file, parse_current_link};
+use super::root::{OpenError, Root, shown};
+use super::version::{Fingerprint, KeyFault, fingerprint, read_version};
+use crate::content::VersionContent;
+use crate::source::{Fault, Reading};
+
+/// Why a config's current version can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The folder given by `--dir` can't be opened.
+    #[error("folder {} can't be opened: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The refusal.
+        source: io::Error,
+    },
+    /// There is no folder for the config.
+    #[error("there is no folder {}; make it, with a folder for each version in it", path.display())]
+    ConfigMissing {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// Nothing says which version is current.
+    #[error("no version of {config} is current; choose one with: nudge-agent use --dir DIR {config} VERSION")]
+    CurrentMissing {
+        /// The config.
+        config: ConfigName,
+    },
+    /// What says which version is current can't be understood.
+    #[error("{} says no version: {source}", path.display())]
+    CurrentInvalid {
+        /// The link or file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: CurrentError,
+    },
+    /// The version that is current is not there.
+    #[error("version {version} of {config} is current, but there is no folder {}", path.display())]
+    VersionMissing {
+        /// The config.
+        config: ConfigName,
+        /// The version.
+        version: VersionName,
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// The version's content breaks a rule, or can't be read.
+    #[error("version {version} of {config} can't be used: {}", sentence(faults))]
+    Version {
+        /// The config.
+        config: ConfigName,
+        /// The version.
+        version: VersionName,
+        /// All that is wrong, never empty.
+        faults: Vec<KeyFault>,
+    },
+    /// The operating system refused to read it.
+    #[error("{} can't be read: {source}", path.display())]
+    Unreadable {
+        /// What can't be read.
+        path: PathBuf,
+        /// The refusal.
+        source: OpenError,
+    },
+}
+
+fn sentence(faults: &[KeyFault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl ReadError {
+    fn reason(&self) -> ProblemReason {
+        match self {
+            Self::Folder { .. } | Self::Unreadable { .. } => ProblemReason::Unreadable,
+            Self::ConfigMissing { .. } => ProblemReason::ConfigMissing,
+            Self::CurrentMissing { .. } => ProblemReason::CurrentMissing,
+            Self::CurrentInvalid { .. } => ProblemReason::CurrentInvalid,
+            Self::VersionMissing { .. } => ProblemReason::VersionMissing,
+            Self::Version { faults, .. } => version_reason(faults),
+        }
+    }
+}
+
+fn version_reason(faults: &[KeyFault]) -> ProblemReason {
+    let of = |fault: &KeyFault| match fault {
+        KeyFault::Changing | KeyFault::Empty => ProblemReason::VersionIncomplete,
+        KeyFault::TooLarge { .. } | KeyFault::AllTooLarge | KeyFault::TooMany { .. } => ProblemReason::TooLarge,
+        KeyFault::Io { .. } => ProblemReason::Unreadable,
+        KeyFault::Name(_) | KeyFault::NotAFile { .. } | KeyFault::Outside { .. } => ProblemReason::VersionInvalid,
+    };
+    faults.first().map_or(ProblemReason::VersionInvalid, of)
+}
+
+impl From<ReadError> for Fault {
+    fn from(error: ReadError) -> Self {
+        Self { reason: error.reason(), message: error.to_string() }
+    }
+}
+
+/// What one look at the folder found.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// What was found for every config.
+    pub readings: Vec<Reading>,
+    /// The folders whose changes matter, relative to the source's folder.
+    pub folders: BTreeSet<PathBuf>,
+    /// Folders that can't be configs because of their names, as sentences.
+    pub ignored: Vec<String>,
+}
+
+/// A folder with configs. Remembers what it has read, so that looking again costs little where nothing changed.
+#[derive(Debug)]
+pub struct DirSource {
+    path: PathBuf,
+    wanted: Option<Vec<ConfigName>>,
+    seen: BTreeMap<ConfigName, Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    fingerprint: Fingerprint,
+    content: Arc<VersionContent>,
+}
+
+impl DirSource {
+    /// Takes configs from the folder `path`: the wanted ones, or all there are.
+    pub fn new(path: PathBuf, wanted: Option<Vec<ConfigName>>) -> Self {
+        Self { path, wanted, seen: BTreeMap::new() }
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Looks at the current version of every config.
+    pub fn scan(&mut self) -> Scan {
+        let mut scan = Scan::default();
+        scan.folders.insert(PathBuf::new());
+        let root = match Root::open(&self.path) {
+            Ok(root) => root,
+            Err(source) => {
+                let message = ReadError::Folder { path: self.path.clone(), source }.to_string();
+                let fault = Fault { reason: ProblemReason::Unreadable, message };
+                let known = self.wanted.clone().unwrap_or_else(|| self.seen.keys().cloned().collect());
+                let lost = |config| Reading { config, result: Err(fault.clone()) };
+                scan.readings = known.into_iter().map(lost).collect();
+                return scan;
+            }
+        };
+        let configs = match &self.wanted {
+            Some(wanted) => wanted.clone(),
+            None => {
+                let mut found = list_configs(&root, &mut scan.ignored);
+                // A config that was there and is gone keeps being served, and missed.
+                found.extend(self.seen.keys().cloned());
+                found.into_iter().collect()
+            }
+        };
+        for config in configs {
+            let result = self.read_config(&root, &config, &mut scan.folders).map_err(Fault::from);
+            scan.readings.push(Reading { config, result });
+        }
+        scan
+    }
+
+    fn read_config(
+        &mut self,
+        root: &Root,
+        config: &ConfigName,
+        folders: &mut BTreeSet<PathBuf>,
+    ) -> Result<Arc<VersionContent>, ReadError> {
+        let folder = PathBuf::from(config.as_str());
+        folders.insert(folder.clone());
+        let version = current_version(root, config)?;
+        let folder = folder.join(version.as_str());
+        folders.insert(folder.clone());
+        if let Some(seen) = self.seen.get(config)
+            && *seen.content.version() == version
+            && fingerprint(root, &folder).as_ref() == Some(&seen.fingerprint)
+        {
+            return Ok(Arc::clone(&seen.content));
+        }
+        let (content, fingerprint) = read_one(root, config, &version)?;
+        let content = Arc::new(content);
+        self.seen.insert(config.clone(), Seen { fingerprint, content: Arc::clone(&content) });
+        Ok(content)
+    }
+}
+
+/// The folders that are configs by their names; what else is there goes to `ignored`.
+fn list_configs(root: &Root, ignored: &mut Vec<String>) -> BTreeSet<ConfigName> {
+    let mut configs = BTreeSet::new();
+    for name in root.list(Path::new("")).unwrap_or_default() {
+        let text = shown(&name);
+        let is_folder = || root.path().join(&name).is_dir();
+        if text.starts_with('.') || !is_folder() {
+            continue;
+        }
+        match ConfigName::new(&text) {
+            Ok(config) => {
+                configs.insert(config);
+            }
+            Err(error) => ignored.push(format!("{}: {error}", root.path().join(&name).display())),
+        }
+    }
+    configs
+}
+
+/// The version that `current` names.
+pub(super) fn current_version(root: &Root, config: &ConfigName) -> Result<VersionName, ReadError> {
+    let folder = Path::new(config.as_str());
+    let path = folder.join(names::CURRENT);
+    let shown = || root.path().join(&path);
+    let invalid = |source| ReadError::CurrentInvalid { path: shown(), source };
+    match root.read_link(&path) {
+        Ok(Some(target)) => {
+            let absolute = std::path::absolute(root.path().join(folder)).unwrap_or_else(|_| root.path().join(folder));
+            let canonical = root.path().join(folder).canonicalize().unwrap_or_else(|_| absolute.clone());
+            parse_current_link(&target, &absolute)
+                .or_else(|error| parse_current_link(&target, &canonical).map_err(|_| error))
+                .map_err(invalid)
+        }
+        Ok(None) => {
+            let file = root.open_file(&path).map_err(|source| ReadError::Unreadable { path: shown(), source })?;
+            let unreadable = |source| ReadError::Unreadable { path: shown(), source: OpenError::Io(source) };
+            if !file.metadata().map_err(unreadable)?.is_file() {
+                return Err(invalid(CurrentError::Kind));
+            }
+            let mut content = Vec::new();
+            file.take(MAX_CURRENT_BYTES + 1).read_to_end(&mut content).map_err(unreadable)?;
+            parse_current_file(&content).map_err(invalid)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(match root.list(folder) {
+            Err(OpenError::Outside) => ReadError::Unreadable { path: root.path().join(folder), source: OpenError::Outside },
+            Err(error) if error.is_not_found() => ReadError::ConfigMissing { path: root.path().join(folder) },
+            _ => ReadError::CurrentMissing { config: config.clone() },
+        }),
+        Err(error) => Err(ReadError::Unreadable { path: shown(), source: OpenError::Io(error) }),
+    }
+}
+
+/// Reads one version of a config.
+pub(super) fn read_one(
+    root: &Root,
+    config: &ConfigName,
+    version: &VersionName,
+) -> Result<(VersionContent, Fingerprint), ReadError> {
+    let folder = Path::new(config.as_str()).join(version.as_str());
+    if let Err(error) = root.list(&folder)
+        && error.is_not_found()
+    {
+        let (config, version) = (config.clone(), version.clone());
+        return Err(ReadError::VersionMissing { config, version, path: root.path().join(folder) });
+    }
+    let (values, fingerprint) = read_version(root, &folder).map_err(|faults| ReadError::Version {
+        config: config.clone(),
+        version: version.clone(),
+        faults,
+    })?;
+    Ok((VersionContent::new(config.clone(), version.clone(), values), fingerprint))
+}
+
+/// All that `nudge-agent check` says of one config.
+#[derive(Debug)]
+pub struct ConfigReport {
+    /// The config.
+    pub config: ConfigName,
+    /// The version that is current, or why that can't be known.
+    pub current: Result<VersionName, ReadError>,
+    /// Every version in name order, with its content or what is wrong with it.
+    pub versions: Vec<(VersionName, Result<VersionContent, ReadError>)>,
+    /// Names in the config's folder that can't be versions, as sentences.
+    pub ignored: Vec<String>,
+}
+
+impl ConfigReport {
+    /// Looks at every version of every config in `path`; sentences about names that can't be configs go to `ignored`.
+    pub fn read_all(path: &Path, ignored: &mut Vec<String>) -> Result<Vec<Self>, ReadError> {
+        let opened = Root::open(path);
+        let root = opened.map_err(|source| ReadError::Folder { path: path.to_owned(), source })?;
+        Ok(list_configs(&root, ignored).into_iter().map(|config| Self::read(&root, config)).collect())
+    }
+
+    fn read(root: &Root, config: ConfigName) -> Self {
+        let folder = Path::new(config.as_str());
+        let mut ignored = Vec::new();
+        let mut names = BTreeSet::new();
+        match root.list(folder) {
+            Ok(found) => {
+                for name in found {
+                    let text = shown(&name);
+                    if text.starts_with('.') || text == names::CURRENT {
+                        continue;
+                    }
+                    match VersionName::new(&text) {
+                        Ok(version) => {
+                            names.insert(version);
+                        }
+                        Err(error) => ignored.push(error.to_string()),
+                    }
+                }
+            }
+            Err(source) => ignored.push(ReadError::Unreadable { path: root.path().join(folder), source }.to_string()),
+        }
+        let versions = names
+            .into_iter()
+            .map(|version| {
+                let content = read_one(root, &config, &version).map(|(content, _)| content);
+                (version, content)
+            })
+            .collect();
+        Self { current: current_version(root, &config), config, versions, ignored }
+    }
+}

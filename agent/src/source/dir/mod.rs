@@ -1,0 +1,18 @@
+//! The `dir` source: a folder that holds configs and their versions, for local work, Compose and tests.
+//!
+//! `<dir>/<config>/<version>/<key>` holds one value a file. `<dir>/<config>/current` says which version is current: a
+//! symbolic link to the version's folder, or a file that holds its name.
+
+mod current;
+mod layout;
+mod root;
+mod switch;
+mod version;
+mod watch;
+
+pub use current::{CurrentError, parse_current_file, parse_current_link};
+pub use layout::{ConfigReport, DirSource, ReadError, Scan};
+pub use root::{OpenError, Root};
+pub use switch::{SwitchError, switch_current};
+pub use version::{KeyFault, is_ignored, read_version};
+pub use watch::{Change, Watcher};

@@ -1,0 +1,140 @@
+//! Access to a folder that never leaves it: a link that points out of the tree is not followed.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
+use rustix::io::Errno;
+
+/// Why something below a [`Root`] can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A link on the way leads out of the tree.
+    #[error("a symbolic link leads out of the folder")]
+    Outside,
+    /// The operating system's own refusal.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl OpenError {
+    /// Whether there is just nothing at that path.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// An open folder; all paths given to its methods are relative to it.
+#[derive(Debug)]
+pub struct Root {
+    path: PathBuf,
+    folder: OwnedFd,
+}
+
+impl Root {
+    /// Opens the folder; `path` itself may be a link.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let folder = openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { path: path.to_owned(), folder })
+    }
+
+    /// The folder's path as it was given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Opens a file for reading. Never blocks: a FIFO opens at once and is told apart by its type.
+    pub fn open_file(&self, path: &Path) -> Result<File, OpenError> {
+        Ok(File::from(self.open_beneath(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?))
+    }
+
+    /// Names in a folder, in no order, without `.` and `..`.
+    pub fn list(&self, path: &Path) -> Result<Vec<OsString>, OpenError> {
+        let folder = self.open_beneath(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in Dir::read_from(folder).map_err(io::Error::from)? {
+            let entry = entry.map_err(io::Error::from)?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name.to_vec()));
+            }
+        }
+        Ok(names)
+    }
+
+    /// What a symbolic link says, `None` where `path` is something else.
+    pub fn read_link(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        match readlinkat(&self.folder, path, Vec::new()) {
+            Ok(target) => Ok(Some(OsString::from_vec(target.into_bytes()).into())),
+            Err(Errno::INVAL) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn open_beneath(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, OpenError> {
+        let flags = flags | OFlags::CLOEXEC;
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        loop {
+            return match openat2(&self.folder, path, flags, Mode::empty(), resolve) {
+                Ok(fd) => Ok(fd),
+                Err(Errno::XDEV) => Err(OpenError::Outside),
+                // Something was renamed on the way; the kernel could not be sure of the answer (openat2(2)).
+                Err(Errno::AGAIN | Errno::INTR) => continue,
+                // Before Linux 5.6, or refused by a seccomp profile that does not know the call.
+                Err(Errno::NOSYS | Errno::PERM) => self.open_checked(path, flags),
+                Err(error) => Err(OpenError::Io(error.into())),
+            };
+        }
+    }
+
+    /// The same without openat2: resolves the path first. A link that is swapped in between is followed, which is as good
+    /// as such a kernel allows.
+    fn open_checked(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, OpenError> {
+        let whole = self.path.canonicalize()?;
+        let resolved = self.path.join(path).canonicalize()?;
+        if !resolved.starts_with(&whole) {
+            return Err(OpenError::Outside);
+        }
+        Ok(openat(CWD, &resolved, flags, Mode::empty()).map_err(io::Error::from)?)
+    }
+}
+
+/// A name for messages: text where it is UTF-8, else with the odd bytes escaped.
+pub(super) fn shown(name: &std::ffi::OsStr) -> String {
+    name.to_str().map_or_else(|| name.as_bytes().escape_ascii().to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_are_followed_inside_and_refused_when_they_lead_out() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::write(parent.path().join("secret"), "x").unwrap();
+        let folder = parent.path().join("root");
+        fs::create_dir_all(folder.join("a")).unwrap();
+        fs::write(folder.join("a/file"), "y").unwrap();
+        symlink("a/file", folder.join("in")).unwrap();
+        symlink("../secret", folder.join("out")).unwrap();
+        symlink(parent.path().join("secret"), folder.join("absolute")).unwrap();
+
+        let root = Root::open(&folder).unwrap();
+        for open in [Root::open_file, |root: &Root, path: &Path| {
+            root.open_checked(path, OFlags::RDONLY).map(File::from)
+        }] {
+            assert!(open(&root, Path::new("in")).is_ok());
+            assert!(matches!(open(&root, Path::new("out")), Err(OpenError::Outside)));
+            assert!(matches!(open(&root, Path::new("absolute")), Err(OpenError::Outside)));
+            assert!(open(&root, Path::new("nothing")).unwrap_err().is_not_found());
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Makes another version current: checked first, then swapped in one step.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use nudge_protocol::{ConfigName, VersionName, names};
+
+use super::layout::{ReadError, current_version, read_one};
+use super::root::Root;
+
+/// Why a version can't be made current.
+#[derive(Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// The version can't be used, so the old one stays.
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    /// The link or file can't be written.
+    #[error("{} can't be written: {source}", path.display())]
+    Write {
+        /// The link or file.
+        path: PathBuf,
+        /// The refusal.
+        source: io::Error,
+    },
+}
+
+/// Makes `version` current in the folder `path` and returns the version that was current before. A `current` file stays a
+/// file; otherwise a link is made. Readers see the old name or the new one, never anything between (rename(2)).
+pub fn switch_current(
+    path: &Path,
+    config: &ConfigName,
+    version: &VersionName,
+) -> Result<Option<VersionName>, SwitchError> {
+    let opened = Root::open(path);
+    let root = opened.map_err(|source| ReadError::Folder { path: path.to_owned(), source })?;
+    let before = match current_version(&root, config) {
+        Ok(before) => Some(before),
+        Err(error @ (ReadError::ConfigMissing { .. } | ReadError::Folder { .. })) => return Err(error.into()),
+        Err(_) => None,
+    };
+    read_one(&root, config, version)?;
+
+    let folder = path.join(config.as_str());
+    let target = folder.join(names::CURRENT);
+    // The process ID keeps two switches at the same time apart; names that begin with ".." are never read as versions.
+    let draft = folder.join(format!("..current-{}", std::process::id()));
+    let write = |source| SwitchError::Write { path: target.clone(), source };
+    let is_file = fs::symlink_metadata(&target).is_ok_and(|meta| meta.is_file());
+    let drafted = if is_file { fs::write(&draft, format!("{version}\n")) } else { symlink(version.as_str(), &draft) };
+    if let Err(error) = drafted.and_then(|()| fs::rename(&draft, &target)) {
+        // What is left of a failed attempt is of no use; the error that matters is the first one.
+        let _ = fs::remove_file(&draft);
+        return Err(write(error));
+    }
+    Ok(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for version in ["1", "2"] {
+            fs::create_dir_all(folder.path().join("shop").join(version)).unwrap();
+            fs::write(folder.path().join("shop").join(version).join("k"), version).unwrap();
+        }
+        folder
+    }
+
+    fn switch(folder: &tempfile::TempDir, version: &str) -> Result<Option<VersionName>, SwitchError> {
+        switch_current(folder.path(), &ConfigName::new("shop").unwrap(), &VersionName::new(version).unwrap())
+    }
+
+    #[test]
+    fn a_link_stays_a_link_and_a_file_stays_a_file() {
+        let folder = folder();
+        let current = folder.path().join("shop/current");
+        assert_eq!(switch(&folder, "1").unwrap(), None);
+        assert_eq!(switch(&folder, "2").unwrap().unwrap().as_str(), "1");
+        assert_eq!(fs::read_link(&current).unwrap(), Path::new("2"));
+
+        fs::remove_file(&current).unwrap();
+        fs::write(&current, "1\n").unwrap();
+        assert_eq!(switch(&folder, "2").unwrap().unwrap().as_str(), "1");
+        assert_eq!(fs::read_to_string(&current).unwrap(), "2\n");
+        assert!(!fs::symlink_metadata(&current).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_version_that_cannot_be_used_does_not_become_current() {
+        let folder = folder();
+        switch(&folder, "1").unwrap();
+        assert!(switch(&folder, "3").unwrap_err().to_string().contains("there is no folder"));
+        fs::create_dir(folder.path().join("shop/empty")).unwrap();
+        assert!(switch(&folder, "empty").unwrap_err().to_string().contains("the folder is empty"));
+        assert_eq!(fs::read_link(folder.path().join("shop/current")).unwrap(), Path::new("1"));
+        let nothing = switch_current(folder.path(), &ConfigName::new("nope").unwrap(), &VersionName::new("1").unwrap());
+        assert!(nothing.unwrap_err().to_string().contains("there is no folder"));
+    }
+}

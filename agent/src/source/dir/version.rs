@@ -1,0 +1,305 @@
+//! Reads one version's folder, whole or not at all.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use nudge_protocol::limits::{MAX_DICTIONARY_BYTES, MAX_KEYS, MAX_VALUE_BYTES};
+use nudge_protocol::{Key, NameError};
+use zeroize::Zeroizing;
+
+use super::root::{OpenError, Root, shown};
+use crate::content::Value;
+
+/// Most faults that are collected of one version.
+const MAX_FAULTS: usize = 20;
+
+/// What is wrong with one file of a version.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFault {
+    /// The file's name can't be a key.
+    #[error("{0}")]
+    Name(#[from] NameError),
+    /// It is not a file.
+    #[error("{key} is {kind}; every key must be a file")]
+    NotAFile {
+        /// The file's name.
+        key: String,
+        /// What it is instead.
+        kind: &'static str,
+    },
+    /// It is a link that leads out of the folder given by `--dir`.
+    #[error("{key} is a link that leads out of the folder; copy the file instead")]
+    Outside {
+        /// The file's name.
+        key: String,
+    },
+    /// The value is over its size limit.
+    #[error("{key} has more than {MAX_VALUE_BYTES} bytes, the most that one value may have")]
+    TooLarge {
+        /// The file's name.
+        key: String,
+    },
+    /// The values together are over the size limit.
+    #[error("the values have more than {MAX_DICTIONARY_BYTES} bytes together, the most that a dictionary may have")]
+    AllTooLarge,
+    /// There are too many keys.
+    #[error("there are {keys} files, and {MAX_KEYS} keys are allowed")]
+    TooMany {
+        /// Their number.
+        keys: usize,
+    },
+    /// The operating system refused to read it.
+    #[error("{key} can't be read: {source}")]
+    Io {
+        /// The file's name.
+        key: String,
+        /// The refusal.
+        source: io::Error,
+    },
+    /// It changed while it was read.
+    #[error("files are being written; it is read again when that is over")]
+    Changing,
+    /// There is no key at all.
+    #[error("the folder is empty; a version has at least one key")]
+    Empty,
+}
+
+/// When and what a file was: changes whenever its content may have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stamp {
+    name: OsString,
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn new(name: &OsStr, meta: &Metadata) -> Self {
+        Self {
+            name: name.to_owned(),
+            device: meta.dev(),
+            inode: meta.ino(),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+}
+
+/// The stamps of all files of a version: equal stamps mean that nothing needs to be read again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fingerprint(Vec<Stamp>);
+
+/// Whether a file's name marks it as no key: what begins with `..` (the kubelet's own links), and what editors leave
+/// while they write (`x~`, `.x.swp`, `.#x`, `#x#`).
+pub fn is_ignored(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    let swap = || name.starts_with(b".") && [&b".swp"[..], b".swo", b".swx"].iter().any(|end| name.ends_with(end));
+    let lock = || name.starts_with(b".#") || (name.starts_with(b"#") && name.ends_with(b"#"));
+    name.starts_with(b"..") || name.ends_with(b"~") || swap() || lock()
+}
+
+/// The names of a version's files, sorted.
+pub(super) fn list_keys(root: &Root, folder: &Path) -> Result<Vec<OsString>, OpenError> {
+    let mut names = root.list(folder)?;
+    names.retain(|name| !is_ignored(name));
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// The stamps of a version's files as they are now; `None` if one of them can't be opened.
+pub(super) fn fingerprint(root: &Root, folder: &Path) -> Option<Fingerprint> {
+    let stamp = |name: &OsString| {
+        let meta = root.open_file(&folder.join(name)).ok()?.metadata().ok()?;
+        Some(Stamp::new(name, &meta))
+    };
+    list_keys(root, folder).ok()?.iter().map(stamp).collect::<Option<Vec<_>>>().map(Fingerprint)
+}
+
+/// Reads every key of the version in `folder` (relative to `root`). Collects all that is wrong (at most 20 faults); reads
+/// nothing if files change meanwhile, so that a version which is being written is never served half.
+pub fn read_version(root: &Root, folder: &Path) -> Result<(BTreeMap<Key, Value>, Fingerprint), Vec<KeyFault>> {
+    let folder_fault = |error: OpenError| {
+        let key = folder.display().to_string();
+        vec![match error {
+            OpenError::Outside => KeyFault::Outside { key },
+            OpenError::Io(source) => KeyFault::Io { key, source },
+        }]
+    };
+    let names = list_keys(root, folder).map_err(folder_fault)?;
+    if names.is_empty() {
+        return Err(vec![KeyFault::Empty]);
+    }
+    if names.len() > MAX_KEYS {
+        return Err(vec![KeyFault::TooMany { keys: names.len() }]);
+    }
+
+    let mut values = BTreeMap::new();
+    let mut stamps = Vec::with_capacity(names.len());
+    let mut faults = Vec::new();
+    let mut left = MAX_DICTIONARY_BYTES;
+    for name in &names {
+        match read_key(root, folder, name) {
+            Ok((key, value, stamp)) => {
+                let Some(rest) = left.checked_sub(value.as_bytes().len()) else {
+                    faults.push(KeyFault::AllTooLarge);
+                    break;
+                };
+                left = rest;
+                values.insert(key, value);
+                stamps.push(stamp);
+            }
+            Err(fault) => faults.push(fault),
+        }
+        if faults.len() >= MAX_FAULTS {
+            break;
+        }
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let read = Fingerprint(stamps);
+    if fingerprint(root, folder).as_ref() != Some(&read) {
+        return Err(vec![KeyFault::Changing]);
+    }
+    Ok((values, read))
+}
+
+fn read_key(root: &Root, folder: &Path, name: &OsStr) -> Result<(Key, Value, Stamp), KeyFault> {
+    let key = Key::new(&shown(name))?;
+    let text = || key.to_string();
+    let file = match root.open_file(&folder.join(name)) {
+        Ok(file) => file,
+        Err(OpenError::Outside) => return Err(KeyFault::Outside { key: text() }),
+        // A socket can't be opened at all (open(2), ENXIO).
+        Err(OpenError::Io(error)) if error.raw_os_error() == Some(libc::ENXIO) => {
+            return Err(KeyFault::NotAFile { key: text(), kind: "a socket or device" });
+        }
+        Err(OpenError::Io(source)) => return Err(KeyFault::Io { key: text(), source }),
+    };
+    let io = |source| KeyFault::Io { key: text(), source };
+    let meta = file.metadata().map_err(io)?;
+    if !meta.is_file() {
+        return Err(KeyFault::NotAFile { key: text(), kind: kind_of(&meta) });
+    }
+    let value = read_bounded(file, meta.size()).map_err(io)?;
+    if value.len() > MAX_VALUE_BYTES {
+        return Err(KeyFault::TooLarge { key: text() });
+    }
+    Ok((key.clone(), Value::new(value), Stamp::new(name, &meta)))
+}
+
+/// Reads at most one byte over the limit, without leaving copies of the value behind.
+fn read_bounded(file: File, size: u64) -> io::Result<Zeroizing<Vec<u8>>> {
+    let limit = MAX_VALUE_BYTES + 1;
+    let size = usize::try_from(size).unwrap_or(limit).min(limit);
+    // One byte more than the size, so that reading sees the end without growing the buffer.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(size + 1));
+    file.take(limit as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn kind_of(meta: &Metadata) -> &'static str {
+    let kind = meta.file_type();
+    if kind.is_dir() {
+        "a folder"
+    } else if kind.is_fifo() {
+        "a FIFO"
+    } else {
+        "a socket or device"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn version() -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("v")).unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        (folder, root)
+    }
+
+    fn read(root: &Root) -> Result<BTreeMap<Key, Value>, String> {
+        let joined = |faults: Vec<KeyFault>| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        read_version(root, Path::new("v")).map(|(values, _)| values).map_err(joined)
+    }
+
+    #[test]
+    fn every_file_is_a_key_and_leftovers_of_editors_are_none() {
+        let (folder, root) = version();
+        let at = |name: &str| folder.path().join("v").join(name);
+        for name in ["a", "b~", ".c.swp", ".#d", "#e#", "..data", ".env"] {
+            fs::write(at(name), name).unwrap();
+        }
+        let values = read(&root).unwrap();
+        assert_eq!(values.keys().map(Key::as_str).collect::<Vec<_>>(), [".env", "a"]);
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_said_at_once() {
+        let (folder, root) = version();
+        let at = |name: &[u8]| folder.path().join("v").join(OsStr::from_bytes(name));
+        fs::create_dir(at(b"folder")).unwrap();
+        nix::unistd::mkfifo(&at(b"fifo"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        symlink("/etc/hostname", at(b"out")).unwrap();
+        symlink("nothing", at(b"dangling")).unwrap();
+        fs::write(at(b"odd\xff"), "").unwrap();
+        fs::write(at(b"nudge.mine"), "").unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at(b"socket")).unwrap();
+        let said = read(&root).unwrap_err();
+        for part in ["folder is a folder", "fifo is a FIFO", "out is a link", "dangling can't be read", "odd", "nudge.mine", "socket is a socket"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_the_largest_size_is_taken_and_one_byte_more_is_not() {
+        let (folder, root) = version();
+        let at = folder.path().join("v/a");
+        fs::write(&at, "").unwrap();
+        assert_eq!(read(&root).unwrap().values().next().unwrap().as_bytes(), b"");
+        fs::write(&at, vec![0; MAX_VALUE_BYTES]).unwrap();
+        assert!(read(&root).is_ok());
+        fs::write(&at, vec![0; MAX_VALUE_BYTES + 1]).unwrap();
+        assert!(read(&root).unwrap_err().contains("more than 1048576 bytes"));
+    }
+
+    #[test]
+    fn the_sum_and_the_number_of_keys_are_bounded() {
+        let (folder, root) = version();
+        for n in 0..5 {
+            fs::write(folder.path().join(format!("v/k{n}")), vec![b'x'; MAX_VALUE_BYTES]).unwrap();
+        }
+        assert!(read(&root).unwrap_err().contains("together"));
+        fs::remove_dir_all(folder.path().join("v")).unwrap();
+        fs::create_dir(folder.path().join("v")).unwrap();
+        assert!(read(&root).unwrap_err().contains("empty"));
+        for n in 0..=MAX_KEYS {
+            fs::write(folder.path().join(format!("v/k{n}")), "").unwrap();
+        }
+        assert!(read(&root).unwrap_err().contains("8193 files"));
+    }
+
+    #[test]
+    fn the_fingerprint_changes_with_the_content() {
+        let (folder, root) = version();
+        let at = folder.path().join("v/a");
+        fs::write(&at, "1").unwrap();
+        let (_, before) = read_version(&root, Path::new("v")).unwrap();
+        assert_eq!(fingerprint(&root, Path::new("v")), Some(before.clone()));
+        fs::write(&at, "22").unwrap();
+        assert_ne!(fingerprint(&root, Path::new("v")), Some(before));
+    }
+}

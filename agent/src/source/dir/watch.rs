@@ -1,0 +1,155 @@
+//! Notices by inotify that something in the watched folders has changed.
+//!
+//! Folders are watched, not files: the swap of a link or an atomic rename makes no close-write on the file
+//! (inotify(7)). Events are hints only; whoever gets one looks at the folder anew.
+
+use std::collections::{BTreeSet, HashMap};
+use std::future::poll_fn;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+
+use futures_core::Stream as _;
+use inotify::{Event, EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
+use nudge_protocol::names;
+
+/// Room for events read at once, in bytes; at least one with the longest name fits (inotify(7)).
+const BUFFER_BYTES: usize = 4096;
+
+/// How soon a change should be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Single files were written: more may follow, so wait until it is quiet for a moment.
+    Content,
+    /// Another version may be current, or a folder came or went: at once.
+    Current,
+}
+
+/// Watches folders below one folder.
+pub struct Watcher {
+    root: PathBuf,
+    events: EventStream<[u8; BUFFER_BYTES]>,
+    by_folder: HashMap<PathBuf, WatchDescriptor>,
+    by_watch: HashMap<WatchDescriptor, PathBuf>,
+}
+
+impl Watcher {
+    /// Makes a watcher that watches nothing yet. Needs a tokio runtime.
+    pub fn new(root: PathBuf) -> io::Result<Self> {
+        let events = Inotify::init()?.into_event_stream([0; BUFFER_BYTES])?;
+        Ok(Self { root, events, by_folder: HashMap::new(), by_watch: HashMap::new() })
+    }
+
+    /// Watches exactly `folders` (relative to the root) from now on. Returns whether a folder was added: what happened in it
+    /// before now made no event, so it must be looked at again. A folder that can't be watched is left to the slow re-read.
+    pub fn watch(&mut self, folders: &BTreeSet<PathBuf>) -> bool {
+        let gone: Vec<PathBuf> = self.by_folder.keys().filter(|folder| !folders.contains(*folder)).cloned().collect();
+        for folder in gone {
+            if let Some(watch) = self.by_folder.remove(&folder) {
+                self.by_watch.remove(&watch);
+                // It fails when the kernel has dropped the watch already, with the folder.
+                let _ = self.events.watches().remove(watch);
+            }
+        }
+        let mut added = false;
+        for folder in folders {
+            // Also for a known folder: it may have been replaced by another of the same name.
+            match self.events.watches().add(self.root.join(folder), mask()) {
+                Ok(watch) => {
+                    added |= self.by_folder.insert(folder.clone(), watch.clone()).as_ref() != Some(&watch);
+                    self.by_watch.insert(watch, folder.clone());
+                }
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::NotFound {
+                        let folder = self.root.join(folder);
+                        tracing::warn!(folder = %folder.display(), %error, "can't watch the folder; it is re-read from time to time");
+                    }
+                    if let Some(watch) = self.by_folder.remove(folder) {
+                        self.by_watch.remove(&watch);
+                    }
+                }
+            }
+        }
+        added
+    }
+
+    /// Waits for the next change.
+    ///
+    /// Cancel safe: no event is lost when the future is dropped.
+    pub async fn changed(&mut self) -> io::Result<Change> {
+        loop {
+            let event = poll_fn(|context| Pin::new(&mut self.events).poll_next(context)).await;
+            let Some(event) = event.transpose()? else {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            };
+            let change = self.classify(&event);
+            if event.mask.contains(EventMask::IGNORED)
+                // The folder is gone and its watch with it; it is watched anew when it is back.
+                && let Some(folder) = self.by_watch.remove(&event.wd)
+            {
+                self.by_folder.remove(&folder);
+            }
+            if let Some(change) = change {
+                return Ok(change);
+            }
+        }
+    }
+
+    fn classify(&self, event: &Event<std::ffi::OsString>) -> Option<Change> {
+        let folder = self.by_watch.get(&event.wd).map(PathBuf::as_path);
+        classify(folder, event.name.as_deref().map(Path::new), event.mask)
+    }
+}
+
+/// What a change of `name` in `folder` means. Pure.
+fn classify(folder: Option<&Path>, name: Option<&Path>, events: EventMask) -> Option<Change> {
+    if events.intersects(EventMask::Q_OVERFLOW | EventMask::IGNORED) {
+        return Some(Change::Current);
+    }
+    let folder = folder?;
+    let Some(name) = name else { return Some(Change::Current) };
+    match folder.components().count() {
+        // The folder of all configs: one came or went.
+        0 => Some(Change::Current),
+        // A config's folder: only what may be `current` or a version; drafts of it begin with "..".
+        1 if name == Path::new(names::CURRENT) => Some(Change::Current),
+        1 if super::is_ignored(name.as_os_str()) => None,
+        1 => Some(Change::Content),
+        // A version's folder. The kubelet swaps `..data`, so that is not to be ignored; half-written leftovers are.
+        _ if name == Path::new("..data") => Some(Change::Current),
+        _ if super::is_ignored(name.as_os_str()) => None,
+        _ => Some(Change::Content),
+    }
+}
+
+fn mask() -> WatchMask {
+    WatchMask::CREATE
+        | WatchMask::MOVED_TO
+        | WatchMask::MOVED_FROM
+        | WatchMask::DELETE
+        | WatchMask::CLOSE_WRITE
+        | WatchMask::ATTRIB
+        | WatchMask::DELETE_SELF
+        | WatchMask::MOVE_SELF
+        | WatchMask::ONLYDIR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_matter_is_looked_at_and_a_swap_at_once() {
+        let of = |folder: &str, name: &str| classify(Some(Path::new(folder)), Some(Path::new(name)), EventMask::CREATE);
+        assert_eq!(of("", "shop"), Some(Change::Current));
+        assert_eq!(of("shop", "current"), Some(Change::Current));
+        assert_eq!(of("shop", "..current-12"), None);
+        assert_eq!(of("shop", "1.0.2"), Some(Change::Content));
+        assert_eq!(of("shop/1", "key"), Some(Change::Content));
+        assert_eq!(of("shop/1", ".key.swp"), None);
+        assert_eq!(of("shop/1", "..data"), Some(Change::Current));
+        assert_eq!(classify(Some(Path::new("shop/1")), None, EventMask::ATTRIB), Some(Change::Current));
+        assert_eq!(classify(None, None, EventMask::Q_OVERFLOW), Some(Change::Current));
+        assert_eq!(classify(None, None, EventMask::CREATE), None);
+    }
+}

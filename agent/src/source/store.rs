@@ -1,0 +1,237 @@
+//! The last good content of every config, and the dictionary made of it.
+//!
+//! What a source finds never replaces good content unless it is good itself and the whole dictionary with it is within
+//! its bounds. Pure: readings and the time in, what changed out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nudge_protocol::ConfigName;
+use nudge_protocol::status::{Problem, ProblemReason};
+use time::OffsetDateTime;
+
+use super::{Fault, Reading};
+use crate::content::{Dictionary, EtagKey, TooLarge, VersionContent};
+
+/// Last good contents by config.
+type Contents = BTreeMap<ConfigName, Arc<VersionContent>>;
+
+/// See the module's text.
+pub struct Store {
+    /// The order of merging; `None` is by name.
+    order: Option<Vec<ConfigName>>,
+    etags: EtagKey,
+    good: Contents,
+    since: BTreeMap<ConfigName, OffsetDateTime>,
+    problems: BTreeMap<ConfigName, Problem>,
+    dictionary: Option<Arc<Dictionary>>,
+}
+
+/// What one call of [`Store::apply`] has changed.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// The new dictionary, where it is another one than before.
+    pub dictionary: Option<Arc<Dictionary>>,
+    /// Problems that were not there before, or whose text has changed.
+    pub raised: Vec<(ConfigName, Problem)>,
+    /// Configs whose problem is gone.
+    pub cleared: Vec<ConfigName>,
+}
+
+impl Store {
+    /// An empty store that merges in the given order, or by name.
+    pub fn new(order: Option<Vec<ConfigName>>, etags: EtagKey) -> Self {
+        Self {
+            order,
+            etags,
+            good: Contents::new(),
+            since: BTreeMap::new(),
+            problems: BTreeMap::new(),
+            dictionary: None,
+        }
+    }
+
+    /// The dictionary as it is now, once there is one.
+    pub fn dictionary(&self) -> Option<&Arc<Dictionary>> {
+        self.dictionary.as_ref()
+    }
+
+    /// What is wrong now, by config.
+    pub fn problems(&self) -> &BTreeMap<ConfigName, Problem> {
+        &self.problems
+    }
+
+    /// Since when each config's content is served.
+    pub fn since(&self) -> &BTreeMap<ConfigName, OffsetDateTime> {
+        &self.since
+    }
+
+    /// Takes in what a source found. Configs that it does not mention stay as they are.
+    pub fn apply(&mut self, readings: Vec<Reading>, now: OffsetDateTime) -> Applied {
+        let mut faults: BTreeMap<ConfigName, Option<Fault>> = BTreeMap::new();
+        let mut candidates = Vec::new();
+        for Reading { config, result } in readings {
+            match result {
+                Ok(content) => {
+                    if self.good.get(&config).is_none_or(|good| *good != content) {
+                        candidates.push((config.clone(), content));
+                    }
+                    faults.insert(config, None);
+                }
+                Err(fault) => {
+                    faults.insert(config, Some(fault));
+                }
+            }
+        }
+
+        let mut applied = Applied::default();
+        if !candidates.is_empty() {
+            for (config, error) in self.adopt(&candidates, now, &mut applied) {
+                let reason = ProblemReason::TooLarge;
+                faults.insert(config, Some(Fault { reason, message: error.to_string() }));
+            }
+        }
+        for (config, fault) in faults {
+            self.note(config, fault, now, &mut applied);
+        }
+        applied
+    }
+
+    /// Adopts all candidates if their dictionary is within bounds, else those that are when added one by one. Returns
+    /// the refused ones.
+    fn adopt(
+        &mut self,
+        candidates: &[(ConfigName, Arc<VersionContent>)],
+        now: OffsetDateTime,
+        applied: &mut Applied,
+    ) -> Vec<(ConfigName, TooLarge)> {
+        let mut refused = Vec::new();
+        let batches: Vec<&[(ConfigName, Arc<VersionContent>)]> = match self.merged_with(candidates) {
+            Ok(_) => vec![candidates],
+            Err(_) => candidates.chunks(1).collect(),
+        };
+        for batch in batches {
+            match self.merged_with(batch) {
+                Ok(dictionary) => {
+                    for (config, content) in batch {
+                        self.good.insert(config.clone(), Arc::clone(content));
+                        self.since.insert(config.clone(), now);
+                    }
+                    let dictionary = Arc::new(dictionary);
+                    self.dictionary = Some(Arc::clone(&dictionary));
+                    applied.dictionary = Some(dictionary);
+                }
+                Err(error) => refused.extend(batch.iter().map(|(config, _)| (config.clone(), error.clone()))),
+            }
+        }
+        refused
+    }
+
+    fn merged_with(&self, candidates: &[(ConfigName, Arc<VersionContent>)]) -> Result<Dictionary, TooLarge> {
+        let mut contents = self.good.clone();
+        contents.extend(candidates.iter().cloned());
+        let ordered: Vec<Arc<VersionContent>> = match &self.order {
+            None => contents.into_values().collect(),
+            Some(order) => order.iter().filter_map(|config| contents.remove(config)).collect(),
+        };
+        Dictionary::merge(&ordered, &self.etags)
+    }
+
+    fn note(&mut self, config: ConfigName, fault: Option<Fault>, now: OffsetDateTime, applied: &mut Applied) {
+        let Some(Fault { reason, message }) = fault else {
+            if self.problems.remove(&config).is_some() {
+                applied.cleared.push(config);
+            }
+            return;
+        };
+        let known = self.problems.get(&config);
+        if known.is_some_and(|problem| problem.reason == reason && problem.message == message) {
+            return;
+        }
+        let since = known.filter(|problem| problem.reason == reason).map_or(now, |problem| problem.since);
+        let problem = Problem { reason, message, since };
+        self.problems.insert(config.clone(), problem.clone());
+        applied.raised.push((config, problem));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
+    use nudge_protocol::{Key, VersionName};
+    use time::Duration;
+
+    use super::*;
+    use crate::content::Value;
+
+    const START: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
+
+    fn name(config: &str) -> ConfigName {
+        ConfigName::new(config).unwrap()
+    }
+
+    fn found(config: &str, version: &str, value: &[u8]) -> Reading {
+        let values = BTreeMap::from([(Key::new(&format!("{config}-key")).unwrap(), Value::from(value))]);
+        let content = VersionContent::new(name(config), VersionName::new(version).unwrap(), values);
+        Reading { config: name(config), result: Ok(Arc::new(content)) }
+    }
+
+    fn lost(config: &str, message: &str) -> Reading {
+        let fault = Fault { reason: ProblemReason::VersionMissing, message: message.to_owned() };
+        Reading { config: name(config), result: Err(fault) }
+    }
+
+    fn store() -> Store {
+        Store::new(None, EtagKey::new(b""))
+    }
+
+    #[test]
+    fn what_cannot_be_read_leaves_the_good_content_and_says_so_once() {
+        let mut store = store();
+        store.apply(vec![found("a", "1", b"x")], START);
+        let before = store.dictionary().unwrap().etag().to_owned();
+
+        let applied = store.apply(vec![lost("a", "gone")], START + Duration::SECOND);
+        assert!(applied.dictionary.is_none());
+        assert_eq!(applied.raised.len(), 1);
+        assert_eq!(store.dictionary().unwrap().etag(), before);
+
+        let again = store.apply(vec![lost("a", "gone")], START + Duration::MINUTE);
+        assert!(again.raised.is_empty());
+        let other = store.apply(vec![lost("a", "gone for good")], START + Duration::MINUTE);
+        assert_eq!(other.raised[0].1.since, START + Duration::SECOND, "the reason is the same as before");
+
+        let back = store.apply(vec![found("a", "1", b"x")], START + Duration::HOUR);
+        assert_eq!(back.cleared, [name("a")]);
+        assert!(back.dictionary.is_none(), "the content is what it was");
+    }
+
+    #[test]
+    fn one_config_that_makes_the_dictionary_too_large_does_not_hold_up_another() {
+        let mut store = store();
+        store.apply(vec![found("a", "1", b"x"), found("b", "1", b"x")], START);
+        let huge = vec![b'x'; MAX_DICTIONARY_BYTES];
+        let applied = store.apply(vec![found("a", "2", &huge), found("b", "2", b"y")], START);
+        let versions: Vec<&str> =
+            applied.dictionary.as_ref().unwrap().configs().iter().map(|view| view.version.as_str()).collect();
+        assert_eq!(versions, ["1", "2"]);
+        assert_eq!(store.problems()[&name("a")].reason, ProblemReason::TooLarge);
+        assert!(!store.problems().contains_key(&name("b")));
+    }
+
+    #[test]
+    fn the_same_content_under_another_version_is_a_change() {
+        let mut store = store();
+        store.apply(vec![found("a", "1", b"x")], START);
+        assert!(store.apply(vec![found("a", "2", b"x")], START).dictionary.is_some());
+        assert!(store.apply(vec![found("a", "2", b"x")], START).dictionary.is_none());
+    }
+
+    #[test]
+    fn the_given_order_decides_who_wins() {
+        let order = Some(vec![name("b"), name("a")]);
+        let mut store = Store::new(order, EtagKey::new(b""));
+        let applied = store.apply(vec![found("a", "1", b"x"), found("b", "1", b"x")], START);
+        assert_eq!(applied.dictionary.unwrap().value("nudge.configs").unwrap(), &b"b=1,a=1"[..]);
+    }
+}
