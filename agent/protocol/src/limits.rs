@@ -8,3 +8,5 @@ pub const MAX_DICTIONARY_BYTES: usize = 4 * 1024 * 1024;
 pub const MAX_KEYS: usize = 8192;
 /// Most configs in one pod.
 pub const MAX_CONFIGS: usize = 32;
+/// Most keys that a web hook's event lists as changed.
+pub const MAX_LISTED_KEYS: usize = 256;

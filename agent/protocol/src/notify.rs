@@ -124,9 +124,7 @@ impl FromStr for Ack {
         match text {
             "delivered" => Ok(Self::Delivered),
             "fetched" => Ok(Self::Fetched),
-            other => {
-                Err(UnknownSetting { text: other.chars().take(80).collect(), allowed: "delivered, fetched" })
-            }
+            other => Err(UnknownSetting { text: other.chars().take(80).collect(), allowed: "delivered, fetched" }),
         }
     }
 }

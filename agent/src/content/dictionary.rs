@@ -42,7 +42,9 @@ impl EtagKey {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
     /// Too many bytes.
-    #[error("the dictionary is {bytes} bytes as JSON, and {MAX_DICTIONARY_BYTES} are allowed; make values smaller or use fewer configs")]
+    #[error(
+        "the dictionary is {bytes} bytes as JSON, and {MAX_DICTIONARY_BYTES} are allowed; make values smaller or use fewer configs"
+    )]
     Bytes {
         /// Its size.
         bytes: usize,
@@ -143,8 +145,7 @@ impl Dictionary {
             .collect();
 
         let own = reserved_values(contents, &owners);
-        let mut entries: Vec<(&str, &[u8])> =
-            owners.iter().map(|(key, (value, _))| (*key, value.as_bytes())).collect();
+        let mut entries: Vec<(&str, &[u8])> = owners.iter().map(|(key, (value, _))| (*key, value.as_bytes())).collect();
         entries.extend(own.iter().map(|(key, value)| (key.as_str(), value.as_bytes())));
         entries.sort_unstable_by_key(|(key, _)| *key);
 
@@ -355,7 +356,8 @@ mod tests {
 
     #[test]
     fn later_configs_win_and_the_overlap_is_told() {
-        let dictionary = merge(&[content("a", "1", &[("k", b"old"), ("x", b"1")]), content("b", "2", &[("k", b"new")])]);
+        let dictionary =
+            merge(&[content("a", "1", &[("k", b"old"), ("x", b"1")]), content("b", "2", &[("k", b"new")])]);
         assert_eq!(dictionary.value("k").unwrap(), &b"new"[..]);
         assert_eq!(dictionary.value("nudge.configs").unwrap(), &b"a=1,b=2"[..]);
         assert_eq!(dictionary.value("nudge.config.b.version").unwrap(), &b"2"[..]);

@@ -14,7 +14,9 @@ use super::{Dictionary, Entry};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotExpressible {
     /// A key is not the name of a shell variable.
-    #[error("key {key:?} is no name for a shell variable (letters, digits and '_', not beginning with a digit); rename it, or read the JSON format or single values with GET /config/{{key}}")]
+    #[error(
+        "key {key:?} is no name for a shell variable (letters, digits and '_', not beginning with a digit); rename it, or read the JSON format or single values with GET /config/{{key}}"
+    )]
     Key {
         /// The first such key.
         key: String,
@@ -26,13 +28,17 @@ pub enum NotExpressible {
         key: String,
     },
     /// A value holds a NUL byte, which no shell variable can.
-    #[error("the value of key {key:?} holds a NUL byte, which no shell variable can; read the JSON format or the single value with GET /config/{{key}}")]
+    #[error(
+        "the value of key {key:?} holds a NUL byte, which no shell variable can; read the JSON format or the single value with GET /config/{{key}}"
+    )]
     Nul {
         /// The first such key.
         key: String,
     },
     /// The text would be over the size limit.
-    #[error("in this format the dictionary is {bytes} bytes, and {MAX_DICTIONARY_BYTES} are allowed; read the JSON format")]
+    #[error(
+        "in this format the dictionary is {bytes} bytes, and {MAX_DICTIONARY_BYTES} are allowed; read the JSON format"
+    )]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -96,11 +102,7 @@ fn variable(entry: &Entry) -> Result<Option<&str>, NotExpressible> {
 }
 
 fn text_value(dictionary: &Dictionary, entry: &Entry) -> Bytes {
-    if entry.is_binary() {
-        Bytes::copy_from_slice(dictionary.literal(entry))
-    } else {
-        dictionary.raw(entry)
-    }
+    if entry.is_binary() { Bytes::copy_from_slice(dictionary.literal(entry)) } else { dictionary.raw(entry) }
 }
 
 #[cfg(test)]

@@ -77,8 +77,7 @@ mod tests {
     use super::*;
 
     fn content(pairs: &[(&str, &str)]) -> VersionContent {
-        let values =
-            pairs.iter().map(|(key, value)| (Key::new(key).unwrap(), Value::from(value.as_bytes()))).collect();
+        let values = pairs.iter().map(|(key, value)| (Key::new(key).unwrap(), Value::from(value.as_bytes()))).collect();
         VersionContent::new(ConfigName::new("shop").unwrap(), VersionName::new("1").unwrap(), values)
     }
 

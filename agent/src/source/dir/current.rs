@@ -39,11 +39,7 @@ pub fn parse_current_file(content: &[u8]) -> Result<VersionName, CurrentError> {
 /// Reads the version's name from where a `current` link in `folder` points: `1.0.1`, `./1.0.1`, or the same absolute.
 pub fn parse_current_link(target: &Path, folder: &Path) -> Result<VersionName, CurrentError> {
     let refused = || CurrentError::Link { target: target.to_string_lossy().into_owned() };
-    let relative = if target.is_absolute() {
-        target.strip_prefix(folder).map_err(|_| refused())?
-    } else {
-        target
-    };
+    let relative = if target.is_absolute() { target.strip_prefix(folder).map_err(|_| refused())? } else { target };
     let mut parts = relative.components().filter(|part| *part != Component::CurDir);
     let (Some(Component::Normal(name)), None) = (parts.next(), parts.next()) else {
         return Err(refused());
@@ -70,7 +66,8 @@ mod tests {
         for good in ["1.0.1", "./1.0.1", "1.0.1/", "/etc/nudge/shop/1.0.1"] {
             assert_eq!(parse_current_link(Path::new(good), folder).unwrap().as_str(), "1.0.1", "{good}");
         }
-        for bad in ["", ".", "..", "../other/1.0.1", "a/b", "/etc/other/1.0.1", "/etc/nudge/shop", "current", "\u{e9}"] {
+        for bad in ["", ".", "..", "../other/1.0.1", "a/b", "/etc/other/1.0.1", "/etc/nudge/shop", "current", "\u{e9}"]
+        {
             assert!(parse_current_link(Path::new(bad), folder).is_err(), "{bad}");
         }
     }

@@ -243,7 +243,9 @@ pub(super) fn current_version(root: &Root, config: &ConfigName) -> Result<Versio
             parse_current_file(&content).map_err(invalid)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(match root.list(folder) {
-            Err(OpenError::Outside) => ReadError::Unreadable { path: root.path().join(folder), source: OpenError::Outside },
+            Err(OpenError::Outside) => {
+                ReadError::Unreadable { path: root.path().join(folder), source: OpenError::Outside }
+            }
             Err(error) if error.is_not_found() => ReadError::ConfigMissing { path: root.path().join(folder) },
             _ => ReadError::CurrentMissing { config: config.clone() },
         }),

@@ -128,9 +128,9 @@ mod tests {
         symlink(parent.path().join("secret"), folder.join("absolute")).unwrap();
 
         let root = Root::open(&folder).unwrap();
-        for open in [Root::open_file, |root: &Root, path: &Path| {
-            root.open_checked(path, OFlags::RDONLY).map(File::from)
-        }] {
+        for open in
+            [Root::open_file, |root: &Root, path: &Path| root.open_checked(path, OFlags::RDONLY).map(File::from)]
+        {
             assert!(open(&root, Path::new("in")).is_ok());
             assert!(matches!(open(&root, Path::new("out")), Err(OpenError::Outside)));
             assert!(matches!(open(&root, Path::new("absolute")), Err(OpenError::Outside)));

@@ -259,7 +259,15 @@ mod tests {
         fs::write(at(b"nudge.mine"), "").unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at(b"socket")).unwrap();
         let said = read(&root).unwrap_err();
-        for part in ["folder is a folder", "fifo is a FIFO", "out is a link", "dangling can't be read", "odd", "nudge.mine", "socket is a socket"] {
+        for part in [
+            "folder is a folder",
+            "fifo is a FIFO",
+            "out is a link",
+            "dangling can't be read",
+            "odd",
+            "nudge.mine",
+            "socket is a socket",
+        ] {
             assert!(said.contains(part), "{part}: {said}");
         }
     }

@@ -1,0 +1,209 @@
+//! What the agent knows of its own work: the facts behind `/status` and the metrics.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use nudge_protocol::status::{ConfigStatus, ContainerStatus, FilesStatus, Problem, Status, Told};
+use nudge_protocol::{Ack, ConfigName, ContainerName, Notify};
+use time::OffsetDateTime;
+
+use crate::publish::Published;
+
+/// A container that wants to be told.
+#[derive(Clone, Debug)]
+pub struct Container {
+    /// Its name.
+    pub name: ContainerName,
+    /// How it is told.
+    pub notify: Notify,
+    /// What counts as its acknowledgement.
+    pub ack: Ack,
+}
+
+#[derive(Debug)]
+struct Row {
+    container: Container,
+    told: Told,
+    fetched: Option<String>,
+}
+
+#[derive(Debug)]
+struct Facts {
+    confirmed: Instant,
+    since: BTreeMap<ConfigName, OffsetDateTime>,
+    problems: BTreeMap<ConfigName, Problem>,
+    containers: Vec<Row>,
+    files: Option<FilesStatus>,
+}
+
+/// Shared facts; every method is short and never waits.
+#[derive(Clone, Debug)]
+pub struct Board {
+    source: &'static str,
+    facts: Arc<Mutex<Facts>>,
+}
+
+impl Board {
+    /// A board for a source's name and the pod's containers. The source counts as confirmed `now`.
+    pub fn new(source: &'static str, containers: Vec<Container>, now: Instant) -> Self {
+        let row = |container| Row { container, told: Told::nothing_yet(), fetched: None };
+        let facts = Facts {
+            confirmed: now,
+            since: BTreeMap::new(),
+            problems: BTreeMap::new(),
+            containers: containers.into_iter().map(row).collect(),
+            files: None,
+        };
+        Self { source, facts: Arc::new(Mutex::new(facts)) }
+    }
+
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        // Every change below is one assignment, so a panic elsewhere leaves nothing half done.
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The source was read; `problems` is what it could not give, `confirmed` that all was well.
+    pub fn source_read(
+        &self,
+        since: &BTreeMap<ConfigName, OffsetDateTime>,
+        problems: &BTreeMap<ConfigName, Problem>,
+        now: Instant,
+    ) {
+        let mut facts = self.facts();
+        facts.since.clone_from(since);
+        facts.problems.clone_from(problems);
+        if problems.is_empty() {
+            facts.confirmed = now;
+        }
+    }
+
+    /// Seconds since the source was last read without fault.
+    pub fn age_seconds(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.facts().confirmed).as_secs()
+    }
+
+    /// How many configs have a problem now.
+    pub fn problems(&self) -> usize {
+        self.facts().problems.len()
+    }
+
+    /// How telling a container goes.
+    pub fn told(&self, container: &ContainerName, told: Told) {
+        if let Some(row) = self.facts().containers.iter_mut().find(|row| row.container.name == *container) {
+            row.told = told;
+        }
+    }
+
+    /// How writing the files goes.
+    pub fn files(&self, files: FilesStatus) {
+        self.facts().files = Some(files);
+    }
+
+    /// A request got the dictionary with `etag`. It counts for the container it names, without a name for the only
+    /// notified container, else for none.
+    pub fn fetched(&self, container: Option<&str>, etag: &str) {
+        let mut facts = self.facts();
+        let notified = |row: &&mut Row| row.container.notify != Notify::None;
+        let row = if let Some(name) = container {
+            facts.containers.iter_mut().find(|row| row.container.name.as_str() == name)
+        } else {
+            let mut rows = facts.containers.iter_mut().filter(notified);
+            rows.next().filter(|_| rows.next().is_none())
+        };
+        if let Some(row) = row
+            && row.fetched.as_deref() != Some(etag)
+        {
+            row.fetched = Some(etag.to_owned());
+        }
+    }
+
+    /// The whole as `/status` shows it.
+    pub fn status(&self, published: &Published, hooks: Vec<nudge_protocol::hooks::HookView>, now: Instant) -> Status {
+        let facts = self.facts();
+        let dictionary = &published.dictionary;
+        let config = |view: &crate::content::ConfigView| ConfigStatus {
+            name: view.name.clone(),
+            version: view.version.clone(),
+            digest: view.digest.clone(),
+            since: facts.since.get(&view.name).copied().unwrap_or(published.at),
+            keys: view.keys,
+            bytes: view.bytes,
+            problem: facts.problems.get(&view.name).cloned(),
+        };
+        Status {
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            source: self.source.to_owned(),
+            age_seconds: now.saturating_duration_since(facts.confirmed).as_secs(),
+            etag: dictionary.etag().to_owned(),
+            configs: dictionary.configs().iter().map(config).collect(),
+            overlaps: dictionary.overlaps().to_vec(),
+            containers: facts.containers.iter().map(|row| row.status(dictionary.etag())).collect(),
+            hooks,
+            files: facts.files.clone(),
+        }
+    }
+}
+
+impl Row {
+    fn status(&self, etag: &str) -> ContainerStatus {
+        ContainerStatus {
+            name: self.container.name.clone(),
+            notify: self.container.notify,
+            ack: self.container.ack,
+            told: self.told.clone(),
+            fetched: self.fetched.clone(),
+            acknowledged: acknowledged(self.container.ack, &self.told, self.fetched.as_deref(), etag),
+        }
+    }
+}
+
+/// Whether a container has acknowledged the dictionary with `etag`. A container that has fetched it runs it, whatever was
+/// asked for.
+fn acknowledged(ack: Ack, told: &Told, fetched: Option<&str>, etag: &str) -> bool {
+    use nudge_protocol::status::Outcome;
+    let delivered = told.outcome == Outcome::Delivered && told.etag.as_deref() == Some(etag);
+    fetched == Some(etag) || (ack == Ack::Delivered && delivered)
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_protocol::NotifySignal;
+    use nudge_protocol::status::Outcome;
+
+    use super::*;
+
+    fn container(name: &str, notify: Notify) -> Container {
+        Container { name: ContainerName::new(name).unwrap(), notify, ack: Ack::Fetched }
+    }
+
+    fn fetched(board: &Board) -> Vec<Option<String>> {
+        board.facts().containers.iter().map(|row| row.fetched.clone()).collect()
+    }
+
+    #[test]
+    fn a_request_without_a_name_counts_only_where_it_is_clear_for_whom() {
+        let usr1 = Notify::Signal(NotifySignal::Usr1);
+        let one = Board::new("dir", vec![container("a", usr1), container("b", Notify::None)], Instant::now());
+        one.fetched(None, "x");
+        assert_eq!(fetched(&one), [Some("x".to_owned()), None]);
+        one.fetched(Some("b"), "y");
+        one.fetched(Some("stranger"), "z");
+        assert_eq!(fetched(&one), [Some("x".to_owned()), Some("y".to_owned())]);
+
+        let two = Board::new("dir", vec![container("a", usr1), container("b", Notify::Webhook)], Instant::now());
+        two.fetched(None, "x");
+        assert_eq!(fetched(&two), [None, None]);
+    }
+
+    #[test]
+    fn an_acknowledgement_is_of_the_version_that_is_served() {
+        let mut told = Told::nothing_yet();
+        told.outcome = Outcome::Delivered;
+        told.etag = Some("new".to_owned());
+        assert!(acknowledged(Ack::Delivered, &told, None, "new"));
+        assert!(!acknowledged(Ack::Delivered, &told, Some("old"), "newer"));
+        assert!(!acknowledged(Ack::Fetched, &told, Some("old"), "new"));
+        assert!(acknowledged(Ack::Fetched, &told, Some("new"), "new"));
+    }
+}

@@ -1,0 +1,207 @@
+//! Runs one command as a child, the way an init does: signals are passed on, orphans are reaped, its end is ours.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::future::poll_fn;
+use std::io::{self, IsTerminal};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::task::Poll;
+
+use nix::errno::Errno;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpgrp, tcsetpgrp};
+use nudge_protocol::NotifySignal;
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+use crate::proc::{number, parse_status};
+
+/// The agent itself failed, as with env(1), nohup(1) and timeout(1).
+pub const EXIT_AGENT: u8 = 125;
+/// The command was found and can't be run.
+pub const EXIT_NOT_EXECUTABLE: u8 = 126;
+/// The command was not found.
+pub const EXIT_NOT_FOUND: u8 = 127;
+
+/// Why there is no child.
+#[derive(Debug, thiserror::Error)]
+pub enum ChildError {
+    /// The command does not exist.
+    #[error("command {command:?} was not found")]
+    NotFound {
+        /// Its name.
+        command: OsString,
+        /// The refusal.
+        source: io::Error,
+    },
+    /// The command can't be run.
+    #[error("command {command:?} can't be run: {source}")]
+    NotExecutable {
+        /// Its name.
+        command: OsString,
+        /// The refusal.
+        source: io::Error,
+    },
+    /// Signals can't be watched.
+    #[error("signals can't be watched")]
+    Signals(#[source] io::Error),
+}
+
+impl ChildError {
+    /// The exit status that says so.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::NotFound { .. } => EXIT_NOT_FOUND,
+            Self::NotExecutable { .. } => EXIT_NOT_EXECUTABLE,
+            Self::Signals(_) => EXIT_AGENT,
+        }
+    }
+}
+
+/// Signals that come to the agent and are meant for the child.
+const FORWARDED: [Signal; 6] =
+    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
+
+/// The signals of this process, watched from before the child starts, so that none is lost.
+pub struct Signals {
+    ended: Stream,
+    continued: Stream,
+    forwarded: Vec<(Signal, Stream)>,
+    notification: Option<Signal>,
+}
+
+impl Signals {
+    /// Begins to watch. The signal that is the child's `notification` is the agent's own to send: when it comes from elsewhere
+    /// it is not passed on. Signals that are ignored already, as by nohup(1), stay ignored.
+    pub fn watch(notification: Option<NotifySignal>) -> Result<Self, ChildError> {
+        let stream = |wanted: Signal| signal(SignalKind::from_raw(wanted as i32)).map_err(ChildError::Signals);
+        let own = fs::read("/proc/self/status").ok().and_then(|status| parse_status(&status).ok());
+        let ignored = |wanted: Signal| own.is_some_and(|own| own.ignores(wanted as i32));
+        let mut forwarded = Vec::new();
+        for wanted in FORWARDED.into_iter().filter(|&wanted| !ignored(wanted)) {
+            forwarded.push((wanted, stream(wanted)?));
+        }
+        let notification = notification.and_then(|wanted| Signal::try_from(number(wanted).as_raw()).ok());
+        Ok(Self { ended: stream(Signal::SIGCHLD)?, continued: stream(Signal::SIGCONT)?, forwarded, notification })
+    }
+}
+
+/// The next of several signals.
+async fn next(streams: &mut [(Signal, Stream)]) -> Signal {
+    poll_fn(|context| {
+        for (signal, stream) in &mut *streams {
+            if stream.poll_recv(context).is_ready() {
+                return Poll::Ready(*signal);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// The running command.
+#[derive(Debug)]
+pub struct Child {
+    pid: Pid,
+    /// It is in the foreground of the terminal, in a process group of its own: Ctrl-C reaches it once, not twice.
+    terminal: bool,
+}
+
+impl Child {
+    /// Starts the command with `variables` added to the environment. Orphans below it come to this process from now on.
+    pub fn spawn(command: &[OsString], variables: Vec<(&'static str, String)>) -> Result<Self, ChildError> {
+        let name = command.first().map_or(OsStr::new(""), OsString::as_os_str);
+        // Without it orphans go to the machine's init, and descendants of the child could not be told from others.
+        if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
+            tracing::warn!(%error, "processes that the command leaves behind can't be adopted");
+        }
+        let spawned = Command::new(name).args(command.iter().skip(1)).envs(variables).process_group(0).spawn();
+        let child = spawned.map_err(|source| {
+            let command = name.to_owned();
+            match source.kind() {
+                io::ErrorKind::NotFound => ChildError::NotFound { command, source },
+                _ => ChildError::NotExecutable { command, source },
+            }
+        })?;
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let terminal = io::stdin().is_terminal();
+        if terminal {
+            to_foreground(pid);
+        }
+        Ok(Self { pid, terminal })
+    }
+
+    /// Passes signals on until the child ends, and returns its exit status, or 128 and the number of the signal that ended it.
+    pub async fn wait(self, signals: &mut Signals) -> u8 {
+        let Signals { ended, continued, forwarded, notification } = signals;
+        loop {
+            tokio::select! {
+                _ = ended.recv() => {
+                    if let Some(code) = self.reap() {
+                        if self.terminal {
+                            to_foreground(getpgrp());
+                        }
+                        return code;
+                    }
+                }
+                _ = continued.recv() => self.resume(),
+                signal = next(forwarded) => {
+                    if *notification == Some(signal) {
+                        tracing::warn!(%signal, "not passed on: it is the signal that tells of changes");
+                    } else {
+                        tracing::debug!(%signal, "passed on");
+                        // It fails when the child has ended, which the next turn sees.
+                        let _ = kill(self.pid, signal);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes all ended processes; returns the child's status if it is among them.
+    fn reap(&self) -> Option<u8> {
+        let mut code = None;
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
+                Ok(WaitStatus::Exited(pid, status)) if pid == self.pid => code = Some(status.to_le_bytes()[0]),
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.pid => {
+                    code = Some(128 + (signal as i32).to_le_bytes()[0]);
+                }
+                Ok(WaitStatus::Stopped(pid, _)) if pid == self.pid && self.terminal => suspend(),
+                Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return code,
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => {
+                    tracing::error!(%error, "can't wait for processes");
+                    return code;
+                }
+            }
+        }
+    }
+
+    /// The shell has put the agent into the foreground again: so goes the child.
+    fn resume(&self) {
+        if self.terminal {
+            to_foreground(self.pid);
+            let _ = kill(Pid::from_raw(-self.pid.as_raw()), Signal::SIGCONT);
+        }
+    }
+}
+
+/// The child was stopped from the terminal (Ctrl-Z): the agent stops too, so that the shell gets the terminal back.
+fn suspend() {
+    to_foreground(getpgrp());
+    let _ = kill(Pid::from_raw(0), Signal::SIGSTOP);
+}
+
+/// Gives the terminal to a process group. Without a terminal, or when another session has it, there is nothing to give.
+fn to_foreground(group: Pid) {
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    // A background process that does this is stopped by SIGTTOU, unless it ignores that (tcsetpgrp(3)).
+    // SAFETY: ignoring a signal installs no handler code; the agent has no other use of SIGTTOU.
+    #[allow(unsafe_code)]
+    let ignored = unsafe { sigaction(Signal::SIGTTOU, &ignore) };
+    if ignored.is_ok() {
+        let _ = tcsetpgrp(io::stdin(), group);
+    }
+}

@@ -1,0 +1,49 @@
+//! `nudge-agent get`: reads the dictionary from inside.
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+
+use super::output::{fail, print};
+use crate::client::{Access, get};
+
+/// Read the configuration from inside a container, or below `nudge-agent exec`
+///
+/// Uses the variables MY_CONFIG_ENDPOINT, MY_CONFIG_TOKEN or MY_CONFIG_TOKEN_FILE, and MY_CONFIG_CERT. Without KEY prints the whole
+/// dictionary; with KEY the value's bytes as they are, without a newline added.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Print this key's value only
+    key: Option<String>,
+    /// Format of the whole dictionary
+    #[arg(long, value_name = "FORMAT", default_value = "json", conflicts_with = "key")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// One JSON object.
+    Json,
+    /// Lines KEY='value' to be sourced by a shell; fails if a key is no name for a variable.
+    Env,
+}
+
+pub(super) fn run(args: &Args) -> ExitCode {
+    let path = match (&args.key, args.format) {
+        (Some(key), _) => {
+            let key = percent_encoding::utf8_percent_encode(key, percent_encoding::NON_ALPHANUMERIC);
+            format!("/config/{key}")
+        }
+        (None, Format::Json) => "/config".to_owned(),
+        (None, Format::Env) => "/config?format=env".to_owned(),
+    };
+    let reply = Access::from_env(|name| std::env::var_os(name)).and_then(|access| get(&access, &path));
+    match reply {
+        Err(error) => fail(&error),
+        Ok(body) => {
+            let printed = print(&body);
+            let newline = args.key.is_none() && args.format == Format::Json;
+            if newline { print(b"\n") } else { printed }
+        }
+    }
+}

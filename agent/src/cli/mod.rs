@@ -1,0 +1,72 @@
+//! The command line: what each command takes, and the way to it.
+
+mod check;
+mod exec;
+mod get;
+mod output;
+mod status;
+mod switch;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Serves configuration over HTTPS and tells the application when it changes.
+///
+/// Try it: `nudge-agent exec --dir DIR --notify SIGUSR1 -- COMMAND` runs COMMAND with the configuration in DIR at hand, and in
+/// another terminal `nudge-agent use --dir DIR CONFIG VERSION` gives it another version while it runs.
+#[derive(Debug, Parser)]
+#[command(name = "nudge-agent", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Exec(exec::Args),
+    Use(switch::Args),
+    Get(get::Args),
+    Status(status::Args),
+    Check(check::Args),
+}
+
+/// How the log is written, to standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Runs the command line `arguments` and returns the exit status.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => match cli.command {
+            Command::Exec(args) => exec::run(args),
+            Command::Use(args) => switch::run(&args),
+            Command::Get(args) => get::run(&args),
+            Command::Status(args) => status::run(&args),
+            Command::Check(args) => check::run(&args),
+        },
+        Err(error) => {
+            // Help and version come as errors too; they go to standard output and succeed.
+            let _ = error.print();
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

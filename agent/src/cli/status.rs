@@ -1,0 +1,85 @@
+//! `nudge-agent status`: shows what the pod runs.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use nudge_protocol::status::{Status, Told};
+
+use super::output::{complain, fail, print};
+use crate::client::{Access, get};
+
+/// Show which versions are served and how the containers were told of them
+///
+/// Uses the same variables as `nudge-agent get`. Never prints a value.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Format of the output
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    Text,
+    /// As the endpoint gives it.
+    Json,
+}
+
+pub(super) fn run(args: &Args) -> ExitCode {
+    let reply = Access::from_env(|name| std::env::var_os(name)).and_then(|access| get(&access, "/status"));
+    let body = match reply {
+        Ok(body) => body,
+        Err(error) => return fail(&error),
+    };
+    if args.format == Format::Json {
+        print(&body);
+        return print(b"\n");
+    }
+    match serde_json::from_slice::<Status>(&body) {
+        Ok(status) => print(describe(&status).as_bytes()),
+        Err(error) => {
+            complain(&format!("the agent's reply can't be read: {error}; --format json shows it as it is"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn describe(status: &Status) -> String {
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    let mut line = |line: String| {
+        let _ = writeln!(text, "{line}");
+    };
+    for config in &status.configs {
+        line(format!("config     {}  {}  {} keys, {} bytes", config.name, config.version, config.keys, config.bytes));
+        if let Some(problem) = &config.problem {
+            line(format!("           PROBLEM {}: {}", problem.reason.as_str(), problem.message));
+        }
+    }
+    for overlap in &status.overlaps {
+        let hidden = overlap.hidden.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        line(format!("overlap    key {} of {hidden} is hidden by {}", overlap.key, overlap.winner));
+    }
+    for container in &status.containers {
+        let taken = if container.acknowledged { "has this version" } else { "has not acknowledged this version" };
+        line(format!("container  {}  {}  {}, {taken}", container.name, container.notify, told(&container.told)));
+    }
+    for hook in &status.hooks {
+        line(format!("hook       {}  {}  {}", hook.id, hook.url, told(&hook.told)));
+    }
+    if let Some(files) = &status.files {
+        line(format!("files      {}  {}", files.path, files.message.as_deref().unwrap_or("written")));
+    }
+    line(format!("source     {}  read {} s ago", status.source, status.age_seconds));
+    text
+}
+
+fn told(told: &Told) -> String {
+    let mut text = told.outcome.as_str().to_owned();
+    if !told.message.is_empty() {
+        let _ = write!(text, " ({})", told.message);
+    }
+    text
+}

@@ -1,0 +1,179 @@
+//! The dictionary's values as files, swapped in one step, for software that reads files and reloads on a signal.
+//!
+//! The layout is the kubelet's (`AtomicWriter` in kubernetes/pkg/volume/util): every key is a link to `..data/<key>`, and
+//! `..data` is a link to a folder that holds one version. Replacing that one link changes all files at once.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use nudge_protocol::reserved;
+
+use crate::content::Dictionary;
+
+const DATA: &str = "..data";
+const DRAFT: &str = "..data_tmp";
+const VERSION_PREFIX: &str = "..nudge-";
+
+/// Why the files can't be written. The ones of the version before stay whole.
+#[derive(Debug, thiserror::Error)]
+pub enum ProjectError {
+    /// A file is in the way that is not Nudge's.
+    #[error("{} is in the way and was not made by Nudge; move it, or choose another folder", path.display())]
+    InTheWay {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("{} can't be written: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The refusal.
+        source: io::Error,
+    },
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ProjectError {
+    let path = path.to_owned();
+    move |source| ProjectError::Io { path, source }
+}
+
+/// Writes the values into `folder` and makes them visible together. `unique` names the version's folder and must differ
+/// from that of the version before.
+pub fn project(folder: &Path, dictionary: &Dictionary, unique: &str) -> Result<(), ProjectError> {
+    fs::create_dir_all(folder).map_err(io_error(folder))?;
+    // What `nudge.binary` tells matters for JSON only: files hold the raw bytes.
+    let keys: Vec<_> = dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY).collect();
+    for entry in &keys {
+        let path = folder.join(entry.key());
+        if fs::symlink_metadata(&path).is_ok() && !is_ours(&path) {
+            return Err(ProjectError::InTheWay { path });
+        }
+    }
+
+    let name = format!("{VERSION_PREFIX}{unique}");
+    let version = folder.join(&name);
+    let written = write_version(&version, &keys, dictionary).and_then(|()| {
+        let (draft, data) = (folder.join(DRAFT), folder.join(DATA));
+        let _ = fs::remove_file(&draft);
+        symlink(&name, &draft).map_err(io_error(&draft))?;
+        // Links for new keys come before the swap: until then they point to nothing, as in the kubelet's volumes.
+        link_keys(folder, &keys).and_then(|()| fs::rename(&draft, &data).map_err(io_error(&data)))
+    });
+    if let Err(error) = written {
+        // Half a version is of no use, and its room may be what is missing. What the clean-up meets is not the cause.
+        let _ = fs::remove_dir_all(&version);
+        let _ = fs::remove_file(folder.join(DRAFT));
+        let _ = remove_stale_links(folder);
+        return Err(error);
+    }
+    remove_stale_links(folder).map_err(io_error(folder))?;
+    remove_old_versions(folder, &name).map_err(io_error(folder))
+}
+
+fn write_version(version: &Path, keys: &[&crate::content::Entry], dictionary: &Dictionary) -> Result<(), ProjectError> {
+    // A folder of that name is left of a process that was killed.
+    let _ = fs::remove_dir_all(version);
+    DirBuilder::new().mode(0o755).create(version).map_err(io_error(version))?;
+    for entry in keys {
+        let path = version.join(entry.key());
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path).map_err(io_error(&path))?;
+        file.write_all(&dictionary.raw(entry)).map_err(io_error(&path))?;
+    }
+    Ok(())
+}
+
+fn link_keys(folder: &Path, keys: &[&crate::content::Entry]) -> Result<(), ProjectError> {
+    for entry in keys {
+        let path = folder.join(entry.key());
+        match symlink(Path::new(DATA).join(entry.key()), &path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(&path)(error)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether `path` is a link into `..data`.
+fn is_ours(path: &Path) -> bool {
+    fs::read_link(path).is_ok_and(|target| target.starts_with(DATA))
+}
+
+/// Removes our links to keys that the visible version does not have.
+fn remove_stale_links(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if is_ours(&path) && fs::metadata(&path).is_err() {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes version folders other than the visible one, also those of earlier processes.
+fn remove_old_versions(folder: &Path, visible: &str) -> io::Result<()> {
+    let mut old = BTreeSet::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        if name.to_str().is_some_and(|name| name.starts_with(VERSION_PREFIX) && name != visible) {
+            old.insert(name);
+        }
+    }
+    old.into_iter().try_for_each(|name| fs::remove_dir_all(folder.join(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use nudge_protocol::{ConfigName, Key, VersionName};
+
+    use super::*;
+    use crate::content::{EtagKey, Value, VersionContent};
+
+    fn dictionary(pairs: &[(&str, &[u8])]) -> Dictionary {
+        let values: BTreeMap<Key, Value> =
+            pairs.iter().map(|(key, value)| (Key::new(key).unwrap(), Value::from(*value))).collect();
+        let version = VersionName::new("1").unwrap();
+        let content = VersionContent::new(ConfigName::new("c").unwrap(), version, values);
+        Dictionary::merge(&[Arc::new(content)], &EtagKey::new(b"")).unwrap()
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn keys_come_and_go_and_values_change_together() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("files");
+        project(&folder, &dictionary(&[("a", b"1"), ("old", &[0xff])]), "1").unwrap();
+        assert_eq!(fs::read(folder.join("old")).unwrap(), [0xff]);
+        project(&folder, &dictionary(&[("a", b"2"), ("new", b"n")]), "2").unwrap();
+        assert_eq!(fs::read(folder.join("a")).unwrap(), b"2");
+        assert_eq!(fs::read(folder.join("nudge.configs")).unwrap(), b"c=1");
+        assert_eq!(names(&folder), ["..data", "..nudge-2", "a", "new", "nudge.config.c.version", "nudge.configs"]);
+        assert_eq!(fs::read_link(folder.join("a")).unwrap(), Path::new("..data/a"));
+    }
+
+    #[test]
+    fn a_file_of_the_users_is_never_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        project(folder.path(), &dictionary(&[("a", b"1")]), "1").unwrap();
+        fs::write(folder.path().join("mine"), "m").unwrap();
+        let error = project(folder.path(), &dictionary(&[("a", b"2"), ("mine", b"x")]), "2").unwrap_err();
+        assert!(error.to_string().contains("mine is in the way"), "{error}");
+        assert_eq!(fs::read(folder.path().join("mine")).unwrap(), b"m");
+        assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"1");
+        project(folder.path(), &dictionary(&[("a", b"3")]), "3").unwrap();
+        assert_eq!(fs::read(folder.path().join("mine")).unwrap(), b"m");
+    }
+}

@@ -1,0 +1,179 @@
+//! Parsers for files below `/proc/<pid>` (proc(5)). The names in them are chosen by other processes, so nothing is trusted.
+
+use std::str::FromStr;
+
+/// A file of `/proc` that is not as proc(5) says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no {field} in it, as proc(5) would have it")]
+pub struct ParseError {
+    field: &'static str,
+}
+
+/// What matters of `/proc/<pid>/status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessStatus {
+    /// The parent.
+    pub parent: i32,
+    /// The real user.
+    pub uid: u32,
+    /// Dead, and only waited for.
+    pub zombie: bool,
+    /// Signals with a handler, bit n-1 for signal n.
+    pub caught: u64,
+    /// Signals that are ignored, likewise.
+    pub ignored: u64,
+}
+
+impl ProcessStatus {
+    /// Whether a handler is there for the signal.
+    pub fn catches(&self, signal: i32) -> bool {
+        bit(self.caught, signal)
+    }
+
+    /// Whether the signal is ignored.
+    pub fn ignores(&self, signal: i32) -> bool {
+        bit(self.ignored, signal)
+    }
+}
+
+fn bit(mask: u64, signal: i32) -> bool {
+    u32::try_from(signal - 1).is_ok_and(|shift| mask.checked_shr(shift).unwrap_or(0) & 1 == 1)
+}
+
+/// Reads `/proc/<pid>/status`. A process can put anything but a newline (which the kernel escapes) into its name, so only the start of a
+/// line counts, and of a field that stands twice the first.
+pub fn parse_status(content: &[u8]) -> Result<ProcessStatus, ParseError> {
+    let field = |name: &'static str| {
+        let of_line = |line: &'_ [u8]| -> Option<String> {
+            let rest = line.strip_prefix(name.as_bytes())?.strip_prefix(b":")?;
+            std::str::from_utf8(rest).ok().map(|text| text.trim().to_owned())
+        };
+        content.split(|&byte| byte == b'\n').find_map(of_line).ok_or(ParseError { field: name })
+    };
+    let mask = |name| u64::from_str_radix(&field(name)?, 16).map_err(|_| ParseError { field: name });
+    Ok(ProcessStatus {
+        parent: first(&field("PPid")?, "PPid")?,
+        uid: first(&field("Uid")?, "Uid")?,
+        zombie: matches!(field("State")?.as_bytes().first(), Some(b'Z' | b'X')),
+        caught: mask("SigCgt")?,
+        ignored: mask("SigIgn")?,
+    })
+}
+
+fn first<T: FromStr>(text: &str, field: &'static str) -> Result<T, ParseError> {
+    text.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).ok_or(ParseError { field })
+}
+
+/// Reads field 22 of `/proc/<pid>/stat`, when the process started, in clock ticks after boot. Together with the process ID
+/// it names one process: IDs are used again, but not within one tick. The name in field 2 may hold spaces and brackets, so
+/// counting begins behind the last bracket.
+pub fn parse_start_time(content: &[u8]) -> Result<u64, ParseError> {
+    let error = ParseError { field: "starttime" };
+    let bracket = content.iter().rposition(|&byte| byte == b')').ok_or_else(|| error.clone())?;
+    let rest = std::str::from_utf8(&content[bracket + 1..]).map_err(|_| error.clone())?;
+    rest.split_ascii_whitespace().nth(19).and_then(|word| word.parse().ok()).ok_or(error)
+}
+
+/// Reads `/proc/<pid>/task/<tid>/children`: process IDs separated by spaces.
+pub fn parse_children(content: &[u8]) -> Vec<i32> {
+    let words = content.split(u8::is_ascii_whitespace);
+    words.filter_map(|word| std::str::from_utf8(word).ok()?.parse().ok()).filter(|&pid| pid > 0).collect()
+}
+
+/// Whether `/proc/<pid>/cgroup` says that the process belongs to the container with this ID (64 hex digits). The ID stands
+/// in any element of any path, at any depth: alone (cgroupfs), as `cri-containerd-<id>.scope` or `crio-<id>.scope` (systemd),
+/// above sub-groups (crun). Lines are `hierarchy:controllers:path`, and a path may hold colons (cgroups(7)).
+pub fn cgroup_names_container(content: &[u8], id: &str) -> bool {
+    if id.len() != 64 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return false;
+    }
+    content.split(|&byte| byte == b'\n').any(|line| {
+        let mut parts = line.splitn(3, |&byte| byte == b':');
+        let path = parts.nth(2).unwrap_or_default();
+        path.split(|&byte| byte == b'/').any(|element| names_id(element, id.as_bytes()))
+    })
+}
+
+/// Whether `id` stands in a path element as a whole word: what is before and after it is not hex.
+fn names_id(element: &[u8], id: &[u8]) -> bool {
+    let hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+    element.windows(id.len()).enumerate().any(|(at, window)| {
+        let before = at.checked_sub(1).and_then(|before| element.get(before));
+        window == id && !hex(before) && !hex(element.get(at + id.len()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STATUS: &[u8] = b"Name:\tapp\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t7\nPPid:\t3\nUid:\t1000\t1000\t0\t0\nSigQ:\t0/1\nSigIgn:\t0000000000001000\nSigCgt:\t0000000180000a00\n";
+
+    #[test]
+    fn a_status_file() {
+        let status = parse_status(STATUS).unwrap();
+        assert_eq!((status.parent, status.uid, status.zombie), (3, 1000, false));
+        assert!(status.catches(libc::SIGUSR1) && status.catches(libc::SIGUSR2) && !status.catches(libc::SIGHUP));
+        assert!(status.ignores(libc::SIGPIPE) && !status.ignores(libc::SIGUSR1));
+        assert!(!status.catches(0) && !status.catches(-1) && !status.catches(65));
+        assert_eq!(parse_status(b"Name:\tx\n").unwrap_err().to_string(), "no PPid in it, as proc(5) would have it");
+    }
+
+    #[test]
+    fn this_process_as_the_kernel_shows_it() {
+        let status = parse_status(&std::fs::read("/proc/self/status").unwrap()).unwrap();
+        assert_eq!(status.parent, nix::unistd::getppid().as_raw());
+        assert_eq!(status.uid, nix::unistd::getuid().as_raw());
+        assert!(parse_start_time(&std::fs::read("/proc/self/stat").unwrap()).unwrap() > 0);
+    }
+
+    #[test]
+    fn a_name_full_of_brackets_does_not_shift_the_fields() {
+        let stat = b"12 (a) b (c) 1 2) S 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 4711 23";
+        assert_eq!(parse_start_time(stat), Ok(4711));
+        assert!(parse_start_time(b"12 (a").is_err());
+        assert!(parse_start_time(b"12 (a) S 3").is_err());
+    }
+
+    #[test]
+    fn the_containers_of_every_runtime() {
+        let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        for line in [
+            format!("4:memory:/kubepods/besteffort/pod1234/{id}"),
+            format!("0::/kubepods.slice/kubepods-pod12.slice/cri-containerd-{id}.scope"),
+            format!("0::/kubepods.slice/crio-{id}.scope/container"),
+            format!("0::/../{id}"),
+            format!("1:name=systemd:/system.slice:odd/docker-{id}.scope"),
+            format!("12:cpu,cpuacct:/a:b/{id}"),
+        ] {
+            assert!(cgroup_names_container(format!("1:x:/other\n{line}\n").as_bytes(), id), "{line}");
+        }
+        for line in
+            ["0::/".to_owned(), format!("0::/{id}0"), format!("0::/a{id}"), format!("{id}:{id}:/x"), String::new()]
+        {
+            assert!(!cgroup_names_container(line.as_bytes(), id), "{line}");
+        }
+        assert!(!cgroup_names_container(b"0::/", ""));
+        assert!(!cgroup_names_container(b"0::/..", ".."));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_the_parsers_panic(content in vec(any::<u8>(), 0..300)) {
+            let _ = parse_status(&content);
+            let _ = parse_start_time(&content);
+            prop_assert!(parse_children(&content).iter().all(|&pid| pid > 0));
+            let _ = cgroup_names_container(&content, &"a".repeat(64));
+        }
+
+        #[test]
+        fn a_name_cannot_pose_as_a_field(name in "[ -~]{0,15}") {
+            let mut content = format!("Name:\t{name}\n").into_bytes();
+            content.extend_from_slice(&STATUS[b"Name:\tapp\n".len()..]);
+            prop_assert_eq!(parse_status(&content), parse_status(STATUS));
+        }
+    }
+}

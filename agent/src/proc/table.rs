@@ -1,0 +1,108 @@
+//! The processes as a tree that can be asked, and the live one of the kernel.
+
+use std::collections::HashMap;
+use std::fs;
+
+use super::parse::{ProcessStatus, parse_children, parse_start_time, parse_status};
+
+/// One process. The start time tells it from a later one with the same ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Process {
+    /// Process ID.
+    pub pid: i32,
+    /// Clock ticks after boot.
+    pub started: u64,
+}
+
+/// What can be asked about processes. A process may go at any moment, so every answer may be "there is none".
+pub trait ProcessTable {
+    /// The processes that `pid` has started and that are still there, in order of their IDs.
+    fn children(&mut self, pid: i32) -> Vec<i32>;
+    /// A process with its signal masks.
+    fn look(&mut self, pid: i32) -> Option<(Process, ProcessStatus)>;
+}
+
+/// The kernel's own table below `/proc`.
+#[derive(Debug, Default)]
+pub struct LiveTable {
+    /// Children by parent, for kernels that lack `/proc/<pid>/task/<tid>/children`.
+    scanned: Option<HashMap<i32, Vec<i32>>>,
+}
+
+impl ProcessTable for LiveTable {
+    fn children(&mut self, pid: i32) -> Vec<i32> {
+        // Reading children per thread finds a process's few children among thousands of others.
+        if self.scanned.is_none()
+            && let Some(children) = children_by_thread(pid)
+        {
+            return children;
+        }
+        let scanned = self.scanned.get_or_insert_with(scan);
+        scanned.get(&pid).cloned().unwrap_or_default()
+    }
+
+    fn look(&mut self, pid: i32) -> Option<(Process, ProcessStatus)> {
+        let started = start_time(pid)?;
+        let status = parse_status(&fs::read(format!("/proc/{pid}/status")).ok()?).ok()?;
+        Some((Process { pid, started }, status))
+    }
+}
+
+/// When a process started; `None` if it is gone.
+pub(super) fn start_time(pid: i32) -> Option<u64> {
+    parse_start_time(&fs::read(format!("/proc/{pid}/stat")).ok()?).ok()
+}
+
+fn children_by_thread(pid: i32) -> Option<Vec<i32>> {
+    let mut children = Vec::new();
+    let mut known = false;
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        match fs::read(thread.ok()?.path().join("children")) {
+            Ok(content) => {
+                known = true;
+                children.extend(parse_children(&content));
+            }
+            // The thread has ended meanwhile, or this kernel has no such file.
+            Err(_) => continue,
+        }
+    }
+    children.sort_unstable();
+    known.then_some(children)
+}
+
+fn scan() -> HashMap<i32, Vec<i32>> {
+    let mut by_parent: HashMap<i32, Vec<i32>> = HashMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let status = fs::read(entry.path().join("status")).ok().and_then(|content| parse_status(&content).ok());
+        if let Some(status) = status {
+            by_parent.entry(status.parent).or_default().push(pid);
+        }
+    }
+    for children in by_parent.values_mut() {
+        children.sort_unstable();
+    }
+    by_parent
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn both_ways_find_the_same_children() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(scan()[&own].contains(&pid));
+        assert!(LiveTable::default().children(own).contains(&pid));
+        let (process, status) = LiveTable::default().look(pid).unwrap();
+        assert_eq!((process.pid, status.parent), (pid, own));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(LiveTable::default().look(pid), None);
+    }
+}

@@ -1,0 +1,34 @@
+//! The dictionary that is served now, handed from the source to all who serve or tell it.
+
+use std::sync::Arc;
+
+use time::OffsetDateTime;
+use tokio::sync::watch;
+
+use crate::content::Dictionary;
+
+/// One dictionary in the row of those that were served.
+#[derive(Debug)]
+pub struct Published {
+    /// Counts up from 1 with every change, in this process only.
+    pub generation: u64,
+    /// The dictionary.
+    pub dictionary: Arc<Dictionary>,
+    /// When it began to be served.
+    pub at: OffsetDateTime,
+}
+
+/// Where the newest dictionary can be read and awaited; `None` until there is a first one. A receiver that is slow sees
+/// the newest and may miss those between, which is what telling wants: never a lost last change, never a queue.
+pub type Current = watch::Receiver<Option<Arc<Published>>>;
+
+/// The writing end of [`Current`].
+pub type Publisher = watch::Sender<Option<Arc<Published>>>;
+
+/// Puts `dictionary` in the place of the one before and returns it as published.
+pub fn publish(publisher: &Publisher, dictionary: Arc<Dictionary>, at: OffsetDateTime) -> Arc<Published> {
+    let generation = publisher.borrow().as_ref().map_or(1, |before| before.generation + 1);
+    let published = Arc::new(Published { generation, dictionary, at });
+    publisher.send_replace(Some(Arc::clone(&published)));
+    published
+}

@@ -1,0 +1,285 @@
+//! Answers one request.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::{Request, Response, StatusCode};
+use nudge_protocol::headers;
+
+use super::body::{ReplyBody, reply_body};
+use super::connections::{Busy, Connection};
+use super::metrics::Metrics;
+use super::router::{Call, ConfigFormat, route};
+use super::{Limits, Origin, Refusal, hooks_api};
+use crate::board::Board;
+use crate::content::EtagKey;
+use crate::identity::Token;
+use crate::publish::{Current, Published};
+use crate::tell::Hooks;
+
+/// All that requests are answered from.
+pub struct App {
+    /// The endpoint's bounds.
+    pub limits: Arc<Limits>,
+    /// The pod's token.
+    pub token: Token,
+    /// The key of `ETag`s.
+    pub etags: EtagKey,
+    /// The dictionary.
+    pub current: Current,
+    /// What the agent knows of its own work.
+    pub board: Board,
+    /// The web hooks.
+    pub hooks: Hooks,
+    /// Figures.
+    pub metrics: Metrics,
+}
+
+/// A reply before it is one of HTTP.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    /// The dictionary of which the body is a part.
+    pub(super) generation: Option<u64>,
+}
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+impl Reply {
+    pub(super) fn new(status: StatusCode, content_type: HeaderValue, body: Bytes) -> Self {
+        let mut headers = HeaderMap::with_capacity(4);
+        headers.insert(header::CONTENT_TYPE, content_type);
+        Self { status, headers, body, generation: None }
+    }
+
+    pub(super) fn json<T: serde::Serialize>(status: StatusCode, content: &T) -> Self {
+        // The wire types are maps with text keys, which always serialise.
+        let body = serde_json::to_vec(content).unwrap_or_default();
+        Self::new(status, JSON, body.into())
+    }
+
+    fn text(status: StatusCode, text: &'static str) -> Self {
+        Self::new(status, HeaderValue::from_static("text/plain; charset=utf-8"), Bytes::from_static(text.as_bytes()))
+    }
+}
+
+impl From<Refusal> for Reply {
+    fn from(refusal: Refusal) -> Self {
+        let mut reply = Self::json(refusal.status(), &refusal.body());
+        match refusal {
+            Refusal::Unauthorized => {
+                let challenge = HeaderValue::from_static("Bearer realm=\"nudge\"");
+                reply.headers.insert(header::WWW_AUTHENTICATE, challenge);
+            }
+            Refusal::MethodNotAllowed { allow } => {
+                reply.headers.insert(header::ALLOW, HeaderValue::from_static(allow));
+            }
+            Refusal::NotReady | Refusal::TooManyWaiting { .. } => {
+                reply.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        reply
+    }
+}
+
+impl App {
+    /// Answers `request`, which came over `connection`.
+    pub async fn answer(
+        self: Arc<Self>,
+        connection: Connection,
+        request: Request<Incoming>,
+    ) -> Result<Response<ReplyBody>, Infallible> {
+        let busy = connection.busy();
+        let reply = self.reply(&connection, request).await.unwrap_or_else(Reply::from);
+        self.metrics.answered(reply.status);
+        Ok(finish(reply, busy))
+    }
+
+    async fn reply(&self, connection: &Connection, request: Request<Incoming>) -> Result<Reply, Refusal> {
+        let uri = request.uri();
+        if uri.path_and_query().is_some_and(|target| target.as_str().len() > self.limits.target_bytes) {
+            return Err(Refusal::TargetTooLong { limit: self.limits.target_bytes });
+        }
+        let declared = request.body().size_hint().lower();
+        if declared > self.limits.body_bytes as u64 {
+            return Err(Refusal::BodyTooLarge { limit: self.limits.body_bytes });
+        }
+        let call = route(request.method(), uri.path(), uri.query());
+        if !call.as_ref().is_ok_and(Call::is_public) {
+            self.authorize(connection.origin(), request.headers())?;
+        }
+        match call? {
+            Call::Healthz => Ok(Reply::text(StatusCode::OK, "ok\n")),
+            Call::Readyz => self.newest().map(|_| Reply::text(StatusCode::OK, "ok\n")),
+            Call::Metrics => Ok(self.metrics.render(&self.board, Instant::now())),
+            Call::Config { format, wait } => self.config(connection, request.headers(), format, wait).await,
+            Call::Value { key } => self.value(request.headers(), &key),
+            Call::Status => {
+                let published = self.newest()?;
+                let hooks = self.hooks.list(published.dictionary.etag());
+                Ok(private(Reply::json(StatusCode::OK, &self.board.status(&published, hooks, Instant::now()))))
+            }
+            Call::ListHooks => hooks_api::list(self),
+            Call::AddHook => {
+                let container = container(request.headers()).map(str::to_owned);
+                let body = self.body(request.into_body()).await?;
+                hooks_api::add(self, &body, container.as_deref())
+            }
+            Call::RemoveHook { id } => hooks_api::remove(self, &id),
+        }
+    }
+
+    fn authorize(&self, origin: Origin, headers: &HeaderMap) -> Result<(), Refusal> {
+        if origin == Origin::Foreign {
+            return Err(Refusal::Foreign);
+        }
+        let given = headers.get(header::AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
+        if self.token.authorizes(given) { Ok(()) } else { Err(Refusal::Unauthorized) }
+    }
+
+    pub(super) fn newest(&self) -> Result<Arc<Published>, Refusal> {
+        self.current.borrow().clone().ok_or(Refusal::NotReady)
+    }
+
+    async fn config(
+        &self,
+        connection: &Connection,
+        headers: &HeaderMap,
+        format: ConfigFormat,
+        wait: Option<Duration>,
+    ) -> Result<Reply, Refusal> {
+        let mut published = self.newest()?;
+        let known = headers.get(header::IF_NONE_MATCH);
+        if let (Some(wait), Some(known)) = (wait, known) {
+            if wait > self.limits.wait {
+                let limit = self.limits.wait.as_secs();
+                return Err(Refusal::BadRequest(format!("'wait' is at most {limit}s")));
+            }
+            let matches = |published: &Published| matches_etag(known, &etag(published, format));
+            if matches(&published) {
+                let limit = self.limits.waiting;
+                let _waiting = connection.wait().ok_or(Refusal::TooManyWaiting { limit })?;
+                let mut current = self.current.clone();
+                let changed = current.wait_for(|newest| newest.as_ref().is_some_and(|newest| !matches(newest)));
+                if let Ok(Ok(newest)) = tokio::time::timeout(wait, changed).await
+                    && let Some(newest) = newest.as_ref()
+                {
+                    published = Arc::clone(newest);
+                }
+            }
+        }
+        let etag = etag(&published, format);
+        let (content_type, body) = if known.is_some_and(|known| matches_etag(known, &etag)) {
+            (None, Bytes::new())
+        } else {
+            match format {
+                ConfigFormat::Json => (Some(JSON), published.dictionary.json()),
+                ConfigFormat::Env => {
+                    let text = published.dictionary.env().map_err(Refusal::NotExpressible)?;
+                    (Some(HeaderValue::from_static("text/plain; charset=utf-8")), text)
+                }
+            }
+        };
+        self.board.fetched(container(headers), published.dictionary.etag());
+        Ok(content(content_type, &etag, body, published.generation))
+    }
+
+    fn value(&self, headers: &HeaderMap, key: &str) -> Result<Reply, Refusal> {
+        let published = self.newest()?;
+        let value = published.dictionary.value(key).ok_or(Refusal::NoSuchKey)?;
+        self.board.fetched(container(headers), published.dictionary.etag());
+        let etag = self.etags.etag(&value);
+        let known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| matches_etag(known, &etag));
+        let (content_type, body) = if known {
+            (None, Bytes::new())
+        } else {
+            (Some(HeaderValue::from_static("application/octet-stream")), value)
+        };
+        Ok(content(content_type, &etag, body, published.generation))
+    }
+
+    async fn body(&self, body: Incoming) -> Result<Bytes, Refusal> {
+        let limit = self.limits.body_bytes;
+        let collected = tokio::time::timeout(self.limits.body, Limited::new(body, limit).collect()).await;
+        match collected {
+            Err(_) => Err(Refusal::BodyTooSlow { limit: self.limits.body }),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(Refusal::BodyTooLarge { limit }),
+            Ok(Err(_)) => Err(Refusal::BadRequest("the body can't be read".to_owned())),
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+        }
+    }
+}
+
+/// The `ETag` of a dictionary in a format.
+fn etag(published: &Published, format: ConfigFormat) -> String {
+    let json = published.dictionary.etag();
+    match format {
+        ConfigFormat::Json => json.to_owned(),
+        // Another representation has another strong ETag (RFC 9110, section 8.8.3).
+        ConfigFormat::Env => format!("{}-env\"", json.trim_end_matches('"')),
+    }
+}
+
+/// A reply with content, or 304 where there is no content type.
+fn content(content_type: Option<HeaderValue>, etag: &str, body: Bytes, generation: u64) -> Reply {
+    let mut reply = match content_type {
+        Some(content_type) => Reply::new(StatusCode::OK, content_type, body),
+        None => Reply { status: StatusCode::NOT_MODIFIED, ..Reply::default() },
+    };
+    if let Ok(etag) = HeaderValue::from_str(etag) {
+        reply.headers.insert(header::ETAG, etag);
+    }
+    reply.generation = Some(generation);
+    private(reply)
+}
+
+/// Marks a reply as not to be stored on its way.
+pub(super) fn private(mut reply: Reply) -> Reply {
+    reply.headers.insert(header::CACHE_CONTROL, NO_STORE);
+    reply
+}
+
+/// Whether `If-None-Match` names `etag`: a list, `*`, weak or strong (RFC 9110, section 13.1.2).
+fn matches_etag(known: &HeaderValue, etag: &str) -> bool {
+    let Ok(known) = known.to_str() else { return false };
+    known.split(',').map(str::trim).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag)
+}
+
+fn container(headers: &HeaderMap) -> Option<&str> {
+    headers.get(headers::CONTAINER)?.to_str().ok()
+}
+
+fn finish(reply: Reply, busy: Busy) -> Response<ReplyBody> {
+    if let Some(generation) = reply.generation {
+        busy.sends(generation);
+    }
+    let mut response = Response::new(reply_body(reply.body, busy));
+    *response.status_mut() = reply.status;
+    *response.headers_mut() = reply.headers;
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn if_none_match_is_a_list() {
+        let known = |text: &'static str| matches_etag(&HeaderValue::from_static(text), "\"a\"");
+        for same in ["\"a\"", "W/\"a\"", "\"b\", \"a\"", "*"] {
+            assert!(known(same), "{same}");
+        }
+        for other in ["", "a", "\"b\"", "\"a", "\"ab\""] {
+            assert!(!known(other), "{other}");
+        }
+    }
+}

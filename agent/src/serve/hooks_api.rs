@@ -1,0 +1,44 @@
+//! `POST /hooks`, `GET /hooks`, `DELETE /hooks/{id}`.
+
+use hyper::StatusCode;
+use hyper::header::{self, HeaderValue};
+use nudge_protocol::ContainerName;
+use nudge_protocol::hooks::{HookList, HookRequest};
+
+use super::Refusal;
+use super::handler::{App, Reply, private};
+
+pub(super) fn list(app: &App) -> Result<Reply, Refusal> {
+    let published = app.newest()?;
+    let hooks = HookList { hooks: app.hooks.list(published.dictionary.etag()) };
+    Ok(private(Reply::json(StatusCode::OK, &hooks)))
+}
+
+pub(super) fn add(app: &App, body: &[u8], container: Option<&str>) -> Result<Reply, Refusal> {
+    let published = app.newest()?;
+    let request: HookRequest = serde_json::from_slice(body).map_err(|error| {
+        Refusal::BadRequest(format!(
+            "the body must be JSON such as {{\"url\": \"http://127.0.0.1:8080/changed\"}}: {error}"
+        ))
+    })?;
+    let named = match container.map(ContainerName::new) {
+        None => None,
+        Some(Ok(name)) => Some(name),
+        Some(Err(error)) => return Err(Refusal::BadRequest(error.to_string())),
+    };
+    let container = request.container.or(named);
+    let (added, view) = app.hooks.add(&request.url, container, published.dictionary.etag()).map_err(Refusal::Hook)?;
+    let mut reply = Reply::json(if added { StatusCode::CREATED } else { StatusCode::OK }, &view);
+    if let Ok(location) = HeaderValue::from_str(&format!("/hooks/{}", view.id)) {
+        reply.headers.insert(header::LOCATION, location);
+    }
+    Ok(private(reply))
+}
+
+pub(super) fn remove(app: &App, id: &str) -> Result<Reply, Refusal> {
+    if app.hooks.remove(id) {
+        Ok(Reply { status: StatusCode::NO_CONTENT, ..Reply::default() })
+    } else {
+        Err(Refusal::NoSuchHook)
+    }
+}

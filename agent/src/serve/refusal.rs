@@ -1,0 +1,117 @@
+//! Why a request is refused: one total map from reason to status, and a sentence for the caller.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+use nudge_protocol::ErrorBody;
+
+use crate::content::NotExpressible;
+use crate::tell::HookError;
+
+/// A refused request. The text never holds a value or a token.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The request can't be understood.
+    #[error("{0}")]
+    BadRequest(String),
+    /// The token is missing or wrong.
+    #[error(
+        "this needs the header 'Authorization: Bearer TOKEN' with the token from MY_CONFIG_TOKEN or the file that MY_CONFIG_TOKEN_FILE names"
+    )]
+    Unauthorized,
+    /// The client is not in this pod.
+    #[error("only the pod's own containers may ask for this, from the pod's own address or loopback")]
+    Foreign,
+    /// There is no such path.
+    #[error("there is no such path; there are /config, /config/KEY, /status, /hooks, /healthz, /readyz and /metrics")]
+    NoSuchPath,
+    /// There is no such key.
+    #[error("there is no such key in the dictionary; GET /config has them all")]
+    NoSuchKey,
+    /// There is no such web hook.
+    #[error("there is no web hook with this id; GET /hooks lists them")]
+    NoSuchHook,
+    /// The path knows other methods.
+    #[error("this path takes {allow} only")]
+    MethodNotAllowed {
+        /// The methods it knows.
+        allow: &'static str,
+    },
+    /// Path and query are too long.
+    #[error("path and query have more than {limit} bytes")]
+    TargetTooLong {
+        /// The bound, in bytes.
+        limit: usize,
+    },
+    /// The body is too long.
+    #[error("the body has more than {limit} bytes")]
+    BodyTooLarge {
+        /// The bound, in bytes.
+        limit: usize,
+    },
+    /// The body did not come in time.
+    #[error("the body was not there within {} seconds", limit.as_secs())]
+    BodyTooSlow {
+        /// The bound.
+        limit: Duration,
+    },
+    /// The format can't express the dictionary.
+    #[error("{0}")]
+    NotExpressible(NotExpressible),
+    /// Nothing has been read from the source yet.
+    #[error("there is no configuration yet; ask again in a second")]
+    NotReady,
+    /// Too many requests wait already.
+    #[error("{limit} requests wait for a change already; ask again in a second, or without ?wait=")]
+    TooManyWaiting {
+        /// The bound.
+        limit: usize,
+    },
+    /// The web hook can't be taken.
+    #[error("{0}")]
+    Hook(HookError),
+}
+
+impl Refusal {
+    /// The reply's status.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Foreign => StatusCode::FORBIDDEN,
+            Self::NoSuchPath | Self::NoSuchKey | Self::NoSuchHook => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::TargetTooLong { .. } => StatusCode::URI_TOO_LONG,
+            Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
+            Self::NotExpressible(_) => StatusCode::NOT_ACCEPTABLE,
+            Self::NotReady | Self::TooManyWaiting { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Hook(HookError::Url(_)) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Hook(HookError::TooMany { .. }) => StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+
+    /// The reply's word for programs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::BadRequest(_) => "BadRequest",
+            Self::Unauthorized => "Unauthorized",
+            Self::Foreign => "Forbidden",
+            Self::NoSuchPath | Self::NoSuchKey | Self::NoSuchHook => "NotFound",
+            Self::MethodNotAllowed { .. } => "MethodNotAllowed",
+            Self::TargetTooLong { .. } => "TargetTooLong",
+            Self::BodyTooLarge { .. } => "BodyTooLarge",
+            Self::BodyTooSlow { .. } => "RequestTimeout",
+            Self::NotExpressible(_) => "NotExpressible",
+            Self::NotReady => "NotReady",
+            Self::TooManyWaiting { .. } => "TooManyWaiting",
+            Self::Hook(HookError::Url(_)) => "HookNotAllowed",
+            Self::Hook(HookError::TooMany { .. }) => "TooManyHooks",
+        }
+    }
+
+    /// The reply's body.
+    pub fn body(&self) -> ErrorBody {
+        ErrorBody { error: self.word().to_owned(), message: self.to_string() }
+    }
+}

@@ -1,0 +1,195 @@
+//! What a request asks for, from its method, path and query. Pure.
+
+use std::time::Duration;
+
+use hyper::Method;
+use percent_encoding::percent_decode_str;
+
+use super::Refusal;
+
+/// Formats of the whole dictionary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigFormat {
+    /// One JSON object.
+    Json,
+    /// Lines for a shell.
+    Env,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// The whole dictionary, perhaps not before it changes.
+    Config {
+        /// In which format.
+        format: ConfigFormat,
+        /// How long the reply may be held until there is something new.
+        wait: Option<Duration>,
+    },
+    /// One value.
+    Value {
+        /// Its key.
+        key: String,
+    },
+    /// What the pod runs.
+    Status,
+    /// The web hooks.
+    ListHooks,
+    /// A new web hook.
+    AddHook,
+    /// One web hook less.
+    RemoveHook {
+        /// Which.
+        id: String,
+    },
+    /// Whether the process is alive.
+    Healthz,
+    /// Whether there is a dictionary to serve.
+    Readyz,
+    /// Figures for Prometheus.
+    Metrics,
+}
+
+impl Call {
+    /// Whether anyone may ask, without a token and from outside the pod.
+    pub fn is_public(&self) -> bool {
+        matches!(self, Self::Healthz | Self::Readyz | Self::Metrics)
+    }
+}
+
+/// Reads a request line's parts.
+pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Call, Refusal> {
+    let reads = |call| match *method {
+        Method::GET | Method::HEAD => Ok(call),
+        _ => Err(Refusal::MethodNotAllowed { allow: "GET, HEAD" }),
+    };
+    let call = match path {
+        "/config" => reads(config(query)?),
+        "/status" => reads(Call::Status),
+        "/healthz" => reads(Call::Healthz),
+        "/readyz" => reads(Call::Readyz),
+        "/metrics" => reads(Call::Metrics),
+        "/hooks" => match *method {
+            Method::GET | Method::HEAD => Ok(Call::ListHooks),
+            Method::POST => Ok(Call::AddHook),
+            _ => Err(Refusal::MethodNotAllowed { allow: "GET, HEAD, POST" }),
+        },
+        _ => {
+            if let Some(key) = path.strip_prefix("/config/") {
+                reads(Call::Value { key: decoded(key)? })
+            } else if let Some(id) = path.strip_prefix("/hooks/") {
+                match *method {
+                    Method::DELETE => Ok(Call::RemoveHook { id: decoded(id)? }),
+                    _ => Err(Refusal::MethodNotAllowed { allow: "DELETE" }),
+                }
+            } else {
+                Err(Refusal::NoSuchPath)
+            }
+        }
+    }?;
+    if !matches!(call, Call::Config { .. }) && query.is_some_and(|query| !query.is_empty()) {
+        return Err(Refusal::BadRequest("this path takes no query".to_owned()));
+    }
+    Ok(call)
+}
+
+fn config(query: Option<&str>) -> Result<Call, Refusal> {
+    let (mut format, mut wait) = (ConfigFormat::Json, None);
+    for pair in query.unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("format", "json")) => format = ConfigFormat::Json,
+            Some(("format", "env")) => format = ConfigFormat::Env,
+            Some(("format", _)) => {
+                return Err(Refusal::BadRequest("'format' must be json or env".to_owned()));
+            }
+            Some(("wait", text)) => {
+                let told = || Refusal::BadRequest("'wait' must be a number with ms, s or m, such as 30s".to_owned());
+                wait = Some(duration(text).ok_or_else(told)?);
+            }
+            _ => return Err(Refusal::BadRequest("the query may have 'format' and 'wait' only".to_owned())),
+        }
+    }
+    Ok(Call::Config { format, wait })
+}
+
+/// Reads `30s`, `500ms` or `1m`.
+fn duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|letter: char| !letter.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let number: u32 = number.parse().ok()?;
+    match unit {
+        "ms" => Some(Duration::from_millis(number.into())),
+        "s" => Some(Duration::from_secs(number.into())),
+        "m" => Some(Duration::from_secs(u64::from(number) * 60)),
+        _ => None,
+    }
+}
+
+fn decoded(part: &str) -> Result<String, Refusal> {
+    let text = percent_decode_str(part).decode_utf8();
+    text.map(std::borrow::Cow::into_owned).map_err(|_| Refusal::BadRequest("the path is not UTF-8".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn get(target: &str) -> Result<Call, Refusal> {
+        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        route(&Method::GET, path, query)
+    }
+
+    #[test]
+    fn every_call_of_the_table() {
+        let json = |wait| Call::Config { format: ConfigFormat::Json, wait };
+        assert_eq!(get("/config"), Ok(json(None)));
+        assert_eq!(get("/config?format=env"), Ok(Call::Config { format: ConfigFormat::Env, wait: None }));
+        assert_eq!(get("/config?wait=30s"), Ok(json(Some(Duration::from_secs(30)))));
+        assert_eq!(get("/config?wait=250ms&format=json"), Ok(json(Some(Duration::from_millis(250)))));
+        assert_eq!(get("/config?wait=2m"), Ok(json(Some(Duration::from_secs(120)))));
+        assert_eq!(get("/config/game.properties"), Ok(Call::Value { key: "game.properties".into() }));
+        assert_eq!(get("/config/a%2Eb"), Ok(Call::Value { key: "a.b".into() }));
+        assert_eq!(get("/status"), Ok(Call::Status));
+        assert_eq!(get("/hooks"), Ok(Call::ListHooks));
+        assert_eq!(route(&Method::POST, "/hooks", None), Ok(Call::AddHook));
+        assert_eq!(route(&Method::DELETE, "/hooks/x", None), Ok(Call::RemoveHook { id: "x".into() }));
+        for path in ["/healthz", "/readyz", "/metrics"] {
+            assert!(get(path).unwrap().is_public());
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_refused_with_its_own_status() {
+        for (target, status) in [
+            ("/", 404),
+            ("/configs", 404),
+            ("/config/%ff", 400),
+            ("/config?format=xml", 400),
+            ("/config?wait=30", 400),
+            ("/config?wait=s", 400),
+            ("/config?wait=-1s", 400),
+            ("/config?wait=99999999999s", 400),
+            ("/config?x=1", 400),
+            ("/status?x", 400),
+        ] {
+            assert_eq!(get(target).unwrap_err().status(), status, "{target}");
+        }
+        for (method, path) in
+            [(Method::POST, "/config"), (Method::PUT, "/hooks"), (Method::GET, "/hooks/x"), (Method::DELETE, "/status")]
+        {
+            assert_eq!(route(&method, path, None).unwrap_err().status(), 405, "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_the_three_health_paths_are_public(path in "/\\PC{0,30}", query in proptest::option::of("\\PC{0,20}")) {
+            if let Ok(call) = route(&Method::GET, &path, query.as_deref()) {
+                let public = ["/healthz", "/readyz", "/metrics"].contains(&path.as_str());
+                prop_assert_eq!(call.is_public(), public);
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Tells the containers that another dictionary is served: by signals and by web hooks.
+//!
+//! Every subscriber has one task that looks at the newest dictionary only. What happens while it is busy is not queued but
+//! seen when it is done, so each ends on the newest, none is told out of order, and a slow one delays no other.
+
+mod backoff;
+mod hooks;
+mod outcome;
+mod signals;
+mod targets;
+mod url;
+mod webhook;
+
+pub use backoff::{Backoff, jittered};
+pub use hooks::{HookError, Hooks};
+pub use signals::{Scope, tell_by_signal};
+pub use targets::{Selection, roots_of, select};
+pub use url::{HookTarget, HookUrl, TargetPolicy, UrlError};
+pub use webhook::{event_body, signature};

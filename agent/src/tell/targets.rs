@@ -1,0 +1,143 @@
+//! Which processes of a container get the signal. Pure, over any table of processes.
+//!
+//! The default action of `SIGUSR1`, `SIGUSR2` and `SIGHUP` ends a process (signal(7)), so only those that catch the signal get it.
+//! From the container's first process downwards it is the topmost in every branch: an application below a shell or an
+//! init gets it, its own helpers do not, since passing it on is the application's business.
+
+use std::collections::VecDeque;
+
+use crate::proc::{Process, ProcessStatus, ProcessTable};
+
+/// Most processes that are looked at. A container with more below a process without a handler is not a usual application.
+const MAX_PROCESSES: usize = 4096;
+
+/// The result of [`select`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// The processes that get the signal.
+    pub targets: Vec<Process>,
+    /// How many living processes were looked at.
+    pub looked_at: usize,
+    /// A process that ignores the signal stands in the place where a handler should be.
+    pub ignored: bool,
+}
+
+/// Selects from the trees below `roots` the topmost processes that catch `signal` (a number).
+pub fn select(table: &mut dyn ProcessTable, roots: &[i32], signal: i32) -> Selection {
+    let mut selection = Selection::default();
+    let mut queue: VecDeque<i32> = roots.iter().copied().collect();
+    let mut seen: Vec<i32> = roots.to_vec();
+    while let Some(pid) = queue.pop_front() {
+        let Some((process, status)) = table.look(pid) else { continue };
+        if !status.zombie {
+            selection.looked_at += 1;
+            if status.catches(signal) {
+                selection.targets.push(process);
+                continue;
+            }
+            selection.ignored |= status.ignores(signal);
+        }
+        for child in table.children(pid) {
+            // A table that changes while it is read can show a process twice.
+            if seen.len() < MAX_PROCESSES && !seen.contains(&child) {
+                seen.push(child);
+                queue.push_back(child);
+            }
+        }
+    }
+    selection
+}
+
+/// The processes of a set that no other one of the set has started: where a container's trees begin.
+pub fn roots_of(members: &[(i32, ProcessStatus)]) -> Vec<i32> {
+    let inside = |pid: i32| members.iter().any(|(member, _)| *member == pid);
+    members.iter().filter(|(_, status)| !inside(status.parent)).map(|(pid, _)| *pid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const USR1: i32 = libc::SIGUSR1;
+
+    #[derive(Default)]
+    struct Fake(BTreeMap<i32, ProcessStatus>);
+
+    impl Fake {
+        fn with(mut self, pid: i32, parent: i32, catches: bool) -> Self {
+            let caught = if catches { 1 << (USR1 - 1) } else { 0 };
+            self.0.insert(pid, ProcessStatus { parent, uid: 0, zombie: false, caught, ignored: 0 });
+            self
+        }
+    }
+
+    impl ProcessTable for Fake {
+        fn children(&mut self, pid: i32) -> Vec<i32> {
+            self.0.iter().filter(|(_, status)| status.parent == pid).map(|(pid, _)| *pid).collect()
+        }
+        fn look(&mut self, pid: i32) -> Option<(Process, ProcessStatus)> {
+            self.0.get(&pid).map(|status| (Process { pid, started: 0 }, *status))
+        }
+    }
+
+    fn targets(mut table: Fake) -> Vec<i32> {
+        select(&mut table, &[1], USR1).targets.iter().map(|process| process.pid).collect()
+    }
+
+    #[test]
+    fn the_topmost_that_catches_it() {
+        assert_eq!(targets(Fake::default().with(1, 0, true).with(2, 1, true)), [1], "a server and its workers");
+        assert_eq!(targets(Fake::default().with(1, 0, false).with(2, 1, true).with(3, 2, true)), [2], "below a shell");
+        let deep = Fake::default().with(1, 0, false).with(2, 1, false).with(3, 2, false).with(4, 3, true);
+        assert_eq!(targets(deep), [4], "below an init and a shell");
+        let two = Fake::default().with(1, 0, false).with(2, 1, true).with(3, 1, true);
+        assert_eq!(targets(two), [2, 3], "two applications below one init");
+        assert!(targets(Fake::default().with(1, 0, false).with(2, 1, false)).is_empty());
+        assert!(targets(Fake::default()).is_empty());
+    }
+
+    #[test]
+    fn the_dead_get_nothing_and_who_ignores_it_is_noticed() {
+        let mut table = Fake::default().with(1, 0, true);
+        table.0.get_mut(&1).unwrap().zombie = true;
+        assert_eq!(select(&mut table, &[1], USR1), Selection::default());
+
+        let mut table = Fake::default().with(1, 0, false);
+        table.0.get_mut(&1).unwrap().ignored = 1 << (USR1 - 1);
+        assert!(select(&mut table, &[1], USR1).ignored);
+    }
+
+    #[test]
+    fn a_containers_trees_begin_where_the_parent_is_outside() {
+        let status = |parent| ProcessStatus { parent, uid: 0, zombie: false, caught: 0, ignored: 0 };
+        assert_eq!(roots_of(&[(7, status(1)), (8, status(7)), (9, status(2))]), [7, 9]);
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_gets_it_catches_it_and_nobody_above_does(rows in vec((0i32..20, any::<bool>()), 1..20)) {
+            let mut table = Fake::default();
+            for (at, (parent, catches)) in rows.iter().enumerate() {
+                let pid = i32::try_from(at).unwrap() + 1;
+                // Parents are older, except for a few impossible loops that must do no harm.
+                table = table.with(pid, *parent, *catches);
+            }
+            let all = table.0.clone();
+            for target in select(&mut table, &[1], USR1).targets {
+                prop_assert!(all[&target.pid].catches(USR1));
+                let mut above = target.pid;
+                for _ in 0..30 {
+                    if above == 1 { break }
+                    above = all[&above].parent;
+                    prop_assert!(above == 0 || !all.contains_key(&above) || above == target.pid || !all[&above].catches(USR1) || above == 1 && !all[&1].catches(USR1));
+                    if !all.contains_key(&above) { break }
+                }
+            }
+        }
+    }
+}

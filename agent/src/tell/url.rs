@@ -1,0 +1,194 @@
+//! Where a web hook may point: by default to the pod itself and nowhere else.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use hyper::Uri;
+
+/// Longest URL, in bytes.
+const MAX_URL_BYTES: usize = 2048;
+
+/// Why a URL is no target for a web hook.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// It can't be read.
+    #[error("the URL can't be read; it must be like http://127.0.0.1:8080/changed, with at most {MAX_URL_BYTES} bytes")]
+    Malformed,
+    /// It is not plain HTTP. Inside one pod nobody listens on the way, and every event is signed.
+    #[error("the URL must begin with http://; events stay in the pod and are signed")]
+    Scheme,
+    /// It has a user or password in it.
+    #[error("the URL may not hold a user or password")]
+    UserInfo,
+    /// The host is a name.
+    #[error("the URL's host must be an IP address or 'localhost'; names are not looked up")]
+    Host,
+    /// The host is not in the pod.
+    #[error(
+        "{target} is not in this pod; allow it with --webhook-allow {target} (in a pod with the annotation nudge.dev/webhook-allow)"
+    )]
+    Outside {
+        /// Host and port.
+        target: SocketAddr,
+    },
+}
+
+/// A URL that has the right form, wherever it points.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookUrl {
+    text: String,
+    uri: Uri,
+    addresses: Vec<SocketAddr>,
+}
+
+impl HookUrl {
+    /// The URL as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl FromStr for HookUrl {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        if text.len() > MAX_URL_BYTES {
+            return Err(UrlError::Malformed);
+        }
+        let uri: Uri = text.parse().map_err(|_| UrlError::Malformed)?;
+        let authority = uri.authority().ok_or(UrlError::Malformed)?;
+        if uri.scheme_str() != Some("http") {
+            return Err(UrlError::Scheme);
+        }
+        if authority.as_str().contains('@') {
+            return Err(UrlError::UserInfo);
+        }
+        let host = authority.host();
+        // `Authority::port` has no answer for a port that is too large, as for one that is not there.
+        let port = match authority.as_str().strip_prefix(host).unwrap_or_default() {
+            "" => 80,
+            rest => rest.strip_prefix(':').and_then(|port| port.parse().ok()).ok_or(UrlError::Malformed)?,
+        };
+        let ips = match host {
+            // Servers on "localhost" listen on one of the two or on both.
+            "localhost" => vec![IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)],
+            host => {
+                let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+                let ip: IpAddr = literal.parse().map_err(|_| UrlError::Host)?;
+                vec![ip.to_canonical()]
+            }
+        };
+        if port == 0 || ips.iter().any(IpAddr::is_unspecified) {
+            return Err(UrlError::Malformed);
+        }
+        let addresses = ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
+        Ok(Self { text: text.to_owned(), uri, addresses })
+    }
+}
+
+/// A URL that may be posted to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookTarget(HookUrl);
+
+impl HookTarget {
+    /// The URL as it was given.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// The addresses to try in turn.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.0.addresses
+    }
+
+    /// The value of the `Host` header.
+    pub fn host(&self) -> &str {
+        self.0.uri.authority().map_or("", hyper::http::uri::Authority::as_str)
+    }
+
+    /// The request target: path and query.
+    pub fn path(&self) -> &str {
+        self.0.uri.path_and_query().map_or("/", hyper::http::uri::PathAndQuery::as_str)
+    }
+}
+
+/// Which targets are allowed.
+#[derive(Clone, Debug, Default)]
+pub struct TargetPolicy {
+    own: Vec<IpAddr>,
+    allowed: Vec<SocketAddr>,
+}
+
+impl TargetPolicy {
+    /// Allows loopback, the pod's own addresses, and the given others.
+    pub fn new(own: Vec<IpAddr>, allowed: Vec<SocketAddr>) -> Self {
+        Self { own, allowed }
+    }
+
+    /// Checks where a URL points. Once is enough: it is an address, not a name that could be looked up anew.
+    pub fn check(&self, url: HookUrl) -> Result<HookTarget, UrlError> {
+        let inside = |target: &SocketAddr| target.ip().is_loopback() || self.own.contains(&target.ip());
+        match url.addresses.iter().find(|target| !inside(target) && !self.allowed.contains(target)) {
+            Some(&target) => Err(UrlError::Outside { target }),
+            None => Ok(HookTarget(url)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(text: &str) -> Result<HookTarget, UrlError> {
+        let policy = TargetPolicy::new(vec!["10.0.0.7".parse().unwrap()], vec!["10.9.9.9:8080".parse().unwrap()]);
+        policy.check(text.parse()?)
+    }
+
+    #[test]
+    fn the_pod_itself_and_what_is_allowed() {
+        let target = check("http://127.0.0.1:8080/a?b=c").unwrap();
+        assert_eq!((target.host(), target.path()), ("127.0.0.1:8080", "/a?b=c"));
+        assert_eq!(check("http://localhost").unwrap().addresses().len(), 2);
+        assert_eq!(check("http://[::1]:81/").unwrap().addresses(), ["[::1]:81".parse().unwrap()]);
+        assert!(check("http://10.0.0.7/").is_ok() && check("http://10.9.9.9:8080/").is_ok());
+        assert!(check("http://[::ffff:127.0.0.1]/").is_ok());
+    }
+
+    #[test]
+    fn everything_else_is_refused_with_its_reason() {
+        let outside = |text: &str| UrlError::Outside { target: text.parse().unwrap() };
+        for (text, error) in [
+            ("http://169.254.169.254/latest", outside("169.254.169.254:80")),
+            ("http://10.9.9.9:8081/", outside("10.9.9.9:8081")),
+            ("http://[::ffff:10.1.1.1]/", outside("10.1.1.1:80")),
+            ("https://127.0.0.1/", UrlError::Scheme),
+            ("file:///etc/passwd", UrlError::Malformed),
+            ("http://example.com/", UrlError::Host),
+            ("http://127.1/", UrlError::Host),
+            ("http://2130706433/", UrlError::Host),
+            ("http://localhost.example.com/", UrlError::Host),
+            ("http://127.0.0.1@10.1.1.1/", UrlError::UserInfo),
+            ("http://127.0.0.1:0/", UrlError::Malformed),
+            ("http://127.0.0.1:99999/", UrlError::Malformed),
+            ("http://0.0.0.0/", UrlError::Malformed),
+            ("/hook", UrlError::Malformed),
+            ("", UrlError::Malformed),
+        ] {
+            assert_eq!(check(text), Err(error), "{text}");
+        }
+        assert_eq!(check(&format!("http://127.0.0.1/{}", "a".repeat(2048))), Err(UrlError::Malformed));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_accepted_is_loopback_or_named(text in "http://[0-9a-z.:@%\\[\\]]{1,20}(/.{0,5})?") {
+            if let Ok(target) = check(&text) {
+                for address in target.addresses() {
+                    prop_assert!(address.ip().is_loopback() || ["10.0.0.7", "10.9.9.9"].contains(&address.ip().to_string().as_str()));
+                }
+            }
+        }
+    }
+}

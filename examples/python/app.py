@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Reads its configuration from Nudge's agent, at start and again whenever the agent sends SIGUSR1."""
+
+import http.client
+import json
+import os
+import queue
+import signal
+import ssl
+import sys
+import time
+import urllib.request
+
+
+def token():
+    """The pod's token: from the environment where the cluster can put it there, else from a file."""
+    value = os.environ.get("MY_CONFIG_TOKEN")
+    if value:
+        return value
+    with open(os.environ["MY_CONFIG_TOKEN_FILE"], encoding="ascii") as file:
+        return file.read()
+
+
+HEADERS = {"Authorization": f"Bearer {token()}"}
+if "MY_CONFIG_CONTAINER" in os.environ:
+    # Lets the agent see which container has fetched which version.
+    HEADERS["Nudge-Container"] = os.environ["MY_CONFIG_CONTAINER"]
+
+# Trusts the pod's own authority and nothing else. No proxy, whatever the environment says: the agent is in this pod.
+CLIENT = urllib.request.build_opener(
+    urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=os.environ["MY_CONFIG_CERT"])),
+    urllib.request.ProxyHandler({}),
+)
+
+
+def show():
+    """Fetches the dictionary and prints what this application wants from it."""
+    request = urllib.request.Request(os.environ["MY_CONFIG_ENDPOINT"], headers=HEADERS)
+    with CLIENT.open(request, timeout=10) as reply:
+        config = json.load(reply)
+    print(
+        f"pid {os.getpid()}: {config['nudge.configs']} greeting={config['greeting']} lives={config['lives']}",
+        flush=True,
+    )
+
+
+# A handler runs between any two steps of the program, even inside a lock that it would need itself (those of
+# threading.Event or print), so it does nothing but this: put() of SimpleQueue is made to be interrupted by itself.
+changes = queue.SimpleQueue()
+
+# The handlers come before the first fetch: a change between the two would otherwise go unseen, as the agent sends no
+# signal to a process that does not catch it.
+signal.signal(signal.SIGUSR1, lambda number, frame: changes.put(number))
+for stop in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(stop, lambda number, frame: sys.exit())
+
+show()
+while True:
+    changes.get()
+    try:
+        show()
+    except (OSError, http.client.HTTPException) as error:
+        # The agent may be restarting: go on with what we have, and try again.
+        print(f"configuration not read again yet: {error}", file=sys.stderr, flush=True)
+        time.sleep(1)
+        changes.put(None)

@@ -1,0 +1,124 @@
+//! `nudge-agent exec` under a guard.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Error, Result, anyhow};
+use tempfile::TempDir;
+
+use crate::access::{self, Access};
+use crate::affinity::Pinned;
+use crate::{Process, eventually};
+
+/// How long an agent may take to start its child, on a machine that has much else to do.
+const START: Duration = Duration::from_secs(20);
+
+/// A child that does nothing.
+pub const IDLE: [&str; 2] = ["sleep", "infinity"];
+
+/// `nudge-agent exec --dir DIR --port 0 ...`, to be completed and started.
+#[derive(Debug)]
+pub struct ExecCommand {
+    binary: OsString,
+    arguments: Vec<OsString>,
+    core: Option<usize>,
+}
+
+impl ExecCommand {
+    /// Serves the configs of `dir` on a free port.
+    pub fn new(binary: &Path, dir: &Path) -> Self {
+        let arguments = vec!["exec".into(), "--dir".into(), dir.into(), "--port".into(), "0".into()];
+        Self { binary: binary.into(), arguments, core: None }
+    }
+
+    /// Adds arguments, to stand before the child's command.
+    #[must_use]
+    pub fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+        self
+    }
+
+    /// Keeps the agent, and its child, on one core.
+    #[must_use]
+    pub fn core(mut self, core: usize) -> Self {
+        self.core = Some(core);
+        self
+    }
+
+    /// Starts it and returns at once.
+    pub fn spawn<S: AsRef<OsStr>>(&self, child: &[S]) -> Result<Agent> {
+        self.spawn_in(home()?, child)
+    }
+
+    /// Starts it and waits until the child runs, and so the endpoint serves.
+    pub async fn start<S: AsRef<OsStr>>(&self, child: &[S]) -> Result<(Agent, Access)> {
+        let home = home()?;
+        let file = home.path().join("environment");
+        let mut agent = self.spawn_in(home, &access::reporting(&file, child))?;
+        let access = eventually(START, "the agent starts its child", async || {
+            Access::read(&file).or_else(|| agent.ended_early().map(Err))
+        });
+        let access = access.await.and_then(|access| access).map_err(|error| agent.explain(&error))?;
+        Ok((agent, access))
+    }
+
+    fn spawn_in<S: AsRef<OsStr>>(&self, home: TempDir, child: &[S]) -> Result<Agent> {
+        let log = File::create(home.path().join(LOG)).context("can't make the agent's log")?;
+        let mut command = Command::new(&self.binary);
+        command.args(&self.arguments).arg("--").args(child);
+        // Whatever the agent keeps for the run goes with the folder, even if it is killed.
+        command.env("TMPDIR", home.path()).env_remove("XDG_RUNTIME_DIR");
+        command.stdin(Stdio::null()).stderr(log);
+        let _pinned = self.core.map(Pinned::to).transpose()?;
+        Ok(Agent { process: Process::spawn("nudge-agent", &mut command)?, home })
+    }
+}
+
+const LOG: &str = "log";
+
+fn home() -> Result<TempDir> {
+    tempfile::Builder::new().prefix("nudge-agent-").tempdir().context("can't make a folder for the agent")
+}
+
+/// A running agent with a folder of its own; both are gone when it is dropped.
+#[derive(Debug)]
+pub struct Agent {
+    // Dropped in this order: the agent is to clean up its folder before it is removed.
+    process: Process,
+    home: TempDir,
+}
+
+impl Agent {
+    /// The agent's process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+
+    /// The agent's process id.
+    pub fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        fs::read(self.home.path().join(LOG)).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
+    }
+
+    /// Adds the log to an error.
+    pub fn explain(&self, error: &Error) -> Error {
+        anyhow!("{error:#}; the agent's log:\n{}", self.log())
+    }
+
+    /// An error, with the log, if the agent has ended.
+    pub fn check(&mut self) -> Result<()> {
+        self.ended_early().map_or(Ok(()), |error| Err(self.explain(&error)))
+    }
+
+    fn ended_early(&mut self) -> Option<Error> {
+        let status = self.process.try_exited().transpose()?;
+        Some(status.map_or_else(|error| error, |status| anyhow!("the agent has ended: {status}")))
+    }
+}

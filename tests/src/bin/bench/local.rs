@@ -1,0 +1,111 @@
+//! `bench local`: all measures of an agent in local mode, on one machine.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use nudge_tests::binary;
+
+use crate::report::Report;
+use crate::{idle, memory, progress, requests, start, switch};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Only these measures, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Measure>,
+    /// Fewer and shorter runs: to see that it works, not to compare
+    #[arg(long)]
+    quick: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Measure {
+    /// Switch of the current version until the signal handler is entered
+    #[value(alias = "a")]
+    Switch,
+    /// Processor time and rate of GET /config
+    #[value(alias = "b")]
+    Requests,
+    /// Memory after the start, under load and afterwards
+    #[value(alias = "c")]
+    Memory,
+    /// Start of the agent until its child runs
+    #[value(alias = "d")]
+    Start,
+    /// Wake-ups with nothing to do
+    #[value(alias = "e")]
+    Idle,
+    /// Size of the binary
+    Size,
+}
+
+/// How much of everything.
+pub(crate) struct Scale {
+    pub(crate) switches: usize,
+    pub(crate) rounds: usize,
+    pub(crate) round: Duration,
+    pub(crate) requests: u64,
+    pub(crate) starts: usize,
+    pub(crate) idle: Duration,
+}
+
+const FULL: Scale = Scale {
+    switches: 500,
+    rounds: 5,
+    round: Duration::from_secs(2),
+    requests: 100_000,
+    starts: 20,
+    idle: Duration::from_secs(10),
+};
+
+const QUICK: Scale = Scale {
+    switches: 50,
+    rounds: 1,
+    round: Duration::from_secs(1),
+    requests: 5_000,
+    starts: 3,
+    idle: Duration::from_secs(3),
+};
+
+/// A run: what it measures, how much, and what it has found so far.
+pub(crate) struct Bench {
+    pub(crate) binary: PathBuf,
+    pub(crate) scale: Scale,
+    pub(crate) report: Report,
+}
+
+pub(crate) async fn run(options: Options) -> Result<()> {
+    progress("building the agent, unless it is up to date");
+    let binary = binary::release()?;
+    let scale = if options.quick { QUICK } else { FULL };
+    let mut bench = Bench { binary, scale, report: Report::default() };
+    if options.quick {
+        bench.report.remark("quick: too few runs to compare anything");
+    }
+
+    for &measure in Measure::value_variants() {
+        if options.only.is_empty() || options.only.contains(&measure) {
+            run_one(measure, &mut bench).await?;
+        }
+    }
+
+    let report = if options.json { bench.report.json()? + "\n" } else { bench.report.table() };
+    io::stdout().write_all(report.as_bytes()).context("can't print the results")
+}
+
+async fn run_one(measure: Measure, bench: &mut Bench) -> Result<()> {
+    match measure {
+        Measure::Switch => switch::measure(bench).await,
+        Measure::Requests => requests::measure(bench).await,
+        Measure::Memory => memory::measure(bench).await,
+        Measure::Start => start::measure(bench).await,
+        Measure::Idle => idle::measure_wake_ups(bench).await,
+        Measure::Size => idle::measure_size(bench),
+    }
+}

@@ -1,0 +1,88 @@
+//! Benchmarks: what Nudge costs, beside a floor or a peer measured in the same run.
+//!
+//! `bench local` measures an agent on this machine. The other commands are the processes that it starts.
+
+mod contestant;
+mod floor;
+mod idle;
+mod load;
+mod local;
+mod memory;
+mod nginx;
+mod payload;
+mod report;
+mod requests;
+mod row;
+mod samples;
+mod start;
+mod subscriber;
+mod switch;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+use nudge_tests::clock::Monotonic;
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Parser)]
+#[command(about = "Measures what Nudge costs, beside a floor or a peer in the same run")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measures the agent in local mode
+    Local(local::Options),
+    /// Catches SIGUSR1 and reports to a pipe when; ends when nobody reads it
+    #[command(name = subscriber::NAME, hide = true)]
+    Subscriber { pipe: PathBuf },
+    /// Watches a folder and signals a subscriber, with nothing in between
+    #[command(name = floor::NAME, hide = true)]
+    Floor { folder: PathBuf, pipe: PathBuf },
+}
+
+fn main() -> ExitCode {
+    // Read first: for the subscriber this is the moment at which it runs.
+    let started = Monotonic::now();
+    match run(started) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            progress(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(started: Monotonic) -> Result<()> {
+    match Arguments::parse().command {
+        Command::Subscriber { pipe } => subscriber::run(&pipe, started),
+        Command::Floor { folder, pipe } => floor::run(&folder, &pipe),
+        Command::Local(options) => {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(until_interrupted(local::run(options)))
+        }
+    }
+}
+
+/// Drops what runs when the user gives up, and with it every process and folder that it guards.
+async fn until_interrupted(run: impl Future<Output = Result<()>>) -> Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("can't catch SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("can't catch SIGTERM")?;
+    tokio::select! {
+        result = run => result,
+        _ = interrupt.recv() => bail!("interrupted"),
+        _ = terminate.recv() => bail!("terminated"),
+    }
+}
+
+/// Tells the user how far it is, apart from the results on stdout.
+fn progress(text: &str) {
+    // Nobody may be looking any more, which is no reason to stop.
+    let _ = writeln!(io::stderr(), "bench: {text}");
+}

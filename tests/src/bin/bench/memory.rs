@@ -1,0 +1,84 @@
+//! Memory of the agent: after its start, under load, and when the load has gone.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use nudge_tests::agent::IDLE;
+use nudge_tests::procfs::{self, Memory};
+use nudge_tests::{ExecCommand, eventually};
+
+use crate::contestant::Contestant;
+use crate::load::{Load, Until};
+use crate::local::Bench;
+use crate::requests::CONNECTIONS;
+use crate::row::{Row, Target, Unit, float};
+use crate::{payload, progress};
+
+const DICTIONARY: usize = 64 * 1024;
+const IDLE_CONNECTIONS: usize = 250;
+
+const MIB: u64 = 1024 * 1024;
+/// Allowed after the start, and after the requests.
+const FRESH: u64 = 2 * MIB;
+const USED: u64 = 4 * MIB;
+/// What idle connections may leave behind.
+const LEFT_BEHIND: u64 = MIB;
+
+/// Even what is small enough at once is read only when closed connections have been seen as such.
+const NOTICE: Duration = Duration::from_secs(1);
+/// How long the agent may take to give memory back.
+const SETTLE: Duration = Duration::from_secs(10);
+
+pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
+    let dir = payload::config_dir(DICTIONARY)?;
+    let (agent, access) = ExecCommand::new(&bench.binary, dir.path()).start(&IDLE).await?;
+    let pid = agent.pid();
+    let fresh = settled(pid, FRESH).await?;
+
+    let requests = bench.scale.requests;
+    progress(&format!("memory: {requests} requests of 64 KiB"));
+    let contestant = Contestant::new(pid, &access).await?;
+    let mut load = Load::connect(&contestant.whole, CONNECTIONS).await?;
+    load.run(Until::Requests(requests)).await.map_err(|error| agent.explain(&error))?;
+    let used = procfs::memory(pid)?;
+    drop(load);
+    let closed = settled(pid, USED).await?;
+
+    progress(&format!("memory: {IDLE_CONNECTIONS} idle connections"));
+    let idle = Load::connect(&contestant.whole, IDLE_CONNECTIONS).await?;
+    let crowded = procfs::memory(pid)?;
+    drop(idle);
+    let limit = used.rss_anon + LEFT_BEHIND;
+    let gone = settled(pid, limit).await?;
+
+    let mut rows = |when: &str, memory: Memory, limit: Option<u64>| {
+        let anonymous = Row::new(format!("memory {when}: RssAnon"), Unit::Kib, kib(memory.rss_anon));
+        bench.report.row(match limit {
+            Some(limit) => anonymous.target(Target::AtMost(kib(limit))),
+            None => anonymous,
+        });
+        bench.report.row(Row::new(format!("memory {when}: VmRSS"), Unit::Kib, kib(memory.vm_rss)));
+    };
+    rows("after start", fresh, Some(FRESH));
+    rows(&format!("after {requests} requests, connections open"), used, Some(USED));
+    rows("with these closed", closed, Some(USED));
+    rows(&format!("with {IDLE_CONNECTIONS} idle connections"), crowded, None);
+    rows("with these gone", gone, Some(limit));
+    bench.report.remark(format!(
+        "memory: a dictionary of 64 KiB over {CONNECTIONS} connections; an idle connection has had one reply of that size"
+    ));
+    Ok(())
+}
+
+/// Memory as soon as no more than `wanted` is left, or else when the time to settle is over.
+async fn settled(pid: i32, wanted: u64) -> Result<Memory> {
+    tokio::time::sleep(NOTICE).await;
+    let enough = eventually(SETTLE, "the memory settles", async || {
+        procfs::memory(pid).ok().filter(|memory| memory.rss_anon <= wanted)
+    });
+    if let Ok(memory) = enough.await { Ok(memory) } else { procfs::memory(pid) }
+}
+
+fn kib(bytes: u64) -> f64 {
+    float(bytes) / 1024.0
+}

@@ -1,0 +1,53 @@
+//! Dictionaries of a wanted size.
+
+use anyhow::Result;
+use nudge_tests::ConfigDir;
+
+/// The one config of the benchmarks.
+pub(crate) const CONFIG: &str = "shop";
+/// The versions it is switched between.
+pub(crate) const VERSIONS: [&str; 2] = ["1.0.0", "1.0.1"];
+
+/// Length of a value, about that of a URL, a list of hosts, or a short secret.
+const VALUE: usize = 48;
+
+/// A folder with both versions, each of about `bytes` as JSON, the first one current.
+pub(crate) fn config_dir(bytes: usize) -> Result<ConfigDir> {
+    let dir = ConfigDir::new()?;
+    for version in VERSIONS {
+        dir.write_version(CONFIG, version, entries(version, bytes))?;
+    }
+    dir.switch(CONFIG, VERSIONS[0])?;
+    Ok(dir)
+}
+
+/// Keys and values that differ between versions and make up `bytes` as JSON, but for the few keys the agent adds.
+fn entries(version: &str, bytes: usize) -> Vec<(String, String)> {
+    let mut entries = Vec::new();
+    let mut length = "{}".len();
+    while length < bytes {
+        let key = format!("service-{:04}.setting", entries.len());
+        // `"key":"value",`
+        let frame = key.len() + 6;
+        let value = VALUE.min(bytes.saturating_sub(length + frame));
+        entries.push((key, format!("{version}-").repeat(VALUE).chars().take(value).collect()));
+        length += frame + value;
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn entries_have_the_wanted_size_as_json() {
+        for wanted in [4096, 65536] {
+            let entries: BTreeMap<_, _> = entries("1.0.0", wanted).into_iter().collect();
+            let length = serde_json::to_vec(&entries).unwrap().len();
+            assert!(length.abs_diff(wanted) < 64, "{length} for {wanted}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Finding the agent's binary, and building it where it is missing or stale.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde::Deserialize;
+
+/// Names a binary to use as it is.
+pub const OVERRIDE: &str = "NUDGE_AGENT_BIN";
+
+const NAME: &str = "nudge-agent";
+
+/// The debug binary, for tests. Built once per test process at most, since cargo itself knows what is stale.
+pub fn debug() -> Result<&'static Path> {
+    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let binary = BINARY.get_or_init(|| find(|| build(&mut cargo())).map_err(|error| format!("{error:#}")));
+    binary.as_deref().map_err(|error| anyhow!(error.clone()))
+}
+
+/// The static release binary as it is shipped, for benchmarks.
+pub fn release() -> Result<PathBuf> {
+    find(|| {
+        let host = host()?;
+        // With a target named, the flags don't reach build scripts and procedural macros, which can't be static.
+        build(cargo().env("RUSTFLAGS", "-C target-feature=+crt-static").args(["--release", "--target", &host]))
+    })
+}
+
+fn find(build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
+    let Some(binary) = env::var_os(OVERRIDE) else { return build() };
+    let binary = PathBuf::from(binary);
+    ensure!(binary.is_file(), "{OVERRIDE} names {}, which is not a file", binary.display());
+    Ok(binary)
+}
+
+fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--package", NAME, "--bin", NAME, "--message-format", "json-render-diagnostics"]);
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    command
+}
+
+fn build(command: &mut Command) -> Result<PathBuf> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("can't run cargo")?;
+    ensure!(output.status.success(), "cargo could not build {NAME}: {}", output.status);
+    let messages = output.stdout.split(|&byte| byte == b'\n');
+    let mut binaries = messages.filter_map(|line| serde_json::from_slice::<Message>(line).ok()?.executable);
+    binaries.next_back().with_context(|| format!("cargo names no binary {NAME}"))
+}
+
+/// A line of cargo's report; the one for the binary says where it is, wherever the target folder was put.
+#[derive(Deserialize)]
+struct Message {
+    executable: Option<PathBuf>,
+}
+
+/// The target triple of this machine.
+fn host() -> Result<String> {
+    let output = Command::new("rustc").arg("-vV").output().context("can't run rustc")?;
+    let text = String::from_utf8(output.stdout).context("rustc -vV is not text")?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).context("rustc -vV names no host")
+}

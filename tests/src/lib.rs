@@ -1,0 +1,21 @@
+//! What the integration tests and the benchmarks share: an agent under a guard, folders of configuration to switch, a
+//! client that trusts one certificate, and readings from `/proc`.
+
+pub mod access;
+pub mod affinity;
+pub mod agent;
+pub mod binary;
+pub mod client;
+pub mod clock;
+pub mod config_dir;
+pub mod eventually;
+pub mod process;
+pub mod procfs;
+pub mod tls;
+
+pub use access::Access;
+pub use agent::{Agent, ExecCommand};
+pub use client::{Client, Reply};
+pub use config_dir::ConfigDir;
+pub use eventually::{eventually, eventually_blocking};
+pub use process::Process;
