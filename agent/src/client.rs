@@ -96,12 +96,11 @@ impl Access {
         let endpoint = wanted(env::ENDPOINT)?;
         let uri: Uri = endpoint.to_str().and_then(|text| text.parse().ok()).ok_or(ClientError::Endpoint)?;
         let host = uri.host().filter(|_| uri.scheme_str() == Some("https")).ok_or(ClientError::Endpoint)?;
-        let token = match read(env::TOKEN) {
-            Some(token) => token.into_string().map_err(|_| ClientError::NoVariable(env::TOKEN))?,
-            None => {
-                let path = read(env::TOKEN_FILE).ok_or(ClientError::NoVariable(env::TOKEN))?;
-                read_text(Path::new(&path))?
-            }
+        let token = if let Some(token) = read(env::TOKEN) {
+            token.into_string().map_err(|_| ClientError::NoVariable(env::TOKEN))?
+        } else {
+            let path = read(env::TOKEN_FILE).ok_or(ClientError::NoVariable(env::TOKEN))?;
+            read_text(Path::new(&path))?
         };
         Ok(Self {
             host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),

@@ -26,7 +26,7 @@ const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
 const FAULT_PATIENCE: Duration = Duration::from_millis(100);
 /// Waits between attempts to write the files.
 const FILES_RETRY: Backoff =
-    Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(60), give_up: Duration::MAX };
+    Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1), give_up: Duration::MAX };
 
 /// Where the dictionary goes.
 pub struct Outlets {
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_switch_is_looked_at_at_once_and_writing_when_it_is_quiet() {
         let start = Deadline::now();
-        let idle = Look::planned(start + Duration::from_secs(60));
+        let idle = Look::planned(start + Duration::from_mins(1));
 
         let mut look = idle;
         look.hurry(Change::Current, start);

@@ -23,6 +23,8 @@ pub const IDLE: [&str; 2] = ["sleep", "infinity"];
 #[derive(Debug)]
 pub struct ExecCommand {
     binary: OsString,
+    dir: OsString,
+    port: u16,
     arguments: Vec<OsString>,
     core: Option<usize>,
 }
@@ -30,8 +32,14 @@ pub struct ExecCommand {
 impl ExecCommand {
     /// Serves the configs of `dir` on a free port.
     pub fn new(binary: &Path, dir: &Path) -> Self {
-        let arguments = vec!["exec".into(), "--dir".into(), dir.into(), "--port".into(), "0".into()];
-        Self { binary: binary.into(), arguments, core: None }
+        Self { binary: binary.into(), dir: dir.into(), port: 0, arguments: Vec::new(), core: None }
+    }
+
+    /// Serves on this port.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
     }
 
     /// Adds arguments, to stand before the child's command.
@@ -68,6 +76,7 @@ impl ExecCommand {
     fn spawn_in<S: AsRef<OsStr>>(&self, home: TempDir, child: &[S]) -> Result<Agent> {
         let log = File::create(home.path().join(LOG)).context("can't make the agent's log")?;
         let mut command = Command::new(&self.binary);
+        command.arg("exec").arg("--dir").arg(&self.dir).args(["--port", &self.port.to_string()]);
         command.args(&self.arguments).arg("--").args(child);
         // Whatever the agent keeps for the run goes with the folder, even if it is killed.
         command.env("TMPDIR", home.path()).env_remove("XDG_RUNTIME_DIR");

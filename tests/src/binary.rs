@@ -13,6 +13,9 @@ pub const OVERRIDE: &str = "NUDGE_AGENT_BIN";
 
 const NAME: &str = "nudge-agent";
 
+/// Beginnings of the variables that describe the package whose program cargo runs.
+const TOLD: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+
 /// The debug binary, for tests. Built once per test process at most, since cargo itself knows what is stale.
 pub fn debug() -> Result<&'static Path> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -40,6 +43,12 @@ fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["build", "--package", NAME, "--bin", NAME, "--message-format", "json-render-diagnostics"]);
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    // What cargo tells the programs that it runs would look like a changed setting to the build scripts that ask for it.
+    for (name, _) in env::vars_os() {
+        if TOLD.iter().any(|told| name.as_encoded_bytes().starts_with(told.as_bytes())) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

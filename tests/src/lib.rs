@@ -11,7 +11,9 @@ pub mod config_dir;
 pub mod eventually;
 pub mod process;
 pub mod procfs;
+pub mod raw;
 pub mod tls;
+pub mod tools;
 
 pub use access::Access;
 pub use agent::{Agent, ExecCommand};
@@ -19,3 +21,4 @@ pub use client::{Client, Reply};
 pub use config_dir::ConfigDir;
 pub use eventually::{eventually, eventually_blocking};
 pub use process::Process;
+pub use raw::Raw;

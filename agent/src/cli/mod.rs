@@ -25,7 +25,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Exec(exec::Args),
+    Exec(Box<exec::Args>),
     Use(switch::Args),
     Get(get::Args),
     Status(status::Args),
@@ -45,7 +45,7 @@ enum LogFormat {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match Cli::try_parse_from(arguments) {
         Ok(cli) => match cli.command {
-            Command::Exec(args) => exec::run(args),
+            Command::Exec(args) => exec::run(*args),
             Command::Use(args) => switch::run(&args),
             Command::Get(args) => get::run(&args),
             Command::Status(args) => status::run(&args),

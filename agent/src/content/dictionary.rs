@@ -202,7 +202,7 @@ impl Dictionary {
         if !literal.contains(&b'\\') {
             return literal;
         }
-        let quoted = self.json.slice(entry.literal.start - 1..entry.literal.end + 1);
+        let quoted = self.json.slice(entry.literal.start - 1..=entry.literal.end);
         let text: String = serde_json::from_slice(&quoted).unwrap_or_default();
         Bytes::from_owner(Zeroizing::new(text.into_bytes()))
     }

@@ -35,7 +35,7 @@ impl Token {
         let mut bytes = Zeroizing::new([0u8; TOKEN_BYTES]);
         SysRng.try_fill_bytes(&mut *bytes).map_err(TokenError::Random)?;
         let mut text = Zeroizing::new(String::with_capacity(TEXT_BYTES));
-        STANDARD.encode_string(&*bytes, &mut text);
+        STANDARD.encode_string(bytes.as_slice(), &mut text);
         Ok(Self(text))
     }
 

@@ -81,6 +81,7 @@ pub fn send(process: Process, signal: NotifySignal) -> Result<Sent, SendError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -94,7 +95,6 @@ mod tests {
         assert_eq!(send(older, NotifySignal::Usr1).unwrap(), Sent::Gone);
         assert!(child.try_wait().unwrap().is_none(), "SIGUSR1 would have ended it");
         assert_eq!(send(process, NotifySignal::Usr1).unwrap(), Sent::Delivered);
-        use std::os::unix::process::ExitStatusExt as _;
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGUSR1));
         assert_eq!(send(process, NotifySignal::Usr1).unwrap(), Sent::Gone);
     }

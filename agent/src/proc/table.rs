@@ -57,13 +57,10 @@ fn children_by_thread(pid: i32) -> Option<Vec<i32>> {
     let mut children = Vec::new();
     let mut known = false;
     for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
-        match fs::read(thread.ok()?.path().join("children")) {
-            Ok(content) => {
-                known = true;
-                children.extend(parse_children(&content));
-            }
-            // The thread has ended meanwhile, or this kernel has no such file.
-            Err(_) => continue,
+        // It fails where the thread has ended meanwhile, or this kernel has no such file.
+        if let Ok(content) = fs::read(thread.ok()?.path().join("children")) {
+            known = true;
+            children.extend(parse_children(&content));
         }
     }
     children.sort_unstable();

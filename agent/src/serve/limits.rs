@@ -42,13 +42,13 @@ impl Default for Limits {
             foreign_connections: 8,
             waiting: 128,
             handshake: Duration::from_secs(10),
-            head: Duration::from_secs(60),
+            head: Duration::from_mins(1),
             head_bytes: 8 * 1024,
             target_bytes: 2 * 1024,
             body_bytes: 4 * 1024,
             body: Duration::from_secs(10),
             stall: Duration::from_secs(20),
-            wait: Duration::from_secs(300),
+            wait: Duration::from_mins(5),
             hooks: 16,
         }
     }

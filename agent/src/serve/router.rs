@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(get("/config?format=env"), Ok(Call::Config { format: ConfigFormat::Env, wait: None }));
         assert_eq!(get("/config?wait=30s"), Ok(json(Some(Duration::from_secs(30)))));
         assert_eq!(get("/config?wait=250ms&format=json"), Ok(json(Some(Duration::from_millis(250)))));
-        assert_eq!(get("/config?wait=2m"), Ok(json(Some(Duration::from_secs(120)))));
+        assert_eq!(get("/config?wait=2m"), Ok(json(Some(Duration::from_mins(2)))));
         assert_eq!(get("/config/game.properties"), Ok(Call::Value { key: "game.properties".into() }));
         assert_eq!(get("/config/a%2Eb"), Ok(Call::Value { key: "a.b".into() }));
         assert_eq!(get("/status"), Ok(Call::Status));

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     const BACKOFF: Backoff =
-        Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(60), give_up: Duration::from_secs(3600) };
+        Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1), give_up: Duration::from_hours(1) };
 
     proptest! {
         #[test]

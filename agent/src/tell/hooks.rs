@@ -23,7 +23,7 @@ use crate::serve::{Channel, Metrics};
 
 /// Waits between attempts to deliver one change.
 const RETRIES: Backoff =
-    Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(60), give_up: Duration::from_secs(3600) };
+    Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1), give_up: Duration::from_hours(1) };
 
 /// Why a web hook can't be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(10);
 const EAGER: Backoff = Backoff { first: Duration::from_millis(2), longest: Duration::from_millis(250), give_up: GRACE };
 /// Waits after it: an application that installs its handler late still gets the last change.
 const PATIENT: Backoff =
-    Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(60), give_up: Duration::from_secs(600) };
+    Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1), give_up: Duration::from_mins(10) };
 
 /// The processes among which a container's are looked for.
 #[derive(Clone, Copy, Debug)]
@@ -199,7 +199,7 @@ mod tests {
             let (outcome, wait) = plan(Outcome::NoHandler, failures, elapsed);
             prop_assert_eq!(outcome == Outcome::Pending, wait.is_some_and(|wait| elapsed + wait <= GRACE && wait <= EAGER.longest));
             if elapsed > PATIENT.give_up { prop_assert_eq!(wait, None); }
-            if elapsed < GRACE - EAGER.longest { prop_assert_eq!(outcome, Outcome::Pending); }
+            if elapsed < GRACE.checked_sub(EAGER.longest).unwrap() { prop_assert_eq!(outcome, Outcome::Pending); }
             prop_assert_eq!(plan(Outcome::Delivered, failures, elapsed), (Outcome::Delivered, None));
             prop_assert_eq!(plan(Outcome::PermissionDenied, failures, elapsed).0, Outcome::PermissionDenied);
         }

@@ -159,14 +159,13 @@ impl DirSource {
                 return scan;
             }
         };
-        let configs = match &self.wanted {
-            Some(wanted) => wanted.clone(),
-            None => {
-                let mut found = list_configs(&root, &mut scan.ignored);
-                // A config that was there and is gone keeps being served, and missed.
-                found.extend(self.seen.keys().cloned());
-                found.into_iter().collect()
-            }
+        let configs = if let Some(wanted) = &self.wanted {
+            wanted.clone()
+        } else {
+            let mut found = list_configs(&root, &mut scan.ignored);
+            // A config that was there and is gone keeps being served, and missed.
+            found.extend(self.seen.keys().cloned());
+            found.into_iter().collect()
         };
         for config in configs {
             let result = self.read_config(&root, &config, &mut scan.folders).map_err(Fault::from);

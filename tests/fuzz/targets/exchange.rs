@@ -1,0 +1,112 @@
+//! Whatever bytes a client sends, the endpoint answers in HTTP or not at all, and tells nothing to who lacks the token or is
+//! not in the pod. TLS is left out; the rest of the way is the real one, with the same bounds.
+#![no_main]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use libfuzzer_sys::fuzz_target;
+use nudge_agent::board::Board;
+use nudge_agent::content::{Dictionary, EtagKey, Value, VersionContent};
+use nudge_agent::identity::Token;
+use nudge_agent::publish::{Current, Publisher, publish};
+use nudge_agent::serve::{App, Connections, Limits, Metrics, Origin};
+use nudge_agent::tell::{Hooks, TargetPolicy};
+use nudge_protocol::{ConfigName, Key, VersionName};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+use tokio::runtime::Runtime;
+
+const TOKEN: &str = "bnVkZ2UgZnV6eiB0b2tlbiBvZiAzMiBieXRlcyEhISE=";
+/// Stands in a value, in a key, and in the names of the config and of its version, and so in everything that is told.
+const SECRET: &str = "only-for-the-pod";
+/// More than all replies to one input can have.
+const PIPE_BYTES: usize = 16 << 20;
+
+struct World {
+    runtime: Runtime,
+    app: Arc<App>,
+    connections: Connections,
+    /// Kept, because without it nothing new could come and requests would not wait.
+    _publisher: Publisher,
+}
+
+thread_local!(static WORLD: RefCell<World> = RefCell::new(World::new()));
+
+fuzz_target!(|bytes: &[u8]| {
+    WORLD.with_borrow(|world| {
+        for origin in [Origin::Pod, Origin::Foreign] {
+            let reply = world.exchange(bytes, origin);
+            assert!(reply.is_empty() || reply.starts_with(b"HTTP/1."), "{}", reply.escape_ascii());
+            assert!(!holds(&reply, TOKEN), "the token is never told");
+            if origin == Origin::Foreign || !holds(bytes, TOKEN) {
+                assert!(!holds(&reply, SECRET), "{}", reply.escape_ascii());
+            }
+        }
+        assert_eq!(world.connections.count(), 0, "the place is free again");
+    });
+});
+
+fn holds(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+impl World {
+    fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let token = Token::parse(TOKEN).unwrap();
+        let etags = EtagKey::new(&token.secret());
+        let (publisher, current) = tokio::sync::watch::channel(None);
+        publish(&publisher, Arc::new(dictionary(&etags)), time::OffsetDateTime::UNIX_EPOCH);
+        let board = Board::new("dir", Vec::new(), Instant::now());
+        let metrics = Metrics::default();
+        let hooks = hooks(&token, &current, &board, &metrics);
+        let limits = Arc::new(Limits::default());
+        let app = App { limits: Arc::clone(&limits), token, etags, current, board, hooks, metrics };
+        Self { runtime, app: Arc::new(app), connections: Connections::new(limits), _publisher: publisher }
+    }
+
+    /// Sends `bytes`, hears out what is said to them, and hangs up.
+    fn exchange(&self, bytes: &[u8], origin: Origin) -> Vec<u8> {
+        self.runtime.block_on(async {
+            let connection = self.connections.admit(origin, Instant::now()).unwrap();
+            connection.established();
+            let (mut client, server) = duplex(PIPE_BYTES);
+            client.write_all(bytes).await.unwrap();
+            client.shutdown().await.unwrap();
+            let answer = |request| Arc::clone(&self.app).answer(connection.clone(), request);
+            let served = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(self.app.limits.head)
+                .max_header_size(self.app.limits.head_bytes)
+                .max_buf_size(16 * 1024)
+                .serve_connection(TokioIo::new(server), service_fn(answer));
+            // A refused request is an answer too. The clock of this runtime runs only while all wait, so this is no time to spend.
+            let _ = tokio::time::timeout(Duration::from_hours(1), served).await.expect("every wait has its bound");
+            let mut reply = Vec::new();
+            client.read_to_end(&mut reply).await.unwrap();
+            reply
+        })
+    }
+}
+
+fn dictionary(etags: &EtagKey) -> Dictionary {
+    let key = |text: &str| Key::new(text).unwrap();
+    let value = |bytes: &[u8]| Value::from(bytes);
+    let values = BTreeMap::from([
+        (key(SECRET), value(b"1")),
+        (key("k"), value(SECRET.as_bytes())),
+        (key("binary"), value(&[0xff, 0])),
+        (key("escaped"), value(b"\"\\\n")),
+    ]);
+    let (config, version) = (ConfigName::new(SECRET).unwrap(), VersionName::new(SECRET).unwrap());
+    Dictionary::merge(&[Arc::new(VersionContent::new(config, version, values))], etags).unwrap()
+}
+
+fn hooks(token: &Token, current: &Current, board: &Board, metrics: &Metrics) -> Hooks {
+    Hooks::new(4, token.secret(), TargetPolicy::default(), current.clone(), board.clone(), metrics.clone())
+}

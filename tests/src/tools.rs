@@ -1,0 +1,45 @@
+//! Programs that some tests need and that not every machine has.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+/// With this variable set to `1` a missing tool is a failure: for machines that are meant to run every test.
+pub const REQUIRE: &str = "NUDGE_REQUIRE_TOOLS";
+
+/// The path of a tool; without it the reason for skipping is printed, or it is an error where [`REQUIRE`] says so.
+pub fn find(tool: &str) -> Result<Option<PathBuf>> {
+    // Tools of the administrator are often not in other people's search path.
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    match folders.map(|folder| folder.join(tool)).find(|file| file.is_file()) {
+        Some(found) => Ok(Some(found)),
+        None if env::var_os(REQUIRE).is_some_and(|value| value == "1") => bail!("{tool} is not installed"),
+        None => {
+            skipped(&format!("{tool} is not installed"));
+            Ok(None)
+        }
+    }
+}
+
+/// Says why a test does nothing.
+#[allow(clippy::print_stderr)] // for whoever runs the tests
+pub fn skipped(reason: &str) {
+    eprintln!("SKIPPED: {reason}");
+}
+
+/// A program of `tests/clients`.
+pub fn client(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_is_found() {
+        assert!(find("sh").unwrap().unwrap().is_absolute());
+    }
+}
