@@ -21,7 +21,7 @@ use crate::content::EtagKey;
 use crate::identity::{Handout, Identity, serving_addresses};
 use crate::memory::{self, Trimmer};
 use crate::pipeline::{Outlets, Pipeline};
-use crate::serve::{App, Connections, Limits, Metrics, OwnAddresses, bind, serve, tls_config};
+use crate::serve::{App, Connections, Endpoint, Limits, Metrics, OwnAddresses, bind, serve, tls_config};
 use crate::source::Store;
 use crate::source::dir::DirSource;
 use crate::tell::{HookUrl, Hooks, Scope, TargetPolicy, tell_by_signal};
@@ -99,6 +99,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> ExitCode {
     memory::use_one_arena();
     start_log(args.log_format, args.log_level);
+    report_panics();
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .thread_keep_alive(Duration::from_secs(1))
@@ -191,7 +192,7 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
     let handout = Handout::write(&identity, runtime_dir.as_deref())?;
     let variables = handout.variables(&identity, endpoint, &container);
     let app = App {
-        limits,
+        limits: Arc::clone(&limits),
         token: identity.token.clone(),
         etags,
         current: current_shown,
@@ -199,17 +200,39 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
         hooks,
         metrics: metrics.clone(),
     };
-    tokio::spawn(serve(listener, tls, own, connections, Arc::new(app), Trimmer::default()));
+    let served =
+        Endpoint { listener, tls, own, limits, connections, metrics: metrics.clone(), trimmer: Trimmer::default() };
+    let app = Arc::new(app);
+    vital("the endpoint", serve(served, move |connection, request| Arc::clone(&app).answer(connection, request)));
     if let Some(signal) = signal {
-        tokio::spawn(tell_by_signal(container, signal, Scope::Descendants, ready_shown, board, metrics));
+        let told = tell_by_signal(container, signal, Scope::Descendants, ready_shown, board, metrics);
+        vital("telling by signal", told);
     }
-    tokio::spawn(pipeline.run());
+    vital("following the folder", pipeline.run());
 
     let endpoint = crate::identity::endpoint_url(endpoint);
     tracing::info!(endpoint, token_file = %handout.token_file().display(), certificate = %handout.certificate_file().display(), "ready");
     let child = Child::spawn(&args.command, variables)
         .map_err(|error| Failure { code: error.exit_code(), reasons: vec![with_causes(&error)] })?;
     Ok(child.wait(&mut signals).await)
+}
+
+/// Runs a task that never ends by itself. If it ends all the same, the command goes on without it: ending the command too would be the greater
+/// harm.
+fn vital(what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+    let task = tokio::spawn(task);
+    tokio::spawn(async move {
+        let ended = task.await;
+        tracing::error!(task = what, panicked = ended.is_err(), "has ended, which is a bug; restart this command");
+    });
+}
+
+/// Says where a panic was and not what it said, which might hold a value.
+fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let at = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(at, "a task has panicked, which is a bug; the rest goes on");
+    }));
 }
 
 fn start_log(format: LogFormat, level: LevelFilter) {

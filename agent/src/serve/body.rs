@@ -6,7 +6,7 @@ use http_body_util::Full;
 use super::connections::Busy;
 
 /// The body of every reply.
-pub(super) type ReplyBody = Full<Bytes>;
+pub type ReplyBody = Full<Bytes>;
 
 /// Bytes together with the mark: hyper drops them when it has handed the last of them to TLS, not when it takes the body.
 struct Sent {

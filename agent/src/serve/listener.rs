@@ -1,12 +1,15 @@
 //! Takes connections: within bounds, over TLS, each in a task of its own whose panic ends that connection only.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -14,10 +17,10 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use super::body::ReplyBody;
 use super::connections::{Connection, Connections};
-use super::handler::App;
 use super::stall::StallGuard;
-use super::{Limits, Origin, OwnAddresses};
+use super::{Limits, Metrics, Origin, OwnAddresses};
 use crate::memory::Trimmer;
 
 /// Connections that the kernel keeps until they are taken.
@@ -67,15 +70,31 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     })
 }
 
-/// Serves until dropped.
-pub async fn serve(
-    listener: TcpListener,
-    tls: ServerConfig,
-    own: OwnAddresses,
-    connections: Connections,
-    app: Arc<App>,
-    trimmer: Trimmer,
-) {
+/// What the endpoint is made of, apart from the answers.
+pub struct Endpoint {
+    /// Where it listens.
+    pub listener: TcpListener,
+    /// Its certificate and settings.
+    pub tls: ServerConfig,
+    /// Who counts as being in the pod.
+    pub own: OwnAddresses,
+    /// The bounds.
+    pub limits: Arc<Limits>,
+    /// The connections.
+    pub connections: Connections,
+    /// Figures.
+    pub metrics: Metrics,
+    /// Gives memory back when connections have ended.
+    pub trimmer: Trimmer,
+}
+
+/// Serves until dropped; `answer` answers each request.
+pub async fn serve<A, F>(endpoint: Endpoint, answer: A)
+where
+    A: Fn(Connection, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Result<Response<ReplyBody>, Infallible>> + Send + 'static,
+{
+    let Endpoint { listener, tls, own, limits, connections, metrics, trimmer } = endpoint;
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let mut backoff = Duration::from_millis(10);
     loop {
@@ -92,17 +111,30 @@ pub async fn serve(
         backoff = Duration::from_millis(10);
         let origin = stream.local_addr().map_or(Origin::Foreign, |local| own.origin(peer, local));
         let Some(connection) = room(&connections, origin).await else {
-            app.metrics.connection_refused();
+            metrics.connection_refused();
             continue;
         };
-        app.metrics.connections(connections.count());
-        let (acceptor, app, trimmer, connections) =
-            (acceptor.clone(), Arc::clone(&app), trimmer.clone(), connections.clone());
+        metrics.connections(connections.count());
+        let (acceptor, limits, answer) = (acceptor.clone(), Arc::clone(&limits), answer.clone());
+        let (metrics, connections, trimmer) = (metrics.clone(), connections.clone(), trimmer.clone());
         tokio::spawn(async move {
-            converse(stream, acceptor, connection, &app).await;
-            app.metrics.connections(connections.count());
-            trimmer.connection_closed();
+            // Also when an answer panics: its connection is over, and all others go on.
+            let _closed = OnDrop(|| {
+                metrics.connections(connections.count());
+                trimmer.connection_closed();
+            });
+            if converse(stream, acceptor, connection, &limits, answer).await.is_err() {
+                metrics.connection_failed();
+            }
         });
+    }
+}
+
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        self.0();
     }
 }
 
@@ -121,38 +153,50 @@ async fn room(connections: &Connections, origin: Origin) -> Option<Connection> {
     None
 }
 
-async fn converse(stream: TcpStream, acceptor: TlsAcceptor, connection: Connection, app: &Arc<App>) {
+/// The connection ended with a fault that the log tells.
+struct Faulty;
+
+async fn converse<A, F>(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    connection: Connection,
+    limits: &Limits,
+    answer: A,
+) -> Result<(), Faulty>
+where
+    A: Fn(Connection, Request<Incoming>) -> F,
+    F: Future<Output = Result<Response<ReplyBody>, Infallible>>,
+{
     // Replies are written whole, so waiting for more to send would only delay them.
     let _ = stream.set_nodelay(true);
     let tls = tokio::select! {
-        () = connection.cut() => return,
-        tls = timeout(app.limits.handshake, handshake(stream, &acceptor, &app.limits)) => tls,
+        () = connection.cut() => return Ok(()),
+        tls = timeout(limits.handshake, handshake(stream, &acceptor, limits)) => tls,
     };
     let tls = match tls {
         Ok(Ok(tls)) => tls,
         Ok(Err(error)) => {
             tracing::debug!(%error, "TLS handshake failed");
-            return app.metrics.connection_failed();
+            return Err(Faulty);
         }
         Err(_) => {
             tracing::debug!("TLS handshake took too long");
-            return app.metrics.connection_failed();
+            return Err(Faulty);
         }
     };
     connection.established();
-    let answer = |request| Arc::clone(app).answer(connection.clone(), request);
     let http = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(app.limits.head)
-        .max_header_size(app.limits.head_bytes)
+        .header_read_timeout(limits.head)
+        .max_header_size(limits.head_bytes)
         .max_buf_size(HTTP_BUFFER_BYTES)
-        .serve_connection(TokioIo::new(tls), service_fn(answer));
+        .serve_connection(TokioIo::new(tls), service_fn(|request| answer(connection.clone(), request)));
     tokio::select! {
-        () = connection.cut() => {}
-        result = http => if let Err(error) = result {
+        () = connection.cut() => Ok(()),
+        result = http => result.map_err(|error| {
             tracing::debug!(%error, "connection ended with a fault");
-            app.metrics.connection_failed();
-        }
+            Faulty
+        }),
     }
 }
 
@@ -182,4 +226,70 @@ async fn refuse_plain_http(stream: &mut TcpStream) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use bytes::Bytes;
+    use http_body_util::{Empty, Full};
+    use hyper::client::conn::http1 as client;
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, ServerName};
+    use rustls::{ClientConfig, RootCertStore};
+    use time::OffsetDateTime;
+    use tokio_rustls::TlsConnector;
+
+    use super::*;
+    use crate::identity::{Authority, serving_addresses};
+    use crate::serve::tls_config;
+
+    async fn get(address: SocketAddr, tls: Arc<ClientConfig>, path: &str) -> Result<hyper::StatusCode, hyper::Error> {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let name = ServerName::from(address.ip());
+        let stream = TlsConnector::from(tls).connect(name, stream).await.unwrap();
+        let (mut sender, connection) = client::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let request = Request::get(path).header("host", "test").body(Empty::<Bytes>::new()).unwrap();
+        Ok(sender.send_request(request).await?.status())
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_a_request_ends_its_connection_and_nothing_else() {
+        let now = OffsetDateTime::now_utc();
+        let authority = Authority::generate(now).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.certificate_pem().as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let tls = Arc::new(tls.with_root_certificates(roots).with_no_client_auth());
+
+        let listener = bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let limits = Arc::new(Limits::default());
+        let connections = Connections::new(Arc::clone(&limits));
+        let endpoint = Endpoint {
+            listener,
+            tls: tls_config(authority.serving(&serving_addresses(&[]), now).unwrap()).unwrap(),
+            own: OwnAddresses::default(),
+            limits,
+            connections: connections.clone(),
+            metrics: Metrics::default(),
+            trimmer: Trimmer::default(),
+        };
+        tokio::spawn(serve(endpoint, |connection: Connection, request: Request<Incoming>| async move {
+            let _busy = connection.busy();
+            assert_ne!(request.uri().path(), "/panic", "as wanted");
+            Ok(Response::new(Full::default()))
+        }));
+        assert!(get(address, Arc::clone(&tls), "/panic").await.is_err());
+        assert_eq!(get(address, tls, "/").await.unwrap(), 200);
+        let gone = async {
+            while connections.count() > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(10), gone).await.expect("the places of both connections come back");
+    }
 }

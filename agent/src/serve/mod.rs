@@ -17,10 +17,11 @@ mod stall;
 mod tls;
 
 pub use addresses::OwnAddresses;
-pub use connections::{Connections, Origin};
+pub use body::ReplyBody;
+pub use connections::{Connection, Connections, Origin};
 pub use handler::App;
 pub use limits::Limits;
-pub use listener::{BindError, bind, serve};
+pub use listener::{BindError, Endpoint, bind, serve};
 pub use metrics::{Channel, Metrics};
 pub use refusal::Refusal;
 pub use router::{Call, ConfigFormat, route};
