@@ -1,9 +1,10 @@
 //! Nudge's agent: serves a pod's configuration as one flat dictionary over HTTPS and tells the containers when it changes.
 //!
-//! The parts, from the outside in: [`cli`] sets up, [`pipeline`] follows a [`source`] and feeds what it finds to the
+//! The parts, from the outside in: [`cli`] reads settings, [`assembly`] wires, [`pipeline`] follows a [`source`] and feeds what it finds to the
 //! endpoint ([`serve`]), the [`files`] and the subscribers ([`tell`], over [`proc`]). [`content`] is the data itself and
 //! knows none of them; decisions are functions over plain data, I/O is a thin shell around them.
 
+pub mod assembly;
 pub mod board;
 pub mod child;
 pub mod cli;

@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant as Deadline;
 
 use crate::board::Board;
-use crate::content::{Dictionary, changed_keys};
+use crate::content::{Dictionary, EtagKey, changed_keys};
 use crate::files::project;
 use crate::publish::{Publisher, publish};
 use crate::serve::{Connections, Metrics};
@@ -42,6 +42,8 @@ pub struct Outlets {
     pub board: Board,
     /// Figures.
     pub metrics: Metrics,
+    /// The key of `ETag`s.
+    pub etags: EtagKey,
     /// The folder for files, where that is asked for.
     pub mount_path: Option<PathBuf>,
 }

@@ -64,6 +64,14 @@ impl Notify {
     /// What users may write.
     pub const ALLOWED: &'static str = "SIGUSR1, SIGUSR2, SIGHUP, webhook, none";
 
+    /// The signal, where it is one.
+    pub fn signal(self) -> Option<NotifySignal> {
+        match self {
+            Self::Signal(signal) => Some(signal),
+            Self::None | Self::Webhook => None,
+        }
+    }
+
     /// The text that users write.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -5,26 +5,24 @@ use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, env};
 use time::OffsetDateTime;
-use tokio::sync::watch;
 use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
 use super::output::{complain, with_causes};
-use crate::board::{Board, Container};
+use crate::assembly::{Assembly, Settings, vital};
+use crate::board::Container;
 use crate::child::{Child, EXIT_AGENT, Signals};
-use crate::content::EtagKey;
-use crate::identity::{Handout, Identity, serving_addresses};
-use crate::memory::{self, Trimmer};
-use crate::pipeline::{Outlets, Pipeline};
-use crate::serve::{App, Connections, Endpoint, Limits, Metrics, OwnAddresses, bind, serve, tls_config};
+use crate::identity::{Handout, Identity, endpoint_url};
+use crate::memory;
+use crate::pipeline::Pipeline;
+use crate::serve::bind;
 use crate::source::Store;
 use crate::source::dir::DirSource;
-use crate::tell::{HookUrl, Hooks, Scope, TargetPolicy, tell_by_signal};
+use crate::tell::{HookUrl, Scope};
 
 /// The name that the command has as a container. In a pod it is the container's own.
 const CONTAINER: &str = "app";
@@ -139,92 +137,40 @@ fn failed(reasons: &[String]) -> ExitCode {
 
 async fn run_child(args: Args) -> Result<u8, Failure> {
     let now = OffsetDateTime::now_utc();
-    let signal = match args.notify {
-        Notify::Signal(signal) => Some(signal),
-        Notify::Webhook | Notify::None => None,
-    };
-    let mut signals = Signals::watch(signal)?;
-
+    let mut signals = Signals::watch(args.notify.signal())?;
     let identity = match &args.state_dir {
         Some(folder) => Identity::load_or_generate(folder, now)?,
         None => Identity::generate(now)?,
     };
-    let own = OwnAddresses::of_this_host();
     let listener = bind(SocketAddr::new(args.listen, args.port))?;
-    let endpoint = listener.local_addr()?;
-    let certificate = identity.authority.serving(&serving_addresses(own.as_slice()), now)?;
-    let tls = tls_config(certificate)?;
 
-    let container = ContainerName::new(CONTAINER)?;
-    let (current, current_shown) = watch::channel(None);
-    let (ready, ready_shown) = watch::channel(None);
-    let limits = Arc::new(Limits::default());
-    let connections = Connections::new(Arc::clone(&limits));
-    let metrics = Metrics::default();
-    let board = Board::new(
-        "dir",
-        vec![Container { name: container.clone(), notify: args.notify, ack: args.ack }],
-        Instant::now(),
-    );
-    let policy = TargetPolicy::new(own.as_slice().to_vec(), args.webhook_allow);
-    let hooks =
-        Hooks::new(limits.hooks, identity.token.secret(), policy, ready_shown.clone(), board.clone(), metrics.clone());
-    let etags = EtagKey::new(&identity.token.secret());
-
-    let wanted = Some(args.config).filter(|wanted| !wanted.is_empty());
-    let outlets = Outlets {
-        current,
-        ready,
-        hooks: hooks.clone(),
-        connections: connections.clone(),
-        board: board.clone(),
-        metrics: metrics.clone(),
+    let app = Container { name: ContainerName::new(CONTAINER)?, notify: args.notify, ack: args.ack };
+    let settings = Settings {
+        source: "dir",
+        webhooks: args.webhook.into_iter().map(|url| (url, app.clone())).collect(),
+        containers: vec![app.clone()],
+        webhook_allow: args.webhook_allow,
         mount_path: args.mount_path,
     };
-    let store = Store::new(wanted.clone(), etags.clone());
+    let (assembly, outlets) = Assembly::new(settings, &identity, listener, now)?;
+    let wanted = Some(args.config).filter(|wanted| !wanted.is_empty());
+    let store = Store::new(wanted.clone(), outlets.etags.clone());
     let pipeline = Pipeline::new(DirSource::new(args.dir, wanted), store, outlets, Duration::from_secs(args.reread));
     let pipeline = pipeline.start().await.map_err(|reasons| Failure { code: EXIT_AGENT, reasons })?;
 
-    if let Some(url) = &args.webhook {
-        hooks.add(url.as_str(), Some(container.clone()), "")?;
-    }
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let handout = Handout::write(&identity, runtime_dir.as_deref())?;
-    let variables = handout.variables(&identity, endpoint, &container);
-    let app = App {
-        limits: Arc::clone(&limits),
-        token: identity.token.clone(),
-        etags,
-        current: current_shown,
-        board: board.clone(),
-        hooks,
-        metrics: metrics.clone(),
-    };
-    let served =
-        Endpoint { listener, tls, own, limits, connections, metrics: metrics.clone(), trimmer: Trimmer::default() };
-    let app = Arc::new(app);
-    vital("the endpoint", serve(served, move |connection, request| Arc::clone(&app).answer(connection, request)));
-    if let Some(signal) = signal {
-        let told = tell_by_signal(container, signal, Scope::Descendants, ready_shown, board, metrics);
-        vital("telling by signal", told);
-    }
+    let address = assembly.address();
+    assembly.run(Scope::Descendants)?;
     vital("following the folder", pipeline.run());
 
-    let endpoint = crate::identity::endpoint_url(endpoint);
-    tracing::info!(endpoint, token_file = %handout.token_file().display(), certificate = %handout.certificate_file().display(), "ready");
+    let (token_file, certificate) = (handout.token_file(), handout.certificate_file());
+    let (token_file, certificate) = (token_file.display(), certificate.display());
+    tracing::info!(endpoint = endpoint_url(address), %token_file, %certificate, "ready");
+    let variables = handout.variables(&identity, address, &app.name);
     let child = Child::spawn(&args.command, variables)
         .map_err(|error| Failure { code: error.exit_code(), reasons: vec![with_causes(&error)] })?;
     Ok(child.wait(&mut signals).await)
-}
-
-/// Runs a task that never ends by itself. If it ends all the same, the command goes on without it: ending the command too would be the greater
-/// harm.
-fn vital(what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-    let task = tokio::spawn(task);
-    tokio::spawn(async move {
-        let ended = task.await;
-        tracing::error!(task = what, panicked = ended.is_err(), "has ended, which is a bug; restart this command");
-    });
 }
 
 /// Says where a panic was and not what it said, which might hold a value.

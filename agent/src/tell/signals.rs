@@ -36,8 +36,8 @@ impl Scope {
     }
 }
 
-/// Sends `signal` to the container's processes whenever there is another dictionary, until the publisher is gone. The
-/// dictionary that is there at the beginning is the one the container starts with, so nothing is sent for it.
+/// Sends `signal` to the container's processes whenever `ready` has changed, until the publisher is gone. What `ready` has
+/// shown before is what the container starts with, so nothing is sent for it.
 pub async fn tell_by_signal(
     container: ContainerName,
     signal: NotifySignal,
@@ -46,7 +46,6 @@ pub async fn tell_by_signal(
     board: Board,
     metrics: Metrics,
 ) {
-    ready.borrow_and_update();
     let mut newer = ready.changed().await.is_ok();
     while newer {
         let Some(etag) = ready.borrow_and_update().as_ref().map(|published| published.dictionary.etag().to_owned())

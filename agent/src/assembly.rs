@@ -1,0 +1,141 @@
+//! The agent's parts, wired to each other: the same for every source and for local mode and pods.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::board::{Board, Container};
+use crate::content::EtagKey;
+use crate::identity::{AuthorityError, Identity, serving_addresses};
+use crate::memory::Trimmer;
+use crate::pipeline::Outlets;
+use crate::publish::Current;
+use crate::serve::{App, Connections, Endpoint, Limits, Metrics, OwnAddresses, serve, tls_config};
+use crate::tell::{HookError, HookUrl, Hooks, Scope, TargetPolicy, tell_by_signal};
+
+/// What differs from one agent to another.
+pub struct Settings {
+    /// The source's name, for `/status`.
+    pub source: &'static str,
+    /// The containers that want to be told.
+    pub containers: Vec<Container>,
+    /// Web hooks that are there from the start, with the container that each is for.
+    pub webhooks: Vec<(HookUrl, Container)>,
+    /// Targets of web hooks outside of the pod.
+    pub webhook_allow: Vec<SocketAddr>,
+    /// The folder for files, where they are wanted.
+    pub mount_path: Option<PathBuf>,
+}
+
+/// Why the parts can't be wired.
+#[derive(Debug, thiserror::Error)]
+pub enum AssemblyError {
+    /// The serving certificate.
+    #[error("the serving certificate can't be made")]
+    Certificate(#[from] AuthorityError),
+    /// TLS.
+    #[error("TLS can't be set up")]
+    Tls(#[from] rustls::Error),
+    /// The socket.
+    #[error("the endpoint's own address is not known")]
+    Address(#[from] io::Error),
+    /// A web hook.
+    #[error("the web hook can't be taken: {0}")]
+    Hook(#[from] HookError),
+}
+
+/// The wired parts, not running yet.
+pub struct Assembly {
+    address: SocketAddr,
+    endpoint: Endpoint,
+    app: Arc<App>,
+    ready: Current,
+    settings: Settings,
+}
+
+impl Assembly {
+    /// Wires the parts around `listener`. The [`Outlets`] are for the pipeline that brings the configuration. Needs a tokio
+    /// runtime.
+    pub fn new(
+        settings: Settings,
+        identity: &Identity,
+        listener: TcpListener,
+        now: OffsetDateTime,
+    ) -> Result<(Self, Outlets), AssemblyError> {
+        let own = OwnAddresses::of_this_host();
+        let certificate = identity.authority.serving(&serving_addresses(own.as_slice()), now)?;
+        let tls = tls_config(certificate)?;
+        let address = listener.local_addr()?;
+
+        let (current, current_shown) = watch::channel(None);
+        let (ready, ready_shown) = watch::channel(None);
+        let limits = Arc::new(Limits::default());
+        let connections = Connections::new(Arc::clone(&limits));
+        let metrics = Metrics::default();
+        let board = Board::new(settings.source, settings.containers.clone(), Instant::now());
+        let secret = identity.token.secret();
+        let etags = EtagKey::new(&secret);
+        let policy = TargetPolicy::new(own.as_slice().to_vec(), settings.webhook_allow.clone());
+        let hooks = Hooks::new(limits.hooks, secret, policy, ready_shown.clone(), board.clone(), metrics.clone());
+        let outlets = Outlets {
+            current,
+            ready,
+            hooks: hooks.clone(),
+            connections: connections.clone(),
+            board: board.clone(),
+            metrics: metrics.clone(),
+            etags: etags.clone(),
+            mount_path: settings.mount_path.clone(),
+        };
+        let app = Arc::new(App {
+            limits: Arc::clone(&limits),
+            token: identity.token.clone(),
+            etags,
+            current: current_shown,
+            board,
+            hooks,
+            metrics: metrics.clone(),
+        });
+        let endpoint = Endpoint { listener, tls, own, limits, connections, metrics, trimmer: Trimmer::default() };
+        Ok((Self { address, endpoint, app, ready: ready_shown, settings }, outlets))
+    }
+
+    /// Where the endpoint listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins to serve, and to tell of what changes from now on; the containers' processes are found by `scope`.
+    pub fn run(self, scope: Scope) -> Result<(), AssemblyError> {
+        let Self { endpoint, app, mut ready, settings, .. } = self;
+        ready.mark_unchanged();
+        for (url, container) in settings.webhooks {
+            app.hooks.add(url.as_str(), Some(container.name), "")?;
+        }
+        let (board, metrics) = (app.board.clone(), app.metrics.clone());
+        vital("the endpoint", serve(endpoint, move |connection, request| Arc::clone(&app).answer(connection, request)));
+        for Container { name, notify, .. } in settings.containers {
+            if let Some(signal) = notify.signal() {
+                let told = tell_by_signal(name, signal, scope, ready.clone(), board.clone(), metrics.clone());
+                vital("telling by signal", told);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs a task that never ends by itself. If it ends all the same, that is told and the rest goes on: without the agent's process
+/// a pod is not ready, and a local command would lose its parent.
+pub fn vital(what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+    let task = tokio::spawn(task);
+    tokio::spawn(async move {
+        let panicked = task.await.is_err();
+        tracing::error!(task = what, panicked, "has ended, which is a bug; restart the agent");
+    });
+}
