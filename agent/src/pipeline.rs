@@ -102,16 +102,16 @@ impl Pipeline {
         let mut look = Look::planned(Deadline::now());
         let mut patience = false;
         loop {
-            tokio::select! {
-                change = changed(&mut watcher) => {
-                    look.hurry(change, Deadline::now());
-                    continue;
+            // Not by a timer where it is time already: timers wake up to a millisecond late.
+            if look.at() > Deadline::now() {
+                tokio::select! {
+                    change = changed(&mut watcher) => look.hurry(change, Deadline::now()),
+                    () = tokio::time::sleep_until(look.at()) => {}
+                    () = tokio::time::sleep_until(self.files_due.unwrap_or(look.planned)), if self.files_due.is_some() => {
+                        self.deliver().await;
+                    }
                 }
-                () = tokio::time::sleep_until(self.files_due.unwrap_or(look.planned)), if self.files_due.is_some() => {
-                    self.deliver().await;
-                    continue;
-                }
-                () = tokio::time::sleep_until(look.at()) => {}
+                continue;
             }
             let scan = self.scan().await;
             look = Look::planned(Deadline::now() + self.reread);
