@@ -2,8 +2,10 @@
 
 /// Longest value of one key, in bytes: what fits in one `ConfigMap` or `Secret`.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
-/// Largest dictionary as JSON, in bytes. Two of them and one being read fit into the agent's memory limit.
-pub const MAX_DICTIONARY_BYTES: usize = 4 * 1024 * 1024;
+/// Largest dictionary as JSON, in bytes. The agent's memory limit is made of this number, see its `serve/limits.rs`.
+pub const MAX_DICTIONARY_BYTES: usize = 3 * 1024 * 1024;
+/// Largest dictionary in the format for shells, in bytes. More than a shell can pass on to a command (execve(2)).
+pub const MAX_ENV_BYTES: usize = 1024 * 1024;
 /// Most keys in one dictionary.
 pub const MAX_KEYS: usize = 8192;
 /// Most configs in one pod.

@@ -4,7 +4,7 @@
 //! stands for itself, and a single quote is written by leaving the quotes.
 
 use bytes::Bytes;
-use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
+use nudge_protocol::limits::MAX_ENV_BYTES;
 use nudge_protocol::reserved;
 use zeroize::Zeroizing;
 
@@ -36,9 +36,7 @@ pub enum NotExpressible {
         key: String,
     },
     /// The text would be over the size limit.
-    #[error(
-        "in this format the dictionary is {bytes} bytes, and {MAX_DICTIONARY_BYTES} are allowed; read the JSON format"
-    )]
+    #[error("in this format the dictionary is {bytes} bytes, and {MAX_ENV_BYTES} are allowed; read the JSON format")]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -62,7 +60,7 @@ pub fn render_env(dictionary: &Dictionary) -> Result<Bytes, NotExpressible> {
 
     let quotes = |value: &[u8]| value.iter().filter(|&&byte| byte == b'\'').count();
     let size = lines.iter().map(|(name, value)| name.len() + value.len() + 3 * quotes(value) + 4).sum();
-    if size > MAX_DICTIONARY_BYTES {
+    if size > MAX_ENV_BYTES {
         return Err(NotExpressible::TooLarge { bytes: size });
     }
     let mut text = Zeroizing::new(Vec::with_capacity(size));
@@ -137,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_size_is_bounded_also_where_quotes_make_it_grow() {
-        let quotes = vec![b'\''; MAX_DICTIONARY_BYTES / 3];
+        let quotes = vec![b'\''; MAX_ENV_BYTES / 3];
         assert!(matches!(render(&[("a", &quotes)]), Err(NotExpressible::TooLarge { .. })));
     }
 

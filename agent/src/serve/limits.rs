@@ -1,8 +1,6 @@
 //! The endpoint's bounds in one place.
 //!
-//! What they can cost together stays under the agent's memory limit (32 MiB by default): the dictionary, the one before
-//! it that slow readers hold, and one being read and rendered, at most 4 MiB each; and for every connection its TLS and
-//! HTTP buffers, at most about 60 KiB while a large reply is sent and 20 KiB while it is idle.
+//! What they can cost together stays under the agent's memory limit, 32 MiB by default; a test below adds it up.
 
 use std::time::Duration;
 
@@ -29,6 +27,12 @@ pub struct Limits {
     pub body: Duration,
     /// How long a client may take none of the bytes that are sent to it.
     pub stall: Duration,
+    /// How much TLS may encrypt ahead of what a client takes, in bytes.
+    pub ahead_bytes: usize,
+    /// The same while there are many connections.
+    pub ahead_bytes_crowded: usize,
+    /// How many connections are not many.
+    pub uncrowded: usize,
     /// The longest `?wait=`.
     pub wait: Duration,
     /// Web hooks in one pod.
@@ -48,8 +52,35 @@ impl Default for Limits {
             body_bytes: 4 * 1024,
             body: Duration::from_secs(10),
             stall: Duration::from_secs(20),
+            ahead_bytes: 64 * 1024,
+            ahead_bytes_crowded: 16 * 1024,
+            uncrowded: 32,
             wait: Duration::from_mins(5),
             hooks: 16,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_protocol::limits::{MAX_DICTIONARY_BYTES, MAX_ENV_BYTES};
+
+    use super::*;
+
+    /// Memory of the process before anything is served, in bytes; the benchmark measures half of it.
+    const BASE: usize = 2 * 1024 * 1024;
+    /// Memory of an idle connection, in bytes; the benchmark measures 27 KiB.
+    const CONNECTION: usize = 30 * 1024;
+
+    #[test]
+    fn all_bounds_together_stay_under_the_memory_limit() {
+        let limits = Limits::default();
+        // The values and the JSON of what is served, the same of what is about to be, and the JSON that slow readers still get.
+        let dictionaries = 5 * MAX_DICTIONARY_BYTES + MAX_ENV_BYTES;
+        let connections = limits.connections + limits.foreign_connections;
+        let ahead =
+            limits.uncrowded * limits.ahead_bytes + (connections - limits.uncrowded) * limits.ahead_bytes_crowded;
+        let all = BASE + dictionaries + connections * CONNECTION + ahead;
+        assert!(all <= 32 * 1024 * 1024, "{all} bytes");
     }
 }

@@ -27,8 +27,6 @@ use crate::memory::Trimmer;
 const BACKLOG: u32 = 1024;
 /// Largest buffer for what a client sends and for a reply's head, in bytes. The bodies of replies are not copied into it.
 const HTTP_BUFFER_BYTES: usize = 16 * 1024;
-/// How much TLS may encrypt ahead of what the client takes, in bytes.
-const TLS_BUFFER_BYTES: usize = 64 * 1024;
 /// How long a connection from the pod waits for room.
 const ROOM_POLL: Duration = Duration::from_millis(50);
 /// How often it looks for room.
@@ -115,6 +113,8 @@ where
             continue;
         };
         metrics.connections(connections.count());
+        let crowded = connections.count() > limits.uncrowded;
+        let ahead = if crowded { limits.ahead_bytes_crowded } else { limits.ahead_bytes };
         let (acceptor, limits, answer) = (acceptor.clone(), Arc::clone(&limits), answer.clone());
         let (metrics, connections, trimmer) = (metrics.clone(), connections.clone(), trimmer.clone());
         tokio::spawn(async move {
@@ -123,7 +123,7 @@ where
                 metrics.connections(connections.count());
                 trimmer.connection_closed();
             });
-            if converse(stream, acceptor, connection, &limits, answer).await.is_err() {
+            if converse(stream, acceptor, connection, &limits, ahead, answer).await.is_err() {
                 metrics.connection_failed();
             }
         });
@@ -161,6 +161,7 @@ async fn converse<A, F>(
     acceptor: TlsAcceptor,
     connection: Connection,
     limits: &Limits,
+    ahead: usize,
     answer: A,
 ) -> Result<(), Faulty>
 where
@@ -171,7 +172,7 @@ where
     let _ = stream.set_nodelay(true);
     let tls = tokio::select! {
         () = connection.cut() => return Ok(()),
-        tls = timeout(limits.handshake, handshake(stream, &acceptor, limits)) => tls,
+        tls = timeout(limits.handshake, handshake(stream, &acceptor, limits, ahead)) => tls,
     };
     let tls = match tls {
         Ok(Ok(tls)) => tls,
@@ -202,7 +203,12 @@ where
 
 type TlsStream = tokio_rustls::server::TlsStream<StallGuard<TcpStream>>;
 
-async fn handshake(mut stream: TcpStream, acceptor: &TlsAcceptor, limits: &Limits) -> io::Result<TlsStream> {
+async fn handshake(
+    mut stream: TcpStream,
+    acceptor: &TlsAcceptor,
+    limits: &Limits,
+    ahead: usize,
+) -> io::Result<TlsStream> {
     let mut first = [0];
     // The first byte of TLS is 22 (RFC 8446, section 5.1); a letter is the method of a plain HTTP request.
     if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
@@ -210,7 +216,7 @@ async fn handshake(mut stream: TcpStream, acceptor: &TlsAcceptor, limits: &Limit
         return Err(io::Error::other("plain HTTP on the TLS port"));
     }
     let stream = StallGuard::new(stream, limits.stall);
-    acceptor.accept_with(stream, |session| session.set_buffer_limit(Some(TLS_BUFFER_BYTES))).await
+    acceptor.accept_with(stream, |session| session.set_buffer_limit(Some(ahead))).await
 }
 
 async fn refuse_plain_http(stream: &mut TcpStream) -> io::Result<()> {
