@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nudge_protocol::ConfigName;
 use nudge_protocol::status::FilesStatus;
 use time::OffsetDateTime;
 use tokio::time::Instant as Deadline;
@@ -15,7 +16,7 @@ use crate::files::project;
 use crate::publish::{Publisher, publish};
 use crate::serve::{Connections, Metrics};
 use crate::source::dir::{Change, DirSource, Scan, Watcher};
-use crate::source::{Applied, Store};
+use crate::source::{Applied, Reminder, Store};
 use crate::tell::{Backoff, Hooks};
 
 /// How long it must be quiet after single files were written before they are read.
@@ -58,12 +59,22 @@ pub struct Pipeline {
     told: Option<Arc<Dictionary>>,
     files_due: Option<Deadline>,
     files_failures: u32,
+    reminder: Reminder,
 }
 
 impl Pipeline {
     /// A pipeline that has read nothing yet; `reread` is the time after which the folder is looked at without being asked.
     pub fn new(source: DirSource, store: Store, outlets: Outlets, reread: Duration) -> Self {
-        Self { source, store, outlets, reread, told: None, files_due: None, files_failures: 0 }
+        Self {
+            source,
+            store,
+            outlets,
+            reread,
+            told: None,
+            files_due: None,
+            files_failures: 0,
+            reminder: Reminder::default(),
+        }
     }
 
     /// Reads the folder for the first time and fills the outlets. Returns what is wrong, if anything.
@@ -161,6 +172,11 @@ impl Pipeline {
         let now = OffsetDateTime::now_utc();
         let Applied { dictionary, raised, cleared } = self.store.apply(scan.readings, now);
         self.outlets.board.source_read(self.store.since(), self.store.problems(), Instant::now());
+        if self.reminder.is_due(!self.store.problems().is_empty(), Instant::now()) {
+            let configs: Vec<&str> = self.store.problems().keys().map(ConfigName::as_str).collect();
+            let age_seconds = self.outlets.board.age_seconds(Instant::now());
+            tracing::warn!(configs = configs.join(","), age_seconds, "an old version is still served, see /status");
+        }
         for (config, problem) in raised {
             tracing::warn!(%config, reason = problem.reason.as_str(), message = problem.message, "the last good version stays");
         }

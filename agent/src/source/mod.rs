@@ -1,6 +1,7 @@
 //! Where configuration comes from, and the memory of what was last good.
 
 pub mod dir;
+mod reminder;
 mod store;
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use nudge_protocol::status::ProblemReason;
 
 use crate::content::VersionContent;
 
+pub use reminder::Reminder;
 pub use store::{Applied, Store};
 
 /// Why a config can't be read: a word for programs and a sentence for people, without any value.
