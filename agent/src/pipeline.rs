@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nudge_protocol::ConfigName;
 use nudge_protocol::status::FilesStatus;
+use nudge_protocol::{ConfigName, reserved};
 use time::OffsetDateTime;
 use tokio::time::Instant as Deadline;
 
 use crate::board::Board;
 use crate::content::{Dictionary, EtagKey, changed_keys};
 use crate::files::project;
-use crate::publish::{Publisher, publish};
+use crate::publish::{Published, Publisher, publish};
 use crate::serve::{Connections, Metrics};
 use crate::source::dir::{Change, DirSource, Scan, Watcher};
 use crate::source::{Applied, Reminder, Store};
@@ -60,6 +60,8 @@ pub struct Pipeline {
     files_due: Option<Deadline>,
     files_failures: u32,
     reminder: Reminder,
+    /// What is served and not logged yet.
+    unsaid: Option<Arc<Published>>,
 }
 
 impl Pipeline {
@@ -74,6 +76,7 @@ impl Pipeline {
             files_due: None,
             files_failures: 0,
             reminder: Reminder::default(),
+            unsaid: None,
         }
     }
 
@@ -93,6 +96,7 @@ impl Pipeline {
             return Err(problems.values().map(|problem| problem.message.clone()).collect());
         }
         self.deliver().await;
+        self.say();
         match self.files_due {
             None => Ok(self),
             // Nothing is running yet, so there is nobody to serve meanwhile: better to say it than to start half.
@@ -140,9 +144,13 @@ impl Pipeline {
                 self.apply(scan);
             }
             if anew {
-                look = Look::planned(Deadline::now());
+                // What happened in a folder before it was watched made no event.
+                look = Look::planned(Deadline::now() + SETTLE);
             }
             self.deliver().await;
+            // Subscribers first, the log after them.
+            tokio::task::yield_now().await;
+            self.say();
         }
     }
 
@@ -184,20 +192,24 @@ impl Pipeline {
             tracing::info!(%config, "all is well again");
         }
         let Some(dictionary) = dictionary else { return };
-        for overlap in dictionary.overlaps() {
-            tracing::warn!(key = overlap.key, winner = %overlap.winner, "several configs have this key");
-        }
         let first = self.outlets.current.borrow().is_none();
         let published = publish(&self.outlets.current, dictionary, now);
         self.outlets.connections.cut_older(published.generation.saturating_sub(1));
         if !first {
             self.outlets.metrics.switched();
         }
-        for view in published.dictionary.configs() {
-            tracing::debug!(config = %view.name, version = %view.version, keys = view.keys, "serving");
+        self.unsaid = Some(published);
+    }
+
+    /// Logs what is served since the last call.
+    fn say(&mut self) {
+        let Some(published) = self.unsaid.take() else { return };
+        for overlap in published.dictionary.overlaps() {
+            tracing::warn!(key = overlap.key, winner = %overlap.winner, "several configs have this key");
         }
-        let versions = published.dictionary.value(nudge_protocol::reserved::CONFIGS).unwrap_or_default();
-        tracing::info!(configs = %String::from_utf8_lossy(&versions), generation = published.generation, "serving");
+        let versions = published.dictionary.value(reserved::CONFIGS).unwrap_or_default();
+        let keys = published.dictionary.entries().len();
+        tracing::info!(configs = %String::from_utf8_lossy(&versions), keys, generation = published.generation, "serving");
     }
 
     /// Writes the files of the served dictionary, where wanted, and then tells the subscribers of it.

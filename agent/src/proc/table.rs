@@ -1,7 +1,8 @@
 //! The processes as a tree that can be asked, and the live one of the kernel.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 
 use super::parse::{ProcessStatus, parse_children, parse_start_time, parse_status};
 
@@ -43,14 +44,21 @@ impl ProcessTable for LiveTable {
 
     fn look(&mut self, pid: i32) -> Option<(Process, ProcessStatus)> {
         let started = start_time(pid)?;
-        let status = parse_status(&fs::read(format!("/proc/{pid}/status")).ok()?).ok()?;
+        let status = parse_status(&read(&format!("/proc/{pid}/status"))?).ok()?;
         Some((Process { pid, started }, status))
     }
 }
 
 /// When a process started; `None` if it is gone.
 pub(super) fn start_time(pid: i32) -> Option<u64> {
-    parse_start_time(&fs::read(format!("/proc/{pid}/stat")).ok()?).ok()
+    parse_start_time(&read(&format!("/proc/{pid}/stat"))?).ok()
+}
+
+/// A file of `/proc`, of which mostly one read gives all: their sizes are not known before.
+fn read(path: &str) -> Option<Vec<u8>> {
+    let mut content = Vec::with_capacity(4096);
+    File::open(path).ok()?.read_to_end(&mut content).ok()?;
+    Some(content)
 }
 
 fn children_by_thread(pid: i32) -> Option<Vec<i32>> {

@@ -96,6 +96,7 @@ fn version_reason(faults: &[KeyFault]) -> ProblemReason {
     let of = |fault: &KeyFault| match fault {
         KeyFault::Changing | KeyFault::Empty => ProblemReason::VersionIncomplete,
         KeyFault::TooLarge { .. } | KeyFault::AllTooLarge | KeyFault::TooMany { .. } => ProblemReason::TooLarge,
+        KeyFault::NoFolder => ProblemReason::VersionMissing,
         KeyFault::Io { .. } => ProblemReason::Unreadable,
         KeyFault::Name(_) | KeyFault::NotAFile { .. } | KeyFault::Outside { .. } => ProblemReason::VersionInvalid,
     };
@@ -259,16 +260,12 @@ pub(super) fn read_one(
     version: &VersionName,
 ) -> Result<(VersionContent, Fingerprint), ReadError> {
     let folder = Path::new(config.as_str()).join(version.as_str());
-    if let Err(error) = root.list(&folder)
-        && error.is_not_found()
-    {
+    let (values, fingerprint) = read_version(root, &folder).map_err(|faults| {
         let (config, version) = (config.clone(), version.clone());
-        return Err(ReadError::VersionMissing { config, version, path: root.path().join(folder) });
-    }
-    let (values, fingerprint) = read_version(root, &folder).map_err(|faults| ReadError::Version {
-        config: config.clone(),
-        version: version.clone(),
-        faults,
+        match faults[..] {
+            [KeyFault::NoFolder] => ReadError::VersionMissing { config, version, path: root.path().join(&folder) },
+            _ => ReadError::Version { config, version, faults },
+        }
     })?;
     Ok((VersionContent::new(config.clone(), version.clone(), values), fingerprint))
 }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, Stat, openat, openat2, readlinkat, statat};
 use rustix::io::Errno;
 
 /// Why something below a [`Root`] can't be opened.
@@ -50,6 +50,11 @@ impl Root {
     /// Opens a file for reading. Never blocks: a FIFO opens at once and is told apart by its type.
     pub fn open_file(&self, path: &Path) -> Result<File, OpenError> {
         Ok(File::from(self.open_beneath(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?))
+    }
+
+    /// What the operating system knows of a file; links are followed wherever they lead.
+    pub fn stat(&self, path: &Path) -> io::Result<Stat> {
+        Ok(statat(&self.folder, path, AtFlags::empty())?)
     }
 
     /// Names in a folder, in no order, without `.` and `..`.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use nudge_protocol::limits::{MAX_DICTIONARY_BYTES, MAX_KEYS, MAX_VALUE_BYTES};
 use nudge_protocol::{Key, NameError};
+use rustix::fs::{FileType, Stat, fstat};
 use zeroize::Zeroizing;
 
 use super::root::{OpenError, Root, shown};
@@ -64,6 +64,9 @@ pub enum KeyFault {
     /// It changed while it was read.
     #[error("files are being written; it is read again when that is over")]
     Changing,
+    /// The version's folder itself is not there.
+    #[error("there is no such folder")]
+    NoFolder,
     /// There is no key at all.
     #[error("the folder is empty; a version has at least one key")]
     Empty,
@@ -75,20 +78,20 @@ struct Stamp {
     name: OsString,
     device: u64,
     inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
+    size: i64,
+    modified: (i64, u64),
+    changed: (i64, u64),
 }
 
 impl Stamp {
-    fn new(name: &OsStr, meta: &Metadata) -> Self {
+    fn new(name: &OsStr, stat: &Stat) -> Self {
         Self {
             name: name.to_owned(),
-            device: meta.dev(),
-            inode: meta.ino(),
-            size: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
         }
     }
 }
@@ -114,12 +117,10 @@ pub(super) fn list_keys(root: &Root, folder: &Path) -> Result<Vec<OsString>, Ope
     Ok(names)
 }
 
-/// The stamps of a version's files as they are now; `None` if one of them can't be opened.
+/// The stamps of a version's files as they are now; `None` if one of them is not there. Looks and does not open, so links
+/// that lead out of the tree are looked through: a stamp says only whether something is still what was read.
 pub(super) fn fingerprint(root: &Root, folder: &Path) -> Option<Fingerprint> {
-    let stamp = |name: &OsString| {
-        let meta = root.open_file(&folder.join(name)).ok()?.metadata().ok()?;
-        Some(Stamp::new(name, &meta))
-    };
+    let stamp = |name: &OsString| Some(Stamp::new(name, &root.stat(&folder.join(name)).ok()?));
     list_keys(root, folder).ok()?.iter().map(stamp).collect::<Option<Vec<_>>>().map(Fingerprint)
 }
 
@@ -129,6 +130,7 @@ pub fn read_version(root: &Root, folder: &Path) -> Result<(BTreeMap<Key, Value>,
     let folder_fault = |error: OpenError| {
         let key = folder.display().to_string();
         vec![match error {
+            _ if error.is_not_found() => KeyFault::NoFolder,
             OpenError::Outside => KeyFault::Outside { key },
             OpenError::Io(source) => KeyFault::Io { key, source },
         }]
@@ -185,35 +187,41 @@ fn read_key(root: &Root, folder: &Path, name: &OsStr) -> Result<(Key, Value, Sta
         Err(OpenError::Io(source)) => return Err(KeyFault::Io { key: text(), source }),
     };
     let io = |source| KeyFault::Io { key: text(), source };
-    let meta = file.metadata().map_err(io)?;
-    if !meta.is_file() {
-        return Err(KeyFault::NotAFile { key: text(), kind: kind_of(&meta) });
+    let stat = fstat(&file).map_err(|error| io(error.into()))?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if kind != FileType::RegularFile {
+        return Err(KeyFault::NotAFile { key: text(), kind: shown_kind(kind) });
     }
-    let value = read_bounded(file, meta.size()).map_err(io)?;
-    if value.len() > MAX_VALUE_BYTES {
+    let size = usize::try_from(stat.st_size).unwrap_or(usize::MAX);
+    if size > MAX_VALUE_BYTES {
         return Err(KeyFault::TooLarge { key: text() });
     }
-    Ok((key.clone(), Value::new(value), Stamp::new(name, &meta)))
+    let value = read_exactly(&file, size).map_err(io)?;
+    Ok((key, Value::new(value), Stamp::new(name, &stat)))
 }
 
-/// Reads at most one byte over the limit, without leaving copies of the value behind.
-fn read_bounded(file: File, size: u64) -> io::Result<Zeroizing<Vec<u8>>> {
-    let limit = MAX_VALUE_BYTES + 1;
-    let size = usize::try_from(size).unwrap_or(limit).min(limit);
-    // One byte more than the size, so that reading sees the end without growing the buffer.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(size + 1));
-    file.take(limit as u64).read_to_end(&mut bytes)?;
+/// Reads as many bytes as the file had a moment ago, into a buffer that never grows, so that no copy of the value is left
+/// behind. A file that has changed since shows in its stamp.
+fn read_exactly(mut file: &File, size: usize) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(vec![0; size]);
+    let mut filled = 0;
+    while filled < size {
+        match file.read(&mut bytes[filled..]) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
     Ok(bytes)
 }
 
-fn kind_of(meta: &Metadata) -> &'static str {
-    let kind = meta.file_type();
-    if kind.is_dir() {
-        "a folder"
-    } else if kind.is_fifo() {
-        "a FIFO"
-    } else {
-        "a socket or device"
+fn shown_kind(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Directory => "a folder",
+        FileType::Fifo => "a FIFO",
+        _ => "a socket or device",
     }
 }
 
