@@ -128,9 +128,9 @@ impl Pipeline {
                 }
                 continue;
             }
-            let scan = self.scan().await;
+            let mut scan = self.scan().await;
             look = Look::planned(Deadline::now() + self.reread);
-            let anew = watcher.as_mut().is_some_and(|watcher| watcher.watch(&scan.folders));
+            let folders = std::mem::take(&mut scan.folders);
             let faulty = scan.readings.iter().any(|reading| reading.result.is_err());
             let known = self.store.problems().len();
             if faulty && known == 0 && !patience {
@@ -143,14 +143,14 @@ impl Pipeline {
                 patience = false;
                 self.apply(scan);
             }
-            if anew {
-                // What happened in a folder before it was watched made no event.
-                look = Look::planned(Deadline::now() + SETTLE);
-            }
             self.deliver().await;
-            // Subscribers first, the log after them.
+            // Subscribers first; what else there is to do comes after them.
             tokio::task::yield_now().await;
             self.say();
+            if watcher.as_mut().is_some_and(|watcher| watcher.watch(&folders)) {
+                // What happened in a folder before it was watched made no event.
+                look.planned = look.planned.min(Deadline::now() + SETTLE);
+            }
         }
     }
 

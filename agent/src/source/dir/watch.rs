@@ -103,10 +103,14 @@ impl Watcher {
 
 /// What a change of `name` in `folder` means. Pure.
 fn classify(folder: Option<&Path>, name: Option<&Path>, events: EventMask) -> Option<Change> {
-    if events.intersects(EventMask::Q_OVERFLOW | EventMask::IGNORED) {
+    if events.contains(EventMask::Q_OVERFLOW) {
         return Some(Change::Current);
     }
+    // Of a folder that is not watched any more, at our own wish, only the end of the watch is heard.
     let folder = folder?;
+    if events.contains(EventMask::IGNORED) {
+        return Some(Change::Current);
+    }
     let Some(name) = name else { return Some(Change::Current) };
     match folder.components().count() {
         // The folder of all configs: one came or went.
@@ -151,5 +155,7 @@ mod tests {
         assert_eq!(classify(Some(Path::new("shop/1")), None, EventMask::ATTRIB), Some(Change::Current));
         assert_eq!(classify(None, None, EventMask::Q_OVERFLOW), Some(Change::Current));
         assert_eq!(classify(None, None, EventMask::CREATE), None);
+        assert_eq!(classify(None, None, EventMask::IGNORED), None);
+        assert_eq!(classify(Some(Path::new("shop")), None, EventMask::IGNORED), Some(Change::Current));
     }
 }
