@@ -1,7 +1,7 @@
 //! The agent's parts, wired to each other: the same for every source and for local mode and pods.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -69,9 +69,10 @@ impl Assembly {
         now: OffsetDateTime,
     ) -> Result<(Self, Outlets), AssemblyError> {
         let own = OwnAddresses::of_this_host();
-        let certificate = identity.authority.serving(&serving_addresses(own.as_slice()), now)?;
-        let tls = tls_config(certificate)?;
         let address = listener.local_addr()?;
+        // The address that clients are told comes first, should there be more than fit into a certificate.
+        let addresses: Vec<IpAddr> = [address.ip()].into_iter().chain(own.as_slice().iter().copied()).collect();
+        let tls = tls_config(identity.authority.serving(&serving_addresses(&addresses), now)?)?;
 
         let (current, current_shown) = watch::channel(None);
         let (ready, ready_shown) = watch::channel(None);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use nudge_protocol::status::{ConfigStatus, ContainerStatus, FilesStatus, Problem, Status, Told};
+use nudge_protocol::status::{ConfigStatus, ContainerStatus, FilesStatus, Problem, Status, Told, Unserved};
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify};
 use time::OffsetDateTime;
 
@@ -88,9 +88,17 @@ impl Board {
         self.facts().problems.len()
     }
 
-    /// How telling a container goes.
+    /// How telling a container by signal goes.
     pub fn told(&self, container: &ContainerName, told: Told) {
         if let Some(row) = self.facts().containers.iter_mut().find(|row| row.container.name == *container) {
+            row.told = told;
+        }
+    }
+
+    /// How telling a container by its web hooks goes. Of one that is told by signal hooks are an extra and do not count.
+    pub fn told_by_hook(&self, container: &ContainerName, told: Told) {
+        let by_hook = |row: &&mut Row| row.container.name == *container && row.container.notify == Notify::Webhook;
+        if let Some(row) = self.facts().containers.iter_mut().find(by_hook) {
             row.told = told;
         }
     }
@@ -137,6 +145,12 @@ impl Board {
             age_seconds: now.saturating_duration_since(facts.confirmed).as_secs(),
             etag: dictionary.etag().to_owned(),
             configs: dictionary.configs().iter().map(config).collect(),
+            unserved: facts
+                .problems
+                .iter()
+                .filter(|(name, _)| !dictionary.configs().iter().any(|view| view.name == **name))
+                .map(|(name, problem)| Unserved { name: name.clone(), problem: problem.clone() })
+                .collect(),
             overlaps: dictionary.overlaps().to_vec(),
             containers: facts.containers.iter().map(|row| row.status(dictionary.etag())).collect(),
             hooks,

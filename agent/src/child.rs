@@ -8,11 +8,11 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::task::Poll;
 
-use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, getpgrp, tcsetpgrp};
+use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 use nudge_protocol::NotifySignal;
+use rustix::io::Errno;
+use rustix::process::{WaitOptions, WaitStatus, wait};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::proc::{number, parse_status};
@@ -125,7 +125,8 @@ impl Child {
             }
         })?;
         let pid = Pid::from_raw(child.id().cast_signed());
-        let terminal = io::stdin().is_terminal();
+        // A job that the shell runs in the background must not take the terminal from it.
+        let terminal = io::stdin().is_terminal() && foreground() == Some(getpgrp());
         if terminal {
             to_foreground(pid);
         }
@@ -139,7 +140,7 @@ impl Child {
             tokio::select! {
                 _ = ended.recv() => {
                     if let Some(code) = self.reap() {
-                        if self.terminal {
+                        if self.terminal && foreground() == Some(self.pid) {
                             to_foreground(getpgrp());
                         }
                         return code;
@@ -163,14 +164,16 @@ impl Child {
     fn reap(&self) -> Option<u8> {
         let mut code = None;
         loop {
-            match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
-                Ok(WaitStatus::Exited(pid, status)) if pid == self.pid => code = Some(status.to_le_bytes()[0]),
-                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.pid => {
-                    code = Some(128 + (signal as i32).to_le_bytes()[0]);
+            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == self.pid.as_raw() => {
+                    if let Some(signal) = status.stopping_signal() {
+                        self.stopped(signal);
+                    } else {
+                        code = Some(exit_code(status));
+                    }
                 }
-                Ok(WaitStatus::Stopped(pid, _)) if pid == self.pid && self.terminal => suspend(),
-                Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return code,
-                Ok(_) | Err(Errno::EINTR) => {}
+                Ok(None) | Err(Errno::CHILD) => return code,
+                Ok(Some(_)) | Err(Errno::INTR) => {}
                 Err(error) => {
                     tracing::error!(%error, "can't wait for processes");
                     return code;
@@ -179,19 +182,48 @@ impl Child {
         }
     }
 
-    /// The shell has put the agent into the foreground again: so goes the child.
-    fn resume(&self) {
-        if self.terminal {
-            to_foreground(self.pid);
-            let _ = kill(Pid::from_raw(-self.pid.as_raw()), Signal::SIGCONT);
+    /// The child was stopped, which matters on a terminal only.
+    fn stopped(&self, signal: i32) {
+        let by_terminal = signal == libc::SIGTTIN || signal == libc::SIGTTOU;
+        if by_terminal && foreground() == Some(self.pid) {
+            // It asked for the terminal in the moment before it got it.
+            self.go_on();
+        } else if self.terminal {
+            suspend();
         }
     }
+
+    /// The shell lets the agent go on, in the foreground or (bg) not: so goes the child.
+    fn resume(&self) {
+        if self.terminal {
+            if foreground() == Some(getpgrp()) {
+                to_foreground(self.pid);
+            }
+            self.go_on();
+        }
+    }
+
+    fn go_on(&self) {
+        // It fails when the child has ended, which the next turn sees.
+        let _ = kill(Pid::from_raw(-self.pid.as_raw()), Signal::SIGCONT);
+    }
+}
+
+/// The status to end with: the child's own, or 128 and the number of the signal that ended it, as shells have it.
+fn exit_code(status: WaitStatus) -> u8 {
+    let signal = status.terminating_signal().map(|signal| 128 + signal);
+    signal.or(status.exit_status()).map_or(EXIT_AGENT, |code| code.to_le_bytes()[0])
 }
 
 /// The child was stopped from the terminal (Ctrl-Z): the agent stops too, so that the shell gets the terminal back.
 fn suspend() {
     to_foreground(getpgrp());
     let _ = kill(Pid::from_raw(0), Signal::SIGSTOP);
+}
+
+/// The process group that has the terminal.
+fn foreground() -> Option<Pid> {
+    tcgetpgrp(io::stdin()).ok()
 }
 
 /// Gives the terminal to a process group. Without a terminal, or when another session has it, there is nothing to give.

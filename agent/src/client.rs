@@ -127,7 +127,11 @@ pub fn get(access: &Access, path: &str) -> Result<Bytes, ClientError> {
 
 async fn request(access: &Access, path: &str) -> Result<Bytes, ClientError> {
     let tls = tls(&access.certificate)?;
-    let at = format!("{}:{}", access.host, access.port);
+    let at = if access.host.contains(':') {
+        format!("[{}]:{}", access.host, access.port)
+    } else {
+        format!("{}:{}", access.host, access.port)
+    };
     let connect = |source| ClientError::Connect { at: at.clone(), source };
     let stream = TcpStream::connect((access.host.as_str(), access.port)).await.map_err(connect)?;
     let name = ServerName::try_from(access.host.clone()).map_err(|_| ClientError::Endpoint)?;

@@ -3,15 +3,17 @@
 //! The layout is the kubelet's (`AtomicWriter` in kubernetes/pkg/volume/util): every key is a link to `..data/<key>`, and
 //! `..data` is a link to a folder that holds one version. Replacing that one link changes all files at once.
 
-use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use nudge_protocol::reserved;
+use tempfile::TempDir;
 
-use crate::content::Dictionary;
+use crate::content::{Dictionary, Entry};
 
 const DATA: &str = "..data";
 const DRAFT: &str = "..data_tmp";
@@ -41,9 +43,9 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ProjectError {
     move |source| ProjectError::Io { path, source }
 }
 
-/// Writes the values into `folder` and makes them visible together. `unique` names the version's folder and must differ
-/// from that of the version before.
-pub fn project(folder: &Path, dictionary: &Dictionary, unique: &str) -> Result<(), ProjectError> {
+/// Writes the values into `folder` and makes them visible together. What is left to tidy up afterwards and can't be is
+/// returned as sentences: the new files are in place all the same.
+pub fn project(folder: &Path, dictionary: &Dictionary) -> Result<Vec<String>, ProjectError> {
     fs::create_dir_all(folder).map_err(io_error(folder))?;
     // What `nudge.binary` tells matters for JSON only: files hold the raw bytes.
     let keys: Vec<_> = dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY).collect();
@@ -54,40 +56,49 @@ pub fn project(folder: &Path, dictionary: &Dictionary, unique: &str) -> Result<(
         }
     }
 
-    let name = format!("{VERSION_PREFIX}{unique}");
-    let version = folder.join(&name);
-    let written = write_version(&version, &keys, dictionary).and_then(|()| {
-        let (draft, data) = (folder.join(DRAFT), folder.join(DATA));
-        let _ = fs::remove_file(&draft);
-        symlink(&name, &draft).map_err(io_error(&draft))?;
+    let written = write_version(folder, &keys, dictionary).and_then(|version| {
         // Links for new keys come before the swap: until then they point to nothing, as in the kubelet's volumes.
-        link_keys(folder, &keys).and_then(|()| fs::rename(&draft, &data).map_err(io_error(&data)))
+        link_keys(folder, &keys)?;
+        swap(folder, version)
     });
-    if let Err(error) = written {
-        // Half a version is of no use, and its room may be what is missing. What the clean-up meets is not the cause.
-        let _ = fs::remove_dir_all(&version);
-        let _ = fs::remove_file(folder.join(DRAFT));
-        let _ = remove_stale_links(folder);
-        return Err(error);
-    }
-    remove_stale_links(folder).map_err(io_error(folder))?;
-    remove_old_versions(folder, &name).map_err(io_error(folder))
+    let visible = match written {
+        Ok(visible) => visible,
+        Err(error) => {
+            // What this clean-up meets is not the cause.
+            let _ = remove_stale_links(folder);
+            return Err(error);
+        }
+    };
+    let untidy = [remove_stale_links(folder), remove_old_versions(folder, &visible)];
+    Ok(untidy.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect())
 }
 
-fn write_version(version: &Path, keys: &[&crate::content::Entry], dictionary: &Dictionary) -> Result<(), ProjectError> {
-    // A folder of that name is left of a process that was killed.
-    let _ = fs::remove_dir_all(version);
-    DirBuilder::new().mode(0o755).create(version).map_err(io_error(version))?;
+/// Writes a version into a folder of its own, which goes again with the handle.
+fn write_version(folder: &Path, keys: &[&Entry], dictionary: &Dictionary) -> Result<TempDir, ProjectError> {
+    let mut draft = tempfile::Builder::new();
+    draft.prefix(VERSION_PREFIX).permissions(Permissions::from_mode(0o755));
+    let version = draft.tempdir_in(folder).map_err(io_error(folder))?;
     for entry in keys {
-        let path = version.join(entry.key());
+        let path = version.path().join(entry.key());
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path).map_err(io_error(&path))?;
         file.write_all(&dictionary.raw(entry)).map_err(io_error(&path))?;
     }
-    Ok(())
+    Ok(version)
 }
 
-fn link_keys(folder: &Path, keys: &[&crate::content::Entry]) -> Result<(), ProjectError> {
+/// Lets `..data` point to the version and returns its name.
+fn swap(folder: &Path, version: TempDir) -> Result<OsString, ProjectError> {
+    let name = version.path().file_name().unwrap_or_default().to_owned();
+    let (draft, data) = (folder.join(DRAFT), folder.join(DATA));
+    let _ = fs::remove_file(&draft);
+    symlink(&name, &draft).map_err(io_error(&draft))?;
+    fs::rename(&draft, &data).map_err(io_error(&data))?;
+    let _ = version.keep();
+    Ok(name)
+}
+
+fn link_keys(folder: &Path, keys: &[&Entry]) -> Result<(), ProjectError> {
     for entry in keys {
         let path = folder.join(entry.key());
         match symlink(Path::new(DATA).join(entry.key()), &path) {
@@ -115,15 +126,15 @@ fn remove_stale_links(folder: &Path) -> io::Result<()> {
 }
 
 /// Removes version folders other than the visible one, also those of earlier processes.
-fn remove_old_versions(folder: &Path, visible: &str) -> io::Result<()> {
-    let mut old = BTreeSet::new();
+fn remove_old_versions(folder: &Path, visible: &OsStr) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
-        let name = entry?.file_name();
-        if name.to_str().is_some_and(|name| name.starts_with(VERSION_PREFIX) && name != visible) {
-            old.insert(name);
+        let entry = entry?;
+        let name = entry.file_name();
+        if name != visible && name.as_bytes().starts_with(VERSION_PREFIX.as_bytes()) {
+            fs::remove_dir_all(entry.path())?;
         }
     }
-    old.into_iter().try_for_each(|name| fs::remove_dir_all(folder.join(name)))
+    Ok(())
 }
 
 #[cfg(test)]
@@ -155,25 +166,27 @@ mod tests {
     fn keys_come_and_go_and_values_change_together() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("files");
-        project(&folder, &dictionary(&[("a", b"1"), ("old", &[0xff])]), "1").unwrap();
+        project(&folder, &dictionary(&[("a", b"1"), ("old", &[0xff])])).unwrap();
         assert_eq!(fs::read(folder.join("old")).unwrap(), [0xff]);
-        project(&folder, &dictionary(&[("a", b"2"), ("new", b"n")]), "2").unwrap();
+        project(&folder, &dictionary(&[("a", b"2"), ("new", b"n")])).unwrap();
         assert_eq!(fs::read(folder.join("a")).unwrap(), b"2");
         assert_eq!(fs::read(folder.join("nudge.configs")).unwrap(), b"c=1");
-        assert_eq!(names(&folder), ["..data", "..nudge-2", "a", "new", "nudge.config.c.version", "nudge.configs"]);
+        assert_eq!(names(&folder)[0], "..data");
+        assert!(names(&folder)[1].starts_with(VERSION_PREFIX));
+        assert_eq!(names(&folder)[2..], ["a", "new", "nudge.config.c.version", "nudge.configs"]);
         assert_eq!(fs::read_link(folder.join("a")).unwrap(), Path::new("..data/a"));
     }
 
     #[test]
     fn a_file_of_the_users_is_never_touched() {
         let folder = tempfile::tempdir().unwrap();
-        project(folder.path(), &dictionary(&[("a", b"1")]), "1").unwrap();
+        project(folder.path(), &dictionary(&[("a", b"1")])).unwrap();
         fs::write(folder.path().join("mine"), "m").unwrap();
-        let error = project(folder.path(), &dictionary(&[("a", b"2"), ("mine", b"x")]), "2").unwrap_err();
+        let error = project(folder.path(), &dictionary(&[("a", b"2"), ("mine", b"x")])).unwrap_err();
         assert!(error.to_string().contains("mine is in the way"), "{error}");
         assert_eq!(fs::read(folder.path().join("mine")).unwrap(), b"m");
         assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"1");
-        project(folder.path(), &dictionary(&[("a", b"3")]), "3").unwrap();
+        project(folder.path(), &dictionary(&[("a", b"3")])).unwrap();
         assert_eq!(fs::read(folder.path().join("mine")).unwrap(), b"m");
     }
 }

@@ -1,6 +1,7 @@
 //! From the source to the endpoint, the files and the subscribers, in that order.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,16 +16,16 @@ use crate::content::{Dictionary, EtagKey, changed_keys};
 use crate::files::project;
 use crate::publish::{Published, Publisher, publish};
 use crate::serve::{Connections, Metrics};
-use crate::source::dir::{Change, DirSource, Scan, Watcher};
+use crate::source::dir::{Change, DirSource, SETTLE, Scan, Watcher};
 use crate::source::{Applied, Reminder, Store};
 use crate::tell::{Backoff, Hooks};
 
-/// How long it must be quiet after single files were written before they are read.
-const SETTLE: Duration = Duration::from_millis(50);
 /// How long after the first write they are read all the same.
 const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
-/// How long a fault must last before it is told: a link that is replaced in two steps is missing for a moment.
-const FAULT_PATIENCE: Duration = Duration::from_millis(100);
+/// When a folder is looked at again that was faulty or being written.
+const SOON: Duration = Duration::from_millis(100);
+/// A dictionary of more bytes than this does not stay in memory for slow readers once there is a newer one.
+const LARGE_BYTES: usize = 1024 * 1024;
 /// Waits between attempts to write the files.
 const FILES_RETRY: Backoff =
     Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1), give_up: Duration::MAX };
@@ -49,10 +50,38 @@ pub struct Outlets {
     pub mount_path: Option<PathBuf>,
 }
 
-/// Follows a folder and keeps the outlets up to date.
-pub struct Pipeline {
+/// Reads the folder and keeps what was last good. Works without the runtime, on a thread that may wait for a disk.
+struct Reader {
     source: DirSource,
     store: Store,
+    patient: bool,
+}
+
+/// What one look has brought.
+struct Looked {
+    applied: Applied,
+    folders: BTreeSet<PathBuf>,
+    /// It should be looked at again soon.
+    again: bool,
+}
+
+impl Reader {
+    fn look(&mut self, now: OffsetDateTime) -> Looked {
+        let Scan { mut readings, folders, unsettled, .. } = self.source.scan();
+        let faulty = readings.iter().any(|reading| reading.result.is_err());
+        // Good news is taken in at once, the first bad news after a second look: what is replaced in two steps is missing
+        // for a moment.
+        self.patient = faulty && !self.patient && self.store.problems().is_empty();
+        if self.patient {
+            readings.retain(|reading| reading.result.is_ok());
+        }
+        Looked { applied: self.store.apply(readings, now), folders, again: self.patient || unsettled }
+    }
+}
+
+/// Follows a folder and keeps the outlets up to date.
+pub struct Pipeline {
+    reader: Reader,
     outlets: Outlets,
     reread: Duration,
     /// The dictionary that subscribers were last told of.
@@ -68,8 +97,7 @@ impl Pipeline {
     /// A pipeline that has read nothing yet; `reread` is the time after which the folder is looked at without being asked.
     pub fn new(source: DirSource, store: Store, outlets: Outlets, reread: Duration) -> Self {
         Self {
-            source,
-            store,
+            reader: Reader { source, store, patient: false },
             outlets,
             reread,
             told: None,
@@ -82,21 +110,23 @@ impl Pipeline {
 
     /// Reads the folder for the first time and fills the outlets. Returns what is wrong, if anything.
     pub async fn start(mut self) -> Result<Self, Vec<String>> {
-        let scan = self.source.scan();
-        for sentence in &scan.ignored {
+        let Scan { readings, ignored, .. } = self.reader.source.scan();
+        for sentence in &ignored {
             tracing::warn!(reason = sentence, "not a config");
         }
-        if scan.readings.is_empty() {
-            let path = self.source.path().display();
+        if readings.is_empty() {
+            let path = self.reader.source.path().display();
             return Err(vec![format!("{path} holds no config; a config is a folder with a folder for each version")]);
         }
-        self.apply(scan);
-        let problems = self.store.problems();
+        let applied = self.reader.store.apply(readings, OffsetDateTime::now_utc());
+        self.serve(applied);
+        let problems = self.reader.store.problems();
         if !problems.is_empty() {
             return Err(problems.values().map(|problem| problem.message.clone()).collect());
         }
         self.deliver().await;
         self.say();
+        self.reader.source.wait_for_writers();
         match self.files_due {
             None => Ok(self),
             // Nothing is running yet, so there is nobody to serve meanwhile: better to say it than to start half.
@@ -106,7 +136,7 @@ impl Pipeline {
 
     /// Follows the folder until dropped.
     pub async fn run(mut self) {
-        let mut watcher = match Watcher::new(self.source.path().to_owned()) {
+        let mut watcher = match Watcher::new(self.reader.source.path().to_owned()) {
             Ok(watcher) => Some(watcher),
             Err(error) => {
                 let every = self.reread.as_secs();
@@ -115,7 +145,6 @@ impl Pipeline {
             }
         };
         let mut look = Look::planned(Deadline::now());
-        let mut patience = false;
         loop {
             // Not by a timer where it is time already: timers wake up to a millisecond late.
             if look.at() > Deadline::now() {
@@ -128,73 +157,62 @@ impl Pipeline {
                 }
                 continue;
             }
-            let mut scan = self.scan().await;
+            let looked;
+            (self, looked) = self.look().await;
             look = Look::planned(Deadline::now() + self.reread);
-            let folders = std::mem::take(&mut scan.folders);
-            let faulty = scan.readings.iter().any(|reading| reading.result.is_err());
-            let known = self.store.problems().len();
-            if faulty && known == 0 && !patience {
-                // Good news from other configs is taken in at once, bad news after a second look.
-                patience = true;
-                look = Look::planned(Deadline::now() + FAULT_PATIENCE);
-                let readings = scan.readings.into_iter().filter(|reading| reading.result.is_ok()).collect();
-                self.apply(Scan { readings, ..Scan::default() });
-            } else {
-                patience = false;
-                self.apply(scan);
-            }
+            let Some(Looked { applied, folders, again }) = looked else { continue };
+            self.serve(applied);
             self.deliver().await;
             // Subscribers first; what else there is to do comes after them.
             tokio::task::yield_now().await;
             self.say();
-            if watcher.as_mut().is_some_and(|watcher| watcher.watch(&folders)) {
+            if again {
+                look.planned = Deadline::now() + SOON;
+            } else if watcher.as_mut().is_some_and(|watcher| watcher.watch(&folders)) {
                 // What happened in a folder before it was watched made no event.
-                look.planned = look.planned.min(Deadline::now() + SETTLE);
+                look.planned = Deadline::now() + SETTLE;
             }
         }
     }
 
-    /// Looks at the folder without holding up the endpoint.
-    async fn scan(&mut self) -> Scan {
-        let empty = DirSource::new(self.source.path().to_owned(), None);
-        let mut source = std::mem::replace(&mut self.source, empty);
-        let looked = tokio::task::spawn_blocking(move || {
-            let scan = source.scan();
-            (source, scan)
-        });
-        match looked.await {
-            Ok((source, scan)) => {
-                self.source = source;
-                scan
-            }
-            Err(error) => {
-                // The task has panicked; what it knew is lost and read again next time.
-                tracing::error!(%error, "reading the folder failed");
-                Scan { folders: BTreeSet::from([PathBuf::new()]), ..Scan::default() }
-            }
-        }
-    }
-
-    /// Takes in what was found and serves it.
-    fn apply(&mut self, scan: Scan) {
+    /// Looks at the folder without holding up the endpoint. `None` if that panicked; what was good stays.
+    async fn look(self) -> (Self, Option<Looked>) {
+        let Self { mut reader, outlets, reread, told, files_due, files_failures, reminder, unsaid } = self;
         let now = OffsetDateTime::now_utc();
-        let Applied { dictionary, raised, cleared } = self.store.apply(scan.readings, now);
-        self.outlets.board.source_read(self.store.since(), self.store.problems(), Instant::now());
-        if self.reminder.is_due(!self.store.problems().is_empty(), Instant::now()) {
-            let configs: Vec<&str> = self.store.problems().keys().map(ConfigName::as_str).collect();
+        let looking = tokio::task::spawn_blocking(move || {
+            let looked = catch_unwind(AssertUnwindSafe(|| reader.look(now)));
+            (reader, looked.ok())
+        });
+        let Ok((reader, looked)) = looking.await else {
+            // The runtime is about to end, and this task with it.
+            return std::future::pending().await;
+        };
+        (Self { reader, outlets, reread, told, files_due, files_failures, reminder, unsaid }, looked)
+    }
+
+    /// Serves what was taken in.
+    fn serve(&mut self, applied: Applied) {
+        let Applied { dictionary, raised, cleared } = applied;
+        let store = &self.reader.store;
+        self.outlets.board.source_read(store.since(), store.problems(), Instant::now());
+        if self.reminder.is_due(!store.problems().is_empty(), Instant::now()) {
+            let configs: Vec<&str> = store.problems().keys().map(ConfigName::as_str).collect();
             let age_seconds = self.outlets.board.age_seconds(Instant::now());
-            tracing::warn!(configs = configs.join(","), age_seconds, "an old version is still served, see /status");
+            tracing::warn!(configs = configs.join(","), age_seconds, "not served as wanted, see /status");
         }
         for (config, problem) in raised {
-            tracing::warn!(%config, reason = problem.reason.as_str(), message = problem.message, "the last good version stays");
+            let reason = problem.reason.as_str();
+            tracing::warn!(%config, reason, cause = problem.message, "the last good version stays");
         }
         for config in cleared {
             tracing::info!(%config, "all is well again");
         }
         let Some(dictionary) = dictionary else { return };
         let first = self.outlets.current.borrow().is_none();
-        let published = publish(&self.outlets.current, dictionary, now);
-        self.outlets.connections.cut_older(published.generation.saturating_sub(1));
+        let large = dictionary.json().len() > LARGE_BYTES;
+        let published = publish(&self.outlets.current, dictionary, OffsetDateTime::now_utc());
+        // A slow reader may finish the version before, but not one that takes much memory.
+        self.outlets.connections.cut_older(published.generation.saturating_sub(u64::from(!large)));
         if !first {
             self.outlets.metrics.switched();
         }
@@ -220,9 +238,8 @@ impl Pipeline {
             return;
         }
         if let Some(folder) = self.outlets.mount_path.clone() {
-            let unique = format!("{}-{}", std::process::id(), published.generation);
             let dictionary = Arc::clone(&published.dictionary);
-            let written = write_files(&folder, dictionary, unique).await;
+            let written = write_files(&folder, dictionary).await;
             let etag = if written.is_ok() {
                 Some(published.dictionary.etag())
             } else {
@@ -236,7 +253,7 @@ impl Pipeline {
             if let Err(message) = written {
                 self.files_failures += 1;
                 if self.files_failures == 1 {
-                    tracing::warn!(message, "files not written; subscribers are told when they are");
+                    tracing::warn!(cause = message, "files not written; subscribers are told when they are");
                 }
                 let wait = FILES_RETRY.wait(self.files_failures, Duration::ZERO).unwrap_or(FILES_RETRY.longest);
                 self.files_due = Some(Deadline::now() + wait);
@@ -257,12 +274,16 @@ impl Pipeline {
     }
 }
 
-async fn write_files(folder: &Path, dictionary: Arc<Dictionary>, unique: String) -> Result<(), String> {
-    let folder = folder.to_owned();
-    match tokio::task::spawn_blocking(move || project(&folder, &dictionary, &unique)).await {
-        Ok(written) => written.map_err(|error| error.to_string()),
-        Err(error) => Err(format!("writing failed: {error}")),
+async fn write_files(folder: &Path, dictionary: Arc<Dictionary>) -> Result<(), String> {
+    let path = folder.to_owned();
+    let untidy = match tokio::task::spawn_blocking(move || project(&path, &dictionary)).await {
+        Ok(written) => written.map_err(|error| error.to_string())?,
+        Err(error) => return Err(format!("writing failed: {error}")),
+    };
+    for cause in untidy {
+        tracing::warn!(folder = %folder.display(), cause, "old files could not be removed");
     }
+    Ok(())
 }
 
 /// The next change; never without a watcher.

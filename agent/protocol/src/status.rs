@@ -20,6 +20,9 @@ pub struct Status {
     pub etag: String,
     /// The configs in the order in which they are merged: later wins.
     pub configs: Vec<ConfigStatus>,
+    /// Configs of which no version could be read so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unserved: Vec<Unserved>,
     /// Keys that stand in more than one config, and which config won.
     #[serde(default)]
     pub overlaps: Vec<Overlap>,
@@ -56,6 +59,16 @@ pub struct ConfigStatus {
     pub problem: Option<Problem>,
 }
 
+/// A config that has never been read without fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unserved {
+    /// Its name.
+    pub name: ConfigName,
+    /// Why.
+    pub problem: Problem,
+}
+
 /// Why a config's wanted version is not served. The old one stays meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,7 +82,7 @@ pub struct Problem {
     pub since: OffsetDateTime,
 }
 
-/// The kinds of [`Problem`], a bounded set (they are also a metric's label).
+/// The kinds of [`Problem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProblemReason {
     /// The config itself is not there.
@@ -91,18 +104,6 @@ pub enum ProblemReason {
 }
 
 impl ProblemReason {
-    /// Every reason, for a metric that shows all its series from the start.
-    pub const ALL: [Self; 8] = [
-        Self::ConfigMissing,
-        Self::CurrentMissing,
-        Self::CurrentInvalid,
-        Self::VersionMissing,
-        Self::VersionIncomplete,
-        Self::VersionInvalid,
-        Self::TooLarge,
-        Self::Unreadable,
-    ];
-
     /// The reason as it stands in JSON.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,7 +1,6 @@
 //! `nudge-agent exec`: runs a command with its configuration at hand, the way a pod does it.
 
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -182,9 +181,15 @@ fn report_panics() {
 }
 
 fn start_log(format: LogFormat, level: LevelFilter) {
-    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).with_target(false);
+    let log = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(false)
+        // A log that can't be written, because its reader has gone, must not end the agent.
+        .log_internal_errors(false);
     match format {
         LogFormat::Json => log.json().flatten_event(true).init(),
-        LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
+        LogFormat::Text => log.init(),
     }
 }

@@ -12,6 +12,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::child::EXIT_AGENT;
+
 /// Serves configuration over HTTPS and tells the application when it changes.
 ///
 /// Try it: `nudge-agent exec --dir DIR --notify SIGUSR1 -- COMMAND` runs COMMAND with the configuration in DIR at hand, and in
@@ -43,6 +45,8 @@ enum LogFormat {
 
 /// Runs the command line `arguments` and returns the exit status.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let is_exec = arguments.get(1).is_some_and(|command| command == "exec");
     match Cli::try_parse_from(arguments) {
         Ok(cli) => match cli.command {
             Command::Exec(args) => exec::run(*args),
@@ -54,7 +58,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             // Help and version come as errors too; they go to standard output and succeed.
             let _ = error.print();
-            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+            match u8::try_from(error.exit_code()) {
+                Ok(0) => ExitCode::SUCCESS,
+                // Not to be taken for the status of the command that it should have run.
+                _ if is_exec => ExitCode::from(EXIT_AGENT),
+                code => ExitCode::from(code.unwrap_or(2)),
+            }
         }
     }
 }

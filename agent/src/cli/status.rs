@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use nudge_protocol::status::{Status, Told};
+use nudge_protocol::status::{Problem, Status, Told};
 
 use super::output::{complain, fail, print};
 use crate::client::{Access, get};
@@ -57,6 +57,10 @@ fn describe(status: &Status) -> String {
         if let Some(problem) = &config.problem {
             line(format!("           PROBLEM {}: {}", problem.reason.as_str(), problem.message));
         }
+    }
+    for unserved in &status.unserved {
+        let Problem { reason, message, .. } = &unserved.problem;
+        line(format!("config     {}  not served\n           PROBLEM {}: {message}", unserved.name, reason.as_str()));
     }
     for overlap in &status.overlaps {
         let hidden = overlap.hidden.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");

@@ -1,7 +1,7 @@
 //! The dictionary: every config's keys merged, rendered once as JSON, shared by all who read it.
 //!
-//! The JSON text is the only copy of the values. A single value is found in it by an index and is, where JSON needed no
-//! escapes, a slice of the same memory; so neither requests nor waiting clients cost a copy of the dictionary.
+//! The JSON text and the values that it was made of are shared by all readers; so neither requests nor waiting clients
+//! cost a copy.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,9 +26,10 @@ use super::{NotExpressible, Value, VersionContent, render_env};
 pub struct EtagKey(hmac::Key);
 
 impl EtagKey {
-    /// Derives the key from a secret that stays the same for the pod's life.
+    /// Derives the key from a secret that stays the same for the pod's life, and that other keys may be derived from.
     pub fn new(secret: &[u8]) -> Self {
-        Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
+        let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), b"nudge etag");
+        Self(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
     }
 
     /// A strong `ETag` for `content`, with its quotes. Half of HMAC-SHA256, which is far from collisions.
@@ -78,11 +79,12 @@ pub struct ConfigView {
     pub bytes: usize,
 }
 
-/// Where one key's value stands in the JSON text.
+/// One key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     key: Box<str>,
-    /// The JSON string without its quotes.
+    value: Value,
+    /// Where the value stands in the JSON text, without its quotes.
     literal: Range<usize>,
     /// The literal is base64 of the value.
     binary: bool,
@@ -145,8 +147,8 @@ impl Dictionary {
             .collect();
 
         let own = reserved_values(contents, &owners);
-        let mut entries: Vec<(&str, &[u8])> = owners.iter().map(|(key, (value, _))| (*key, value.as_bytes())).collect();
-        entries.extend(own.iter().map(|(key, value)| (key.as_str(), value.as_bytes())));
+        let mut entries: Vec<(&str, &Value)> = owners.iter().map(|(key, (value, _))| (*key, *value)).collect();
+        entries.extend(own.iter().map(|(key, value)| (key.as_str(), value)));
         entries.sort_unstable_by_key(|(key, _)| *key);
 
         let (json, index) = render_json(&entries)?;
@@ -193,18 +195,7 @@ impl Dictionary {
 
     /// The raw bytes of one of [`Self::entries`].
     pub fn raw(&self, entry: &Entry) -> Bytes {
-        let literal = self.json.slice(entry.literal.clone());
-        if entry.binary {
-            // We wrote this base64 ourselves; an empty value is the only thing that a fault could turn it into.
-            let bytes = STANDARD.decode(&literal).unwrap_or_default();
-            return Bytes::from_owner(Zeroizing::new(bytes));
-        }
-        if !literal.contains(&b'\\') {
-            return literal;
-        }
-        let quoted = self.json.slice(entry.literal.start - 1..=entry.literal.end);
-        let text: String = serde_json::from_slice(&quoted).unwrap_or_default();
-        Bytes::from_owner(Zeroizing::new(text.into_bytes()))
+        entry.value.share()
     }
 
     /// The dictionary in the format for shells, rendered at the first call.
@@ -242,18 +233,19 @@ fn view(content: &VersionContent) -> ConfigView {
 fn reserved_values(
     contents: &[Arc<VersionContent>],
     owners: &BTreeMap<&str, (&Value, Vec<&ConfigName>)>,
-) -> Vec<(String, String)> {
+) -> Vec<(String, Value)> {
+    let text = |text: &str| Value::from(text.as_bytes());
     let mut own = Vec::with_capacity(contents.len() + 2);
     let named: Vec<String> =
         contents.iter().map(|content| format!("{}={}", content.config(), content.version())).collect();
-    own.push((reserved::CONFIGS.to_owned(), named.join(",")));
+    own.push((reserved::CONFIGS.to_owned(), text(&named.join(","))));
     for content in contents {
-        own.push((reserved::version_key(content.config().as_str()), content.version().to_string()));
+        own.push((reserved::version_key(content.config().as_str()), text(content.version().as_str())));
     }
     let binary: Vec<&str> =
         owners.iter().filter(|(_, (value, _))| is_binary(value.as_bytes())).map(|(key, _)| *key).collect();
     if !binary.is_empty() {
-        own.push((reserved::BINARY.to_owned(), binary.join(",")));
+        own.push((reserved::BINARY.to_owned(), text(&binary.join(","))));
     }
     own
 }
@@ -264,7 +256,7 @@ fn is_binary(value: &[u8]) -> bool {
 
 /// Writes the JSON text in two passes: the first counts, so that the second never moves the values in memory and leaves
 /// no copies behind that nobody wipes.
-fn render_json(entries: &[(&str, &[u8])]) -> Result<(Zeroizing<Vec<u8>>, Vec<Entry>), TooLarge> {
+fn render_json(entries: &[(&str, &Value)]) -> Result<(Zeroizing<Vec<u8>>, Vec<Entry>), TooLarge> {
     let mut counter = Counter(0);
     write_entries(entries, &mut counter, |_, _| ()).map_err(|_| TooLarge::Bytes { bytes: counter.0 })?;
     if counter.0 > MAX_DICTIONARY_BYTES {
@@ -274,7 +266,12 @@ fn render_json(entries: &[(&str, &[u8])]) -> Result<(Zeroizing<Vec<u8>>, Vec<Ent
     let mut index = Vec::with_capacity(entries.len());
     write_entries(entries, &mut *json, |entry, range| {
         let (key, value) = entries[entry];
-        index.push(Entry { key: key.into(), literal: range, binary: is_binary(value) });
+        index.push(Entry {
+            key: key.into(),
+            value: value.clone(),
+            literal: range,
+            binary: is_binary(value.as_bytes()),
+        });
     })
     .map_err(|_| TooLarge::Bytes { bytes: counter.0 })?;
     Ok((json, index))
@@ -310,7 +307,7 @@ impl Sink for Counter {
 }
 
 fn write_entries<S: Sink>(
-    entries: &[(&str, &[u8])],
+    entries: &[(&str, &Value)],
     sink: &mut S,
     mut written: impl FnMut(usize, Range<usize>),
 ) -> io::Result<()> {
@@ -322,6 +319,7 @@ fn write_entries<S: Sink>(
         serde_json::to_writer(&mut *sink, key)?;
         sink.write_all(b":")?;
         let start = sink.len() + 1;
+        let value = value.as_bytes();
         if let Ok(text) = std::str::from_utf8(value) {
             serde_json::to_writer(&mut *sink, text)?;
         } else {
@@ -376,11 +374,12 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_value_is_a_slice_of_the_json_and_not_a_copy() {
-        let dictionary = merge(&[content("a", "1", &[("k", b"plain")])]);
-        let json = dictionary.json();
-        let value = dictionary.value("k").unwrap();
-        assert!(json.as_ptr_range().contains(&value.as_ptr()));
+    fn a_value_is_shared_and_not_copied() {
+        for value in [&b"plain"[..], b"two\nlines", &[0xff]] {
+            let dictionary = merge(&[content("a", "1", &[("k", value)])]);
+            let (one, two) = (dictionary.value("k").unwrap(), dictionary.value("k").unwrap());
+            assert_eq!((one.as_ptr(), &one[..]), (two.as_ptr(), value));
+        }
     }
 
     #[test]

@@ -1,28 +1,34 @@
-//! One value: bytes that never show up in a log and are wiped when dropped.
+//! One value: bytes that never show up in a log, are shared and not copied, and are wiped when the last holder drops them.
 
 use std::fmt;
 
+use bytes::Bytes;
 use zeroize::Zeroizing;
 
-/// The bytes of one key's value. `Debug` shows the length only; the memory is zeroised on drop.
+/// The bytes of one key's value. `Debug` shows the length only; the memory is zeroised when the last clone is dropped.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Value(Zeroizing<Vec<u8>>);
+pub struct Value(Bytes);
 
 impl Value {
     /// Takes the bytes over.
     pub fn new(bytes: Zeroizing<Vec<u8>>) -> Self {
-        Self(bytes)
+        Self(Bytes::from_owner(bytes))
     }
 
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+
+    /// The same memory once more.
+    pub fn share(&self) -> Bytes {
+        self.0.clone()
+    }
 }
 
 impl From<&[u8]> for Value {
     fn from(bytes: &[u8]) -> Self {
-        Self(Zeroizing::new(bytes.to_vec()))
+        Self::new(Zeroizing::new(bytes.to_vec()))
     }
 }
 

@@ -1,10 +1,10 @@
 //! What the application gets of the agent's identity: files with the token and the certificate, and variables that name
 //! them.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nudge_protocol::{ContainerName, env};
@@ -30,9 +30,13 @@ impl Handout {
     /// Writes the files below `XDG_RUNTIME_DIR` where that is given (memory, private to the user), else below the folder
     /// for temporary files.
     pub fn write(identity: &Identity, runtime_dir: Option<&Path>) -> Result<Self, HandoutError> {
-        let parent = runtime_dir.filter(|path| path.is_dir()).map_or_else(std::env::temp_dir, Path::to_owned);
+        let parent = std::env::temp_dir();
         let fail = |source| HandoutError { path: parent.clone(), source };
-        let folder = tempfile::Builder::new().prefix("nudge-").tempdir_in(&parent).map_err(fail)?;
+        let mut private = tempfile::Builder::new();
+        private.prefix("nudge-").permissions(Permissions::from_mode(0o700));
+        // The runtime folder of another user is often left in the environment by su or sudo.
+        let in_memory = runtime_dir.and_then(|runtime_dir| private.tempdir_in(runtime_dir).ok());
+        let folder = in_memory.map_or_else(|| private.tempdir_in(&parent), Ok).map_err(fail)?;
         let handout = Self { folder };
         let write = |path: PathBuf, mode, text: &str| {
             fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(text.as_bytes())

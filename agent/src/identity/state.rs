@@ -57,7 +57,8 @@ impl Identity {
         Ok(Self { token, authority: Authority::generate(now).map_err(StateError::Authority)? })
     }
 
-    /// The identity kept in `folder`, or a new one that is kept there from now on. The folder gets mode 0700, its files 0600.
+    /// The identity kept in `folder`, or a new one that is kept there from now on. The folder is made with mode 0700, its files
+    /// with 0600.
     pub fn load_or_generate(folder: &Path, now: OffsetDateTime) -> Result<Self, StateError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -92,7 +93,9 @@ impl Identity {
 /// Writes a file that only this user can read, in one step.
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    // What an interrupted start has left, whatever it is, is not written to.
+    let _ = fs::remove_file(&draft);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(draft, path)

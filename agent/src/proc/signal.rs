@@ -6,14 +6,15 @@ use nudge_protocol::NotifySignal;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-use super::table::{Process, start_time};
+use super::parse::ProcessStatus;
+use super::table::{LiveTable, Process, ProcessTable as _};
 
 /// What became of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// The process has it.
     Delivered,
-    /// The process has ended before.
+    /// The process has ended before, or has no handler any more.
     Gone,
 }
 
@@ -51,22 +52,24 @@ pub fn number(signal: NotifySignal) -> Signal {
 
 /// Sends `signal` to exactly `process`.
 ///
-/// A pidfd names the process for good once its start time has been seen to be the right one. Where the kernel lacks
+/// A pidfd names the process for good once its start time has been seen to be the right one, and its handler to be still
+/// there (a process that has called exec(2) keeps its ID and loses its handlers). Where the kernel lacks
 /// pidfds (before Linux 5.3) or a seccomp profile refuses them, the start time is read right before kill(2), which leaves
 /// microseconds in which the process would have to end and its ID to go all the way round.
 pub fn send(process: Process, signal: NotifySignal) -> Result<Sent, SendError> {
     let Some(pid) = Pid::from_raw(process.pid) else { return Ok(Sent::Gone) };
     let signal = number(signal);
     let opened = pidfd_open(pid, PidfdFlags::empty());
-    if start_time(process.pid) != Some(process.started) {
+    let still_is_and_catches =
+        |(now, status): (Process, ProcessStatus)| now == process && status.catches(signal.as_raw());
+    if !LiveTable::default().look(process.pid).is_some_and(still_is_and_catches) {
         return Ok(Sent::Gone);
     }
-    let sent = match opened {
-        Ok(pidfd) => match pidfd_send_signal(pidfd, signal) {
-            Err(Errno::NOSYS) => kill_process(pid, signal),
-            sent => sent,
-        },
-        Err(_) => kill_process(pid, signal),
+    // Where a pidfd is refused, for whatever reason, kill(2) says so again if it is the signal that is refused.
+    let sent = match opened.map(|pidfd| pidfd_send_signal(pidfd, signal)) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(Errno::SRCH)) => Err(Errno::SRCH),
+        Ok(Err(_)) | Err(_) => kill_process(pid, signal),
     };
     match sent {
         Ok(()) => Ok(Sent::Delivered),
@@ -81,21 +84,40 @@ pub fn send(process: Process, signal: NotifySignal) -> Result<Sent, SendError> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt as _;
-    use std::process::{Command, Stdio};
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
-    use crate::proc::{LiveTable, ProcessTable as _};
+
+    /// A shell that says when its trap is in place, and when the signal has come.
+    fn shell(script: &str) -> (Child, BufReader<std::process::ChildStdout>, Process) {
+        let mut child =
+            Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        lines.read_line(&mut String::new()).unwrap();
+        let (process, _) = LiveTable::default().look(i32::try_from(child.id()).unwrap()).unwrap();
+        (child, lines, process)
+    }
 
     #[test]
-    fn a_process_with_another_start_time_is_another_process() {
-        let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
-        let (process, _) = LiveTable::default().look(i32::try_from(child.id()).unwrap()).unwrap();
+    fn only_the_very_process_that_was_seen_is_signalled() {
+        let (mut child, mut lines, process) = shell("trap 'echo told' USR1; echo ready; read line");
         let older = Process { started: process.started - 1, ..process };
         assert_eq!(send(older, NotifySignal::Usr1).unwrap(), Sent::Gone);
-        assert!(child.try_wait().unwrap().is_none(), "SIGUSR1 would have ended it");
         assert_eq!(send(process, NotifySignal::Usr1).unwrap(), Sent::Delivered);
-        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGUSR1));
+        let mut line = String::new();
+        drop(child.stdin.take());
+        lines.read_line(&mut line).unwrap();
+        assert_eq!(line, "told\n");
+        child.wait().unwrap();
         assert_eq!(send(process, NotifySignal::Usr1).unwrap(), Sent::Gone);
+    }
+
+    #[test]
+    fn a_process_without_a_handler_is_never_signalled() {
+        let (mut child, _lines, process) = shell("echo ready; read line; exit 7");
+        assert_eq!(send(process, NotifySignal::Usr1).unwrap(), Sent::Gone);
+        drop(child.stdin.take());
+        assert_eq!(child.wait().unwrap().code(), Some(7));
     }
 }

@@ -50,7 +50,7 @@ impl ProcessTable for LiveTable {
 }
 
 /// When a process started; `None` if it is gone.
-pub(super) fn start_time(pid: i32) -> Option<u64> {
+fn start_time(pid: i32) -> Option<u64> {
     parse_start_time(&read(&format!("/proc/{pid}/stat"))?).ok()
 }
 
@@ -61,12 +61,15 @@ fn read(path: &str) -> Option<Vec<u8>> {
     Some(content)
 }
 
+/// `None` where the kernel has no such files.
 fn children_by_thread(pid: i32) -> Option<Vec<i32>> {
     let mut children = Vec::new();
+    // A process that has ended has no children.
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Some(children) };
     let mut known = false;
-    for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+    for thread in threads.flatten() {
         // It fails where the thread has ended meanwhile, or this kernel has no such file.
-        if let Ok(content) = fs::read(thread.ok()?.path().join("children")) {
+        if let Ok(content) = fs::read(thread.path().join("children")) {
             known = true;
             children.extend(parse_children(&content));
         }

@@ -2,9 +2,12 @@
 //!
 //! Clients of the pod share one bound and those from elsewhere a smaller one, so that a neighbour on the pod network can't
 //! starve the pod. At the bound a new connection takes the place of one that does nothing: idle longest first, then one
-//! whose TLS handshake dawdles. A connection that is being answered is never cut for another.
+//! whose TLS handshake dawdles, then one of an address elsewhere that has several, so that a neighbour can't starve the
+//! kubelet's probes either. A connection that is being answered is never cut for another; once TLS has taken the whole
+//! reply it counts as idle.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,6 +37,7 @@ enum Phase {
 #[derive(Debug)]
 struct Slot {
     origin: Origin,
+    peer: IpAddr,
     phase: Phase,
     since: Instant,
     /// Generation of the dictionary that is being sent.
@@ -59,7 +63,7 @@ enum Admission {
 }
 
 impl Table {
-    fn admission(&self, origin: Origin, limits: &Limits, now: Instant) -> Admission {
+    fn admission(&self, origin: Origin, peer: IpAddr, limits: &Limits, now: Instant) -> Admission {
         let bound = match origin {
             Origin::Pod => limits.connections,
             Origin::Foreign => limits.foreign_connections,
@@ -73,10 +77,23 @@ impl Table {
             of_phase.min_by_key(|(_, slot)| slot.since).map(|(&id, slot)| (id, slot.since))
         };
         let dawdles = |&(_, since): &(u64, Instant)| now.saturating_duration_since(since) >= DAWDLING;
-        match oldest(Phase::Idle).or_else(|| oldest(Phase::Handshake).filter(dawdles)) {
-            Some((id, _)) => Admission::TakeFor(id),
+        let idle = oldest(Phase::Idle).or_else(|| oldest(Phase::Handshake).filter(dawdles)).map(|(id, _)| id);
+        match idle.or_else(|| if origin == Origin::Foreign { self.greedy(peer) } else { None }) {
+            Some(id) => Admission::TakeFor(id),
             None => Admission::Full,
         }
+    }
+
+    /// The oldest handshake of the address elsewhere that has the most connections, if these are more than `peer` would have.
+    fn greedy(&self, peer: IpAddr) -> Option<u64> {
+        let foreign = || self.slots.iter().filter(|(_, slot)| slot.origin == Origin::Foreign);
+        let places = |address: IpAddr| foreign().filter(|(_, slot)| slot.peer == address).count();
+        let most = foreign().map(|(_, slot)| slot.peer).max_by_key(|&address| places(address))?;
+        if places(most) <= places(peer) + 1 {
+            return None;
+        }
+        let handshakes = foreign().filter(|(_, slot)| slot.peer == most && slot.phase == Phase::Handshake);
+        handshakes.min_by_key(|(_, slot)| slot.since).map(|(&id, _)| id)
     }
 }
 
@@ -99,9 +116,9 @@ impl Connections {
     }
 
     /// Takes a new connection in, cutting another if need be; `None` when there is no room.
-    pub fn admit(&self, origin: Origin, now: Instant) -> Option<Connection> {
+    pub fn admit(&self, origin: Origin, peer: IpAddr, now: Instant) -> Option<Connection> {
         let mut table = self.table();
-        match table.admission(origin, &self.limits, now) {
+        match table.admission(origin, peer, &self.limits, now) {
             Admission::Take => {}
             Admission::TakeFor(id) => {
                 if let Some(slot) = table.slots.remove(&id) {
@@ -113,7 +130,7 @@ impl Connections {
         let id = table.next;
         table.next += 1;
         let cut = Arc::new(Notify::new());
-        let slot = Slot { origin, phase: Phase::Handshake, since: now, sending: None, cut: Arc::clone(&cut) };
+        let slot = Slot { origin, peer, phase: Phase::Handshake, since: now, sending: None, cut: Arc::clone(&cut) };
         table.slots.insert(id, slot);
         Some(Connection(Arc::new(Lease { id, origin, cut, all: self.clone() })))
     }
@@ -226,6 +243,12 @@ impl Drop for Waiting {
 mod tests {
     use super::*;
 
+    const POD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn elsewhere(host: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, host])
+    }
+
     fn connections(pod: usize, foreign: usize) -> Connections {
         let limits = Limits { connections: pod, foreign_connections: foreign, waiting: 2, ..Limits::default() };
         Connections::new(Arc::new(limits))
@@ -239,16 +262,16 @@ mod tests {
     async fn the_one_idle_longest_makes_room_and_a_busy_one_never() {
         let all = connections(3, 1);
         let now = Instant::now();
-        let [one, two, three] = [(); 3].map(|()| all.admit(Origin::Pod, now).unwrap());
+        let [one, two, three] = [(); 3].map(|()| all.admit(Origin::Pod, POD, now).unwrap());
         one.established();
         two.established();
         let _busy = one.busy();
-        let four = all.admit(Origin::Pod, now).unwrap();
+        let four = all.admit(Origin::Pod, POD, now).unwrap();
         assert!(is_cut(&two).await && !is_cut(&one).await && !is_cut(&three).await);
         assert_eq!(all.count(), 3);
 
-        assert!(all.admit(Origin::Pod, now).is_none(), "handshakes are given a second");
-        assert!(all.admit(Origin::Pod, now + DAWDLING).is_some());
+        assert!(all.admit(Origin::Pod, POD, now).is_none(), "handshakes are given a second");
+        assert!(all.admit(Origin::Pod, POD, now + DAWDLING).is_some());
         assert!(is_cut(&three).await);
         drop(four);
     }
@@ -257,18 +280,30 @@ mod tests {
     fn strangers_can_only_push_out_strangers() {
         let all = connections(1, 2);
         let now = Instant::now();
-        let pod = all.admit(Origin::Pod, now).unwrap();
-        let strangers: Vec<_> = (0..5).map(|_| all.admit(Origin::Foreign, now)).collect();
+        let pod = all.admit(Origin::Pod, POD, now).unwrap();
+        let strangers: Vec<_> = (0..5).map(|_| all.admit(Origin::Foreign, elsewhere(1), now)).collect();
         assert_eq!(strangers.iter().flatten().count(), 2);
         assert_eq!(all.count(), 3);
         drop(pod);
-        assert!(all.admit(Origin::Pod, now).is_some());
+        assert!(all.admit(Origin::Pod, POD, now).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_neighbour_with_many_connections_makes_room_for_one_with_few() {
+        let all = connections(1, 4);
+        let now = Instant::now();
+        let greedy: Vec<_> = (0..4).map(|_| all.admit(Origin::Foreign, elsewhere(1), now).unwrap()).collect();
+        assert!(all.admit(Origin::Foreign, elsewhere(1), now).is_none());
+        let probe = all.admit(Origin::Foreign, elsewhere(2), now).unwrap();
+        assert!(is_cut(&greedy[0]).await && !is_cut(&greedy[1]).await);
+        assert!(all.admit(Origin::Foreign, elsewhere(1), now).is_none());
+        assert!(!is_cut(&probe).await);
     }
 
     #[tokio::test]
     async fn slow_readers_of_old_dictionaries_are_cut() {
         let all = connections(3, 0);
-        let [old, new, idle] = [(); 3].map(|()| all.admit(Origin::Pod, Instant::now()).unwrap());
+        let [old, new, idle] = [(); 3].map(|()| all.admit(Origin::Pod, POD, Instant::now()).unwrap());
         let (one, two) = (old.busy(), new.busy());
         one.sends(1);
         two.sends(2);
@@ -279,7 +314,7 @@ mod tests {
     #[test]
     fn places_come_back() {
         let all = connections(1, 1);
-        let one = all.admit(Origin::Pod, Instant::now()).unwrap();
+        let one = all.admit(Origin::Pod, POD, Instant::now()).unwrap();
         let (first, second) = (one.wait().unwrap(), one.wait());
         assert!(one.wait().is_none());
         drop((first, second));

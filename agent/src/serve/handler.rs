@@ -158,27 +158,26 @@ impl App {
         wait: Option<Duration>,
     ) -> Result<Reply, Refusal> {
         let mut published = self.newest()?;
-        let known = headers.get(header::IF_NONE_MATCH);
-        if let (Some(wait), Some(known)) = (wait, known) {
+        let known = |etag: &str| headers.get_all(header::IF_NONE_MATCH).iter().any(|known| matches_etag(known, etag));
+        if let (Some(wait), true) = (wait, headers.contains_key(header::IF_NONE_MATCH)) {
             if wait > self.limits.wait {
                 let limit = self.limits.wait.as_secs();
                 return Err(Refusal::BadRequest(format!("'wait' is at most {limit}s")));
             }
-            let matches = |published: &Published| matches_etag(known, &etag(published, format));
+            let matches = |published: &Published| known(&etag(published, format));
             if matches(&published) {
+                // While it waits it must not keep this dictionary in memory.
+                drop(published);
                 let limit = self.limits.waiting;
                 let _waiting = connection.wait().ok_or(Refusal::TooManyWaiting { limit })?;
                 let mut current = self.current.clone();
                 let changed = current.wait_for(|newest| newest.as_ref().is_some_and(|newest| !matches(newest)));
-                if let Ok(Ok(newest)) = tokio::time::timeout(wait, changed).await
-                    && let Some(newest) = newest.as_ref()
-                {
-                    published = Arc::clone(newest);
-                }
+                let _ = tokio::time::timeout(wait, changed).await;
+                published = self.newest()?;
             }
         }
         let etag = etag(&published, format);
-        let (content_type, body) = if known.is_some_and(|known| matches_etag(known, &etag)) {
+        let (content_type, body) = if known(&etag) {
             (None, Bytes::new())
         } else {
             match format {
@@ -198,7 +197,7 @@ impl App {
         let value = published.dictionary.value(key).ok_or(Refusal::NoSuchKey)?;
         self.board.fetched(container(headers), published.dictionary.etag());
         let etag = self.etags.etag(&value);
-        let known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| matches_etag(known, &etag));
+        let known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| matches_etag(known, &etag));
         let (content_type, body) = if known {
             (None, Bytes::new())
         } else {

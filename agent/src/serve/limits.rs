@@ -75,8 +75,9 @@ mod tests {
     #[test]
     fn all_bounds_together_stay_under_the_memory_limit() {
         let limits = Limits::default();
-        // The values and the JSON of what is served, the same of what is about to be, and the JSON that slow readers still get.
-        let dictionaries = 5 * MAX_DICTIONARY_BYTES + MAX_ENV_BYTES;
+        // The values and the JSON of what is served, the same of what is about to be, and a smaller one that slow readers
+        // still get.
+        let dictionaries = 4 * MAX_DICTIONARY_BYTES + 2 * 1024 * 1024 + MAX_ENV_BYTES;
         let connections = limits.connections + limits.foreign_connections;
         let ahead =
             limits.uncrowded * limits.ahead_bytes + (connections - limits.uncrowded) * limits.ahead_bytes_crowded;

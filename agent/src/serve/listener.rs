@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -31,6 +32,11 @@ const HTTP_BUFFER_BYTES: usize = 16 * 1024;
 const ROOM_POLL: Duration = Duration::from_millis(50);
 /// How often it looks for room.
 const ROOM_TRIES: u32 = 100;
+/// How many connections may wait for room at the same time.
+const PARKED: usize = 64;
+/// How much of a reply the kernel takes from us before the client does, in bytes; it doubles that for itself (socket(7)). Replies
+/// of large dictionaries would else fill megabytes for each slow client.
+const SEND_BUFFER_BYTES: u32 = 64 * 1024;
 
 /// Why the endpoint can't listen.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +65,8 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         // A restarted agent takes its port again at once (socket(7)).
         socket.set_reuseaddr(true)?;
+        // Connections inherit it.
+        socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
         socket.bind(address)?;
         socket.listen(BACKLOG)
     };
@@ -94,6 +102,7 @@ where
 {
     let Endpoint { listener, tls, own, limits, connections, metrics, trimmer } = endpoint;
     let acceptor = TlsAcceptor::from(Arc::new(tls));
+    let parking = Arc::new(Semaphore::new(PARKED));
     let mut backoff = Duration::from_millis(10);
     loop {
         let (stream, peer) = match listener.accept().await {
@@ -108,16 +117,27 @@ where
         };
         backoff = Duration::from_millis(10);
         let origin = stream.local_addr().map_or(Origin::Foreign, |local| own.origin(peer, local));
-        let Some(connection) = room(&connections, origin).await else {
-            metrics.connection_refused();
-            continue;
-        };
-        metrics.connections(connections.count());
         let crowded = connections.count() > limits.uncrowded;
         let ahead = if crowded { limits.ahead_bytes_crowded } else { limits.ahead_bytes };
+        let mut admitted = connections.admit(origin, peer.ip(), Instant::now());
+        let mut parked = None;
+        if admitted.is_none() {
+            if origin == Origin::Foreign {
+                metrics.connection_refused();
+                continue;
+            }
+            // Those from the pod wait for room; when too many do, the rest stay in the kernel's queue instead of failing.
+            parked = Arc::clone(&parking).acquire_owned().await.ok();
+        }
         let (acceptor, limits, answer) = (acceptor.clone(), Arc::clone(&limits), answer.clone());
         let (metrics, connections, trimmer) = (metrics.clone(), connections.clone(), trimmer.clone());
         tokio::spawn(async move {
+            if admitted.is_none() {
+                admitted = room(&connections, origin, peer.ip()).await;
+                drop(parked);
+            }
+            let Some(connection) = admitted else { return metrics.connection_refused() };
+            metrics.connections(connections.count());
             // Also when an answer panics: its connection is over, and all others go on.
             let _closed = OnDrop(|| {
                 metrics.connections(connections.count());
@@ -138,17 +158,13 @@ impl<F: Fn()> Drop for OnDrop<F> {
     }
 }
 
-/// Finds room for a connection. One from the pod waits for it, which also keeps those behind it in the kernel's queue
-/// instead of failing them.
-async fn room(connections: &Connections, origin: Origin) -> Option<Connection> {
+/// Waits for room for a connection.
+async fn room(connections: &Connections, origin: Origin, peer: IpAddr) -> Option<Connection> {
     for _ in 0..ROOM_TRIES {
-        if let Some(connection) = connections.admit(origin, Instant::now()) {
+        sleep(ROOM_POLL).await;
+        if let Some(connection) = connections.admit(origin, peer, Instant::now()) {
             return Some(connection);
         }
-        if origin == Origin::Foreign {
-            return None;
-        }
-        sleep(ROOM_POLL).await;
     }
     None
 }

@@ -94,6 +94,12 @@ impl Default for Metrics {
             figures.age.clone(),
         );
         registry.register("source_problems", "Configs that can't be served as wanted now", figures.problems.clone());
+        // All series from the start, so that a rate over the first event is not missed.
+        for channel in [Channel::Signal, Channel::Webhook] {
+            for outcome in Outcome::FINAL {
+                let _ = figures.told.get_or_create(&ToldLabel { channel, outcome: outcome.as_str() });
+            }
+        }
         Self { figures: Arc::new(figures), registry: Arc::new(registry) }
     }
 }

@@ -66,7 +66,7 @@ impl Store {
         &self.since
     }
 
-    /// Takes in what a source found. Configs that it does not mention stay as they are.
+    /// Takes in what a source found. Good configs that it does not mention stay as they are.
     pub fn apply(&mut self, readings: Vec<Reading>, now: OffsetDateTime) -> Applied {
         let mut faults: BTreeMap<ConfigName, Option<Fault>> = BTreeMap::new();
         let mut candidates = Vec::new();
@@ -91,6 +91,10 @@ impl Store {
                 faults.insert(config, Some(Fault { reason, message: error.to_string() }));
             }
         }
+        // A config that was never good and is not there any more is nobody's concern.
+        let (good, problems) = (&self.good, &mut self.problems);
+        let gone = problems.extract_if(.., |config, _| !faults.contains_key(config) && !good.contains_key(config));
+        applied.cleared.extend(gone.map(|(config, _)| config));
         for (config, fault) in faults {
             self.note(config, fault, now, &mut applied);
         }
@@ -105,26 +109,22 @@ impl Store {
         now: OffsetDateTime,
         applied: &mut Applied,
     ) -> Vec<(ConfigName, TooLarge)> {
-        let mut refused = Vec::new();
-        let batches: Vec<&[(ConfigName, Arc<VersionContent>)]> = match self.merged_with(candidates) {
-            Ok(_) => vec![candidates],
-            Err(_) => candidates.chunks(1).collect(),
-        };
-        for batch in batches {
-            match self.merged_with(batch) {
-                Ok(dictionary) => {
-                    for (config, content) in batch {
-                        self.good.insert(config.clone(), Arc::clone(content));
-                        self.since.insert(config.clone(), now);
-                    }
-                    let dictionary = Arc::new(dictionary);
-                    self.dictionary = Some(Arc::clone(&dictionary));
-                    applied.dictionary = Some(dictionary);
+        match self.merged_with(candidates) {
+            Ok(dictionary) => {
+                for (config, content) in candidates {
+                    self.good.insert(config.clone(), Arc::clone(content));
+                    self.since.insert(config.clone(), now);
                 }
-                Err(error) => refused.extend(batch.iter().map(|(config, _)| (config.clone(), error.clone()))),
+                let dictionary = Arc::new(dictionary);
+                self.dictionary = Some(Arc::clone(&dictionary));
+                applied.dictionary = Some(dictionary);
+                Vec::new()
             }
+            Err(error) => match candidates {
+                [(config, _)] => vec![(config.clone(), error)],
+                several => several.chunks(1).flat_map(|one| self.adopt(one, now, applied)).collect(),
+            },
         }
-        refused
     }
 
     fn merged_with(&self, candidates: &[(ConfigName, Arc<VersionContent>)]) -> Result<Dictionary, TooLarge> {
@@ -225,6 +225,15 @@ mod tests {
         store.apply(vec![found("a", "1", b"x")], START);
         assert!(store.apply(vec![found("a", "2", b"x")], START).dictionary.is_some());
         assert!(store.apply(vec![found("a", "2", b"x")], START).dictionary.is_none());
+    }
+
+    #[test]
+    fn a_config_that_never_was_and_is_no_more_leaves_no_problem() {
+        let mut store = store();
+        store.apply(vec![found("a", "1", b"x"), lost("b", "not yet")], START);
+        assert_eq!(store.problems().len(), 1);
+        let applied = store.apply(vec![found("a", "1", b"x")], START);
+        assert_eq!((applied.cleared, store.problems().len()), (vec![name("b")], 0));
     }
 
     #[test]

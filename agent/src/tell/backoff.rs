@@ -23,7 +23,7 @@ impl Backoff {
 }
 
 /// `wait` shortened at random by up to a half. `random` is between 0 and 1.
-pub fn jittered(wait: Duration, random: f64) -> Duration {
+pub(super) fn jittered(wait: Duration, random: f64) -> Duration {
     wait.mul_f64(1.0 - random.clamp(0.0, 1.0) / 2.0)
 }
 

@@ -45,9 +45,10 @@ struct Hook {
     target: HookTarget,
     container: Option<ContainerName>,
     told: Told,
-    /// Keys that changed since the last delivery, each with the generation of its last change; at most one more than an
-    /// event lists.
+    /// Keys that changed since the last delivery, each with the generation of its last change; no more than an event lists.
     changed: BTreeMap<String, u64>,
+    /// The last generation of which changed keys had no room there.
+    dropped: Option<u64>,
     task: Option<AbortHandle>,
 }
 
@@ -100,6 +101,7 @@ impl Hooks {
             container,
             told: Told::nothing_yet(),
             changed: BTreeMap::new(),
+            dropped: None,
             task: None,
         };
         let mut ready = self.0.ready.clone();
@@ -135,8 +137,10 @@ impl Hooks {
     pub fn note(&self, changed: &[String], generation: u64) {
         for hook in self.hooks().iter_mut() {
             for key in changed {
-                if hook.changed.len() <= MAX_LISTED_KEYS || hook.changed.contains_key(key) {
+                if hook.changed.len() < MAX_LISTED_KEYS || hook.changed.contains_key(key) {
                     hook.changed.insert(key.clone(), generation);
+                } else {
+                    hook.dropped = Some(generation);
                 }
             }
         }
@@ -162,7 +166,8 @@ impl Hooks {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let body = Bytes::from(event_body(published, self.changed(id)));
+            let (changed, truncated) = self.changed(id);
+            let body = Bytes::from(event_body(published, changed, truncated));
             let timestamp = OffsetDateTime::now_utc().unix_timestamp();
             let result = deliver(target, &self.0.secret, &event, timestamp, body).await;
             let etag = published.dictionary.etag();
@@ -185,10 +190,10 @@ impl Hooks {
         }
     }
 
-    fn changed(&self, id: &str) -> Vec<String> {
+    fn changed(&self, id: &str) -> (Vec<String>, bool) {
         let hooks = self.hooks();
         let hook = hooks.iter().find(|hook| hook.id == id);
-        hook.map(|hook| hook.changed.keys().cloned().collect()).unwrap_or_default()
+        hook.map(|hook| (hook.changed.keys().cloned().collect(), hook.dropped.is_some())).unwrap_or_default()
     }
 
     fn report(&self, id: &str, target: &HookTarget, told: Told, generation: u64, attempt: u32) {
@@ -211,10 +216,15 @@ impl Hooks {
         let Some(hook) = hooks.iter_mut().find(|hook| hook.id == id) else { return };
         if told.outcome == Outcome::Delivered {
             hook.changed.retain(|_, changed| *changed > generation);
+            hook.dropped = hook.dropped.filter(|dropped| *dropped > generation);
         }
-        hook.told = told.clone();
-        if let Some(container) = &hook.container {
-            self.0.board.told(container, told);
+        hook.told = told;
+        if let Some(container) = hook.container.clone() {
+            let of_container = hooks.iter().filter(|hook| hook.container.as_ref() == Some(&container));
+            // A container with several hooks has been told when all of them have.
+            if let Some(worst) = of_container.map(|hook| &hook.told).max_by_key(|told| severity(told.outcome)) {
+                self.0.board.told_by_hook(&container, worst.clone());
+            }
         }
     }
 }
@@ -228,6 +238,16 @@ impl Hook {
             etag: etag.to_owned(),
             told: self.told.clone(),
         }
+    }
+}
+
+/// Which of several outcomes stands for all.
+fn severity(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::NothingYet => 0,
+        Outcome::Delivered => 1,
+        Outcome::Pending => 2,
+        Outcome::NoHandler | Outcome::NoProcess | Outcome::PermissionDenied | Outcome::Failed => 3,
     }
 }
 

@@ -11,9 +11,7 @@ mod targets;
 mod url;
 mod webhook;
 
-pub use backoff::{Backoff, jittered};
+pub use backoff::Backoff;
 pub use hooks::{HookError, Hooks};
 pub use signals::{Scope, tell_by_signal};
-pub use targets::{Selection, roots_of, select};
 pub use url::{HookTarget, HookUrl, TargetPolicy, UrlError};
-pub use webhook::{event_body, signature};

@@ -90,7 +90,7 @@ impl Attempts {
         let roots = self.scope.roots(&mut table);
         let selection = select(&mut table, &roots, number(self.signal).as_raw());
         let denied = self.send(&selection);
-        let (outcome, message) = judge(self.signal, &selection, denied.as_ref());
+        let (outcome, message) = judge(self.signal, &selection, !self.done.is_empty(), denied.as_ref());
         let (outcome, wait) = plan(outcome, self.number, self.started.elapsed());
         let mut result = told(outcome, message, &self.etag, self.number);
         result.processes = self.done.iter().map(|process| process.pid).collect();
@@ -106,7 +106,7 @@ impl Attempts {
             }
             match send(process, self.signal) {
                 Ok(Sent::Delivered) => self.done.push(process),
-                // It has ended between the look and the signal; what has taken its place starts with the new dictionary.
+                // It has ended, or become another program, between the look and the signal; the next attempt sees.
                 Ok(Sent::Gone) => {}
                 Err(error) => refused = Some(error),
             }
@@ -120,11 +120,16 @@ impl Attempts {
 }
 
 /// What an attempt amounts to. Pure.
-fn judge(signal: NotifySignal, selection: &Selection, refused: Option<&SendError>) -> (Outcome, String) {
+fn judge(
+    signal: NotifySignal,
+    selection: &Selection,
+    delivered: bool,
+    refused: Option<&SendError>,
+) -> (Outcome, String) {
     match refused {
         Some(error @ SendError::PermissionDenied { .. }) => (Outcome::PermissionDenied, error.to_string()),
         Some(error) => (Outcome::Failed, error.to_string()),
-        None if !selection.targets.is_empty() => (Outcome::Delivered, String::new()),
+        None if delivered => (Outcome::Delivered, String::new()),
         None if selection.looked_at == 0 => (Outcome::NoProcess, "no process is running".to_owned()),
         None => {
             let what = if selection.ignored { "ignores" } else { "has a handler for" };
@@ -178,7 +183,9 @@ mod tests {
 
     #[test]
     fn what_an_attempt_amounts_to() {
-        let judge = |selection, refused| judge(NotifySignal::Usr1, &selection, refused);
+        let judge = |selection: Selection, refused| {
+            judge(NotifySignal::Usr1, &selection, !selection.targets.is_empty(), refused)
+        };
         assert_eq!(judge(selection(1, 1, false), None).0, Outcome::Delivered);
         assert_eq!(judge(selection(0, 0, false), None).0, Outcome::NoProcess);
         let (outcome, message) = judge(selection(0, 2, false), None);

@@ -6,24 +6,24 @@
 
 use std::collections::VecDeque;
 
-use crate::proc::{Process, ProcessStatus, ProcessTable};
+use crate::proc::{Process, ProcessTable};
 
 /// Most processes that are looked at. A container with more below a process without a handler is not a usual application.
 const MAX_PROCESSES: usize = 4096;
 
 /// The result of [`select`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
+pub(super) struct Selection {
     /// The processes that get the signal.
-    pub targets: Vec<Process>,
+    pub(super) targets: Vec<Process>,
     /// How many living processes were looked at.
-    pub looked_at: usize,
+    pub(super) looked_at: usize,
     /// A process that ignores the signal stands in the place where a handler should be.
-    pub ignored: bool,
+    pub(super) ignored: bool,
 }
 
 /// Selects from the trees below `roots` the topmost processes that catch `signal` (a number).
-pub fn select(table: &mut dyn ProcessTable, roots: &[i32], signal: i32) -> Selection {
+pub(super) fn select(table: &mut dyn ProcessTable, roots: &[i32], signal: i32) -> Selection {
     let mut selection = Selection::default();
     let mut queue: VecDeque<i32> = roots.iter().copied().collect();
     let mut seen: Vec<i32> = roots.to_vec();
@@ -48,12 +48,6 @@ pub fn select(table: &mut dyn ProcessTable, roots: &[i32], signal: i32) -> Selec
     selection
 }
 
-/// The processes of a set that no other one of the set has started: where a container's trees begin.
-pub fn roots_of(members: &[(i32, ProcessStatus)]) -> Vec<i32> {
-    let inside = |pid: i32| members.iter().any(|(member, _)| *member == pid);
-    members.iter().filter(|(_, status)| !inside(status.parent)).map(|(pid, _)| *pid).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -62,6 +56,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::proc::ProcessStatus;
 
     const USR1: i32 = libc::SIGUSR1;
 
@@ -110,12 +105,6 @@ mod tests {
         let mut table = Fake::default().with(1, 0, false);
         table.0.get_mut(&1).unwrap().ignored = 1 << (USR1 - 1);
         assert!(select(&mut table, &[1], USR1).ignored);
-    }
-
-    #[test]
-    fn a_containers_trees_begin_where_the_parent_is_outside() {
-        let status = |parent| ProcessStatus { parent, uid: 0, zombie: false, caught: 0, ignored: 0 };
-        assert_eq!(roots_of(&[(7, status(1)), (8, status(7)), (9, status(2))]), [7, 9]);
     }
 
     proptest! {

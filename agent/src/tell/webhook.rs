@@ -13,7 +13,6 @@ use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use nudge_protocol::headers;
 use nudge_protocol::hooks::{CONFIG_CHANGED, ConfigVersion, HookData, HookEvent};
-use nudge_protocol::limits::MAX_LISTED_KEYS;
 use ring::hmac;
 use time::format_description::well_known::Rfc3339;
 use tokio::net::TcpStream;
@@ -38,10 +37,8 @@ pub(super) enum DeliverError {
     Status(StatusCode),
 }
 
-/// The event that tells of `published`.
-pub fn event_body(published: &Published, mut changed: Vec<String>) -> Vec<u8> {
-    let truncated = changed.len() > MAX_LISTED_KEYS;
-    changed.truncate(MAX_LISTED_KEYS);
+/// The event that tells of `published`; `truncated` says that more keys than `changed` have changed.
+pub(super) fn event_body(published: &Published, changed: Vec<String>, truncated: bool) -> Vec<u8> {
     let configs = published.dictionary.configs().iter();
     let event = HookEvent {
         kind: CONFIG_CHANGED.to_owned(),
@@ -60,7 +57,7 @@ pub fn event_body(published: &Published, mut changed: Vec<String>) -> Vec<u8> {
 }
 
 /// The value of `webhook-signature`: HMAC-SHA256 over `id.timestamp.body`.
-pub fn signature(secret: &[u8], id: &str, timestamp: i64, body: &[u8]) -> String {
+pub(super) fn signature(secret: &[u8], id: &str, timestamp: i64, body: &[u8]) -> String {
     let mut signed = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
     signed.update(format!("{id}.{timestamp}.").as_bytes());
     signed.update(body);
@@ -97,11 +94,14 @@ async fn exchange(target: &HookTarget, request: Request<Full<Bytes>>) -> Result<
     let stream = connect(target).await.map_err(DeliverError::Connect)?;
     let (mut sender, connection) =
         http1::Builder::new().max_buf_size(16 * 1024).handshake(TokioIo::new(stream)).await?;
+    let reply = sender.send_request(request);
+    tokio::pin!(reply);
     tokio::select! {
         biased;
-        reply = sender.send_request(request) => Ok(reply?.status()),
-        // The connection makes the request progress; it ends by itself only with a fault, which the reply shows too.
-        _ = connection => Err(DeliverError::Connect(io::ErrorKind::ConnectionReset.into())),
+        reply = &mut reply => Ok(reply?.status()),
+        // The connection makes the request progress. It may be done as soon as it has the reply, or with a fault: both
+        // shows in the reply.
+        _ = connection => Ok(reply.await?.status()),
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use nudge_protocol::limits::{MAX_CONFIGS, MAX_DICTIONARY_BYTES};
 use nudge_protocol::status::ProblemReason;
 use nudge_protocol::{ConfigName, VersionName, names};
 
@@ -65,6 +67,14 @@ pub enum ReadError {
         /// All that is wrong, never empty.
         faults: Vec<KeyFault>,
     },
+    /// The configs before it fill a dictionary already.
+    #[error(
+        "{config} is not read: the configs before it are as many, or as large, as a dictionary may hold; name the wanted ones with --config"
+    )]
+    TooMuch {
+        /// The config.
+        config: ConfigName,
+    },
     /// The operating system refused to read it.
     #[error("{} can't be read: {source}", path.display())]
     Unreadable {
@@ -83,6 +93,7 @@ impl ReadError {
     fn reason(&self) -> ProblemReason {
         match self {
             Self::Folder { .. } | Self::Unreadable { .. } => ProblemReason::Unreadable,
+            Self::TooMuch { .. } => ProblemReason::TooLarge,
             Self::ConfigMissing { .. } => ProblemReason::ConfigMissing,
             Self::CurrentMissing { .. } => ProblemReason::CurrentMissing,
             Self::CurrentInvalid { .. } => ProblemReason::CurrentInvalid,
@@ -118,7 +129,14 @@ pub struct Scan {
     pub folders: BTreeSet<PathBuf>,
     /// Folders that can't be configs because of their names, as sentences.
     pub ignored: Vec<String>,
+    /// Files are being written: it should be looked at again soon.
+    pub unsettled: bool,
 }
+
+/// How long after the last write to a file of a version that version counts as being written.
+pub const SETTLE: Duration = Duration::from_millis(50);
+/// How long after the last write a second one may leave a file's times as they are: clocks of file systems tick.
+const TICK: Duration = Duration::from_secs(1);
 
 /// A folder with configs. Remembers what it has read, so that looking again costs little where nothing changed.
 #[derive(Debug)]
@@ -126,23 +144,30 @@ pub struct DirSource {
     path: PathBuf,
     wanted: Option<Vec<ConfigName>>,
     seen: BTreeMap<ConfigName, Seen>,
+    settles: bool,
 }
 
 #[derive(Debug)]
 struct Seen {
-    fingerprint: Fingerprint,
+    /// `None` if the files were too young to tell by their times whether they are the same.
+    fingerprint: Option<Fingerprint>,
     content: Arc<VersionContent>,
 }
 
 impl DirSource {
     /// Takes configs from the folder `path`: the wanted ones, or all there are.
     pub fn new(path: PathBuf, wanted: Option<Vec<ConfigName>>) -> Self {
-        Self { path, wanted, seen: BTreeMap::new() }
+        Self { path, wanted, seen: BTreeMap::new(), settles: false }
     }
 
     /// The folder.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// From now on a version counts as incomplete while its files are being written. Whoever starts takes what there is.
+    pub fn wait_for_writers(&mut self) {
+        self.settles = true;
     }
 
     /// Looks at the current version of every config.
@@ -168,9 +193,22 @@ impl DirSource {
             found.extend(self.seen.keys().cloned());
             found.into_iter().collect()
         };
-        for config in configs {
-            let result = self.read_config(&root, &config, &mut scan.folders).map_err(Fault::from);
-            scan.readings.push(Reading { config, result });
+        let mut bytes = 0;
+        for (at, config) in configs.into_iter().enumerate() {
+            // What is surely too much is not even read; what is too much together is found when it is merged.
+            let result = if at >= MAX_CONFIGS || bytes > MAX_DICTIONARY_BYTES {
+                Err(ReadError::TooMuch { config: config.clone() })
+            } else {
+                self.read_config(&root, &config, &mut scan.folders)
+            };
+            match &result {
+                Ok(content) => bytes += content.bytes(),
+                Err(ReadError::Version { faults, .. }) => {
+                    scan.unsettled |= faults.iter().any(|fault| matches!(fault, KeyFault::Changing));
+                }
+                Err(_) => {}
+            }
+            scan.readings.push(Reading { config, result: result.map_err(Fault::from) });
         }
         scan
     }
@@ -188,12 +226,18 @@ impl DirSource {
         folders.insert(folder.clone());
         if let Some(seen) = self.seen.get(config)
             && *seen.content.version() == version
-            && fingerprint(root, &folder).as_ref() == Some(&seen.fingerprint)
+            && seen.fingerprint.is_some()
+            && fingerprint(root, &folder) == seen.fingerprint
         {
             return Ok(Arc::clone(&seen.content));
         }
         let (content, fingerprint) = read_one(root, config, &version)?;
-        let content = Arc::new(content);
+        let age = fingerprint.age(SystemTime::now());
+        if self.settles && age < SETTLE {
+            let (config, faults) = (config.clone(), vec![KeyFault::Changing]);
+            return Err(ReadError::Version { config, version, faults });
+        }
+        let (content, fingerprint) = (Arc::new(content), Some(fingerprint).filter(|_| age >= TICK));
         self.seen.insert(config.clone(), Seen { fingerprint, content: Arc::clone(&content) });
         Ok(content)
     }

@@ -11,7 +11,7 @@ mod version;
 mod watch;
 
 pub use current::{CurrentError, parse_current_file, parse_current_link};
-pub use layout::{ConfigReport, DirSource, ReadError, Scan};
+pub use layout::{ConfigReport, DirSource, ReadError, SETTLE, Scan};
 pub use root::{OpenError, Root};
 pub use switch::{SwitchError, switch_current};
 pub use version::{KeyFault, is_ignored, read_version};

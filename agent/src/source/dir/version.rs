@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nudge_protocol::limits::{MAX_DICTIONARY_BYTES, MAX_KEYS, MAX_VALUE_BYTES};
 use nudge_protocol::{Key, NameError};
@@ -99,6 +100,18 @@ impl Stamp {
 /// The stamps of all files of a version: equal stamps mean that nothing needs to be read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fingerprint(Vec<Stamp>);
+
+impl Fingerprint {
+    /// How long before `now` the last of the files was changed; zero for a change in the future.
+    pub fn age(&self, now: SystemTime) -> Duration {
+        let since = |(seconds, nanos): (i64, u64)| {
+            let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+            UNIX_EPOCH + seconds + Duration::from_nanos(nanos)
+        };
+        let newest = self.0.iter().map(|stamp| since(stamp.changed)).max();
+        newest.map_or(Duration::MAX, |newest| now.duration_since(newest).unwrap_or_default())
+    }
+}
 
 /// Whether a file's name marks it as no key: what begins with `..` (the kubelet's own links), and what editors leave
 /// while they write (`x~`, `.x.swp`, `.#x`, `#x#`).

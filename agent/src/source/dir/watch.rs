@@ -31,13 +31,15 @@ pub struct Watcher {
     events: EventStream<[u8; BUFFER_BYTES]>,
     by_folder: HashMap<PathBuf, WatchDescriptor>,
     by_watch: HashMap<WatchDescriptor, PathBuf>,
+    /// Folders that can't be watched, so that it is said once of each.
+    blind: BTreeSet<PathBuf>,
 }
 
 impl Watcher {
     /// Makes a watcher that watches nothing yet. Needs a tokio runtime.
     pub fn new(root: PathBuf) -> io::Result<Self> {
         let events = Inotify::init()?.into_event_stream([0; BUFFER_BYTES])?;
-        Ok(Self { root, events, by_folder: HashMap::new(), by_watch: HashMap::new() })
+        Ok(Self { root, events, by_folder: HashMap::new(), by_watch: HashMap::new(), blind: BTreeSet::new() })
     }
 
     /// Watches exactly `folders` (relative to the root) from now on. Returns whether a folder was added: what happened in it
@@ -51,6 +53,7 @@ impl Watcher {
                 let _ = self.events.watches().remove(watch);
             }
         }
+        self.blind.retain(|folder| folders.contains(folder));
         let mut added = false;
         for folder in folders {
             // Also for a known folder: it may have been replaced by another of the same name.
@@ -60,7 +63,7 @@ impl Watcher {
                     self.by_watch.insert(watch, folder.clone());
                 }
                 Err(error) => {
-                    if error.kind() != io::ErrorKind::NotFound {
+                    if error.kind() != io::ErrorKind::NotFound && self.blind.insert(folder.clone()) {
                         let folder = self.root.join(folder);
                         tracing::warn!(folder = %folder.display(), %error, "can't watch the folder; it is re-read from time to time");
                     }
