@@ -104,7 +104,8 @@ async fn next(streams: &mut [(Signal, Stream)]) -> Signal {
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
-    /// It is in the foreground of the terminal, in a process group of its own: Ctrl-C reaches it once, not twice.
+    /// It is to be in the foreground of the terminal whenever the agent is: in a process group of its own, so that Ctrl-C
+    /// reaches it once, not twice.
     terminal: bool,
 }
 
@@ -125,12 +126,10 @@ impl Child {
             }
         })?;
         let pid = Pid::from_raw(child.id().cast_signed());
-        // A job that the shell runs in the background must not take the terminal from it.
-        let terminal = io::stdin().is_terminal() && foreground() == Some(getpgrp());
-        if terminal {
-            to_foreground(pid);
-        }
-        Ok(Self { pid, terminal })
+        // In a pipeline another process may be the one that reads from the terminal.
+        let child = Self { pid, terminal: io::stdin().is_terminal() && io::stdout().is_terminal() };
+        child.take_terminal();
+        Ok(child)
     }
 
     /// Passes signals on until the child ends, and returns its exit status, or 128 and the number of the signal that ended it.
@@ -140,9 +139,7 @@ impl Child {
             tokio::select! {
                 _ = ended.recv() => {
                     if let Some(code) = self.reap() {
-                        if self.terminal && foreground() == Some(self.pid) {
-                            to_foreground(getpgrp());
-                        }
+                        self.give_terminal_back();
                         return code;
                     }
                 }
@@ -189,17 +186,36 @@ impl Child {
             // It asked for the terminal in the moment before it got it.
             self.go_on();
         } else if self.terminal {
-            suspend();
+            self.suspend();
         }
     }
 
     /// The shell lets the agent go on, in the foreground or (bg) not: so goes the child.
     fn resume(&self) {
         if self.terminal {
-            if foreground() == Some(getpgrp()) {
-                to_foreground(self.pid);
-            }
+            self.take_terminal();
             self.go_on();
+        }
+    }
+
+    /// The child was stopped from the terminal (Ctrl-Z): the agent stops too, so that the shell gets the terminal back. Where no
+    /// shell could let it go on, the kernel does not stop it (setpgid(2), orphaned process groups), and the child goes on.
+    fn suspend(&self) {
+        self.give_terminal_back();
+        let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
+        self.resume();
+    }
+
+    /// Gives the terminal to the child if the agent has it: a job that the shell runs in the background does not.
+    fn take_terminal(&self) {
+        if self.terminal && foreground() == Some(getpgrp()) {
+            to_foreground(self.pid);
+        }
+    }
+
+    fn give_terminal_back(&self) {
+        if self.terminal && foreground() == Some(self.pid) {
+            to_foreground(getpgrp());
         }
     }
 
@@ -213,12 +229,6 @@ impl Child {
 fn exit_code(status: WaitStatus) -> u8 {
     let signal = status.terminating_signal().map(|signal| 128 + signal);
     signal.or(status.exit_status()).map_or(EXIT_AGENT, |code| code.to_le_bytes()[0])
-}
-
-/// The child was stopped from the terminal (Ctrl-Z): the agent stops too, so that the shell gets the terminal back.
-fn suspend() {
-    to_foreground(getpgrp());
-    let _ = kill(Pid::from_raw(0), Signal::SIGSTOP);
 }
 
 /// The process group that has the terminal.

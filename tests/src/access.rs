@@ -30,6 +30,14 @@ impl Access {
         Some(Self::from_variables(parse(&text)))
     }
 
+    /// Reads the variables of this process.
+    pub fn from_env() -> Result<Self> {
+        let text = |text: OsString| text.into_string().ok();
+        Self::from_variables(
+            std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect(),
+        )
+    }
+
     fn from_variables(variables: BTreeMap<String, String>) -> Result<Self> {
         let variable = |name| variables.get(name).with_context(|| format!("the child has no variable {name}"));
         let endpoint = variable(env::ENDPOINT)?;

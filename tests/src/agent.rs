@@ -22,17 +22,34 @@ pub const IDLE: [&str; 2] = ["sleep", "infinity"];
 /// `nudge-agent exec --dir DIR --port 0 ...`, to be completed and started.
 #[derive(Debug)]
 pub struct ExecCommand {
+    wrapper: Vec<OsString>,
     binary: OsString,
     dir: OsString,
     port: u16,
     arguments: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
     core: Option<usize>,
 }
 
 impl ExecCommand {
     /// Serves the configs of `dir` on a free port.
     pub fn new(binary: &Path, dir: &Path) -> Self {
-        Self { binary: binary.into(), dir: dir.into(), port: 0, arguments: Vec::new(), core: None }
+        let (wrapper, arguments, variables) = Default::default();
+        Self { wrapper, binary: binary.into(), dir: dir.into(), port: 0, arguments, variables, core: None }
+    }
+
+    /// Starts the agent by a command that becomes it, such as setpriv(1).
+    #[must_use]
+    pub fn under<S: AsRef<OsStr>>(mut self, wrapper: impl IntoIterator<Item = S>) -> Self {
+        self.wrapper.extend(wrapper.into_iter().map(|word| word.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets a variable of the agent, and so of the child.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.variables.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
     }
 
     /// Serves on this port.
@@ -75,18 +92,25 @@ impl ExecCommand {
 
     fn spawn_in<S: AsRef<OsStr>>(&self, home: TempDir, child: &[S]) -> Result<Agent> {
         let log = File::create(home.path().join(LOG)).context("can't make the agent's log")?;
-        let mut command = Command::new(&self.binary);
+        let output = File::create(home.path().join(OUTPUT)).context("can't make a file for the child's output")?;
+        let (program, arguments) = self.wrapper.split_first().map_or((&self.binary, &[][..]), |split| split);
+        let mut command = Command::new(program);
+        if !self.wrapper.is_empty() {
+            command.args(arguments).arg(&self.binary);
+        }
         command.arg("exec").arg("--dir").arg(&self.dir).args(["--port", &self.port.to_string()]);
         command.args(&self.arguments).arg("--").args(child);
         // Whatever the agent keeps for the run goes with the folder, even if it is killed.
         command.env("TMPDIR", home.path()).env_remove("XDG_RUNTIME_DIR");
-        command.stdin(Stdio::null()).stderr(log);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(output).stderr(log);
         let _pinned = self.core.map(Pinned::to).transpose()?;
         Ok(Agent { process: Process::spawn("nudge-agent", &mut command)?, home })
     }
 }
 
 const LOG: &str = "log";
+const OUTPUT: &str = "output";
 
 fn home() -> Result<TempDir> {
     tempfile::Builder::new().prefix("nudge-agent-").tempdir().context("can't make a folder for the agent")
@@ -113,7 +137,18 @@ impl Agent {
 
     /// What it has logged so far.
     pub fn log(&self) -> String {
-        fs::read(self.home.path().join(LOG)).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
+        self.read(LOG)
+    }
+
+    /// What its child has written to standard output so far.
+    pub fn output(&self) -> String {
+        self.read(OUTPUT)
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read(self.home.path().join(file))
+            .map(|text| String::from_utf8_lossy(&text).into_owned())
+            .unwrap_or_default()
     }
 
     /// Adds the log to an error.

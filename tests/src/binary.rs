@@ -12,6 +12,7 @@ use serde::Deserialize;
 pub const OVERRIDE: &str = "NUDGE_AGENT_BIN";
 
 const NAME: &str = "nudge-agent";
+const EXAMPLE: &str = "nudge-example-rust";
 
 /// Beginnings of the variables that describe the package whose program cargo runs.
 const TOLD: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
@@ -19,8 +20,13 @@ const TOLD: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 /// The debug binary, for tests. Built once per test process at most, since cargo itself knows what is stale.
 pub fn debug() -> Result<&'static Path> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let binary = BINARY.get_or_init(|| find(|| build(&mut cargo())).map_err(|error| format!("{error:#}")));
+    let binary = BINARY.get_or_init(|| find(|| build(&mut cargo(NAME))).map_err(|error| format!("{error:#}")));
     binary.as_deref().map_err(|error| anyhow!(error.clone()))
+}
+
+/// The Rust example.
+pub fn example() -> Result<PathBuf> {
+    build(&mut cargo(EXAMPLE))
 }
 
 /// The static release binary as it is shipped, for benchmarks.
@@ -28,7 +34,7 @@ pub fn release() -> Result<PathBuf> {
     find(|| {
         let host = host()?;
         // With a target named, the flags don't reach build scripts and procedural macros, which can't be static.
-        build(cargo().env("RUSTFLAGS", "-C target-feature=+crt-static").args(["--release", "--target", &host]))
+        build(cargo(NAME).env("RUSTFLAGS", "-C target-feature=+crt-static").args(["--release", "--target", &host]))
     })
 }
 
@@ -39,9 +45,10 @@ fn find(build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
     Ok(binary)
 }
 
-fn cargo() -> Command {
+/// Builds the one program of `package`, which has the package's name.
+fn cargo(package: &str) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--package", NAME, "--bin", NAME, "--message-format", "json-render-diagnostics"]);
+    command.args(["build", "--package", package, "--bin", package, "--message-format", "json-render-diagnostics"]);
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     // What cargo tells the programs that it runs would look like a changed setting to the build scripts that ask for it.
     for (name, _) in env::vars_os() {
@@ -54,10 +61,10 @@ fn cargo() -> Command {
 
 fn build(command: &mut Command) -> Result<PathBuf> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("can't run cargo")?;
-    ensure!(output.status.success(), "cargo could not build {NAME}: {}", output.status);
+    ensure!(output.status.success(), "cargo could not build a program: {}", output.status);
     let messages = output.stdout.split(|&byte| byte == b'\n');
     let mut binaries = messages.filter_map(|line| serde_json::from_slice::<Message>(line).ok()?.executable);
-    binaries.next_back().with_context(|| format!("cargo names no binary {NAME}"))
+    binaries.next_back().context("cargo names no program")
 }
 
 /// A line of cargo's report; the one for the binary says where it is, wherever the target folder was put.

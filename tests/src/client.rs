@@ -11,6 +11,7 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
 use hyper::http::request;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use nudge_protocol::status::Status;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -52,6 +53,12 @@ impl Client {
     pub async fn get(&mut self, path: &str) -> Result<Reply> {
         let request = self.request(Method::GET, path).body(Full::default())?;
         self.send(request).await
+    }
+
+    /// Reads `/status`.
+    pub async fn status(&mut self) -> Result<Status> {
+        let reply = self.get("/status").await?;
+        serde_json::from_slice(&reply.body).with_context(|| format!("{} instead of a status", reply.status))
     }
 
     /// Begins a request, with the token if the client has one.

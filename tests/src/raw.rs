@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -41,6 +43,16 @@ impl Raw {
         self.stream.get_ref().0
     }
 
+    /// The TLS connection, to be used in another way.
+    pub fn into_inner(self) -> TlsStream<TcpStream> {
+        self.stream
+    }
+
+    /// Whether the server has sent nothing so far.
+    pub async fn is_silent(&self) -> bool {
+        timeout(Duration::ZERO, self.tcp().peek(&mut [0])).await.is_err()
+    }
+
     /// Sends bytes at once.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) -> Result<()> {
         self.stream.write_all(bytes.as_ref()).await?;
@@ -54,7 +66,8 @@ impl Raw {
             head.push(self.stream.read_u8().await.context("no reply")?);
         }
         let (status, headers) = parse_head(&head)?;
-        let length = headers.get(CONTENT_LENGTH).map_or(Ok(0), |length| length.to_str()?.parse().context("its length"))?;
+        let length =
+            headers.get(CONTENT_LENGTH).map_or(Ok(0), |length| length.to_str()?.parse().context("its length"))?;
         let mut body = vec![0; length];
         self.stream.read_exact(&mut body).await.context("the reply broke off")?;
         Ok(Reply { status, headers, body: Bytes::from(body) })
@@ -65,6 +78,17 @@ impl Raw {
         let mut rest = [0; 4096];
         while self.stream.read(&mut rest).await.is_ok_and(|read| read > 0) {}
     }
+}
+
+/// The head of a request with the token; `line` is such as `GET /config`, `headers` are whole lines.
+pub fn head(access: &Access, line: &str, headers: &[&str]) -> String {
+    let Access { address, token, .. } = access;
+    let mut head = format!("{line} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n");
+    for header in headers {
+        head += header;
+        head += "\r\n";
+    }
+    head + "\r\n"
 }
 
 fn parse_head(head: &[u8]) -> Result<(StatusCode, HeaderMap)> {
@@ -90,7 +114,8 @@ mod tests {
         let (status, headers) = parse_head(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\nA: b: c\r\n\r\n").unwrap();
         assert_eq!((status, headers.len()), (StatusCode::NOT_FOUND, 2));
         assert_eq!((&headers[CONTENT_LENGTH], &headers["a"]), (&"2".parse().unwrap(), &"b: c".parse().unwrap()));
-        for bad in [&b"HTTP/1.1\r\n\r\n"[..], b"SSH-2.0 200\r\n\r\n", b"HTTP/1.1 200 OK\r\nx\r\n\r\n", b"\xff\r\n\r\n"] {
+        for bad in [&b"HTTP/1.1\r\n\r\n"[..], b"SSH-2.0 200\r\n\r\n", b"HTTP/1.1 200 OK\r\nx\r\n\r\n", b"\xff\r\n\r\n"]
+        {
             assert!(parse_head(bad).is_err());
         }
     }

@@ -1,12 +1,17 @@
 //! Programs that some tests need and that not every machine has.
 
 use std::env;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
 /// With this variable set to `1` a missing tool is a failure: for machines that are meant to run every test.
 pub const REQUIRE: &str = "NUDGE_REQUIRE_TOOLS";
+
+/// Names a file to which every skip adds a line.
+pub const SKIPS: &str = "NUDGE_SKIPS";
 
 /// The path of a tool; without it the reason for skipping is printed, or it is an error where [`REQUIRE`] says so.
 pub fn find(tool: &str) -> Result<Option<PathBuf>> {
@@ -23,10 +28,17 @@ pub fn find(tool: &str) -> Result<Option<PathBuf>> {
     }
 }
 
-/// Says why a test does nothing.
-#[allow(clippy::print_stderr)] // for whoever runs the tests
+/// Says why a test does nothing. Test runners keep what a passing test prints to themselves, so it is also noted in the
+/// file that [`SKIPS`] names.
+#[allow(clippy::print_stderr)] // for whoever runs the test alone
 pub fn skipped(reason: &str) {
-    eprintln!("SKIPPED: {reason}");
+    let line = format!("SKIPPED: {reason}\n");
+    eprint!("{line}");
+    let noted = env::var_os(SKIPS).map(|file| OpenOptions::new().append(true).create(true).open(file));
+    if let Some(Ok(mut file)) = noted {
+        // One short write to the end: lines of parallel tests don't mix. A list that is full is no fault of the test.
+        let _ = file.write_all(line.as_bytes());
+    }
 }
 
 /// A program of `tests/clients`.

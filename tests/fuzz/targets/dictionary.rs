@@ -25,10 +25,10 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     assert_changes(&contents, &configs);
     assert_eq!(merged.etag(), merge(&contents).etag());
     for overlap in merged.overlaps() {
-        let having: Vec<&str> =
-            configs.iter().filter(|(_, values)| values.contains_key(&overlap.key)).map(|(name, _)| name.as_str()).collect();
-        assert_eq!(having.last(), Some(&overlap.winner.as_str()));
-        assert_eq!(having.len(), overlap.hidden.len() + 1);
+        let having = configs.iter().filter(|(_, values)| values.contains_key(&overlap.key));
+        let having: Vec<&ConfigName> = having.map(|(name, _)| name).collect();
+        let told: Vec<&ConfigName> = overlap.hidden.iter().chain([&overlap.winner]).collect();
+        assert_eq!(having, told);
     }
     Corpus::Keep
 });

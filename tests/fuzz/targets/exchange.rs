@@ -39,8 +39,8 @@ thread_local!(static WORLD: RefCell<World> = RefCell::new(World::new()));
 
 fuzz_target!(|bytes: &[u8]| {
     WORLD.with_borrow(|world| {
-        for origin in [Origin::Pod, Origin::Foreign] {
-            let reply = world.exchange(bytes, origin);
+        for (origin, hangs_up) in [(Origin::Pod, false), (Origin::Foreign, false), (Origin::Pod, true)] {
+            let reply = world.exchange(bytes, origin, hangs_up);
             assert!(reply.is_empty() || reply.starts_with(b"HTTP/1."), "{}", reply.escape_ascii());
             assert!(!holds(&reply, TOKEN), "the token is never told");
             if origin == Origin::Foreign || !holds(bytes, TOKEN) {
@@ -70,14 +70,17 @@ impl World {
         Self { runtime, app: Arc::new(app), connections: Connections::new(limits), _publisher: publisher }
     }
 
-    /// Sends `bytes`, hears out what is said to them, and hangs up.
-    fn exchange(&self, bytes: &[u8], origin: Origin) -> Vec<u8> {
+    /// Sends `bytes` and hears out what is said to them, whether the client says at once that no more will come or stays silent
+    /// until it is cut off.
+    fn exchange(&self, bytes: &[u8], origin: Origin, hangs_up: bool) -> Vec<u8> {
         self.runtime.block_on(async {
             let connection = self.connections.admit(origin, Instant::now()).unwrap();
             connection.established();
             let (mut client, server) = duplex(PIPE_BYTES);
             client.write_all(bytes).await.unwrap();
-            client.shutdown().await.unwrap();
+            if hangs_up {
+                client.shutdown().await.unwrap();
+            }
             let answer = |request| Arc::clone(&self.app).answer(connection.clone(), request);
             let served = http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -89,6 +92,9 @@ impl World {
             let _ = tokio::time::timeout(Duration::from_hours(1), served).await.expect("every wait has its bound");
             let mut reply = Vec::new();
             client.read_to_end(&mut reply).await.unwrap();
+            for hook in self.app.hooks.list("") {
+                self.app.hooks.remove(&hook.id);
+            }
             reply
         })
     }

@@ -46,7 +46,10 @@ fn assert_as_written(text: &str, target: &HookTarget) {
     let authority = rest.split(['/', '?', '#']).next().unwrap();
     assert_eq!(target.host(), authority);
     let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, port.parse().unwrap()),
+        Some((host, port)) if !port.ends_with(']') => {
+            assert!(port.bytes().all(|digit| digit.is_ascii_digit()), "{authority}");
+            (host, port.parse().unwrap())
+        }
         _ => (authority, 80),
     };
     let ips: Vec<IpAddr> = if host == "localhost" {

@@ -47,6 +47,8 @@ pub fn switch_current(
     // The process ID keeps two switches at the same time apart; names that begin with ".." are never read as versions.
     let draft = folder.join(format!("..current-{}", std::process::id()));
     let write = |source| SwitchError::Write { path: target.clone(), source };
+    // Left behind by a process of the same ID that was killed.
+    let _ = fs::remove_file(&draft);
     let is_file = fs::symlink_metadata(&target).is_ok_and(|meta| meta.is_file());
     let drafted = if is_file { fs::write(&draft, format!("{version}\n")) } else { symlink(version.as_str(), &draft) };
     if let Err(error) = drafted.and_then(|()| fs::rename(&draft, &target)) {

@@ -1,0 +1,48 @@
+//! What these tests share.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nudge_tests::{Client, ConfigDir, Scene, procfs};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// The application of the tests.
+pub(crate) const APP: &str = env!("CARGO_BIN_EXE_app");
+/// One mebibyte.
+pub(crate) const MIB: usize = 1024 * 1024;
+
+/// An agent whose child catches the signal that tells of changes.
+pub(crate) async fn with_handler(dir: ConfigDir) -> Result<Scene> {
+    let mut scene = Scene::start(dir, &["--notify", "SIGUSR1"], &[APP, "--catch", "SIGUSR1"]).await?;
+    scene.says(1, "ready").await?;
+    Ok(scene)
+}
+
+/// Awaits what must not be held up by other clients, who would do that for ten seconds at least.
+pub(crate) async fn promptly<T>(what: &str, result: impl Future<Output = Result<T>>) -> Result<T> {
+    let begun = Instant::now();
+    let result = result.await.with_context(|| what.to_owned())?;
+    let took = begun.elapsed();
+    ensure!(took < Duration::from_secs(3), "{what} only after {took:?}");
+    Ok(result)
+}
+
+/// How many connections the agent has, this client's among them.
+pub(crate) async fn connections(client: &mut Client) -> Result<usize> {
+    let metrics = client.get("/metrics").await?;
+    let line = str::from_utf8(&metrics.body)?.lines().find_map(|line| line.strip_prefix("nudge_agent_connections "));
+    Ok(line.context("no such figure")?.parse()?)
+}
+
+/// What the agent has for itself, in bytes.
+pub(crate) fn own_memory(scene: &Scene) -> Result<usize> {
+    Ok(usize::try_from(procfs::memory(scene.agent.pid())?.rss_anon)?)
+}
+
+/// A connection for which the kernel takes next to nothing that is not read.
+pub(crate) async fn narrow(to: SocketAddr) -> Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_recv_buffer_size(4096)?;
+    Ok(socket.connect(to).await?)
+}

@@ -1,0 +1,78 @@
+//! An endpoint in this process, for bounds that take long to reach and for faults that no request can cause.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::Result;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use nudge_agent::identity::{Identity, serving_addresses};
+use nudge_agent::memory::Trimmer;
+use nudge_agent::serve::{
+    Connection, Connections, Endpoint, Limits, Metrics, OwnAddresses, ReplyBody, bind, serve, tls_config,
+};
+use nudge_tests::Access;
+use tempfile::TempDir;
+use time::OffsetDateTime;
+use tokio::task::JoinHandle;
+
+/// Runs until dropped.
+pub(crate) struct InProcess {
+    /// How to reach it.
+    pub(crate) access: Access,
+    /// Its connections.
+    pub(crate) connections: Connections,
+    task: JoinHandle<()>,
+    _folder: TempDir,
+}
+
+impl InProcess {
+    pub(crate) fn start(limits: Limits) -> Result<Self> {
+        let now = OffsetDateTime::now_utc();
+        let identity = Identity::generate(now)?;
+        let folder = tempfile::tempdir()?;
+        let authority = folder.path().join("ca.crt");
+        std::fs::write(&authority, identity.authority.certificate_pem())?;
+
+        let limits = Arc::new(limits);
+        let connections = Connections::new(Arc::clone(&limits));
+        let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let address = listener.local_addr()?;
+        let endpoint = Endpoint {
+            listener,
+            tls: tls_config(identity.authority.serving(&serving_addresses(&[]), now)?)?,
+            own: OwnAddresses::default(),
+            limits,
+            connections: connections.clone(),
+            metrics: Metrics::default(),
+            trimmer: Trimmer::default(),
+        };
+        let task = tokio::spawn(serve(endpoint, answer));
+        let access =
+            Access { address, token: identity.token.expose().to_owned(), authority, variables: BTreeMap::new() };
+        Ok(Self { access, connections, task, _folder: folder })
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Panics where it is asked to, and has something big for those who want that.
+#[allow(clippy::panic, reason = "a panic is what is tested")]
+async fn answer(connection: Connection, request: Request<Incoming>) -> Result<Response<ReplyBody>, Infallible> {
+    let _busy = connection.busy();
+    let body = match request.uri().path() {
+        "/panic" => panic!("this was asked for"),
+        // More than the kernel buffers for a reader that takes nothing.
+        "/big" => Bytes::from(vec![b'x'; 32 * 1024 * 1024]),
+        _ => Bytes::from_static(b"ok"),
+    };
+    Ok(Response::new(Full::new(body)))
+}

@@ -1,0 +1,11 @@
+//! The endpoint's bounds: what is out of them is refused, and no client, however slow, greedy or broken, is paid for by
+//! the others or delays the telling of a change.
+
+mod common;
+mod crowds;
+mod foreign;
+mod in_process;
+mod namespace;
+mod requests;
+mod slow;
+mod times;

@@ -1,0 +1,129 @@
+//! Every example runs as it stands in the repository, and takes a new version in the same process.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use nudge_tests::scene::SOON;
+use nudge_tests::{ConfigDir, ExecCommand, Scene, binary, eventually, tools};
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
+}
+
+/// The examples' own configuration, in a folder where a test may switch it.
+fn configuration(config: &str) -> Result<ConfigDir> {
+    let dir = ConfigDir::new()?;
+    for version in ["1.0.0", "1.0.1"] {
+        let folder = examples().join("config").join(config).join(version);
+        let files = fs::read_dir(&folder).with_context(|| format!("can't list {}", folder.display()))?;
+        let entry = |entry: std::io::Result<fs::DirEntry>| -> Result<_> {
+            let entry = entry?;
+            Ok((entry.file_name().into_string().ok().context("odd name")?, fs::read(entry.path())?))
+        };
+        dir.write_version(config, version, files.map(entry).collect::<Result<Vec<_>>>()?)?;
+    }
+    dir.switch(config, "1.0.0")?;
+    Ok(dir)
+}
+
+/// Runs an example that prints its configuration, switches there and back, and looks at the lines.
+async fn prints_each_version<S: AsRef<OsStr>>(
+    set: impl FnOnce(ExecCommand) -> ExecCommand,
+    command: &[S],
+) -> Result<()> {
+    let mut scene =
+        Scene::start_with(configuration("shop")?, |exec| set(exec.args(["--config", "shop"])), command).await?;
+    let old = "shop=1.0.0 greeting=hello lives=3";
+    let new = "shop=1.0.1 greeting=welcome lives=5";
+    let mut expected = vec![];
+    for (version, line) in [("1.0.0", old), ("1.0.1", new), ("1.0.0", old)] {
+        scene.dir.switch("shop", version)?;
+        expected.push(line);
+        scene.says(expected.iter().filter(|one| **one == line).count(), line).await?;
+    }
+    let output = scene.agent.output();
+    let lines: Vec<_> = output.lines().map(|line| line.split_once(": ").unwrap_or_default()).collect();
+    ensure!(lines.iter().map(|(_, text)| *text).eq(expected), "{output}");
+    ensure!(lines.iter().all(|(process, _)| *process == lines[0].0 && process.starts_with("pid ")), "{output}");
+    Ok(())
+}
+
+/// `python3 examples/python/app.py` and its like.
+fn script(program: PathBuf, path: &str) -> [OsString; 2] {
+    [program.into(), examples().join(path).into()]
+}
+
+#[tokio::test]
+async fn python() -> Result<()> {
+    let Some(python) = tools::find("python3")? else { return Ok(()) };
+    prints_each_version(|exec| exec.args(["--notify", "SIGUSR1"]), &script(python, "python/app.py")).await
+}
+
+#[tokio::test]
+async fn node() -> Result<()> {
+    let Some(node) = tools::find("node")? else { return Ok(()) };
+    prints_each_version(|exec| exec.args(["--notify", "SIGUSR2"]), &script(node, "node/app.mjs")).await
+}
+
+#[tokio::test]
+async fn shell() -> Result<()> {
+    // The script calls nudge-agent by its name.
+    let bin = binary::debug()?.parent().context("no folder")?.to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path)))?;
+    let set = |exec: ExecCommand| exec.args(["--notify", "SIGUSR1"]).env("PATH", path);
+    prints_each_version(set, &script("sh".into(), "shell/app.sh")).await
+}
+
+#[tokio::test]
+async fn rust() -> Result<()> {
+    prints_each_version(|exec| exec.args(["--notify", "SIGUSR1"]), &[binary::example()?]).await
+}
+
+#[tokio::test]
+async fn webhook() -> Result<()> {
+    let Some(python) = tools::find("python3")? else { return Ok(()) };
+    prints_each_version(|exec| exec.args(["--notify", "webhook"]), &script(python, "webhook/app.py")).await
+}
+
+#[tokio::test]
+async fn nginx() -> Result<()> {
+    if tools::find("nginx")?.is_none() {
+        return Ok(());
+    }
+    let dir = configuration("web")?;
+    let folder = dir.beside("nginx");
+    // Taken by nginx itself a moment later.
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let mounted = [OsStr::new("--mount-path").to_owned(), folder.join("config").into()];
+    let set = |exec: ExecCommand| {
+        exec.args(["--config", "web", "--notify", "SIGHUP"]).args(mounted).env("NGINX_PORT", port.to_string())
+    };
+    let command = [OsString::from("sh"), examples().join("nginx/app.sh").into(), folder.clone().into()];
+    let mut scene = Scene::start_with(dir, set, &command).await?;
+    let mut masters = vec![];
+    for (version, greeting) in [("1.0.0", "hello\n"), ("1.0.1", "welcome\n"), ("1.0.0", "hello\n")] {
+        scene.dir.switch("web", version)?;
+        eventually(SOON, &format!("nginx says {greeting:?}"), async || (get(port).ok()? == greeting).then_some(()))
+            .await
+            .map_err(|error| scene.agent.explain(&error))?;
+        masters.push(fs::read_to_string(folder.join("nginx.pid"))?);
+    }
+    ensure!(masters.iter().all(|pid| *pid == masters[0]), "{masters:?}");
+    scene.agent.check()
+}
+
+/// The body of a page.
+fn get(port: u16) -> Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    std::io::Write::write_all(&mut stream, b"GET / HTTP/1.0\r\n\r\n")?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply)?;
+    Ok(reply.split_once("\r\n\r\n").context("no reply")?.1.to_owned())
+}
