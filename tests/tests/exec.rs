@@ -16,14 +16,21 @@ use nudge_protocol::env;
 use nudge_tests::agent::IDLE;
 use nudge_tests::scene::SOON;
 use nudge_tests::{ConfigDir, Finished, Process, Scene, binary, eventually};
+use tempfile::TempDir;
 
 /// The application of these tests.
 const APP: &str = env!("CARGO_BIN_EXE_app");
 
 /// `nudge-agent exec` that serves `dir` on a free port, without a command yet.
 fn exec(dir: &ConfigDir) -> Result<Command> {
+    exec_at(dir, "0")
+}
+
+fn exec_at(dir: &ConfigDir, port: &str) -> Result<Command> {
     let mut command = Command::new(binary::debug()?);
-    command.arg("exec").arg("--dir").arg(dir.path()).args(["--port", "0", "--log-level", "error"]);
+    command.arg("exec").arg("--dir").arg(dir.path()).args(["--port", port, "--log-level", "error"]);
+    // Whatever the agent keeps for the run goes with the folder.
+    command.env("TMPDIR", dir.beside("")).env_remove("XDG_RUNTIME_DIR");
     Ok(command)
 }
 
@@ -185,9 +192,7 @@ fn a_failure_of_the_agent_itself_is_125_and_the_command_does_not_start() -> Resu
         assert_eq!(finished.code, Some(125), "{arguments:?}: {finished:?}");
         assert!(finished.stderr.contains(part), "{arguments:?}: {}", finished.stderr);
     }
-    let mut command = Command::new(binary::debug()?);
-    command.arg("exec").arg("--dir").arg(dir.path()).args(["--port", &port, "--", "touch"]).arg(&marker);
-    let in_use = Finished::of(&mut command)?;
+    let in_use = Finished::of(exec_at(&dir, &port)?.args(["--", "touch"]).arg(&marker))?;
     assert_eq!(in_use.code, Some(125), "{in_use:?}");
     assert!(in_use.stderr.contains(&port) && in_use.stderr.contains("in use"), "{}", in_use.stderr);
 
@@ -248,7 +253,7 @@ fn no_files_are_left_of_a_command_that_could_not_start() -> Result<()> {
     let temporary = dir.beside("temporary");
     fs::create_dir(&temporary)?;
     let mut command = exec(&dir)?;
-    command.args(["--", "no-such-command"]).env("TMPDIR", &temporary).env_remove("XDG_RUNTIME_DIR");
+    command.args(["--", "no-such-command"]).env("TMPDIR", &temporary);
     assert_eq!(Finished::of(&mut command)?.code, Some(127));
     assert_eq!(fs::read_dir(&temporary)?.count(), 0);
     Ok(())
@@ -282,7 +287,9 @@ async fn the_log_can_be_json_and_never_holds_the_token_or_a_value() -> Result<()
 struct Terminal {
     master: PtyMaster,
     shown: String,
+    // Dropped in this order: the agent cleans up in the folder before it is removed.
     process: Process,
+    _temporary: TempDir,
 }
 
 impl Terminal {
@@ -295,7 +302,10 @@ impl Terminal {
         let mut setsid = Command::new("setsid");
         setsid.arg("--ctty").args(command).env("PS1", "$ ").env_remove("ENV");
         setsid.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave);
-        Ok(Self { master, shown: String::new(), process: Process::spawn("setsid", &mut setsid)? })
+        let temporary = tempfile::Builder::new().prefix("nudge-terminal-").tempdir()?;
+        setsid.env("TMPDIR", temporary.path()).env_remove("XDG_RUNTIME_DIR");
+        let process = Process::spawn("setsid", &mut setsid)?;
+        Ok(Self { master, shown: String::new(), process, _temporary: temporary })
     }
 
     /// Types something.

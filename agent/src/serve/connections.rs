@@ -77,8 +77,9 @@ impl Table {
             of_phase.min_by_key(|(_, slot)| slot.since).map(|(&id, slot)| (id, slot.since))
         };
         let dawdles = |&(_, since): &(u64, Instant)| now.saturating_duration_since(since) >= DAWDLING;
-        let idle =
-            oldest(Phase::Idle).filter(dawdles).or_else(|| oldest(Phase::Handshake).filter(dawdles)).map(|(id, _)| id);
+        // Those from the pod can wait for room, and those from elsewhere can't.
+        let idle = oldest(Phase::Idle).filter(|idle| origin == Origin::Foreign || dawdles(idle));
+        let idle = idle.or_else(|| oldest(Phase::Handshake).filter(dawdles)).map(|(id, _)| id);
         match idle.or_else(|| if origin == Origin::Foreign { self.greedy(peer) } else { None }) {
             Some(id) => Admission::TakeFor(id),
             None => Admission::Full,
