@@ -469,6 +469,18 @@ async fn in_a_pipeline_the_terminal_is_left_to_the_one_that_reads_from_it() -> R
 }
 
 #[tokio::test]
+async fn in_a_pipeline_the_child_gets_the_terminal_when_it_reads_from_it() -> Result<()> {
+    let dir = Scene::shop()?;
+    let agent = binary::debug()?.to_str().context("odd path")?;
+    let mut terminal = Terminal::start(&["sh", "-i"])?;
+    let child = ["sh", "-c", "'read word; echo \"read $word\"'"];
+    terminal.types(&format!("{} | cat\n", words(agent, &dir, &child)?.join(" ")))?;
+    terminal.shows(1, " ready endpoint").await?;
+    terminal.types("something\n")?;
+    terminal.shows(1, "read something").await
+}
+
+#[tokio::test]
 async fn ctrl_z_where_no_shell_could_go_on_with_the_job_stops_nothing() -> Result<()> {
     let dir = Scene::shop()?;
     let agent = binary::debug()?.to_str().context("odd path")?;

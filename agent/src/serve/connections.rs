@@ -2,8 +2,8 @@
 //!
 //! Clients of the pod share one bound and those from elsewhere a smaller one, so that a neighbour on the pod network can't
 //! starve the pod. At the bound a new connection takes the place of one that does nothing: idle longest first, then one
-//! whose TLS handshake dawdles, then one of an address elsewhere that has several, so that a neighbour can't starve the
-//! kubelet's probes either. A connection that is being answered is never cut for another; once TLS has taken the whole
+//! whose TLS handshake dawdles. Among those from elsewhere the address with the most connections gives way first, so that a
+//! neighbour can't starve the kubelet's probes either. A connection that is being answered is never cut for another; once TLS has taken the whole
 //! reply it counts as idle.
 
 use std::collections::BTreeMap;
@@ -68,34 +68,34 @@ impl Table {
             Origin::Pod => limits.connections,
             Origin::Foreign => limits.foreign_connections,
         };
-        let same = || self.slots.iter().filter(|(_, slot)| slot.origin == origin);
-        if same().count() < bound {
+        let same = |slot: &Slot| slot.origin == origin;
+        if self.slots.values().filter(|slot| same(slot)).count() < bound {
             return Admission::Take;
         }
-        let oldest = |phase| {
-            let of_phase = same().filter(|(_, slot)| slot.phase == phase);
-            of_phase.min_by_key(|(_, slot)| slot.since).map(|(&id, slot)| (id, slot.since))
-        };
-        let dawdles = |&(_, since): &(u64, Instant)| now.saturating_duration_since(since) >= DAWDLING;
-        // Those from the pod can wait for room, and those from elsewhere can't.
-        let idle = oldest(Phase::Idle).filter(|idle| origin == Origin::Foreign || dawdles(idle));
-        let idle = idle.or_else(|| oldest(Phase::Handshake).filter(dawdles)).map(|(id, _)| id);
-        match idle.or_else(|| if origin == Origin::Foreign { self.greedy(peer) } else { None }) {
-            Some(id) => Admission::TakeFor(id),
-            None => Admission::Full,
-        }
+        let dawdles = |slot: &Slot| now.saturating_duration_since(slot.since) >= DAWDLING;
+        let greedy = if origin == Origin::Foreign { self.of_the_greediest(peer, &dawdles) } else { None };
+        let victim = greedy
+            .or_else(|| self.oldest(Phase::Idle, |slot| same(slot) && dawdles(slot)))
+            .or_else(|| self.oldest(Phase::Handshake, |slot| same(slot) && dawdles(slot)));
+        victim.map_or(Admission::Full, Admission::TakeFor)
     }
 
-    /// The oldest handshake of the address elsewhere that has the most connections, if these are more than `peer` would have.
-    fn greedy(&self, peer: IpAddr) -> Option<u64> {
-        let foreign = || self.slots.iter().filter(|(_, slot)| slot.origin == Origin::Foreign);
-        let places = |address: IpAddr| foreign().filter(|(_, slot)| slot.peer == address).count();
-        let most = foreign().map(|(_, slot)| slot.peer).max_by_key(|&address| places(address))?;
-        if places(most) <= places(peer) + 1 {
-            return None;
-        }
-        let handshakes = foreign().filter(|(_, slot)| slot.peer == most && slot.phase == Phase::Handshake);
-        handshakes.min_by_key(|(_, slot)| slot.since).map(|(&id, _)| id)
+    /// A connection from elsewhere that can go for one of `peer`: of the address with the most places, if that would still have
+    /// as many as `peer`, else of `peer` itself.
+    fn of_the_greediest(&self, peer: IpAddr, dawdles: &dyn Fn(&Slot) -> bool) -> Option<u64> {
+        let foreign = || self.slots.values().filter(|slot| slot.origin == Origin::Foreign);
+        let places = |address: IpAddr| foreign().filter(|slot| slot.peer == address).count();
+        let most = foreign().map(|slot| slot.peer).max_by_key(|&address| places(address))?;
+        let other = places(most) > places(peer) + 1;
+        let of = if other { most } else { peer };
+        let from = |slot: &Slot| slot.origin == Origin::Foreign && slot.peer == of;
+        self.oldest(Phase::Idle, from)
+            .or_else(|| self.oldest(Phase::Handshake, |slot| from(slot) && (other || dawdles(slot))))
+    }
+
+    fn oldest(&self, phase: Phase, matches: impl Fn(&Slot) -> bool) -> Option<u64> {
+        let of_phase = self.slots.iter().filter(|(_, slot)| slot.phase == phase && matches(slot));
+        of_phase.min_by_key(|(_, slot)| slot.since).map(|(&id, _)| id)
     }
 }
 

@@ -17,7 +17,6 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use nix::sys::stat::{Mode, SFlag, mknod};
 
@@ -29,7 +28,6 @@ const MAX_HOLES: u32 = 5;
 pub(crate) struct Tree {
     above: PathBuf,
     root: PathBuf,
-    files: u64,
     holes: u32,
 }
 
@@ -38,7 +36,7 @@ impl Tree {
     pub(crate) fn new(above: &Path) -> Self {
         let root = above.join("tree");
         fs::create_dir(&root).unwrap();
-        Self { above: above.to_owned(), root, files: 0, holes: 0 }
+        Self { above: above.to_owned(), root, holes: 0 }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -57,16 +55,13 @@ impl Tree {
             b'f' => {
                 let (path, content) = split(rest, b'=')?;
                 let path = self.place(path)?;
-                fs::write(&path, content).ok()?;
-                self.stamp(&path)
+                fs::write(path, content).ok()
             }
             b'h' => {
                 let (path, size) = split(rest, b'=')?;
                 let size: u64 = std::str::from_utf8(size).ok()?.parse().ok()?;
                 self.holes = Some(self.holes + 1).filter(|&holes| holes <= MAX_HOLES)?;
-                let path = self.place(path)?;
-                File::create_new(&path).ok()?.set_len(size.min(MAX_HOLE)).ok()?;
-                self.stamp(&path)
+                File::create_new(self.place(path)?).ok()?.set_len(size.min(MAX_HOLE)).ok()
             }
             b'l' => {
                 let (path, target) = split(rest, b'>')?;
@@ -109,13 +104,6 @@ impl Tree {
             }
         }
         Some(place)
-    }
-
-    /// Gives every file a time of its own: older kernels have the same for all that is written within a few milliseconds.
-    fn stamp(&mut self, path: &Path) -> Option<()> {
-        self.files += 1;
-        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(self.files);
-        File::options().write(true).open(path).and_then(|file| file.set_modified(time)).ok()
     }
 }
 
