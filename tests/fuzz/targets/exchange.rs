@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use nudge_protocol::{ConfigName, Key, VersionName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::runtime::Runtime;
 
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 const TOKEN: &str = "bnVkZ2UgZnV6eiB0b2tlbiBvZiAzMiBieXRlcyEhISE=";
 /// Stands in a value, in a key, and in the names of the config and of its version, and so in everything that is told.
 const SECRET: &str = "only-for-the-pod";
@@ -74,7 +76,7 @@ impl World {
     /// until it is cut off.
     fn exchange(&self, bytes: &[u8], origin: Origin, hangs_up: bool) -> Vec<u8> {
         self.runtime.block_on(async {
-            let connection = self.connections.admit(origin, Instant::now()).unwrap();
+            let connection = self.connections.admit(origin, PEER, Instant::now()).unwrap();
             connection.established();
             let (mut client, server) = duplex(PIPE_BYTES);
             client.write_all(bytes).await.unwrap();
