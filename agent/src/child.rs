@@ -104,8 +104,8 @@ async fn next(streams: &mut [(Signal, Stream)]) -> Signal {
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
-    /// It is to be in the foreground of the terminal whenever the agent is: in a process group of its own, so that Ctrl-C
-    /// reaches it once, not twice.
+    /// There is a terminal, and it may be given to the child: in a process group of its own, so that Ctrl-C reaches it once, not
+    /// twice.
     terminal: bool,
 }
 
@@ -126,9 +126,11 @@ impl Child {
             }
         })?;
         let pid = Pid::from_raw(child.id().cast_signed());
-        // In a pipeline another process may be the one that reads from the terminal.
-        let child = Self { pid, terminal: io::stdin().is_terminal() && io::stdout().is_terminal() };
-        child.take_terminal();
+        let child = Self { pid, terminal: io::stdin().is_terminal() };
+        // In a pipeline another process may be the one that reads from the terminal: there the child gets it when it asks.
+        if io::stdout().is_terminal() {
+            child.take_terminal();
+        }
         Ok(child)
     }
 
@@ -181,12 +183,23 @@ impl Child {
 
     /// The child was stopped, which matters on a terminal only.
     fn stopped(&self, signal: i32) {
-        let by_terminal = signal == libc::SIGTTIN || signal == libc::SIGTTOU;
-        if by_terminal && foreground() == Some(self.pid) {
-            // It asked for the terminal in the moment before it got it.
-            self.go_on();
-        } else if self.terminal {
-            self.suspend();
+        if !self.terminal {
+            return;
+        }
+        let wants_terminal = signal == libc::SIGTTIN || signal == libc::SIGTTOU;
+        if wants_terminal {
+            self.take_terminal();
+            if foreground() == Some(self.pid) {
+                return self.go_on();
+            }
+        }
+        // The agent stops too, so that the shell gets the terminal back.
+        self.give_terminal_back();
+        let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
+        if !wants_terminal {
+            // Where no shell could let the agent go on, the kernel has not stopped it (setpgid(2), orphaned process groups);
+            // else the shell just has.
+            self.resume();
         }
     }
 
@@ -196,14 +209,6 @@ impl Child {
             self.take_terminal();
             self.go_on();
         }
-    }
-
-    /// The child was stopped from the terminal (Ctrl-Z): the agent stops too, so that the shell gets the terminal back. Where no
-    /// shell could let it go on, the kernel does not stop it (setpgid(2), orphaned process groups), and the child goes on.
-    fn suspend(&self) {
-        self.give_terminal_back();
-        let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
-        self.resume();
     }
 
     /// Gives the terminal to the child if the agent has it: a job that the shell runs in the background does not.

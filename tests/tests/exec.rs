@@ -15,7 +15,7 @@ use nix::unistd::{Pid, getpgid, mkfifo, tcgetpgrp};
 use nudge_protocol::env;
 use nudge_tests::agent::IDLE;
 use nudge_tests::scene::SOON;
-use nudge_tests::{ConfigDir, Finished, Process, Scene, binary, eventually};
+use nudge_tests::{ConfigDir, Finished, Process, Scene, binary, eventually, procfs};
 use tempfile::TempDir;
 
 /// The application of these tests.
@@ -287,7 +287,6 @@ async fn the_log_can_be_json_and_never_holds_the_token_or_a_value() -> Result<()
 struct Terminal {
     master: PtyMaster,
     shown: String,
-    // Dropped in this order: the agent cleans up in the folder before it is removed.
     process: Process,
     _temporary: TempDir,
 }
@@ -349,6 +348,15 @@ impl Terminal {
         let app = self.ready().await?;
         self.belongs_to(app).await?;
         Ok(app)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // A shell does not end its jobs when it is ended, and after a failure they may be in any state.
+        for pid in procfs::descendants(self.process.pid()).unwrap_or_default() {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
     }
 }
 
@@ -441,6 +449,29 @@ async fn a_job_in_the_background_leaves_the_terminal_to_the_shell() -> Result<()
     eventually(SOON, "the application has ended", async || state(app).is_none().then_some(())).await?;
     terminal.types("echo ended $?\n")?;
     terminal.shows(1, "ended 130").await
+}
+
+#[tokio::test]
+async fn a_child_in_the_background_that_reads_the_terminal_waits_quietly() -> Result<()> {
+    let dir = Scene::shop()?;
+    let agent = binary::debug()?.to_str().context("odd path")?;
+    let child = ["sh", "-c", r#"'trap "echo again" CONT; echo $$ ready; read word'"#];
+    let mut terminal = Terminal::start(&["sh", "-i"])?;
+    // Nobody's job, so that the kernel does not stop the agent.
+    terminal.types(&format!("({} </dev/tty &)\n", words(agent, &dir, &child)?.join(" ")))?;
+    let child = terminal.ready().await?;
+    eventually(SOON, "it is stopped", async || (state(child) == Some('T')).then_some(())).await?;
+    for version in ["1.0.1", "1.0.2"] {
+        dir.switch("shop", version)?;
+        terminal.shows(1, &format!("serving configs=shop={version}")).await?;
+    }
+    assert!(!terminal.shown().contains("again\r\n"), "it is woken in vain: {}", terminal.shown());
+    terminal.types("echo still $((6 * 7))\n")?;
+    terminal.shows(1, "still 42").await?;
+    // It belongs to no shell, so nobody else will end it.
+    let agent = parent_of(child).context("no parent")?;
+    kill(Pid::from_raw(child), Signal::SIGKILL)?;
+    eventually(SOON, "the agent has ended", async || state(agent).is_none().then_some(())).await
 }
 
 #[tokio::test]

@@ -84,14 +84,15 @@ impl World {
                 client.shutdown().await.unwrap();
             }
             let answer = |request| Arc::clone(&self.app).answer(connection.clone(), request);
-            let served = http1::Builder::new()
+            let conversation = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(self.app.limits.head)
                 .max_header_size(self.app.limits.head_bytes)
                 .max_buf_size(16 * 1024)
                 .serve_connection(TokioIo::new(server), service_fn(answer));
-            // A refused request is an answer too. The clock of this runtime runs only while all wait, so this is no time to spend.
-            let _ = tokio::time::timeout(Duration::from_hours(1), served).await.expect("every wait has its bound");
+            // The clock of this runtime runs only while all wait, so this is no time to spend.
+            let ended = tokio::time::timeout(Duration::from_hours(1), conversation).await;
+            assert!(ended.is_ok(), "every wait has its bound");
             let mut reply = Vec::new();
             client.read_to_end(&mut reply).await.unwrap();
             for hook in self.app.hooks.list("") {

@@ -29,8 +29,8 @@ fn children(bytes: &[u8]) {
     let pids = parse_children(bytes);
     let words = bytes.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).count();
     assert!(pids.len() <= words && pids.iter().all(|&pid| pid > 0), "never 0 or less, which would mean a group");
-    let text: String = pids.iter().map(|pid| format!("{pid} ")).collect();
-    assert_eq!(parse_children(text.as_bytes()), pids, "what the kernel would write is read");
+    let words: Vec<String> = pids.iter().map(ToString::to_string).collect();
+    assert_eq!(parse_children(words.join(" ").as_bytes()), pids, "what the kernel would write is read");
 }
 
 fn cgroup(bytes: &[u8]) {
