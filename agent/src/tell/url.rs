@@ -37,7 +37,8 @@ pub enum UrlError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookUrl {
     text: String,
-    uri: Uri,
+    host: String,
+    path: String,
     addresses: Vec<SocketAddr>,
 }
 
@@ -67,7 +68,11 @@ impl FromStr for HookUrl {
         // `Authority::port` has no answer for a port that is too large, as for one that is not there.
         let port = match authority.as_str().strip_prefix(host).unwrap_or_default() {
             "" => 80,
-            rest => rest.strip_prefix(':').and_then(|port| port.parse().ok()).ok_or(UrlError::Malformed)?,
+            // Rust's numbers may begin with a plus, ports may not.
+            rest => {
+                let port = rest.strip_prefix(':').filter(|port| !port.starts_with('+'));
+                port.and_then(|port| port.parse().ok()).ok_or(UrlError::Malformed)?
+            }
         };
         let ips = match host {
             // Servers on "localhost" listen on one of the two or on both.
@@ -82,7 +87,10 @@ impl FromStr for HookUrl {
             return Err(UrlError::Malformed);
         }
         let addresses = ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
-        Ok(Self { text: text.to_owned(), uri, addresses })
+        // Between host and query the slash may be left out, in a request it may not (RFC 9112, section 3.2.1).
+        let path = uri.path_and_query().map_or("/", hyper::http::uri::PathAndQuery::as_str);
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        Ok(Self { text: text.to_owned(), host: authority.to_string(), path, addresses })
     }
 }
 
@@ -103,12 +111,12 @@ impl HookTarget {
 
     /// The value of the `Host` header.
     pub fn host(&self) -> &str {
-        self.0.uri.authority().map_or("", hyper::http::uri::Authority::as_str)
+        &self.0.host
     }
 
     /// The request target: path and query.
     pub fn path(&self) -> &str {
-        self.0.uri.path_and_query().map_or("/", hyper::http::uri::PathAndQuery::as_str)
+        &self.0.path
     }
 }
 

@@ -286,14 +286,11 @@ pub(super) fn current_version(root: &Root, config: &ConfigName) -> Result<Versio
             file.take(MAX_CURRENT_BYTES + 1).read_to_end(&mut content).map_err(unreadable)?;
             parse_current_file(&content).map_err(invalid)
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(match root.list(folder) {
-            Err(OpenError::Outside) => {
-                ReadError::Unreadable { path: root.path().join(folder), source: OpenError::Outside }
-            }
+        Err(error) if error.is_not_found() => Err(match root.list(folder) {
             Err(error) if error.is_not_found() => ReadError::ConfigMissing { path: root.path().join(folder) },
             _ => ReadError::CurrentMissing { config: config.clone() },
         }),
-        Err(error) => Err(ReadError::Unreadable { path: shown(), source: OpenError::Io(error) }),
+        Err(source) => Err(ReadError::Unreadable { path: shown(), source }),
     }
 }
 

@@ -72,11 +72,15 @@ impl Root {
     }
 
     /// What a symbolic link says, `None` where `path` is something else.
-    pub fn read_link(&self, path: &Path) -> io::Result<Option<PathBuf>> {
-        match readlinkat(&self.folder, path, Vec::new()) {
+    pub fn read_link(&self, path: &Path) -> Result<Option<PathBuf>, OpenError> {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let Some(name) = path.file_name() else { return Ok(None) };
+        // Only the link itself is not followed; the folder that it is in may be a link that leads out.
+        let folder = self.open_beneath(folder, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        match readlinkat(&folder, name, Vec::new()) {
             Ok(target) => Ok(Some(OsString::from_vec(target.into_bytes()).into())),
             Err(Errno::INVAL) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(OpenError::Io(error.into())),
         }
     }
 

@@ -102,14 +102,15 @@ impl Stamp {
 pub struct Fingerprint(Vec<Stamp>);
 
 impl Fingerprint {
-    /// How long before `now` the last of the files was changed; zero for a change in the future.
+    /// How far from `now` the last of the files was changed, also in the future: a clock that was set back must not make files
+    /// young for hours.
     pub fn age(&self, now: SystemTime) -> Duration {
         let since = |(seconds, nanos): (i64, u64)| {
             let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
             UNIX_EPOCH + seconds + Duration::from_nanos(nanos)
         };
         let newest = self.0.iter().map(|stamp| since(stamp.changed)).max();
-        newest.map_or(Duration::MAX, |newest| now.duration_since(newest).unwrap_or_default())
+        newest.map_or(Duration::MAX, |newest| now.duration_since(newest).unwrap_or_else(|ahead| ahead.duration()))
     }
 }
 
