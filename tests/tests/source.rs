@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, mkfifo};
 use nudge_protocol::limits::{MAX_DICTIONARY_BYTES, MAX_VALUE_BYTES};
@@ -402,8 +403,7 @@ async fn the_whole_folder_can_be_replaced() -> Result<()> {
     let mut scene = idle(Scene::shop()?).await?;
     let other = Scene::shop()?;
     other.switch("shop", "1.0.1")?;
-    fs::rename(scene.dir.path(), scene.dir.beside("old"))?;
-    fs::rename(other.path(), scene.dir.path())?;
+    renameat2(AT_FDCWD, other.path(), AT_FDCWD, scene.dir.path(), RenameFlags::RENAME_EXCHANGE)?;
     scene.serves("shop=1.0.1").await?;
     scene.all_is_well().await?;
     // The new folder is watched as the old one was.

@@ -1,8 +1,8 @@
 //! How many connections there may be, and which one goes when there are too many.
 //!
 //! Clients of the pod share one bound and those from elsewhere a smaller one, so that a neighbour on the pod network can't
-//! starve the pod. At the bound a new connection takes the place of one that does nothing: idle longest first, then one
-//! whose TLS handshake dawdles. Among those from elsewhere the address with the most connections gives way first, so that a
+//! starve the pod. At the bound a new connection takes the place of one that does nothing: one whose TLS handshake
+//! dawdles first, then the one idle longest. Among those from elsewhere the address with the most connections gives way first, so that a
 //! neighbour can't starve the kubelet's probes either. A connection that is being answered is never cut for another; once TLS has taken the whole
 //! reply it counts as idle.
 
@@ -75,8 +75,8 @@ impl Table {
         let dawdles = |slot: &Slot| now.saturating_duration_since(slot.since) >= DAWDLING;
         let greedy = if origin == Origin::Foreign { self.of_the_greediest(peer, &dawdles) } else { None };
         let victim = greedy
-            .or_else(|| self.oldest(Phase::Idle, |slot| same(slot) && dawdles(slot)))
-            .or_else(|| self.oldest(Phase::Handshake, |slot| same(slot) && dawdles(slot)));
+            .or_else(|| self.oldest(Phase::Handshake, |slot| same(slot) && dawdles(slot)))
+            .or_else(|| self.oldest(Phase::Idle, |slot| same(slot) && dawdles(slot)));
         victim.map_or(Admission::Full, Admission::TakeFor)
     }
 
@@ -271,10 +271,10 @@ mod tests {
         assert!(all.admit(Origin::Pod, POD, now).is_none(), "each is given a second");
         let later = Instant::now() + DAWDLING;
         let four = all.admit(Origin::Pod, POD, later).unwrap();
-        assert!(is_cut(&two).await && !is_cut(&one).await && !is_cut(&three).await);
+        assert!(is_cut(&three).await && !is_cut(&one).await && !is_cut(&two).await);
         assert_eq!(all.count(), 3);
         let five = all.admit(Origin::Pod, POD, later).unwrap();
-        assert!(is_cut(&three).await);
+        assert!(is_cut(&two).await);
         drop(five);
         drop(four);
     }

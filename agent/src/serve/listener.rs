@@ -34,6 +34,8 @@ const ROOM_POLL: Duration = Duration::from_millis(50);
 const ROOM_TRIES: u32 = 100;
 /// How many connections may wait for room at the same time.
 const PARKED: usize = 64;
+/// How much the kernel takes of what a client sends before we do, in bytes; doubled likewise. Requests are small.
+const RECEIVE_BUFFER_BYTES: u32 = 16 * 1024;
 /// How much of a reply the kernel takes from us before the client does, in bytes; it doubles that for itself (socket(7)). Replies
 /// of large dictionaries would else fill megabytes for each slow client.
 const SEND_BUFFER_BYTES: u32 = 64 * 1024;
@@ -67,6 +69,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
         socket.set_reuseaddr(true)?;
         // Connections inherit it.
         socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+        socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES)?;
         socket.bind(address)?;
         socket.listen(BACKLOG)
     };
