@@ -24,6 +24,10 @@ use crate::tell::{Backoff, Hooks};
 const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
 /// When a folder is looked at again that was faulty or being written.
 const SOON: Duration = Duration::from_millis(100);
+/// When a folder that stays faulty is looked at again: what is missing may come back where nothing can be watched.
+const FAULTY: Duration = Duration::from_secs(1);
+/// A look that takes no longer may hold up the endpoint.
+const QUICK: Duration = Duration::from_millis(2);
 /// A dictionary of more bytes than this does not stay in memory for slow readers once there is a newer one.
 const LARGE_BYTES: usize = 1024 * 1024;
 /// Waits between attempts to write the files.
@@ -55,6 +59,8 @@ struct Reader {
     source: DirSource,
     store: Store,
     patient: bool,
+    /// The last look took no longer than a few requests, on a disk of this machine.
+    quick: bool,
 }
 
 /// What one look has brought.
@@ -67,7 +73,9 @@ struct Looked {
 
 impl Reader {
     fn look(&mut self, now: OffsetDateTime) -> Looked {
-        let Scan { mut readings, folders, unsettled, .. } = self.source.scan();
+        let began = Instant::now();
+        let Scan { mut readings, folders, unsettled, local, .. } = self.source.scan();
+        self.quick = local && began.elapsed() < QUICK;
         let faulty = readings.iter().any(|reading| reading.result.is_err());
         // Good news is taken in at once, the first bad news after a second look: what is replaced in two steps is missing
         // for a moment.
@@ -97,7 +105,7 @@ impl Pipeline {
     /// A pipeline that has read nothing yet; `reread` is the time after which the folder is looked at without being asked.
     pub fn new(source: DirSource, store: Store, outlets: Outlets, reread: Duration) -> Self {
         Self {
-            reader: Reader { source, store, patient: false },
+            reader: Reader { source, store, patient: false, quick: false },
             outlets,
             reread,
             told: None,
@@ -159,7 +167,8 @@ impl Pipeline {
             }
             let looked;
             (self, looked) = self.look().await;
-            look = Look::planned(Deadline::now() + self.reread);
+            let is_well = self.reader.store.problems().is_empty();
+            look = Look::planned(Deadline::now() + if is_well { self.reread } else { self.reread.min(FAULTY) });
             let Some(Looked { applied, folders, again }) = looked else { continue };
             self.serve(applied);
             self.deliver().await;
@@ -175,17 +184,24 @@ impl Pipeline {
         }
     }
 
-    /// Looks at the folder without holding up the endpoint. `None` if that panicked; what was good stays.
+    /// Looks at the folder: in place where that was quick before, since handing it to another thread and back takes longer and
+    /// is at the mercy of the scheduler twice; else without holding up the endpoint. `None` if that panicked; what was good
+    /// stays.
     async fn look(self) -> (Self, Option<Looked>) {
         let Self { mut reader, outlets, reread, told, files_due, files_failures, reminder, unsaid } = self;
-        let now = OffsetDateTime::now_utc();
-        let looking = tokio::task::spawn_blocking(move || {
-            let looked = catch_unwind(AssertUnwindSafe(|| reader.look(now)));
+        let quick = reader.quick;
+        let look = move || {
+            let looked = catch_unwind(AssertUnwindSafe(|| reader.look(OffsetDateTime::now_utc())));
             (reader, looked.ok())
-        });
-        let Ok((reader, looked)) = looking.await else {
-            // The runtime is about to end, and this task with it.
-            return std::future::pending().await;
+        };
+        let (reader, looked) = if quick {
+            look()
+        } else {
+            let Ok(looked) = tokio::task::spawn_blocking(look).await else {
+                // The runtime is about to end, and this task with it.
+                return std::future::pending().await;
+            };
+            looked
         };
         (Self { reader, outlets, reread, told, files_due, files_failures, reminder, unsaid }, looked)
     }

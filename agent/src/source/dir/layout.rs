@@ -131,6 +131,8 @@ pub struct Scan {
     pub ignored: Vec<String>,
     /// Files are being written: it should be looked at again soon.
     pub unsettled: bool,
+    /// The folder lies in a file system of this machine, which answers or fails but does not hang.
+    pub local: bool,
 }
 
 /// How long after the last write to a file of a version that version counts as being written.
@@ -185,6 +187,7 @@ impl DirSource {
                 return scan;
             }
         };
+        scan.local = root.is_local();
         let configs = if let Some(wanted) = &self.wanted {
             wanted.clone()
         } else {

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, Stat, openat, openat2, readlinkat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, Stat, fstatfs, openat, openat2, readlinkat, statat};
 use rustix::io::Errno;
 
 /// Why something below a [`Root`] can't be opened.
@@ -40,6 +40,20 @@ impl Root {
     pub fn open(path: &Path) -> io::Result<Self> {
         let folder = openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { path: path.to_owned(), folder })
+    }
+
+    /// Whether the folder lies in a file system that needs no server: one of statfs(2)'s numbers.
+    pub fn is_local(&self) -> bool {
+        const LOCAL: [u32; 7] = [
+            0xef53,      // ext2, ext3, ext4
+            0x5846_5342, // xfs
+            0x9123_683e, // btrfs
+            0xf2f5_2010, // f2fs
+            0x0102_1994, // tmpfs
+            0x8584_58f6, // ramfs
+            0x794c_7630, // overlayfs
+        ];
+        fstatfs(&self.folder).is_ok_and(|stat| u32::try_from(stat.f_type).is_ok_and(|kind| LOCAL.contains(&kind)))
     }
 
     /// The folder's path as it was given.
