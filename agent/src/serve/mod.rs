@@ -1,7 +1,7 @@
 //! The endpoint: HTTPS for the pod's own containers.
 //!
-//! A connection passes [`listener`] (admission, TLS), [`connections`] (bounds) and [`router`] (what is asked for) before
-//! [`handler`] answers. Nothing on this way can wait for another client or for the telling of containers.
+//! A connection passes `listener` (admission, TLS), `connections` (bounds) and `router` (what is asked for) before
+//! `handler` answers. Nothing on this way can wait for another client or for the telling of containers.
 
 mod addresses;
 mod body;
