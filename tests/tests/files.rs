@@ -212,10 +212,12 @@ async fn an_agent_takes_over_the_folder_of_one_that_was_killed() -> Result<()> {
     dir.write_version("shop", "2.0.0", [("greeting", "hello")])?;
     let (mut scene, files) = start(dir, &[], &IDLE).await?;
     let pid = Pid::from_raw(scene.agent.pid());
-    for child in procfs::descendants(pid.as_raw())? {
+    let children = procfs::descendants(pid.as_raw())?;
+    // The agent first: it would end in good order with its child.
+    kill(pid, Signal::SIGKILL)?;
+    for child in children {
         kill(Pid::from_raw(child), Signal::SIGKILL)?;
     }
-    kill(pid, Signal::SIGKILL)?;
     scene.agent.process().exited(SOON).await?;
 
     scene.dir.switch("shop", "2.0.0")?;
