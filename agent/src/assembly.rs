@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use nudge_protocol::ContainerName;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -31,6 +32,8 @@ pub struct Settings {
     pub webhook_allow: Vec<SocketAddr>,
     /// The folder for files, where they are wanted.
     pub mount_path: Option<PathBuf>,
+    /// Addresses that clients may call besides those that this host shows.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// Why the parts can't be wired.
@@ -71,7 +74,8 @@ impl Assembly {
         let own = OwnAddresses::of_this_host();
         let address = listener.local_addr()?;
         // The address that clients are told comes first, should there be more than fit into a certificate.
-        let addresses: Vec<IpAddr> = [address.ip()].into_iter().chain(own.as_slice().iter().copied()).collect();
+        let called = [address.ip()].into_iter().chain(settings.addresses.iter().copied());
+        let addresses: Vec<IpAddr> = called.chain(own.as_slice().iter().copied()).collect();
         let tls = tls_config(identity.authority.serving(&serving_addresses(&addresses), now)?)?;
 
         let (current, current_shown) = watch::channel(None);
@@ -112,8 +116,8 @@ impl Assembly {
         self.address
     }
 
-    /// Begins to serve, and to tell of what changes from now on; the containers' processes are found by `scope`.
-    pub fn run(self, scope: Scope) -> Result<(), AssemblyError> {
+    /// Begins to serve, and to tell of what changes from now on; each container's processes are found by its scope.
+    pub fn run(self, scope: impl Fn(&ContainerName) -> Scope) -> Result<(), AssemblyError> {
         let Self { endpoint, app, mut ready, settings, .. } = self;
         ready.mark_unchanged();
         for (url, container) in settings.webhooks {
@@ -123,6 +127,7 @@ impl Assembly {
         vital("the endpoint", serve(endpoint, move |connection, request| Arc::clone(&app).answer(connection, request)));
         for Container { name, notify, .. } in settings.containers {
             if let Some(signal) = notify.signal() {
+                let scope = scope(&name);
                 let told = tell_by_signal(name, signal, scope, ready.clone(), board.clone(), metrics.clone());
                 vital("telling by signal", told);
             }

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use nudge_protocol::status::{ConfigStatus, ContainerStatus, FilesStatus, Problem, Status, Told, Unserved};
+use nudge_protocol::status::{
+    ConfigStatus, ContactStatus, ContainerStatus, FilesStatus, Outcome, Problem, Status, Told, Unserved,
+};
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify};
 use time::OffsetDateTime;
+use tokio::sync::watch;
 
 use crate::publish::Published;
 
@@ -31,6 +34,7 @@ struct Row {
 #[derive(Debug)]
 struct Facts {
     confirmed: Instant,
+    contact: Option<ContactStatus>,
     since: BTreeMap<ConfigName, OffsetDateTime>,
     problems: BTreeMap<ConfigName, Problem>,
     containers: Vec<Row>,
@@ -42,6 +46,7 @@ struct Facts {
 pub struct Board {
     source: &'static str,
     facts: Arc<Mutex<Facts>>,
+    changes: watch::Sender<()>,
 }
 
 impl Board {
@@ -50,12 +55,13 @@ impl Board {
         let row = |container| Row { container, told: Told::nothing_yet(), fetched: None };
         let facts = Facts {
             confirmed: now,
+            contact: None,
             since: BTreeMap::new(),
             problems: BTreeMap::new(),
             containers: containers.into_iter().map(row).collect(),
             files: None,
         };
-        Self { source, facts: Arc::new(Mutex::new(facts)) }
+        Self { source, facts: Arc::new(Mutex::new(facts)), changes: watch::Sender::new(()) }
     }
 
     fn facts(&self) -> MutexGuard<'_, Facts> {
@@ -63,19 +69,31 @@ impl Board {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The source was read; `problems` is what it could not give, `confirmed` that all was well.
+    /// Sees when something has changed that a report to the hub tells.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// How contact with the hub is; `confirmed` when it has answered.
+    pub fn contact(&self, contact: ContactStatus, confirmed: Option<Instant>) {
+        let mut facts = self.facts();
+        facts.confirmed = confirmed.unwrap_or(facts.confirmed);
+        facts.contact = Some(contact);
+    }
+
+    /// The source was read; `problems` is what it could not give, `confirmed` when it has answered as it should.
     pub fn source_read(
         &self,
         since: &BTreeMap<ConfigName, OffsetDateTime>,
         problems: &BTreeMap<ConfigName, Problem>,
-        now: Instant,
+        confirmed: Option<Instant>,
     ) {
         let mut facts = self.facts();
         facts.since.clone_from(since);
         facts.problems.clone_from(problems);
-        if problems.is_empty() {
-            facts.confirmed = now;
-        }
+        facts.confirmed = confirmed.unwrap_or(facts.confirmed);
+        drop(facts);
+        self.changes.send_replace(());
     }
 
     /// Seconds since the source was last read without fault.
@@ -83,9 +101,21 @@ impl Board {
         now.saturating_duration_since(self.facts().confirmed).as_secs()
     }
 
-    /// How many configs have a problem now.
-    pub fn problems(&self) -> usize {
-        self.facts().problems.len()
+    /// What is wrong now, by config.
+    pub fn problems(&self) -> BTreeMap<ConfigName, Problem> {
+        self.facts().problems.clone()
+    }
+
+    /// Containers are about to be told of the dictionary with `etag`, by signal or by those web hooks that are there.
+    pub fn tells(&self, etag: &str, hooked: &[ContainerName]) {
+        for row in &mut self.facts().containers {
+            let Container { name, notify, .. } = &row.container;
+            if notify.signal().is_some() || (*notify == Notify::Webhook && hooked.contains(name)) {
+                let etag = Some(etag.to_owned());
+                row.told = Told { outcome: Outcome::Pending, etag, ..Told::nothing_yet() };
+            }
+        }
+        self.changes.send_replace(());
     }
 
     /// How telling a container by signal goes.
@@ -93,6 +123,7 @@ impl Board {
         if let Some(row) = self.facts().containers.iter_mut().find(|row| row.container.name == *container) {
             row.told = told;
         }
+        self.changes.send_replace(());
     }
 
     /// How telling a container by its web hooks goes. Of one that is told by signal hooks are an extra and do not count.
@@ -101,6 +132,7 @@ impl Board {
         if let Some(row) = self.facts().containers.iter_mut().find(by_hook) {
             row.told = told;
         }
+        self.changes.send_replace(());
     }
 
     /// How writing the files goes.
@@ -123,7 +155,14 @@ impl Board {
             && row.fetched.as_deref() != Some(etag)
         {
             row.fetched = Some(etag.to_owned());
+            drop(facts);
+            self.changes.send_replace(());
         }
+    }
+
+    /// The containers, and how they took the dictionary with `etag`.
+    pub fn containers(&self, etag: &str) -> Vec<ContainerStatus> {
+        self.facts().containers.iter().map(|row| row.status(etag)).collect()
     }
 
     /// The whole as `/status` shows it.
@@ -142,6 +181,7 @@ impl Board {
         Status {
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             source: self.source.to_owned(),
+            contact: facts.contact.clone(),
             age_seconds: now.saturating_duration_since(facts.confirmed).as_secs(),
             etag: dictionary.etag().to_owned(),
             configs: dictionary.configs().iter().map(config).collect(),
@@ -175,7 +215,6 @@ impl Row {
 /// Whether a container has acknowledged the dictionary with `etag`. A container that has fetched it runs it, whatever was
 /// asked for.
 fn acknowledged(ack: Ack, told: &Told, fetched: Option<&str>, etag: &str) -> bool {
-    use nudge_protocol::status::Outcome;
     let delivered = told.outcome == Outcome::Delivered && told.etag.as_deref() == Some(etag);
     fetched == Some(etag) || (ack == Ack::Delivered && delivered)
 }
@@ -183,7 +222,6 @@ fn acknowledged(ack: Ack, told: &Told, fetched: Option<&str>, etag: &str) -> boo
 #[cfg(test)]
 mod tests {
     use nudge_protocol::NotifySignal;
-    use nudge_protocol::status::Outcome;
 
     use super::*;
 

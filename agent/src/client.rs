@@ -89,6 +89,17 @@ pub struct Access {
 }
 
 impl Access {
+    /// For a call that needs no token.
+    pub fn without_token(endpoint: &str, certificate: &Path) -> Result<Self, ClientError> {
+        let variable = |name: &str| match name {
+            env::ENDPOINT => Some(endpoint.into()),
+            env::TOKEN => Some("-".into()),
+            env::CERT => Some(certificate.into()),
+            _ => None,
+        };
+        Self::from_env(variable)
+    }
+
     /// Reads the variables through `variable`; an empty one counts as absent.
     pub fn from_env(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, ClientError> {
         let read = |name: &'static str| variable(name).filter(|value| !value.is_empty());
@@ -125,7 +136,8 @@ pub fn get(access: &Access, path: &str) -> Result<Bytes, ClientError> {
     })
 }
 
-async fn request(access: &Access, path: &str) -> Result<Bytes, ClientError> {
+/// The same within a runtime, and without a bound on its time.
+pub async fn request(access: &Access, path: &str) -> Result<Bytes, ClientError> {
     let tls = tls(&access.certificate)?;
     let at = if access.host.contains(':') {
         format!("[{}]:{}", access.host, access.port)

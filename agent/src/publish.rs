@@ -25,6 +25,20 @@ pub type Current = watch::Receiver<Option<Arc<Published>>>;
 /// The writing end of [`Current`].
 pub type Publisher = watch::Sender<Option<Arc<Published>>>;
 
+/// Waits for a dictionary newer than what `current` has shown. The first of all is none: it is what subscribers start with. `false` when
+/// there will never be one.
+pub async fn newer(current: &mut Current) -> bool {
+    if current.borrow().is_none() {
+        if current.changed().await.is_err() {
+            return false;
+        }
+        if current.borrow_and_update().as_ref().is_some_and(|published| published.generation > 1) {
+            return true;
+        }
+    }
+    current.changed().await.is_ok()
+}
+
 /// Puts `dictionary` in the place of the one before and returns it as published.
 pub fn publish(publisher: &Publisher, dictionary: Arc<Dictionary>, at: OffsetDateTime) -> Arc<Published> {
     let generation = publisher.borrow().as_ref().map_or(1, |before| before.generation + 1);

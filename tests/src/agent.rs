@@ -91,8 +91,6 @@ impl ExecCommand {
     }
 
     fn spawn_in<S: AsRef<OsStr>>(&self, home: TempDir, child: &[S]) -> Result<Agent> {
-        let log = File::create(home.path().join(LOG)).context("can't make the agent's log")?;
-        let output = File::create(home.path().join(OUTPUT)).context("can't make a file for the child's output")?;
         let (program, arguments) = self.wrapper.split_first().map_or((&self.binary, &[][..]), |split| split);
         let mut command = Command::new(program);
         if !self.wrapper.is_empty() {
@@ -100,19 +98,16 @@ impl ExecCommand {
         }
         command.arg("exec").arg("--dir").arg(&self.dir).args(["--port", &self.port.to_string()]);
         command.args(&self.arguments).arg("--").args(child);
-        // Whatever the agent keeps for the run goes with the folder, even if it is killed.
-        command.env("TMPDIR", home.path()).env_remove("XDG_RUNTIME_DIR");
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(output).stderr(log);
         let _pinned = self.core.map(Pinned::to).transpose()?;
-        Ok(Agent { process: Process::spawn("nudge-agent", &mut command)?, home })
+        Agent::spawn(command, home)
     }
 }
 
 const LOG: &str = "log";
 const OUTPUT: &str = "output";
 
-fn home() -> Result<TempDir> {
+pub(crate) fn home() -> Result<TempDir> {
     tempfile::Builder::new().prefix("nudge-agent-").tempdir().context("can't make a folder for the agent")
 }
 
@@ -125,6 +120,16 @@ pub struct Agent {
 }
 
 impl Agent {
+    /// Starts `command`, whose output goes to files in `home`.
+    pub(crate) fn spawn(mut command: Command, home: TempDir) -> Result<Self> {
+        let log = File::create(home.path().join(LOG)).context("can't make the agent's log")?;
+        let output = File::create(home.path().join(OUTPUT)).context("can't make a file for the child's output")?;
+        // Whatever the agent keeps for the run goes with the folder, even if it is killed.
+        command.env("TMPDIR", home.path()).env_remove("XDG_RUNTIME_DIR");
+        command.stdin(Stdio::null()).stdout(output).stderr(log);
+        Ok(Self { process: Process::spawn("nudge-agent", &mut command)?, home })
+    }
+
     /// The agent's process.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process

@@ -12,6 +12,7 @@ use serde::Deserialize;
 pub const OVERRIDE: &str = "NUDGE_AGENT_BIN";
 
 const NAME: &str = "nudge-agent";
+const INJECTOR: &str = "nudge-injector";
 const EXAMPLE: &str = "nudge-example-rust";
 
 /// Beginnings of the variables that describe the package whose program cargo runs.
@@ -24,6 +25,13 @@ pub fn debug() -> Result<&'static Path> {
     binary.as_deref().map_err(|error| anyhow!(error.clone()))
 }
 
+/// The debug binary of the control plane.
+pub fn injector() -> Result<&'static Path> {
+    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let binary = BINARY.get_or_init(|| build(&mut cargo(INJECTOR)).map_err(|error| format!("{error:#}")));
+    binary.as_deref().map_err(|error| anyhow!(error.clone()))
+}
+
 /// The Rust example.
 pub fn example() -> Result<PathBuf> {
     build(&mut cargo(EXAMPLE))
@@ -31,11 +39,18 @@ pub fn example() -> Result<PathBuf> {
 
 /// The static release binary as it is shipped, for benchmarks.
 pub fn release() -> Result<PathBuf> {
-    find(|| {
-        let host = host()?;
-        // With a target named, the flags don't reach build scripts and procedural macros, which can't be static.
-        build(cargo(NAME).env("RUSTFLAGS", "-C target-feature=+crt-static").args(["--release", "--target", &host]))
-    })
+    find(|| static_release(NAME))
+}
+
+/// The static release binary of the control plane, for benchmarks.
+pub fn release_injector() -> Result<PathBuf> {
+    static_release(INJECTOR)
+}
+
+fn static_release(package: &str) -> Result<PathBuf> {
+    let host = host()?;
+    // With a target named, the flags don't reach build scripts and procedural macros, which can't be static.
+    build(cargo(package).env("RUSTFLAGS", "-C target-feature=+crt-static").args(["--release", "--target", &host]))
 }
 
 fn find(build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {

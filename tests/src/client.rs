@@ -41,12 +41,22 @@ pub struct Reply {
 impl Client {
     /// A client with all that the agent gave its child.
     pub fn new(access: &Access) -> Result<Self> {
-        Ok(Self { token: Some(access.token.clone()), ..Self::without_token(access.address, &access.authority)? })
+        Self::with_token(access.address, &access.token, &access.authority)
     }
 
     /// A client that does not say who it is.
     pub fn without_token(address: SocketAddr, authority: &Path) -> Result<Self> {
         Ok(Self { address, tls: tls::trusting(authority)?.into(), token: None, connection: None })
+    }
+
+    /// A client with a token.
+    pub fn with_token(address: SocketAddr, token: &str, authority: &Path) -> Result<Self> {
+        Ok(Self { token: Some(token.to_owned()), ..Self::without_token(address, authority)? })
+    }
+
+    /// Whom it calls.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Reads one path.

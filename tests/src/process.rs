@@ -62,6 +62,12 @@ impl Process {
         self.kill_all()
     }
 
+    /// Makes the process end at once, even one that is stopped by a signal.
+    pub fn kill(&mut self) -> Result<ExitStatus> {
+        self.child.kill().with_context(|| format!("can't kill {}", self.name))?;
+        self.child.wait().with_context(|| format!("can't wait for {}", self.name))
+    }
+
     /// A killed process can't end what it has started, so that is killed too.
     fn kill_all(&mut self) -> Result<ExitStatus> {
         let descendants = procfs::descendants(self.pid())?;

@@ -15,17 +15,28 @@ pub const SKIPS: &str = "NUDGE_SKIPS";
 
 /// The path of a tool; without it the reason for skipping is printed, or it is an error where [`REQUIRE`] says so.
 pub fn find(tool: &str) -> Result<Option<PathBuf>> {
+    let found = look(tool);
+    if found.is_none() {
+        missing(tool)?;
+    }
+    Ok(found)
+}
+
+/// The path of a tool that a test can do without.
+pub fn look(tool: &str) -> Option<PathBuf> {
     // Tools of the administrator are often not in other people's search path.
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
-    match folders.map(|folder| folder.join(tool)).find(|file| file.is_file()) {
-        Some(found) => Ok(Some(found)),
-        None if env::var_os(REQUIRE).is_some_and(|value| value == "1") => bail!("{tool} is not installed"),
-        None => {
-            skipped(&format!("{tool} is not installed"));
-            Ok(None)
-        }
+    folders.map(|folder| folder.join(tool)).find(|file| file.is_file())
+}
+
+/// Says that a tool is missing: the reason for skipping is printed, or it is an error where [`REQUIRE`] says so.
+pub fn missing(tool: &str) -> Result<()> {
+    if env::var_os(REQUIRE).is_some_and(|value| value == "1") {
+        bail!("{tool} is not installed");
     }
+    skipped(&format!("{tool} is not installed"));
+    Ok(())
 }
 
 /// Says why a test does nothing. Test runners keep what a passing test prints to themselves, so it is also noted in the

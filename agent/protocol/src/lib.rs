@@ -3,13 +3,17 @@
 //! Everything here is plain data. Unknown fields of JSON objects are ignored on reading, so that an agent of any age
 //! works with a newer control plane.
 
+pub mod block;
 pub mod env;
 pub mod error;
 pub mod headers;
 pub mod hooks;
+pub mod hub;
+pub mod labels;
 pub mod limits;
 pub mod names;
 pub mod notify;
+pub mod pod;
 pub mod reserved;
 pub mod status;
 

@@ -16,6 +16,9 @@ pub struct Status {
     pub source: String,
     /// Seconds since the source was last read without fault; grows while a source fails.
     pub age_seconds: u64,
+    /// How contact with the hub is; absent where the source is no hub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contact: Option<ContactStatus>,
     /// `ETag` of the dictionary now.
     pub etag: String,
     /// The configs in the order in which they are merged: later wins.
@@ -35,6 +38,24 @@ pub struct Status {
     /// Files written for the containers, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesStatus>,
+}
+
+/// How contact with the hub is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContactStatus {
+    /// The hub has answered the last request.
+    pub connected: bool,
+    /// Requests that failed since it last answered.
+    pub failures: u32,
+    /// A word for programs: how the last of them failed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The same as a sentence, with the way out.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Polls are not held but repeated, because held ones were cut on their way.
+    pub interval: bool,
 }
 
 /// One config.
@@ -101,6 +122,18 @@ pub enum ProblemReason {
     TooLarge,
     /// The operating system refused to read it.
     Unreadable,
+    /// The hub is about to fetch it.
+    Resolving,
+    /// The hub knows no such config, or it has no current version yet.
+    NotFound,
+    /// The namespace does not let the hub read it.
+    NotAllowed,
+    /// The stored objects are not what the version was sealed with.
+    Changed,
+    /// What came is not what its digest says, or can't be read.
+    Damaged,
+    /// Another reason, which a newer hub may have.
+    Other,
 }
 
 impl ProblemReason {
@@ -115,6 +148,12 @@ impl ProblemReason {
             Self::VersionInvalid => "VersionInvalid",
             Self::TooLarge => "TooLarge",
             Self::Unreadable => "Unreadable",
+            Self::Resolving => "Resolving",
+            Self::NotFound => "NotFound",
+            Self::NotAllowed => "NotAllowed",
+            Self::Changed => "Changed",
+            Self::Damaged => "Damaged",
+            Self::Other => "Other",
         }
     }
 }

@@ -11,12 +11,12 @@ use time::OffsetDateTime;
 use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
-use super::output::{complain, with_causes};
+use super::launch::{Failure, launch};
+use super::output::with_causes;
 use crate::assembly::{Assembly, Settings, vital};
 use crate::board::Container;
 use crate::child::{Child, EXIT_AGENT, Signals};
 use crate::identity::{Handout, Identity, endpoint_url};
-use crate::memory;
 use crate::pipeline::Pipeline;
 use crate::serve::bind;
 use crate::source::Store;
@@ -25,8 +25,6 @@ use crate::tell::{HookUrl, Scope};
 
 /// The name that the command has as a container. In a pod it is the container's own.
 const CONTAINER: &str = "app";
-/// How long the runtime waits at the end for a helper that still reads or writes a file.
-const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// Run a command with its configuration at hand
 ///
@@ -94,44 +92,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> ExitCode {
-    memory::use_one_arena();
-    start_log(args.log_format, args.log_level);
-    report_panics();
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .thread_keep_alive(Duration::from_secs(1))
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&[with_causes(&error)]),
-    };
-    let ended = runtime.block_on(run_child(args));
-    runtime.shutdown_timeout(LAST_WORDS);
-    match ended {
-        Ok(code) => ExitCode::from(code),
-        Err(Failure { code, reasons }) => {
-            failed(&reasons);
-            ExitCode::from(code)
-        }
-    }
-}
-
-struct Failure {
-    code: u8,
-    reasons: Vec<String>,
-}
-
-impl<E: std::error::Error> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self { code: EXIT_AGENT, reasons: vec![with_causes(&error)] }
-    }
-}
-
-fn failed(reasons: &[String]) -> ExitCode {
-    for reason in reasons {
-        complain(reason);
-    }
-    ExitCode::from(EXIT_AGENT)
+    launch(args.log_format, args.log_level, run_child(args))
 }
 
 async fn run_child(args: Args) -> Result<u8, Failure> {
@@ -150,6 +111,7 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
         containers: vec![app.clone()],
         webhook_allow: args.webhook_allow,
         mount_path: args.mount_path,
+        addresses: Vec::new(),
     };
     let (assembly, outlets) = Assembly::new(settings, &identity, listener, now)?;
     let wanted = Some(args.config).filter(|wanted| !wanted.is_empty());
@@ -160,7 +122,7 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let handout = Handout::write(&identity, runtime_dir.as_deref())?;
     let address = assembly.address();
-    assembly.run(Scope::Descendants)?;
+    assembly.run(|_| Scope::Descendants)?;
     vital("following the folder", pipeline.run());
 
     let (token_file, certificate) = (handout.token_file(), handout.certificate_file());
@@ -170,26 +132,4 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
     let child = Child::spawn(&args.command, variables)
         .map_err(|error| Failure { code: error.exit_code(), reasons: vec![with_causes(&error)] })?;
     Ok(child.wait(&mut signals).await)
-}
-
-/// Says where a panic was and not what it said, which might hold a value.
-fn report_panics() {
-    std::panic::set_hook(Box::new(|panic| {
-        let at = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(at, "a task has panicked, which is a bug; the rest goes on");
-    }));
-}
-
-fn start_log(format: LogFormat, level: LevelFilter) {
-    let log = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_max_level(level)
-        .with_target(false)
-        .with_ansi(false)
-        // A log that can't be written, because its reader has gone, must not end the agent.
-        .log_internal_errors(false);
-    match format {
-        LogFormat::Json => log.json().flatten_event(true).init(),
-        LogFormat::Text => log.init(),
-    }
 }

@@ -3,9 +3,12 @@
 mod check;
 mod exec;
 mod get;
+mod launch;
 mod output;
+mod run;
 mod status;
 mod switch;
+mod wait_ready;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -28,6 +31,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Exec(Box<exec::Args>),
+    Run(Box<run::Args>),
+    WaitReady(wait_ready::Args),
     Use(switch::Args),
     Get(get::Args),
     Status(status::Args),
@@ -50,6 +55,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match Cli::try_parse_from(arguments) {
         Ok(cli) => match cli.command {
             Command::Exec(args) => exec::run(*args),
+            Command::Run(args) => run::run(*args),
+            Command::WaitReady(args) => wait_ready::run(&args),
             Command::Use(args) => switch::run(&args),
             Command::Get(args) => get::run(&args),
             Command::Status(args) => status::run(&args),

@@ -20,6 +20,12 @@ impl Value {
         &self.0
     }
 
+    /// A part of these bytes, in the same memory; `part` must be one.
+    #[must_use]
+    pub fn part(&self, part: &[u8]) -> Self {
+        Self(self.0.slice_ref(part))
+    }
+
     /// The same memory once more.
     pub fn share(&self) -> Bytes {
         self.0.clone()

@@ -2,10 +2,12 @@
 
 mod authority;
 mod handout;
+mod share;
 mod state;
 mod token;
 
 pub use authority::{Authority, AuthorityError, serving_addresses};
 pub use handout::{Handout, HandoutError, endpoint_url};
+pub use share::{Share, ShareError};
 pub use state::{Identity, StateError};
 pub use token::{Token, TokenError};

@@ -1,14 +1,15 @@
 //! The agent's identity across restarts: kept in a folder of its own where there is one.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::{Authority, AuthorityError, Token, TokenError};
+use crate::private_file::write_whole;
 
 const TOKEN_FILE: &str = "token";
 const CERTIFICATE_FILE: &str = "ca.crt";
@@ -72,7 +73,9 @@ impl Identity {
             Ok(text) => Zeroizing::new(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let identity = Self::generate(now)?;
-                let write = |path: &Path, text: &str| write_private(path, text).map_err(io(path));
+                let write = |path: &Path, text: &str| {
+                    write_whole(path, 0o600, |file| file.write_all(text.as_bytes())).map_err(io(path))
+                };
                 write(&key_path, &identity.authority.key_pem())?;
                 write(&certificate_path, identity.authority.certificate_pem())?;
                 write(&token_path, identity.token.expose())?;
@@ -88,17 +91,6 @@ impl Identity {
             Authority::from_pem(&certificate, &key).map_err(|error| damaged(&certificate_path, error.into()))?;
         Ok(Self { token, authority })
     }
-}
-
-/// Writes a file that only this user can read, in one step.
-fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let draft = path.with_extension("new");
-    // What an interrupted start has left, whatever it is, is not written to.
-    let _ = fs::remove_file(&draft);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(draft, path)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read as _;
 
-use super::parse::{ProcessStatus, parse_children, parse_start_time, parse_status};
+use super::parse::{ProcessStatus, cgroup_names_container, parse_children, parse_start_time, parse_status};
 
 /// One process. The start time tells it from a later one with the same ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +28,16 @@ pub trait ProcessTable {
 pub struct LiveTable {
     /// Children by parent, for kernels that lack `/proc/<pid>/task/<tid>/children`.
     scanned: Option<HashMap<i32, Vec<i32>>>,
+}
+
+impl LiveTable {
+    /// The processes of the container with this ID, with their parents.
+    pub fn members(&self, id: &str) -> Vec<(i32, i32)> {
+        let is_member = |pid: &i32| {
+            read(&format!("/proc/{pid}/cgroup")).is_some_and(|content| cgroup_names_container(&content, id))
+        };
+        all().filter(is_member).filter_map(|pid| Some((pid, parent(pid)?))).collect()
+    }
 }
 
 impl ProcessTable for LiveTable {
@@ -78,14 +88,21 @@ fn children_by_thread(pid: i32) -> Option<Vec<i32>> {
     known.then_some(children)
 }
 
+/// All processes.
+fn all() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    Some(parse_status(&read(&format!("/proc/{pid}/status"))?).ok()?.parent)
+}
+
 fn scan() -> HashMap<i32, Vec<i32>> {
     let mut by_parent: HashMap<i32, Vec<i32>> = HashMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        let status = fs::read(entry.path().join("status")).ok().and_then(|content| parse_status(&content).ok());
-        if let Some(status) = status {
-            by_parent.entry(status.parent).or_default().push(pid);
+    for pid in all() {
+        if let Some(parent) = parent(pid) {
+            by_parent.entry(parent).or_default().push(pid);
         }
     }
     for children in by_parent.values_mut() {

@@ -142,6 +142,12 @@ impl Connections {
         self.table().slots.len()
     }
 
+    /// Whether a request is being answered that does not just wait for a change.
+    pub fn are_busy(&self) -> bool {
+        let table = self.table();
+        table.slots.values().filter(|slot| slot.phase == Phase::Busy).count() > table.waiting
+    }
+
     /// Cuts those that still send a dictionary older than `generation`: a client that reads slowly keeps a whole one in
     /// memory, and several changes in a row would keep several.
     pub fn cut_older(&self, generation: u64) {

@@ -53,7 +53,7 @@ impl Default for Limits {
             body: Duration::from_secs(10),
             stall: Duration::from_secs(20),
             ahead_bytes: 64 * 1024,
-            ahead_bytes_crowded: 16 * 1024,
+            ahead_bytes_crowded: 8 * 1024,
             uncrowded: 32,
             wait: Duration::from_mins(5),
             hooks: 16,
@@ -78,10 +78,14 @@ mod tests {
         // The values and the JSON of what is served, the same of what is about to be, and a smaller one that slow readers
         // still get.
         let dictionaries = 4 * MAX_DICTIONARY_BYTES + 2 * 1024 * 1024 + MAX_ENV_BYTES;
+        // The file of what was last good: memory volumes count too. Once the new one is written beside it, the old dictionary has gone.
+        let last_good = MAX_DICTIONARY_BYTES;
+        // A poll and a report, each with the buffer for what the hub sends.
+        let hub = 2 * (CONNECTION + 64 * 1024);
         let connections = limits.connections + limits.foreign_connections;
         let ahead =
             limits.uncrowded * limits.ahead_bytes + (connections - limits.uncrowded) * limits.ahead_bytes_crowded;
-        let all = BASE + dictionaries + connections * CONNECTION + ahead;
+        let all = BASE + dictionaries + last_good + hub + connections * CONNECTION + ahead;
         assert!(all <= 32 * 1024 * 1024, "{all} bytes");
     }
 }

@@ -49,6 +49,20 @@ struct ToldLabel {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+/// What the hub is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HubCall {
+    /// What the pod is to run.
+    Poll,
+    /// To take a report.
+    Report,
+}
+
 #[derive(Debug, Default)]
 struct Figures {
     requests: Family<CodeLabel, Counter>,
@@ -59,6 +73,8 @@ struct Figures {
     switches: Counter,
     age: Gauge<u64, AtomicU64>,
     problems: Gauge,
+    polls: Family<OutcomeLabel, Counter>,
+    reports: Family<OutcomeLabel, Counter>,
 }
 
 /// The agent's figures; cheap to clone.
@@ -94,6 +110,8 @@ impl Default for Metrics {
             figures.age.clone(),
         );
         registry.register("source_problems", "Configs that can't be served as wanted now", figures.problems.clone());
+        registry.register("hub_polls", "Polls of the hub, by how they ended", figures.polls.clone());
+        registry.register("hub_reports", "Reports to the hub, by how they ended", figures.reports.clone());
         // All series from the start, so that a rate over the first event is not missed.
         for channel in [Channel::Signal, Channel::Webhook] {
             for outcome in Outcome::FINAL {
@@ -131,9 +149,18 @@ impl Metrics {
         self.figures.told.get_or_create(&ToldLabel { channel, outcome: outcome.as_str() }).inc();
     }
 
+    /// A call of the hub has ended; `outcome` is a word of a bounded set.
+    pub fn asked(&self, call: HubCall, outcome: &'static str) {
+        let calls = match call {
+            HubCall::Poll => &self.figures.polls,
+            HubCall::Report => &self.figures.reports,
+        };
+        calls.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
     pub(super) fn render(&self, board: &Board, now: Instant) -> Reply {
         self.figures.age.set(board.age_seconds(now));
-        self.figures.problems.set(i64::try_from(board.problems()).unwrap_or(i64::MAX));
+        self.figures.problems.set(i64::try_from(board.problems().len()).unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing to a String does not fail.
         let _ = encode(&mut text, &self.registry);

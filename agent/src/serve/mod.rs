@@ -22,7 +22,7 @@ pub use connections::{Connection, Connections, Origin};
 pub use handler::App;
 pub use limits::Limits;
 pub use listener::{BindError, Endpoint, bind, serve};
-pub use metrics::{Channel, Metrics};
+pub use metrics::{Channel, HubCall, Metrics};
 pub use refusal::Refusal;
 pub use router::{Call, ConfigFormat, route};
 pub use tls::tls_config;

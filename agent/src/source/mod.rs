@@ -1,6 +1,7 @@
 //! Where configuration comes from, and the memory of what was last good.
 
 pub mod dir;
+pub mod hub;
 mod reminder;
 mod store;
 

@@ -38,6 +38,16 @@ pub struct Applied {
     pub cleared: Vec<ConfigName>,
 }
 
+impl Applied {
+    /// Takes in what a later call has changed.
+    pub fn add(&mut self, later: Self) {
+        let Self { dictionary, raised, cleared } = later;
+        self.dictionary = dictionary.or(self.dictionary.take());
+        self.raised.extend(raised);
+        self.cleared.extend(cleared);
+    }
+}
+
 impl Store {
     /// An empty store that merges in the given order, or by name.
     pub fn new(order: Option<Vec<ConfigName>>, etags: EtagKey) -> Self {
@@ -54,6 +64,11 @@ impl Store {
     /// The dictionary as it is now, once there is one.
     pub fn dictionary(&self) -> Option<&Arc<Dictionary>> {
         self.dictionary.as_ref()
+    }
+
+    /// The last good content of a config.
+    pub fn good(&self, config: &ConfigName) -> Option<&Arc<VersionContent>> {
+        self.good.get(config)
     }
 
     /// What is wrong now, by config.
@@ -91,9 +106,11 @@ impl Store {
                 faults.insert(config, Some(Fault { reason, message: error.to_string() }));
             }
         }
-        // A config that was never good and is not there any more is nobody's concern.
-        let (good, problems) = (&self.good, &mut self.problems);
-        let gone = problems.extract_if(.., |config, _| !faults.contains_key(config) && !good.contains_key(config));
+        // A config that was never good and is not there any more is nobody's concern, unless it was asked for.
+        let Self { order, good, problems, .. } = self;
+        let asked = |config: &ConfigName| order.as_ref().is_some_and(|order| order.contains(config));
+        let gone = problems
+            .extract_if(.., |config, _| !faults.contains_key(config) && !good.contains_key(config) && !asked(config));
         applied.cleared.extend(gone.map(|(config, _)| config));
         for (config, fault) in faults {
             self.note(config, fault, now, &mut applied);

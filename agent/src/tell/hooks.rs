@@ -18,7 +18,7 @@ use super::outcome::told;
 use super::url::{HookTarget, HookUrl, TargetPolicy, UrlError};
 use super::webhook::{DeliverError, deliver, event_body};
 use crate::board::Board;
-use crate::publish::{Current, Published};
+use crate::publish::{Current, Published, newer};
 use crate::serve::{Channel, Metrics};
 
 /// Waits between attempts to deliver one change.
@@ -133,9 +133,15 @@ impl Hooks {
         self.hooks().is_empty()
     }
 
-    /// Notes which keys have changed with `generation`, before it is shown as ready.
-    pub fn note(&self, changed: &[String], generation: u64) {
+    /// The containers that hooks are for.
+    pub fn containers(&self) -> Vec<ContainerName> {
+        self.hooks().iter().filter_map(|hook| hook.container.clone()).collect()
+    }
+
+    /// Notes which keys have changed with `generation`, whose dictionary has `etag`, before it is shown as ready.
+    pub fn note(&self, changed: &[String], generation: u64, etag: &str) {
         for hook in self.hooks().iter_mut() {
+            hook.told = told(Outcome::Pending, String::new(), etag, 0);
             for key in changed {
                 if hook.changed.len() < MAX_LISTED_KEYS || hook.changed.contains_key(key) {
                     hook.changed.insert(key.clone(), generation);
@@ -147,13 +153,11 @@ impl Hooks {
     }
 
     async fn tell(self, id: String, target: HookTarget, mut ready: Current) {
-        let mut newer = ready.changed().await.is_ok();
-        while newer {
-            let Some(published) = ready.borrow_and_update().clone() else {
-                newer = ready.changed().await.is_ok();
-                continue;
-            };
-            newer = self.tell_one(&id, &target, &published, &mut ready).await;
+        let mut is_newer = newer(&mut ready).await;
+        while is_newer {
+            // There is no way back to having none.
+            let Some(published) = ready.borrow_and_update().clone() else { return };
+            is_newer = self.tell_one(&id, &target, &published, &mut ready).await;
         }
     }
 

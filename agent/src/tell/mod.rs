@@ -6,6 +6,7 @@
 mod backoff;
 mod hooks;
 mod outcome;
+mod scope;
 mod signals;
 mod targets;
 mod url;
@@ -13,5 +14,6 @@ mod webhook;
 
 pub use backoff::Backoff;
 pub use hooks::{HookError, Hooks};
-pub use signals::{Scope, tell_by_signal};
+pub use scope::{Containers, Scope};
+pub use signals::tell_by_signal;
 pub use url::{HookTarget, HookUrl, TargetPolicy, UrlError};

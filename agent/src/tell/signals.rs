@@ -7,10 +7,11 @@ use nudge_protocol::{ContainerName, NotifySignal};
 
 use super::backoff::Backoff;
 use super::outcome::told;
+use super::scope::{Roots, Scope};
 use super::targets::{Selection, select};
 use crate::board::Board;
-use crate::proc::{LiveTable, Process, ProcessTable, SendError, Sent, number, send};
-use crate::publish::Current;
+use crate::proc::{LiveTable, Process, SendError, Sent, number, send};
+use crate::publish::{Current, newer};
 use crate::serve::{Channel, Metrics};
 
 /// How long an application may take to install its handler before that counts as a failure.
@@ -21,20 +22,8 @@ const EAGER: Backoff = Backoff { first: Duration::from_millis(2), longest: Durat
 const PATIENT: Backoff =
     Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1), give_up: Duration::from_mins(10) };
 
-/// The processes among which a container's are looked for.
-#[derive(Clone, Copy, Debug)]
-pub enum Scope {
-    /// All that this process has started, and what they have started.
-    Descendants,
-}
-
-impl Scope {
-    fn roots(self, table: &mut dyn ProcessTable) -> Vec<i32> {
-        match self {
-            Self::Descendants => table.children(std::process::id().cast_signed()),
-        }
-    }
-}
+/// How long to wait for a container of which nothing is known: its start ends that sooner.
+const UNTIL_KNOWN: Duration = Duration::from_hours(24);
 
 /// Sends `signal` to the container's processes whenever `ready` has changed, until the publisher is gone. What `ready` has
 /// shown before is what the container starts with, so nothing is sent for it.
@@ -46,22 +35,24 @@ pub async fn tell_by_signal(
     board: Board,
     metrics: Metrics,
 ) {
-    let mut newer = ready.changed().await.is_ok();
-    while newer {
+    let mut is_newer = newer(&mut ready).await;
+    while is_newer {
         let Some(etag) = ready.borrow_and_update().as_ref().map(|published| published.dictionary.etag().to_owned())
         else {
-            newer = ready.changed().await.is_ok();
-            continue;
+            // There is no way back to having none.
+            return;
         };
-        let mut attempts = Attempts::new(signal, scope, etag);
-        newer = loop {
+        let mut attempts = Attempts::new(signal, scope.clone(), etag);
+        is_newer = loop {
             let (result, wait) = attempts.next();
+            let delivered = result.outcome == Outcome::Delivered;
             report(&container, signal, &result, wait.is_none() || attempts.is_new(result.outcome), &metrics);
             board.told(&container, result);
-            let Some(wait) = wait else { break ready.changed().await.is_ok() };
             tokio::select! {
                 changed = ready.changed() => break changed.is_ok(),
-                () = tokio::time::sleep(wait) => {}
+                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+                // One that has the signal and starts again begins with what is served now.
+                () = attempts.scope.changed(), if !delivered => attempts.again(),
             }
         };
     }
@@ -87,7 +78,17 @@ impl Attempts {
     fn next(&mut self) -> (Told, Option<Duration>) {
         self.number += 1;
         let mut table = LiveTable::default();
-        let roots = self.scope.roots(&mut table);
+        let roots = match self.scope.roots(&mut table) {
+            Roots::Known(roots) => roots,
+            Roots::Unknown => {
+                let message = "the hub has not said yet which processes are this container's".to_owned();
+                return (told(Outcome::Pending, message, &self.etag, self.number), Some(UNTIL_KNOWN));
+            }
+            Roots::Ended => {
+                let message = "the container has ended".to_owned();
+                return (told(Outcome::NoProcess, message, &self.etag, self.number), None);
+            }
+        };
         let selection = select(&mut table, &roots, number(self.signal).as_raw());
         let denied = self.send(&selection);
         let (outcome, message) = judge(self.signal, &selection, !self.done.is_empty(), denied.as_ref());
@@ -95,6 +96,11 @@ impl Attempts {
         let mut result = told(outcome, message, &self.etag, self.number);
         result.processes = self.done.iter().map(|process| process.pid).collect();
         (result, wait)
+    }
+
+    /// Begins again, since the container is another one.
+    fn again(&mut self) {
+        (self.started, self.number) = (Instant::now(), 0);
     }
 
     /// Sends to those that do not have it yet; returns the last refusal.

@@ -1,9 +1,12 @@
 //! Benchmarks: what Nudge costs, beside a floor or a peer measured in the same run.
 //!
-//! `bench local` measures an agent on this machine. The other commands are the processes that it starts.
+//! `bench local` measures an agent on this machine, `bench hub` the hub with very many agents, `bench activation` the way
+//! through a real API server. The other commands are the processes that they start.
 
+mod activation;
 mod contestant;
 mod floor;
+mod hub;
 mod idle;
 mod load;
 mod local;
@@ -39,6 +42,13 @@ struct Arguments {
 enum Command {
     /// Measures the agent in local mode
     Local(local::Options),
+    /// Measures one replica of the hub with 1,000 and 10,000 agents
+    Hub(hub::Options),
+    /// A hub with stand-ins for the API server
+    #[command(name = hub::NAME, hide = true)]
+    HubProcess { pods: usize, address: std::net::SocketAddr },
+    /// Measures a change's way through a real API server
+    Activation(activation::Options),
     /// Catches SIGUSR1 and reports to a pipe when; ends when nobody reads it
     #[command(name = subscriber::NAME, hide = true)]
     Subscriber { pipe: PathBuf },
@@ -63,6 +73,15 @@ fn run(started: Monotonic) -> Result<()> {
     match Arguments::parse().command {
         Command::Subscriber { pipe } => subscriber::run(&pipe, started),
         Command::Floor { folder, pipe } => floor::run(&folder, &pipe),
+        Command::HubProcess { pods, address } => hub::serve(pods, address),
+        Command::Hub(options) => {
+            let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+            runtime.block_on(until_interrupted(hub::run(options)))
+        }
+        Command::Activation(options) => {
+            let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(until_interrupted(activation::run(options)))
+        }
         Command::Local(options) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(until_interrupted(local::run(options)))

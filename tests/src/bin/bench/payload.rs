@@ -22,7 +22,7 @@ pub(crate) fn config_dir(bytes: usize) -> Result<ConfigDir> {
 }
 
 /// Keys and values that differ between versions and make up `bytes` as JSON, but for the few keys the agent adds.
-fn entries(version: &str, bytes: usize) -> Vec<(String, String)> {
+pub(crate) fn entries(version: &str, bytes: usize) -> Vec<(String, String)> {
     let mut entries = Vec::new();
     let mut length = "{}".len();
     while length < bytes {

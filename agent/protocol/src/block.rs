@@ -1,0 +1,175 @@
+//! A version's content on its way from the hub to the agents: all keys and values, in key order, in one run of bytes.
+//!
+//! Four bytes with the number of entries; for each two bytes with the key's length, the key, four bytes with the value's
+//! length, the value. All numbers are big endian. Nothing else, so equal contents are equal bytes, and a digest of them names
+//! the content.
+
+use std::collections::BTreeMap;
+
+use crate::limits::{MAX_DICTIONARY_BYTES, MAX_KEYS, MAX_VALUE_BYTES};
+use crate::names::{Key, NameError};
+
+/// Longest block, in bytes: a dictionary's bound, for the dictionary holds at least this much.
+pub const MAX_BLOCK_BYTES: usize = MAX_DICTIONARY_BYTES;
+
+/// Why a content can't be sent, or a block not be read. Holds keys at most, never values.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BlockError {
+    /// The block ends too early, or goes on after its end.
+    #[error("the block is cut off or too long at byte {at}")]
+    Length {
+        /// Where.
+        at: usize,
+    },
+    /// Keys are not in ascending order, each once.
+    #[error("the block's keys are not in order at entry {entry}")]
+    Order {
+        /// Which entry, from 0.
+        entry: usize,
+    },
+    /// A key that is none.
+    #[error(transparent)]
+    Key(#[from] NameError),
+    /// The key is not UTF-8.
+    #[error("the key of entry {entry} is not UTF-8")]
+    Utf8 {
+        /// Which entry, from 0.
+        entry: usize,
+    },
+    /// Over a bound.
+    #[error("the content has {keys} keys and {bytes} bytes; {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes are allowed")]
+    TooLarge {
+        /// Its keys.
+        keys: usize,
+        /// Its length as a block.
+        bytes: usize,
+    },
+    /// One value is over its bound.
+    #[error("the value of {key} is {bytes} bytes, and {MAX_VALUE_BYTES} are allowed")]
+    ValueTooLarge {
+        /// Its key.
+        key: Key,
+        /// Its length.
+        bytes: usize,
+    },
+}
+
+/// How long the block of these entries is, in bytes.
+pub fn encoded_len<V: AsRef<[u8]>>(values: &BTreeMap<Key, V>) -> usize {
+    values.iter().fold(4, |sum, (key, value)| sum + 6 + key.as_str().len() + value.as_ref().len())
+}
+
+/// Appends the block to `out`, which grows at most once.
+pub fn encode<V: AsRef<[u8]>>(values: &BTreeMap<Key, V>, out: &mut Vec<u8>) -> Result<(), BlockError> {
+    let bytes = encoded_len(values);
+    let too_large = || BlockError::TooLarge { keys: values.len(), bytes };
+    if values.len() > MAX_KEYS || bytes > MAX_BLOCK_BYTES {
+        return Err(too_large());
+    }
+    out.reserve_exact(bytes);
+    out.extend(u32::try_from(values.len()).map_err(|_| too_large())?.to_be_bytes());
+    for (key, value) in values {
+        let value = value.as_ref();
+        if value.len() > MAX_VALUE_BYTES {
+            return Err(BlockError::ValueTooLarge { key: key.clone(), bytes: value.len() });
+        }
+        out.extend(u16::try_from(key.as_str().len()).map_err(|_| too_large())?.to_be_bytes());
+        out.extend(key.as_str().as_bytes());
+        out.extend(u32::try_from(value.len()).map_err(|_| too_large())?.to_be_bytes());
+        out.extend(value);
+    }
+    Ok(())
+}
+
+/// Reads a block; the values are parts of it.
+pub fn decode(block: &[u8]) -> Result<Vec<(Key, &[u8])>, BlockError> {
+    let mut rest = block;
+    let mut take = |count: usize| {
+        let at = block.len() - rest.len();
+        let (taken, left) = rest.split_at_checked(count).ok_or(BlockError::Length { at })?;
+        rest = left;
+        Ok::<_, BlockError>(taken)
+    };
+    let number = |bytes: &[u8]| bytes.iter().fold(0_usize, |sum, &byte| sum << 8 | usize::from(byte));
+    let count = number(take(4)?);
+    if count > MAX_KEYS || block.len() > MAX_BLOCK_BYTES {
+        return Err(BlockError::TooLarge { keys: count, bytes: block.len() });
+    }
+    let mut entries: Vec<(Key, &[u8])> = Vec::with_capacity(count);
+    for entry in 0..count {
+        let length = number(take(2)?);
+        let key = std::str::from_utf8(take(length)?).map_err(|_| BlockError::Utf8 { entry })?;
+        let key = Key::new(key)?;
+        if entries.last().is_some_and(|(last, _)| *last >= key) {
+            return Err(BlockError::Order { entry });
+        }
+        let length = number(take(4)?);
+        let value = take(length)?;
+        if value.len() > MAX_VALUE_BYTES {
+            return Err(BlockError::ValueTooLarge { key, bytes: value.len() });
+        }
+        entries.push((key, value));
+    }
+    match rest.len() {
+        0 => Ok(entries),
+        left => Err(BlockError::Length { at: block.len() - left }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::{btree_map, vec};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key::new(name).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(raw in btree_map("[a-z._-]{0,8}[a-z]", vec(any::<u8>(), 0..40), 0..20)) {
+            let values: BTreeMap<Key, Vec<u8>> =
+                raw.into_iter().filter_map(|(name, value)| Some((Key::new(&name).ok()?, value))).collect();
+            let mut block = Vec::new();
+            encode(&values, &mut block).unwrap();
+            prop_assert_eq!(block.len(), encoded_len(&values));
+            let back: BTreeMap<Key, Vec<u8>> =
+                decode(&block).unwrap().into_iter().map(|(key, value)| (key, value.to_vec())).collect();
+            prop_assert_eq!(&back, &values);
+            for cut in 0..block.len() {
+                prop_assert!(decode(&block[..cut]).is_err());
+            }
+            block.push(0);
+            prop_assert!(decode(&block).is_err());
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..64)) {
+            let _ = decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn keys_out_of_order_are_refused() {
+        let block = [&[0, 0, 0, 2, 0, 1][..], b"b", &[0, 0, 0, 0, 0, 1], b"a", &[0, 0, 0, 0]].concat();
+        assert_eq!(decode(&block), Err(BlockError::Order { entry: 1 }));
+    }
+
+    #[test]
+    fn every_bound_is_kept_on_both_sides() {
+        let large = BTreeMap::from([(key("a"), vec![0; MAX_VALUE_BYTES + 1])]);
+        assert!(matches!(encode(&large, &mut Vec::new()), Err(BlockError::ValueTooLarge { .. })));
+        let value = vec![0; MAX_VALUE_BYTES];
+        let many: BTreeMap<Key, &[u8]> = ["a", "b", "c"].map(|name| (key(name), &value[..])).into();
+        assert!(matches!(encode(&many, &mut Vec::new()), Err(BlockError::TooLarge { keys: 3, .. })));
+        let keys: BTreeMap<Key, &[u8]> = (0..=MAX_KEYS).map(|n| (key(&format!("k{n}")), &[][..])).collect();
+        assert!(matches!(encode(&keys, &mut Vec::new()), Err(BlockError::TooLarge { .. })));
+        let count = u32::try_from(MAX_KEYS + 1).unwrap().to_be_bytes();
+        assert!(matches!(decode(&count), Err(BlockError::TooLarge { .. })));
+        let length = u32::try_from(MAX_VALUE_BYTES + 1).unwrap().to_be_bytes();
+        let block = [&[0, 0, 0, 1, 0, 1][..], b"a", &length, &large[&key("a")]].concat();
+        assert!(matches!(decode(&block), Err(BlockError::ValueTooLarge { .. })));
+    }
+}

@@ -1,0 +1,244 @@
+//! The hub's wire format: what agents send to `/v1/poll` and `/v1/report`, and what they get.
+//!
+//! A poll's reply is a [`PollHead`] as JSON behind its length, then one [block](crate::block) for each config whose
+//! [`PollConfig::length`] is set, each behind its length, in the head's order. Lengths are four bytes, big endian. A block is
+//! the same for every pod, so the hub makes it once and shares it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::names::{ConfigName, ContainerName, VersionName};
+use crate::notify::{Ack, Notify};
+use crate::status::Outcome;
+
+/// Path of [`PollRequest`].
+pub const POLL_PATH: &str = "/v1/poll";
+/// Path of [`ReportRequest`]. Its reply is 204 without a body.
+pub const REPORT_PATH: &str = "/v1/report";
+/// Media type of a poll's reply.
+pub const POLL_MEDIA_TYPE: &str = "application/vnd.nudge.poll";
+/// Longest request body, in bytes.
+pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
+/// Longest head, in bytes.
+pub const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// Longest wait that a hub grants, in seconds.
+pub const MAX_WAIT_SECONDS: u32 = 300;
+/// How much longer than the wait it asked for an agent stays, in seconds.
+pub const WAIT_GRACE_SECONDS: u32 = 10;
+/// How long a hub that knows less than the agent holds before it answers 503, in seconds.
+pub const BEHIND_SECONDS: u32 = 5;
+
+/// Body of `POST /v1/poll`: what the agent has. The hub knows what it wants from the pod's specification.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PollRequest {
+    /// Version of the agent.
+    pub agent: String,
+    /// What it has of each config, in any order; a config that it has nothing of may be left out.
+    pub configs: Vec<Held>,
+    /// [`PollHead::containers_hash`] of the last head; empty before the first.
+    pub containers_hash: String,
+    /// How long to hold the reply while nothing differs, in seconds; 0 answers at once.
+    pub wait_seconds: u32,
+}
+
+/// What an agent has of one config.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Held {
+    /// The config.
+    pub name: ConfigName,
+    /// [`PollConfig::uid`] of the last head; empty where it was never known.
+    #[serde(default)]
+    pub uid: String,
+    /// [`PollConfig::revision`] of the last head.
+    #[serde(default)]
+    pub revision: u64,
+    /// The version whose content it holds, from the hub, from last good or from bootstrap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<VersionName>,
+    /// [`PollConfig::sha256`] of that content; empty where it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub sha256: String,
+    /// Reason of the last head's problem with this config.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<HubReason>,
+}
+
+/// The first part of a poll's reply.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PollHead {
+    /// Every config of the pod, in the order of merging.
+    pub configs: Vec<PollConfig>,
+    /// The pod's containers other than the agent.
+    pub containers: Vec<PodContainer>,
+    /// Stands for [`Self::containers`]; opaque to the agent.
+    pub containers_hash: String,
+    /// What the hub asks of agents.
+    pub settings: HubSettings,
+}
+
+/// One config of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PollConfig {
+    /// The config.
+    pub name: ConfigName,
+    /// Uid of its `VersionedConfig`; empty while there is none. Another uid replaces whatever the agent has.
+    #[serde(default)]
+    pub uid: String,
+    /// Counts the changes of what pods are assigned, within one uid. An agent never takes a lower one than it has.
+    #[serde(default)]
+    pub revision: u64,
+    /// The version that this pod is to run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<VersionName>,
+    /// Lower-case hex SHA-256 of the version's block: what the agent checks, and what names the content.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub sha256: String,
+    /// Length of the block that follows, in bytes. Absent: the agent has this content already, or there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub length: Option<u32>,
+    /// Why the config can't be had, or not in the version wanted. What the agent has of it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<HubProblem>,
+}
+
+/// Why the hub can't give a config.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HubProblem {
+    /// A word for programs.
+    pub reason: HubReason,
+    /// A sentence with the way out.
+    pub message: String,
+}
+
+/// The kinds of [`HubProblem`]. A newer hub's kinds that this release does not know read as [`Self::Other`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum HubReason {
+    /// The hub is about to fetch it.
+    Resolving,
+    /// There is no such config, or it has no current version yet.
+    NotFound,
+    /// The namespace does not let Nudge read it.
+    NotAllowed,
+    /// It is over a bound.
+    TooLarge,
+    /// The stored objects are not what was sealed.
+    Changed,
+    /// Another kind.
+    #[serde(other)]
+    Other,
+}
+
+/// A container of the pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodContainer {
+    /// Its name.
+    pub name: ContainerName,
+    /// 64 hex digits, without the runtime's prefix; empty while it has not started.
+    #[serde(default)]
+    pub id: String,
+    /// It has ended and is not going to be started again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
+}
+
+/// What the hub asks of every agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HubSettings {
+    /// The wait to ask for, in seconds.
+    pub wait_seconds: u32,
+    /// The shortest time between two reports of an agent, in seconds; the first goes out at once.
+    pub report_seconds: u32,
+}
+
+impl Default for HubSettings {
+    fn default() -> Self {
+        Self { wait_seconds: MAX_WAIT_SECONDS, report_seconds: 1 }
+    }
+}
+
+/// Body of `POST /v1/report`: what the pod runs and how its containers took it. Never a value or a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReportRequest {
+    /// Version of the agent.
+    pub agent: String,
+    /// What is served, in the order of merging.
+    pub configs: Vec<ReportedConfig>,
+    /// The containers that want to be told, and the web hooks that no container stands for.
+    pub containers: Vec<ReportedContainer>,
+    /// All that want to be told have acknowledged what is served.
+    pub acknowledged: bool,
+}
+
+/// One config as the agent serves it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportedConfig {
+    /// The config.
+    pub name: ConfigName,
+    /// Uid of its `VersionedConfig`, where the content came from the hub.
+    #[serde(default)]
+    pub uid: String,
+    /// The revision that was taken in last.
+    #[serde(default)]
+    pub revision: u64,
+    /// The version that is served; absent where none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<VersionName>,
+    /// Why the assigned version is not served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<ReportedProblem>,
+}
+
+/// Why an assigned version is not served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportedProblem {
+    /// A word of a bounded set, such as `TooLarge`.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+}
+
+/// How a container took what is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportedContainer {
+    /// Its name.
+    pub name: ContainerName,
+    /// How it is told.
+    pub notify: Notify,
+    /// What counts as its acknowledgement.
+    pub ack: Ack,
+    /// How telling it ended.
+    pub outcome: Outcome,
+    /// A sentence with cause and way out.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// It has acknowledged what is served.
+    pub acknowledged: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_later_release_adds_is_ignored() {
+        let head: PollHead = serde_json::from_str(
+            r#"{"configs":[{"name":"shop","uid":"u","revision":3,"later":{},"problem":{"reason":"Later","message":"m"}}],
+                "settings":{"waitSeconds":5,"later":1},"later":[]}"#,
+        )
+        .unwrap();
+        assert_eq!(head.configs[0].problem.as_ref().unwrap().reason, HubReason::Other);
+        assert_eq!(head.settings, HubSettings { wait_seconds: 5, ..HubSettings::default() });
+        let poll: PollRequest = serde_json::from_str(r#"{"later":1,"configs":[{"name":"shop","later":2}]}"#).unwrap();
+        assert_eq!(poll.configs[0].revision, 0);
+        let report: ReportRequest = serde_json::from_str(r#"{"later":1}"#).unwrap();
+        assert_eq!(report, ReportRequest::default());
+    }
+}

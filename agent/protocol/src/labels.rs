@@ -1,0 +1,22 @@
+//! Labels and annotations of Nudge on Kubernetes objects.
+
+/// Label of a namespace whose admin has enabled Nudge: `"true"`.
+pub const ENABLED: &str = "nudge.dev/enabled";
+/// Label of a version's parts: the config.
+pub const CONFIG: &str = "nudge.dev/config";
+/// Label of a version's parts: the version.
+pub const VERSION: &str = "nudge.dev/version";
+/// Label of a version's parts where there are several: the number of this one, from 1.
+pub const PART: &str = "nudge.dev/part";
+/// Annotation of a version's parts: how many there are; absent means 1.
+pub const PARTS: &str = "nudge.dev/parts";
+/// Label of version objects that the history limit may delete: `"true"`, set by `kubectl nudge`.
+pub const PRUNE: &str = "nudge.dev/prune";
+/// Label of an injected pod: the agent's version.
+pub const AGENT: &str = "nudge.dev/agent";
+/// Label of a plain ConfigMap that Nudge has written: the version it holds.
+pub const PUBLISHED: &str = "nudge.dev/published";
+/// Annotation of a `VersionedConfig` that may be deleted while pods subscribe: `"true"`.
+pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
+/// Prefix of all that is Nudge's.
+pub const PREFIX: &str = "nudge.dev/";

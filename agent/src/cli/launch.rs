@@ -1,0 +1,75 @@
+//! What every command that stays does first: the log, the runtime, and what becomes of a failure.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tracing::level_filters::LevelFilter;
+
+use super::LogFormat;
+use super::output::{complain, with_causes};
+use crate::child::EXIT_AGENT;
+use crate::memory;
+
+/// How long the runtime waits at the end for a helper that still reads or writes a file.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// Why a command ends before its time.
+pub(super) struct Failure {
+    pub(super) code: u8,
+    pub(super) reasons: Vec<String>,
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self { code: EXIT_AGENT, reasons: vec![with_causes(&error)] }
+    }
+}
+
+/// Runs `work` to its end, with the log on standard error.
+pub(super) fn launch(
+    format: LogFormat,
+    level: LevelFilter,
+    work: impl Future<Output = Result<u8, Failure>>,
+) -> ExitCode {
+    memory::use_one_arena();
+    start_log(format, level);
+    report_panics();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().thread_keep_alive(Duration::from_secs(1)).build();
+    let ended = runtime.map_err(Failure::from).and_then(|runtime| {
+        let ended = runtime.block_on(work);
+        runtime.shutdown_timeout(LAST_WORDS);
+        ended
+    });
+    match ended {
+        Ok(code) => ExitCode::from(code),
+        Err(Failure { code, reasons }) => {
+            for reason in reasons {
+                complain(&reason);
+            }
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Says where a panic was and not what it said, which might hold a value.
+fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let at = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(at, "a task has panicked, which is a bug; the rest goes on");
+    }));
+}
+
+fn start_log(format: LogFormat, level: LevelFilter) {
+    let log = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(false)
+        // A log that can't be written, because its reader has gone, must not end the agent.
+        .log_internal_errors(false);
+    match format {
+        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => log.init(),
+    }
+}

@@ -1,0 +1,266 @@
+//! `nudge-agent run`: the agent in a pod.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::prctl::set_dumpable;
+use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, env, pod};
+use time::OffsetDateTime;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::level_filters::LevelFilter;
+
+use super::LogFormat;
+use super::launch::{Failure, launch};
+use crate::assembly::{Assembly, Settings, vital};
+use crate::board::Container;
+use crate::child::EXIT_AGENT;
+use crate::identity::{Identity, Share, endpoint_url};
+use crate::pipeline::{HubParts, HubPipeline, Reporter};
+use crate::readiness::NotReady;
+use crate::serve::{BindError, Connections, bind};
+use crate::source::Store;
+use crate::source::hub::{CredentialFiles, Credentials, Holdings, HubClient, HubUrl, LastGood};
+use crate::tell::{HookUrl, Scope};
+
+/// How long replies that are on their way may take at the end.
+const LAST_REPLIES: Duration = Duration::from_millis(700);
+/// How often it is looked whether they are out.
+const LAST_LOOK: Duration = Duration::from_millis(10);
+
+/// Serve a pod's configuration: what the injected container runs
+///
+/// Gets the pod's configs from the hub, serves them over HTTPS, and tells the containers when they change. Serves what was last good, or
+/// what is mounted, until the hub answers. Every setting can be given as an environment variable, which is how the injector does it;
+/// a flag comes before its variable.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The pod's configs, with commas; where two have the same key the later one wins
+    #[arg(long, env = pod::env::CONFIGS, value_name = "NAMES", value_delimiter = ',', required = true)]
+    configs: Vec<ConfigName>,
+
+    /// How containers are told of a change, such as app=SIGUSR1,web=webhook: SIGUSR1, SIGUSR2, SIGHUP, webhook or none
+    #[arg(long, env = pod::env::NOTIFY, value_name = "NAME=WAY", value_delimiter = ',', value_parser = pair::<ContainerName, Notify>)]
+    notify: Vec<(ContainerName, Notify)>,
+
+    /// What counts as a container having taken a version: delivered (it was told) or fetched (it has read it)
+    #[arg(long, env = pod::env::ACK, value_name = "WHAT", default_value = "delivered")]
+    ack: Ack,
+
+    /// Web hooks that are there from the start, such as app=http://127.0.0.1:8080/changed
+    #[arg(long, env = pod::env::WEBHOOKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = pair::<ContainerName, HookUrl>)]
+    webhooks: Vec<(ContainerName, HookUrl)>,
+
+    /// Allow web hooks to these addresses outside of the pod
+    #[arg(long, env = pod::env::WEBHOOK_ALLOW, value_name = "HOST:PORT", value_delimiter = ',')]
+    webhook_allow: Vec<SocketAddr>,
+
+    /// Port of the endpoint; 0 takes a free one
+    #[arg(long, env = pod::env::PORT, value_name = "N", default_value_t = env::DEFAULT_PORT)]
+    port: u16,
+
+    /// Address of the endpoint [default: all of the pod]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<IpAddr>,
+
+    /// The pod's addresses, with commas; containers are told the first [default: loopback]
+    #[arg(long, env = pod::env::POD_IPS, value_name = "ADDR", value_delimiter = ',')]
+    pod_ips: Vec<IpAddr>,
+
+    /// Also write the values as files into this folder, all swapped in one step
+    #[arg(long, env = pod::env::MOUNT_PATH, value_name = "DIR")]
+    mount_path: Option<PathBuf>,
+
+    /// The hub
+    #[arg(long, env = pod::env::HUB, value_name = "URL", default_value = "https://nudge-hub.nudge-system.svc")]
+    hub: HubUrl,
+
+    /// File with the hub's CA bundle (PEM); read for every connection
+    #[arg(long, env = pod::env::HUB_CA_FILE, value_name = "FILE", default_value = "/run/nudge/hub-ca/ca.crt")]
+    hub_ca_file: PathBuf,
+
+    /// The hub's CA bundle itself (PEM), where the file is not there
+    #[arg(long, env = pod::env::HUB_CA, value_name = "PEM", default_value = "", hide_default_value = true, hide_env_values = true, allow_hyphen_values = true)]
+    hub_ca: String,
+
+    /// File with the service-account token for the hub; read for every connection, and every minute
+    #[arg(long, env = pod::env::HUB_TOKEN_FILE, value_name = "FILE", default_value = "/run/nudge/hub-token/token")]
+    hub_token_file: PathBuf,
+
+    /// Folder of the mounted versions, DIR/CONFIG/VERSION/PART/KEY: served until the hub answers
+    #[arg(long, env = pod::env::BOOTSTRAP_DIR, value_name = "DIR")]
+    bootstrap_dir: Option<PathBuf>,
+
+    /// Folder for the agent's keys and what was last good; in memory, and for no other container
+    #[arg(long, env = pod::env::STATE_DIR, value_name = "DIR", default_value = "/run/nudge/state")]
+    state_dir: PathBuf,
+
+    /// Folder for what containers get: token, ca.crt, and env with MY_CONFIG_TOKEN and MY_CONFIG_ENDPOINT
+    #[arg(long, env = pod::env::SHARE_DIR, value_name = "DIR", default_value = "/run/nudge/share")]
+    share_dir: PathBuf,
+
+    /// The process tree below PID stands for container NAME: for trying pod mode outside of a pod, and for tests
+    #[arg(long, value_name = "NAME=PID", value_parser = pair::<ContainerName, i32>)]
+    process: Vec<(ContainerName, i32)>,
+
+    /// Between requests to the hub, in seconds, where something on the way cuts requests that it holds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    poll_interval: u64,
+
+    /// How to write the log, to standard error
+    #[arg(long, value_name = "FORMAT", default_value = "json")]
+    log_format: LogFormat,
+
+    /// How much to log: error, warn, info or debug
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LevelFilter,
+}
+
+/// Reads `NAME=VALUE`.
+fn pair<N, V>(text: &str) -> Result<(N, V), String>
+where
+    N: std::str::FromStr<Err: std::fmt::Display>,
+    V: std::str::FromStr<Err: std::fmt::Display>,
+{
+    let (name, value) = text.split_once('=').ok_or("it is like NAME=VALUE")?;
+    let name = name.trim().parse().map_err(|error: N::Err| error.to_string())?;
+    Ok((name, value.trim().parse().map_err(|error: V::Err| error.to_string())?))
+}
+
+pub(super) fn run(args: Args) -> ExitCode {
+    // A container of the same user could else read the token for the hub and the private key from this process's memory.
+    let protected = set_dumpable(false);
+    launch(args.log_format, args.log_level, async move {
+        if let Err(error) = protected {
+            tracing::warn!(%error, "other processes of this user can read this one's memory");
+        }
+        serve_pod(args).await
+    })
+}
+
+/// Listens where it is told to, else on all addresses, of IPv4 alone where there is no IPv6.
+fn listen(address: Option<IpAddr>, port: u16) -> Result<TcpListener, BindError> {
+    match address {
+        Some(address) => bind((address, port).into()),
+        None => match bind((Ipv6Addr::UNSPECIFIED, port).into()) {
+            Err(BindError::Io { .. }) => bind((Ipv4Addr::UNSPECIFIED, port).into()),
+            result => result,
+        },
+    }
+}
+
+async fn serve_pod(args: Args) -> Result<u8, Failure> {
+    let now = OffsetDateTime::now_utc();
+    if let Some(twice) =
+        args.configs.iter().enumerate().find_map(|(at, name)| args.configs[..at].contains(name).then_some(name))
+    {
+        let reason = format!("config {twice} is named twice; name each once, in the order of merging");
+        return Err(Failure { code: EXIT_AGENT, reasons: vec![reason] });
+    }
+    let mut ends = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let identity = Identity::load_or_generate(&args.state_dir, now)?;
+    let listener = listen(args.listen, args.port)?;
+    let containers: Vec<Container> =
+        args.notify.into_iter().map(|(name, notify)| Container { name, notify, ack: args.ack }).collect();
+    let settings = Settings {
+        source: "hub",
+        webhooks: hooks_of(args.webhooks, &containers, args.ack)?,
+        containers,
+        webhook_allow: args.webhook_allow,
+        mount_path: args.mount_path,
+        addresses: args.pod_ips.clone(),
+    };
+    let (assembly, outlets) = Assembly::new(settings, &identity, listener, now)?;
+    let mut address = assembly.address();
+    if let Some(&ip) = args.pod_ips.first() {
+        address.set_ip(ip);
+    }
+    let endpoint = endpoint_url(address);
+
+    let credentials = Arc::new(Credentials::new(CredentialFiles {
+        ca_file: args.hub_ca_file,
+        ca_fallback: args.hub_ca,
+        token_file: args.hub_token_file,
+    }));
+    let client = || HubClient::new(args.hub.clone(), Arc::clone(&credentials));
+    let connections = outlets.connections.clone();
+    let mut pipeline = HubPipeline::new(HubParts {
+        client: client(),
+        poll_interval: Duration::from_secs(args.poll_interval),
+        store: Store::new(Some(args.configs.clone()), outlets.etags.clone()),
+        holdings: Holdings::new(args.configs),
+        last_good: LastGood::new(&args.state_dir),
+        not_ready: NotReady::new(&args.state_dir),
+        outlets: outlets.clone(),
+    });
+    let reporter = Reporter::new(client(), pipeline.contact(), pipeline.containers(), &outlets);
+    // What is there already is served from the first moment, and nobody is told of it.
+    pipeline.start(args.bootstrap_dir.as_deref()).await;
+    let trees: BTreeMap<ContainerName, i32> = args.process.into_iter().collect();
+    let containers = pipeline.containers();
+    assembly.run(|name| match trees.get(name) {
+        Some(&pid) => Scope::Tree(pid),
+        None => Scope::of_container(name.clone(), containers.clone()),
+    })?;
+    Share::new(&args.share_dir).write(&identity, &endpoint)?;
+    tracing::info!(endpoint, hub = args.hub.authority(), version = env!("CARGO_PKG_VERSION"), "started");
+    vital("following the hub", pipeline.run());
+    vital("reporting to the hub", reporter.run());
+
+    let [terminate, interrupt] = &mut ends;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    finish(&connections).await;
+    tracing::info!("ended by a signal");
+    Ok(0)
+}
+
+/// Web hooks with their containers, which all must be told by web hook.
+fn hooks_of(
+    webhooks: Vec<(ContainerName, HookUrl)>,
+    containers: &[Container],
+    ack: Ack,
+) -> Result<Vec<(HookUrl, Container)>, Failure> {
+    let of = |(name, url): (ContainerName, HookUrl)| match containers.iter().find(|container| container.name == name) {
+        Some(container) if container.notify != Notify::Webhook => {
+            let reason = format!(
+                "container {name} has a web hook, but is told by {}; give it the way webhook",
+                container.notify
+            );
+            Err(Failure { code: EXIT_AGENT, reasons: vec![reason] })
+        }
+        Some(container) => Ok((url, container.clone())),
+        None => Ok((url, Container { name, notify: Notify::Webhook, ack })),
+    };
+    webhooks.into_iter().map(of).collect()
+}
+
+/// Lets replies that are on their way go out.
+async fn finish(connections: &Connections) {
+    let out = async {
+        while connections.are_busy() {
+            tokio::time::sleep(LAST_LOOK).await;
+        }
+    };
+    let _ = tokio::time::timeout(LAST_REPLIES, out).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_taken_apart_and_both_halves_checked() {
+        let (name, notify) = pair::<ContainerName, Notify>("app=SIGUSR1").unwrap();
+        assert_eq!((name.as_str(), notify.as_str()), ("app", "SIGUSR1"));
+        assert!(pair::<ContainerName, Notify>("app").unwrap_err().contains("NAME=VALUE"));
+        assert!(pair::<ContainerName, Notify>("app=KILL").unwrap_err().contains("SIGUSR1"));
+        assert!(pair::<ContainerName, Notify>("App=none").unwrap_err().contains("container"));
+    }
+}

@@ -1,0 +1,135 @@
+//! `nudge-agent wait-ready`: lets a pod's containers start when their configuration is there.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use inotify::{Inotify, WatchMask};
+use nudge_protocol::{env, pod};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::output::complain;
+use crate::client::{Access, request};
+use crate::identity::Share;
+use crate::readiness::NotReady;
+
+/// Between two attempts while the folders that would tell of a change are not there.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// When to look again though no change was seen.
+const UNSEEN: Duration = Duration::from_secs(1);
+
+/// Wait until the agent of this pod serves the configuration: the postStart hook of the injected container
+///
+/// Exits with 0 as soon as the endpoint has a dictionary and the files for the other containers are written; after the time is up with 1,
+/// and the reason on standard error and in the termination message.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// How long to wait, such as 30s or 2m
+    #[arg(long, env = pod::env::START_TIMEOUT, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    timeout: Duration,
+
+    /// The agent's folder for its own state, as given to `nudge-agent run`
+    #[arg(long, env = pod::env::STATE_DIR, value_name = "DIR", default_value = "/run/nudge/state")]
+    state_dir: PathBuf,
+
+    /// The folder that it shares with the containers
+    #[arg(long, env = pod::env::SHARE_DIR, value_name = "DIR", default_value = "/run/nudge/share")]
+    share_dir: PathBuf,
+
+    /// Where the reason goes if the file is there
+    #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]
+    termination_log: PathBuf,
+}
+
+/// Reads `30s`, `2m` or `500ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let refuse = || "it is a number with ms, s or m, such as 30s, and at most 60m".to_owned();
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(refuse)?;
+    let number: u64 = text[..digits].parse().map_err(|_| refuse())?;
+    let millis = match &text[digits..] {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        _ => return Err(refuse()),
+    };
+    let all = number.checked_mul(millis).filter(|&all| (1..=3_600_000).contains(&all));
+    all.map(Duration::from_millis).ok_or_else(refuse)
+}
+
+pub(super) fn run(args: &Args) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let waited = runtime.map_err(|error| error.to_string()).and_then(|runtime| runtime.block_on(wait(args)));
+    let Err(reason) = waited else { return ExitCode::SUCCESS };
+    complain(&reason);
+    if let Ok(mut log) = fs::OpenOptions::new().append(true).open(&args.termination_log) {
+        // It is on standard error too.
+        let _ = io::Write::write_all(&mut log, reason.as_bytes());
+    }
+    ExitCode::FAILURE
+}
+
+async fn wait(args: &Args) -> Result<(), String> {
+    let deadline = Instant::now() + args.timeout;
+    let (share, not_ready) = (Share::new(&args.share_dir), NotReady::new(&args.state_dir));
+    let mut last = "the agent has not started".to_owned();
+    let waited = timeout_at(deadline, async {
+        loop {
+            // Watching begins before the look, so that no change falls between.
+            let watch = watch(args);
+            match look(&share).await {
+                Ok(()) => return,
+                Err(reason) => last = not_ready.reason().unwrap_or(reason),
+            }
+            changed(watch).await;
+        }
+    });
+    let waited = waited.await;
+    waited.map_err(|_| format!("no configuration within {} s: {last}", args.timeout.as_secs_f64()))
+}
+
+/// Whether all is there.
+async fn look(share: &Share) -> Result<(), String> {
+    let endpoint = share.variable(env::ENDPOINT).ok_or("the agent has not written its files yet")?;
+    let access = Access::without_token(&endpoint, &share.certificate_file()).map_err(|error| error.to_string())?;
+    request(&access, "/readyz").await.map(drop).map_err(|error| error.to_string())
+}
+
+/// Watches the folders in which something changes when the agent becomes ready.
+fn watch(args: &Args) -> io::Result<Inotify> {
+    let inotify = Inotify::init()?;
+    let mask = WatchMask::MOVED_TO | WatchMask::DELETE | WatchMask::ONLYDIR;
+    inotify.watches().add(&args.share_dir, mask)?;
+    inotify.watches().add(&args.state_dir, mask)?;
+    Ok(inotify)
+}
+
+/// Waits for a change there; where none can be seen, a moment.
+async fn changed(watch: io::Result<Inotify>) {
+    let mut buffer = [0; 1024];
+    if let Ok(stream) = watch.and_then(|inotify| inotify.into_event_stream(&mut buffer)) {
+        let mut stream = std::pin::pin!(stream);
+        let event = std::future::poll_fn(|context| futures_core::Stream::poll_next(stream.as_mut(), context));
+        // A file system that tells of nothing should cost no more than this.
+        let _ = timeout(UNSEEN, event).await;
+    } else {
+        sleep(RETRY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit() {
+        for (text, millis) in [("30s", 30_000), ("2m", 120_000), ("500ms", 500), ("60m", 3_600_000)] {
+            assert_eq!(duration(text).unwrap(), Duration::from_millis(millis), "{text}");
+        }
+        for bad in ["", "30", "s", "1h", "61m", "0s", "-1s", "99999999999999999999s"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

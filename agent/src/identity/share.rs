@@ -1,0 +1,99 @@
+//! What the pod's other containers get: files in a memory volume that all of them mount.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nudge_protocol::env;
+
+use super::Identity;
+use crate::private_file::write_whole;
+
+/// Every container of the pod may read them, whatever its user.
+const MODE: u32 = 0o444;
+
+/// Why the files can't be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{} can't be written; the folder that the pod's containers share must be there and writable", path.display())]
+pub struct ShareError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The folder that the pod's containers share.
+#[derive(Clone, Debug)]
+pub struct Share {
+    folder: PathBuf,
+}
+
+impl Share {
+    /// The folder at this path.
+    pub fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
+    /// The file with the token.
+    pub fn token_file(&self) -> PathBuf {
+        self.folder.join("token")
+    }
+
+    /// The file with the authority's certificate.
+    pub fn certificate_file(&self) -> PathBuf {
+        self.folder.join("ca.crt")
+    }
+
+    /// The file with variables. It is written last, so where it is the others are.
+    pub fn env_file(&self) -> PathBuf {
+        self.folder.join("env")
+    }
+
+    /// Writes all of them, each in one step.
+    pub fn write(&self, identity: &Identity, endpoint: &str) -> Result<(), ShareError> {
+        let token = identity.token.expose();
+        self.write_one(&self.token_file(), &[token])?;
+        self.write_one(&self.certificate_file(), &[identity.authority.certificate_pem()])?;
+        // The format of `fileKeyRef` wants single quotes, and neither value can have one.
+        let parts = [env::TOKEN, "='", token, "'\n", env::ENDPOINT, "='", endpoint, "'\n"];
+        self.write_one(&self.env_file(), &parts)
+    }
+
+    fn write_one(&self, path: &Path, parts: &[&str]) -> Result<(), ShareError> {
+        let written = fs::create_dir_all(&self.folder).and_then(|()| {
+            write_whole(path, MODE, |file| parts.iter().try_for_each(|part| file.write_all(part.as_bytes())))
+        });
+        written.map_err(|source| ShareError { path: path.to_owned(), source })
+    }
+
+    /// Reads one variable of the env file.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        let text = fs::read_to_string(self.env_file()).ok()?;
+        let of_line = |line: &str| Some(line.strip_prefix(name)?.strip_prefix("='")?.strip_suffix('\'')?.to_owned());
+        text.lines().find_map(of_line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use time::OffsetDateTime;
+
+    use super::*;
+
+    #[test]
+    fn everyone_can_read_the_files_and_a_second_start_replaces_them() {
+        let parent = tempfile::tempdir().unwrap();
+        let share = Share::new(&parent.path().join("share"));
+        let identity = Identity::generate(OffsetDateTime::now_utc()).unwrap();
+        assert_eq!(share.variable(env::TOKEN), None);
+        for endpoint in ["https://10.0.0.7:9001/config", "https://[fd00::7]:9001/config"] {
+            share.write(&identity, endpoint).unwrap();
+            assert_eq!(share.variable(env::ENDPOINT).unwrap(), endpoint);
+        }
+        assert_eq!(share.variable(env::TOKEN).unwrap(), identity.token.expose());
+        assert_eq!(fs::read_to_string(share.token_file()).unwrap(), identity.token.expose());
+        for file in [share.token_file(), share.certificate_file(), share.env_file()] {
+            assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o444);
+        }
+    }
+}

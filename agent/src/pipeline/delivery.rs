@@ -1,0 +1,179 @@
+//! The half of the way that all sources share: what is good goes to the endpoint, then to the files, then to the subscribers.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nudge_protocol::status::FilesStatus;
+use nudge_protocol::{ConfigName, reserved};
+use time::OffsetDateTime;
+use tokio::time::Instant as Deadline;
+
+use crate::board::Board;
+use crate::content::{Dictionary, EtagKey, changed_keys};
+use crate::files::project;
+use crate::publish::{Published, Publisher, publish};
+use crate::serve::{Connections, Metrics};
+use crate::source::{Applied, Reminder, Store};
+use crate::tell::{Backoff, Hooks};
+
+/// A dictionary of more bytes than this does not stay in memory for slow readers once there is a newer one.
+const LARGE_BYTES: usize = 1024 * 1024;
+/// Waits between attempts to write the files.
+const FILES_RETRY: Backoff =
+    Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1), give_up: Duration::MAX };
+
+/// Where the dictionary goes.
+#[derive(Clone)]
+pub struct Outlets {
+    /// What the endpoint serves.
+    pub current: Publisher,
+    /// What subscribers are told of: set when the endpoint serves it and the files are in place.
+    pub ready: Publisher,
+    /// The web hooks, which want to know the changed keys.
+    pub hooks: Hooks,
+    /// The endpoint's connections.
+    pub connections: Connections,
+    /// What the agent knows of its own work.
+    pub board: Board,
+    /// Figures.
+    pub metrics: Metrics,
+    /// The key of `ETag`s.
+    pub etags: EtagKey,
+    /// The folder for files, where that is asked for.
+    pub mount_path: Option<PathBuf>,
+}
+
+/// Keeps the outlets up to date.
+pub struct Delivery {
+    outlets: Outlets,
+    /// The dictionary that subscribers were last told of.
+    told: Option<Arc<Dictionary>>,
+    files_due: Option<Deadline>,
+    files_failures: u32,
+    reminder: Reminder,
+    /// What is served and not logged yet.
+    unsaid: Option<Arc<Published>>,
+}
+
+impl Delivery {
+    /// Nothing is delivered yet.
+    pub fn new(outlets: Outlets) -> Self {
+        Self { outlets, told: None, files_due: None, files_failures: 0, reminder: Reminder::default(), unsaid: None }
+    }
+
+    /// The outlets.
+    pub fn outlets(&self) -> &Outlets {
+        &self.outlets
+    }
+
+    /// Whether the files could not be written, and are tried again.
+    pub fn lacks_files(&self) -> bool {
+        self.files_due.is_some()
+    }
+
+    /// Waits until it is time to write files again; for ever where they are in place.
+    pub async fn files_due(&self) {
+        match self.files_due {
+            Some(due) => tokio::time::sleep_until(due).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Serves what `store` has taken in; `confirmed` says that the source answered as it should.
+    pub fn serve(&mut self, store: &Store, applied: Applied, confirmed: bool) {
+        let Applied { dictionary, raised, cleared } = applied;
+        self.outlets.board.source_read(store.since(), store.problems(), confirmed.then(Instant::now));
+        if self.reminder.is_due(!store.problems().is_empty(), Instant::now()) {
+            let configs: Vec<&str> = store.problems().keys().map(ConfigName::as_str).collect();
+            let age_seconds = self.outlets.board.age_seconds(Instant::now());
+            tracing::warn!(configs = configs.join(","), age_seconds, "not served as wanted, see /status");
+        }
+        for (config, problem) in raised {
+            let reason = problem.reason.as_str();
+            tracing::warn!(%config, reason, cause = problem.message, "the last good version stays");
+        }
+        for config in cleared {
+            tracing::info!(%config, "all is well again");
+        }
+        let Some(dictionary) = dictionary else { return };
+        let first = self.outlets.current.borrow().is_none();
+        let large = dictionary.json().len() > LARGE_BYTES;
+        let published = publish(&self.outlets.current, dictionary, OffsetDateTime::now_utc());
+        // A slow reader may finish the version before, but not one that takes much memory.
+        self.outlets.connections.cut_older(published.generation.saturating_sub(u64::from(!large)));
+        if !first {
+            self.outlets.metrics.switched();
+        }
+        self.unsaid = Some(published);
+    }
+
+    /// Logs what is served since the last call.
+    pub fn say(&mut self) {
+        let Some(published) = self.unsaid.take() else { return };
+        for overlap in published.dictionary.overlaps() {
+            tracing::warn!(key = overlap.key, winner = %overlap.winner, "several configs have this key");
+        }
+        let versions = published.dictionary.value(reserved::CONFIGS).unwrap_or_default();
+        let keys = published.dictionary.entries().len();
+        tracing::info!(configs = %String::from_utf8_lossy(&versions), keys, generation = published.generation, "serving");
+    }
+
+    /// Writes the files of the served dictionary, where wanted, and then tells the subscribers of it.
+    pub async fn deliver(&mut self) {
+        let Some(published) = self.outlets.current.borrow().clone() else { return };
+        let is_told = self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &published.dictionary));
+        if is_told {
+            return;
+        }
+        if let Some(folder) = self.outlets.mount_path.clone() {
+            let dictionary = Arc::clone(&published.dictionary);
+            let written = write_files(&folder, dictionary).await;
+            let etag = if written.is_ok() {
+                Some(published.dictionary.etag())
+            } else {
+                self.told.as_ref().map(|told| told.etag())
+            };
+            self.outlets.board.files(FilesStatus {
+                path: folder.display().to_string(),
+                etag: etag.map(str::to_owned),
+                message: written.as_ref().err().cloned(),
+            });
+            if let Err(message) = written {
+                self.files_failures += 1;
+                if self.files_failures == 1 {
+                    tracing::warn!(cause = message, "files not written; subscribers are told when they are");
+                }
+                let wait = FILES_RETRY.wait(self.files_failures, Duration::ZERO).unwrap_or(FILES_RETRY.longest);
+                self.files_due = Some(Deadline::now() + wait);
+                return;
+            }
+            if std::mem::take(&mut self.files_failures) > 0 {
+                tracing::info!("files written");
+            }
+        }
+        self.files_due = None;
+        if let Some(told) = &self.told {
+            let Outlets { board, hooks, .. } = &self.outlets;
+            let etag = published.dictionary.etag();
+            if !hooks.is_empty() {
+                hooks.note(&changed_keys(told, &published.dictionary), published.generation, etag);
+            }
+            board.tells(etag, &hooks.containers());
+        }
+        self.told = Some(Arc::clone(&published.dictionary));
+        self.outlets.ready.send_replace(Some(published));
+    }
+}
+
+async fn write_files(folder: &Path, dictionary: Arc<Dictionary>) -> Result<(), String> {
+    let path = folder.to_owned();
+    let untidy = match tokio::task::spawn_blocking(move || project(&path, &dictionary)).await {
+        Ok(written) => written.map_err(|error| error.to_string())?,
+        Err(error) => return Err(format!("writing failed: {error}")),
+    };
+    for cause in untidy {
+        tracing::warn!(folder = %folder.display(), cause, "old files could not be removed");
+    }
+    Ok(())
+}

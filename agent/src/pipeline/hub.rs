@@ -1,0 +1,276 @@
+//! Follows the hub, in a pod.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nudge_protocol::hub::HubSettings;
+use nudge_protocol::status::ContactStatus;
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::report::Contact;
+use super::{Delivery, Outlets};
+use crate::readiness::NotReady;
+use crate::serve::HubCall;
+use crate::source::hub::{Answer, Ask, Ended, Failure, Holdings, HubClient, Kind, LastGood, Pace, Reply, read_mounted};
+use crate::source::{Applied, Reading, Reminder, Store};
+use crate::tell::Containers;
+
+/// What the pipeline is made of.
+pub struct HubParts {
+    /// The hub.
+    pub client: HubClient,
+    /// Between polls that are not held.
+    pub poll_interval: Duration,
+    /// What there is of each config.
+    pub holdings: Holdings,
+    /// The dictionary.
+    pub store: Store,
+    /// Where it goes.
+    pub outlets: Outlets,
+    /// What was last good.
+    pub last_good: LastGood,
+    /// Why nothing is served yet, for whoever waits for it.
+    pub not_ready: NotReady,
+}
+
+/// Follows the hub and keeps the outlets up to date.
+pub struct HubPipeline {
+    client: HubClient,
+    pace: Pace,
+    holdings: Holdings,
+    store: Store,
+    delivery: Delivery,
+    last_good: LastGood,
+    not_ready: NotReady,
+    served: bool,
+    /// What was taken in and is not served, because part of the configs may be there in a moment.
+    withheld: Applied,
+    contact: watch::Sender<Contact>,
+    containers: watch::Sender<Containers>,
+    reminder: Reminder,
+}
+
+impl HubPipeline {
+    /// A pipeline that has asked nothing yet.
+    pub fn new(parts: HubParts) -> Self {
+        let HubParts { client, poll_interval, holdings, store, outlets, last_good, not_ready } = parts;
+        Self {
+            client,
+            pace: Pace::new(poll_interval),
+            contact: watch::Sender::new(Contact::new(holdings.order().to_vec())),
+            holdings,
+            store,
+            delivery: Delivery::new(outlets),
+            last_good,
+            not_ready,
+            served: false,
+            withheld: Applied::default(),
+            containers: watch::Sender::default(),
+            reminder: Reminder::default(),
+        }
+    }
+
+    /// How contact is, for the reports.
+    pub fn contact(&self) -> watch::Receiver<Contact> {
+        self.contact.subscribe()
+    }
+
+    /// The pod's containers as the hub tells them.
+    pub fn containers(&self) -> watch::Receiver<Containers> {
+        self.containers.subscribe()
+    }
+
+    /// Takes what was last good, and for the rest what was mounted, and serves it if that is all.
+    pub async fn start(&mut self, mounted: Option<&Path>) {
+        self.not_ready.say("the hub has not been asked yet");
+        let mut readings = match self.last_good.load() {
+            Ok(None) => Vec::new(),
+            Ok(Some(reply)) => self.holdings.take(reply).readings,
+            Err(error) => {
+                tracing::warn!(%error, "what was last good is not used");
+                Vec::new()
+            }
+        };
+        readings.retain(|reading| match &reading.result {
+            Ok(_) => true,
+            Err(fault) => {
+                tracing::warn!(config = %reading.config, cause = fault.message, "what was last good of it is not used");
+                false
+            }
+        });
+        let restored = !readings.is_empty();
+        for config in self.holdings.order().to_vec() {
+            let known = readings.iter().any(|reading| reading.config == config);
+            let Some(dir) = mounted.filter(|_| !known) else { continue };
+            match read_mounted(dir, &config) {
+                Ok((version, block)) => readings.extend(self.holdings.take_mounted(&config, version, block)),
+                Err(error) => tracing::warn!(%config, cause = %error, "what is mounted of it is not used"),
+            }
+        }
+        if !readings.is_empty() {
+            self.take_in(readings, false, false);
+            tracing::info!(last_good = restored, complete = self.holdings.is_complete(), "found contents in this pod");
+            self.pass_on(!restored).await;
+        }
+    }
+
+    /// Follows the hub until dropped.
+    pub async fn run(mut self) {
+        let mut ask = Pace::first();
+        loop {
+            let until = Instant::now() + ask.after;
+            while Instant::now() < until {
+                tokio::select! {
+                    () = sleep_until(until) => {}
+                    () = self.delivery.files_due() => self.delivery.deliver().await,
+                }
+            }
+            let began = Instant::now();
+            let answer = self.poll(ask).await;
+            ask = self.digest(answer, ask.wait_seconds, began.elapsed()).await;
+        }
+    }
+
+    /// Asks the hub, and writes files meanwhile where that is still to be done.
+    async fn poll(&mut self, ask: Ask) -> Result<Answer, Failure> {
+        let request = self.holdings.request(ask.wait_seconds);
+        let Self { client, delivery, .. } = self;
+        let poll = client.poll(&request);
+        tokio::pin!(poll);
+        loop {
+            tokio::select! {
+                answer = &mut poll => return answer,
+                () = delivery.files_due() => delivery.deliver().await,
+            }
+        }
+    }
+
+    /// Takes an answer in, and says what to ask next.
+    async fn digest(&mut self, answer: Result<Answer, Failure>, asked: u32, took: Duration) -> Ask {
+        let connected = match &answer {
+            Ok(_) => true,
+            // A reply that is none came from somewhere all the same.
+            Err(failure) => failure.kind == Kind::Malformed,
+        };
+        let (answered, fault) = match answer {
+            Ok(Answer::Unchanged) => (Ended::Unchanged, None),
+            Ok(Answer::Changed(reply)) => {
+                let before = (self.holdings.request(0), self.containers.borrow().clone());
+                let fault = self.take(*reply).await;
+                let repeated = before == (self.holdings.request(0), self.containers.borrow().clone());
+                let ended = if repeated { Ended::Repeated } else { Ended::News };
+                (ended, fault.map(|fault| Failure::new(Kind::Malformed, fault)))
+            }
+            Err(failure) => (Ended::Unchanged, Some(failure)),
+        };
+        let ended = fault.as_ref().map_or(answered, Ended::Failed);
+        let outcome = match ended {
+            Ended::Unchanged => "unchanged",
+            Ended::News | Ended::Repeated => "changed",
+            Ended::Failed(failure) => failure.kind.as_str(),
+        };
+        self.delivery.outlets().metrics.asked(HubCall::Poll, outcome);
+        if fault.is_some() {
+            self.client.close();
+            // There may be nobody to wait for: better a part than nothing.
+            self.take_in(Vec::new(), false, true);
+            self.pass_on(false).await;
+        }
+        let ask = self.pace.next(ended, asked, took, Instant::now(), rand::random());
+        self.note_contact(connected, fault.as_ref(), ask);
+        ask
+    }
+
+    /// Takes a reply in: contents first, everything else after the subscribers. Returns what the hub should not have sent.
+    async fn take(&mut self, reply: Reply) -> Option<String> {
+        let HubSettings { wait_seconds, report_seconds } = reply.head.settings;
+        self.pace.wait_seconds(wait_seconds);
+        let containers = reply.head.containers.iter();
+        let containers = containers.map(|container| (container.name.clone(), container.clone())).collect();
+        let taken = self.holdings.take(reply);
+        self.containers.send_if_modified(|known| {
+            let differs = **known != containers;
+            *known = Arc::new(containers);
+            differs
+        });
+        let changed = self.take_in(taken.readings, true, false);
+        self.pass_on(changed).await;
+        self.contact.send_if_modified(|contact| {
+            contact.report_every = Duration::from_secs(u64::from(report_seconds));
+            contact.take_revisions(self.holdings.revisions())
+        });
+        taken.fault
+    }
+
+    /// Serves readings, unless part of the configs may be there in a moment. Returns whether there is another last good.
+    fn take_in(&mut self, readings: Vec<Reading>, confirmed: bool, now: bool) -> bool {
+        let applied = self.store.apply(readings, OffsetDateTime::now_utc());
+        let changed = self.holdings.settle(&self.store);
+        self.withheld.add(applied);
+        if self.served || now || self.holdings.is_settled() {
+            let applied = std::mem::take(&mut self.withheld);
+            self.served |= applied.dictionary.is_some();
+            self.delivery.serve(&self.store, applied, confirmed);
+        }
+        changed
+    }
+
+    /// Tells the subscribers, then writes down what happened.
+    async fn pass_on(&mut self, changed: bool) {
+        self.delivery.deliver().await;
+        // Subscribers first; what else there is to do comes after them.
+        tokio::task::yield_now().await;
+        self.delivery.say();
+        if self.served {
+            self.not_ready.clear();
+        } else {
+            let problems = self.store.problems().iter();
+            let sentences: Vec<String> =
+                problems.map(|(config, problem)| format!("config {config}: {}", problem.message)).collect();
+            if !sentences.is_empty() {
+                self.not_ready.say(&sentences.join("; "));
+            }
+        }
+        if changed {
+            let (file, (head, blocks)) = (self.last_good.clone(), self.holdings.last_good());
+            let stored = tokio::task::spawn_blocking(move || file.store(&head, &blocks)).await;
+            if let Ok(Err(error)) = stored {
+                tracing::warn!(%error, "what is good now would be lost if this agent restarted");
+            }
+        }
+    }
+
+    fn note_contact(&mut self, connected: bool, fault: Option<&Failure>, ask: Ask) {
+        let board = &self.delivery.outlets().board;
+        let failures = self.pace.failures();
+        let status = ContactStatus {
+            connected,
+            failures,
+            reason: fault.map(|failure| failure.kind.as_str().to_owned()).unwrap_or_default(),
+            message: fault.map(|failure| failure.message.clone()).unwrap_or_default(),
+            interval: self.pace.by_interval(),
+        };
+        board.contact(status, fault.is_none().then(std::time::Instant::now));
+        let again = self.reminder.is_due(fault.is_some(), std::time::Instant::now());
+        match fault {
+            Some(failure) => {
+                if failures == 1 || again {
+                    let age_seconds = board.age_seconds(std::time::Instant::now());
+                    let reason = failure.kind.as_str();
+                    tracing::warn!(reason, cause = failure.message, failures, age_seconds, "no contact with the hub");
+                }
+                tracing::debug!(reason = failure.kind.as_str(), again_in = ?ask.after, "the hub is asked again");
+                if !self.served {
+                    self.not_ready.say(&failure.message);
+                }
+            }
+            None if !self.contact.borrow().connected => tracing::info!("in contact with the hub"),
+            None => {}
+        }
+        let trouble = fault.filter(|failure| failure.kind == Kind::Malformed).map(|failure| failure.message.clone());
+        self.contact.send_if_modified(|contact| contact.note(connected, trouble));
+    }
+}

@@ -1,0 +1,11 @@
+//! From a source to the endpoint, the files and the subscribers, in that order.
+
+mod delivery;
+mod dir;
+mod hub;
+mod report;
+
+pub use delivery::{Delivery, Outlets};
+pub use dir::Pipeline;
+pub use hub::{HubParts, HubPipeline};
+pub use report::{Contact, Reporter};

@@ -1,0 +1,170 @@
+//! The versions that the kubelet has mounted into the agent: `<dir>/<config>/<version>/<part>/<key>`.
+//!
+//! They are what was current when the pod was admitted, so that it starts with the control plane down. Parts are mounted as optional
+//! volumes: the folder of one that is not there is empty, and its version is not used.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nudge_protocol::block::{self, BlockError};
+use nudge_protocol::{ConfigName, Key, VersionName};
+use zeroize::Zeroizing;
+
+use crate::content::Value;
+use crate::source::dir::{KeyFault, OpenError, Root, is_ignored, read_version};
+
+/// Why a mounted config can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BootstrapError {
+    /// A folder can't be read.
+    #[error("{} can't be read: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The refusal.
+        source: OpenError,
+    },
+    /// A part is not there.
+    #[error("version {version} is incomplete: part {part} is not there")]
+    Incomplete {
+        /// The version.
+        version: VersionName,
+        /// The part's folder.
+        part: String,
+    },
+    /// A part breaks a rule.
+    #[error("version {version} can't be used: part {part}: {}", faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Part {
+        /// The version.
+        version: VersionName,
+        /// The part's folder.
+        part: String,
+        /// What is wrong with it.
+        faults: Vec<KeyFault>,
+    },
+    /// Two parts have one key.
+    #[error("version {version} can't be used: several of its parts have the key {key}")]
+    Twice {
+        /// The version.
+        version: VersionName,
+        /// The key.
+        key: Key,
+    },
+    /// It is over a bound.
+    #[error("version {version} can't be used: {source}")]
+    Block {
+        /// The version.
+        version: VersionName,
+        /// The bound.
+        source: BlockError,
+    },
+    /// There is no version at all.
+    #[error("no version is mounted")]
+    Nothing,
+}
+
+/// Reads what is mounted of `config`, as a block. Of several versions the last by name that can be used.
+pub fn read_mounted(dir: &Path, config: &ConfigName) -> Result<(VersionName, Value), BootstrapError> {
+    let fail = |source| BootstrapError::Folder { path: dir.join(config.as_str()), source };
+    let root = Root::open(dir).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => BootstrapError::Nothing,
+        _ => fail(source.into()),
+    })?;
+    let folder = PathBuf::from(config.as_str());
+    let mut versions: Vec<VersionName> = match root.list(&folder) {
+        Ok(names) => names.iter().filter_map(|name| VersionName::new(name.to_str()?).ok()).collect(),
+        Err(error) if error.is_not_found() => return Err(BootstrapError::Nothing),
+        Err(error) => return Err(fail(error)),
+    };
+    versions.sort_unstable();
+    let mut result = Err(BootstrapError::Nothing);
+    for version in versions.into_iter().rev() {
+        result = read_parts(&root, &folder, &version).map(|block| (version, block));
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+fn read_parts(root: &Root, folder: &Path, version: &VersionName) -> Result<Value, BootstrapError> {
+    let folder = folder.join(version.as_str());
+    let mut names =
+        root.list(&folder).map_err(|source| BootstrapError::Folder { path: root.path().join(&folder), source })?;
+    names.retain(|name| !is_ignored(name));
+    names.sort_unstable();
+    let mut values: BTreeMap<Key, Value> = BTreeMap::new();
+    for name in &names {
+        let part = || name.to_string_lossy().into_owned();
+        let version = || version.clone();
+        let (keys, _) = read_version(root, &folder.join(name)).map_err(|faults| match faults[..] {
+            [KeyFault::Empty | KeyFault::NoFolder] => BootstrapError::Incomplete { version: version(), part: part() },
+            _ => BootstrapError::Part { version: version(), part: part(), faults },
+        })?;
+        for (key, value) in keys {
+            if values.contains_key(&key) {
+                return Err(BootstrapError::Twice { version: version(), key });
+            }
+            values.insert(key, value);
+        }
+    }
+    if names.is_empty() {
+        return Err(BootstrapError::Nothing);
+    }
+    let values: BTreeMap<Key, &[u8]> = values.iter().map(|(key, value)| (key.clone(), value.as_bytes())).collect();
+    let mut bytes = Zeroizing::new(Vec::new());
+    block::encode(&values, &mut bytes).map_err(|source| BootstrapError::Block { version: version.clone(), source })?;
+    Ok(Value::new(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A part as the kubelet mounts it.
+    fn mount(dir: &Path, path: &str, pairs: &[(&str, &str)]) {
+        let part = dir.join(path);
+        fs::create_dir_all(part.join("..2026")).unwrap();
+        for (key, value) in pairs {
+            fs::write(part.join("..2026").join(key), value).unwrap();
+            symlink(Path::new("..data").join(key), part.join(key)).unwrap();
+        }
+        symlink("..2026", part.join("..data")).unwrap();
+    }
+
+    fn shop() -> ConfigName {
+        ConfigName::new("shop").unwrap()
+    }
+
+    #[test]
+    fn parts_are_one_content_or_none() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(read_mounted(&dir.path().join("no"), &shop()), Err(BootstrapError::Nothing)));
+        assert!(matches!(read_mounted(dir.path(), &shop()), Err(BootstrapError::Nothing)));
+        mount(dir.path(), "shop/1.0.0/1", &[("a", "1")]);
+        mount(dir.path(), "shop/1.0.0/2", &[("b", "2")]);
+        let (version, block) = read_mounted(dir.path(), &shop()).unwrap();
+        let entries: Vec<(String, &[u8])> =
+            block::decode(block.as_bytes()).unwrap().into_iter().map(|(key, value)| (key.to_string(), value)).collect();
+        assert_eq!((version.as_str(), entries), ("1.0.0", vec![("a".to_owned(), &b"1"[..]), ("b".to_owned(), b"2")]));
+
+        mount(dir.path(), "shop/1.0.0/3", &[]);
+        let error = read_mounted(dir.path(), &shop()).unwrap_err();
+        assert_eq!(error.to_string(), "version 1.0.0 is incomplete: part 3 is not there");
+        mount(dir.path(), "shop/0.9.0/1", &[("a", "0")]);
+        assert_eq!(read_mounted(dir.path(), &shop()).unwrap().0.as_str(), "0.9.0");
+    }
+
+    #[test]
+    fn a_key_in_two_parts_is_no_version() {
+        let dir = tempfile::tempdir().unwrap();
+        mount(dir.path(), "shop/1.0.0/1", &[("a", "1")]);
+        mount(dir.path(), "shop/1.0.0/2", &[("a", "2")]);
+        let error = read_mounted(dir.path(), &shop()).unwrap_err().to_string();
+        assert!(error.contains("several of its parts have the key a"), "{error}");
+    }
+}

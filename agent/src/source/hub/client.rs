@@ -1,0 +1,233 @@
+//! Asks the hub: one connection, kept while it holds, opened again when it is gone.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper::{Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use nudge_protocol::ErrorBody;
+use nudge_protocol::hub::{POLL_PATH, PollRequest, REPORT_PATH, ReportRequest, WAIT_GRACE_SECONDS};
+use rustix::net::sockopt;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+use zeroize::Zeroizing;
+
+use super::address::HubUrl;
+use super::failure::{Failure, Kind};
+use super::reply::{Reply, ReplyReader};
+use super::trust::Credentials;
+
+/// Until there is a connection, TLS included.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Until a reply's body is there whole, once it has begun.
+const BODY: Duration = Duration::from_secs(30);
+/// How long a report may take.
+const REPORT: Duration = Duration::from_secs(10);
+/// How much of an error's body is read, in bytes.
+const ERROR_BYTES: usize = 4 * 1024;
+/// Largest buffer for what the hub sends, in bytes.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// The kernel asks the hub's for a sign of life after this much silence, so that nothing here needs to wake up for it.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+/// Between two such questions.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Unanswered ones before the connection counts as broken.
+const KEEPALIVE_PROBES: u32 = 3;
+/// The same for what was sent and not acknowledged, in milliseconds.
+const USER_TIMEOUT_MILLIS: u32 = 60_000;
+
+/// What a poll has brought.
+#[derive(Debug)]
+pub enum Answer {
+    /// Nothing differs from what the agent has.
+    Unchanged,
+    /// What the pod is to run.
+    Changed(Box<Reply>),
+}
+
+/// One connection to the hub.
+pub struct HubClient {
+    url: HubUrl,
+    credentials: Arc<Credentials>,
+    connection: Option<Connection>,
+}
+
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    driver: AbortHandle,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl HubClient {
+    /// Not connected yet.
+    pub fn new(url: HubUrl, credentials: Arc<Credentials>) -> Self {
+        Self { url, credentials, connection: None }
+    }
+
+    /// Closes the connection.
+    pub fn close(&mut self) {
+        self.connection = None;
+    }
+
+    /// Asks what the pod is to run. After a failure the next request goes over a new connection, perhaps to another replica.
+    pub async fn poll(&mut self, request: &PollRequest) -> Result<Answer, Failure> {
+        let patience = Duration::from_secs(u64::from(request.wait_seconds + WAIT_GRACE_SECONDS));
+        // The request is a map with text keys, which always serialises.
+        let body = serde_json::to_vec(request).unwrap_or_default();
+        let result = self.try_poll(body, patience).await;
+        if result.is_err() {
+            self.close();
+        }
+        result
+    }
+
+    async fn try_poll(&mut self, body: Vec<u8>, patience: Duration) -> Result<Answer, Failure> {
+        let reply = self.send(POLL_PATH, body, patience).await?;
+        match reply.status() {
+            StatusCode::NO_CONTENT => Ok(Answer::Unchanged),
+            StatusCode::OK => {
+                let late = |_| {
+                    Failure::new(Kind::TimedOut, format!("the hub's reply was not there within {} s", BODY.as_secs()))
+                };
+                let reply = timeout(BODY, read_reply(reply.into_body())).await.map_err(late)??;
+                Ok(Answer::Changed(Box::new(reply)))
+            }
+            _ => Err(refused(reply).await),
+        }
+    }
+
+    /// Says what the pod runs and how it was taken.
+    pub async fn report(&mut self, report: &ReportRequest) -> Result<(), Failure> {
+        let body = serde_json::to_vec(report).unwrap_or_default();
+        let result = match self.send(REPORT_PATH, body, REPORT).await {
+            Ok(reply) if reply.status().is_success() => Ok(()),
+            Ok(reply) => Err(refused(reply).await),
+            Err(failure) => Err(failure),
+        };
+        if result.is_err() {
+            self.close();
+        }
+        result
+    }
+
+    /// Sends a request and waits for the head of its reply.
+    async fn send(&mut self, path: &str, body: Vec<u8>, patience: Duration) -> Result<Response<Incoming>, Failure> {
+        let kept = match self.connection.take() {
+            // The hub may have closed it between two requests, which is no failure.
+            Some(mut connection) => connection.sender.ready().await.is_ok().then_some(connection),
+            None => None,
+        };
+        let anew = kept.is_none();
+        let authorization = self.credentials.authorization(anew)?;
+        let connection = match kept {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let request = Request::post(path)
+            .header(header::HOST, self.url.authority())
+            .header(header::AUTHORIZATION, authorization)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::USER_AGENT, concat!("nudge-agent/", env!("CARGO_PKG_VERSION")))
+            .body(Full::from(body))
+            .map_err(|error| Failure::new(Kind::Local, format!("the request can't be formed: {error}")))?;
+        let connection = self.connection.insert(connection);
+        match timeout(patience, connection.sender.send_request(request)).await {
+            Ok(reply) => reply.map_err(|error| Failure::lost(&error)),
+            Err(_) => {
+                Err(Failure::new(Kind::TimedOut, format!("the hub did not answer within {} s", patience.as_secs())))
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection, Failure> {
+        let deadline = Instant::now() + CONNECT;
+        let late = |what: &str| {
+            Failure::new(
+                Kind::TimedOut,
+                format!("{what} {} took more than {} s", self.url.authority(), CONNECT.as_secs()),
+            )
+        };
+        let stream = timeout_at(deadline, self.reach()).await.map_err(|_| late("connecting to the hub at"))??;
+        let tls = TlsConnector::from(self.credentials.tls()?);
+        let stream = timeout_at(deadline, tls.connect(self.url.server_name(), stream))
+            .await
+            .map_err(|_| late("the TLS handshake with the hub at"))?
+            .map_err(|error| Failure::handshake(self.url.authority(), &error))?;
+        let (sender, connection) = Builder::new()
+            .max_buf_size(BUFFER_BYTES)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| Failure::lost(&error))?;
+        let driver = tokio::spawn(async move {
+            // Its fault reaches whoever waits for a reply.
+            let _ = connection.await;
+        });
+        Ok(Connection { sender, driver: driver.abort_handle() })
+    }
+
+    /// A TCP connection to one of the addresses that the hub's name has, beginning with any.
+    async fn reach(&self) -> Result<TcpStream, Failure> {
+        let at = self.url.authority();
+        let unreachable =
+            |error: io::Error| Failure::new(Kind::Unreachable, format!("the hub at {at} can't be reached: {error}"));
+        let found = lookup_host((self.url.host(), self.url.port())).await.map_err(unreachable)?;
+        let mut addresses: Vec<SocketAddr> = found.collect();
+        let turn = rand::random::<u32>() as usize % addresses.len().max(1);
+        addresses.rotate_left(turn);
+        let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+        for address in addresses {
+            match TcpStream::connect(address).await {
+                Ok(stream) => {
+                    prepare(&stream);
+                    return Ok(stream);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(unreachable(last))
+    }
+}
+
+/// Lets the kernel notice a hub that has vanished. A kernel that lacks one of these is no reason not to connect.
+fn prepare(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE);
+    let _ = sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL);
+    let _ = sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES);
+    let _ = sockopt::set_tcp_user_timeout(stream, USER_TIMEOUT_MILLIS);
+}
+
+async fn read_reply(mut body: Incoming) -> Result<Reply, Failure> {
+    let malformed = |error| Failure::new(Kind::Malformed, format!("the hub's reply can't be understood: {error}"));
+    let mut reader = ReplyReader::default();
+    while let Some(frame) = body.frame().await {
+        if let Ok(bytes) = frame.map_err(|error| Failure::lost(&error))?.into_data() {
+            reader.push(&bytes).map_err(malformed)?;
+        }
+    }
+    reader.finish().map_err(malformed)
+}
+
+/// What a reply that is none of success says.
+async fn refused(reply: Response<Incoming>) -> Failure {
+    let (head, body) = reply.into_parts();
+    let retry_after = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let body = timeout(REPORT, Limited::new(body, ERROR_BYTES).collect()).await;
+    let body = Zeroizing::new(body.ok().and_then(Result::ok).map(|body| body.to_bytes().to_vec()).unwrap_or_default());
+    let said = serde_json::from_slice::<ErrorBody>(&body).map(|error| error.message).unwrap_or_default();
+    Failure::status(head.status, &said, retry_after.map(Duration::from_secs))
+}

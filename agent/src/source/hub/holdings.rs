@@ -1,0 +1,448 @@
+//! What the agent has of each config, what of a reply it takes in, and what it tells the hub that it has. Pure.
+//!
+//! Contents of one reply become one change. A revision never goes back within one uid; another uid replaces. What can't be taken
+//! in leaves what is there, and says why.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use nudge_protocol::block::{self, BlockError};
+use nudge_protocol::hub::{Held, HubProblem, HubReason, PollConfig, PollHead, PollRequest};
+use nudge_protocol::status::{Problem, ProblemReason};
+use nudge_protocol::{ConfigName, VersionName};
+use ring::digest;
+
+use super::reply::{Reply, Sent};
+use crate::content::{Value, VersionContent};
+use crate::source::{Fault, Reading, Store};
+
+/// A version's content and the block that it came in, which share their memory.
+#[derive(Clone, Debug)]
+struct Have {
+    sha256: String,
+    block: Value,
+    content: Arc<VersionContent>,
+}
+
+impl Have {
+    /// Takes a block as the content of a version.
+    fn new(config: &ConfigName, version: VersionName, sha256: String, block: Value) -> Result<Self, BlockError> {
+        let entries = block::decode(block.as_bytes())?;
+        let values = entries.into_iter().map(|(key, value)| (key, block.part(value))).collect();
+        let content = Arc::new(VersionContent::new(config.clone(), version, values));
+        Ok(Self { sha256, block, content })
+    }
+}
+
+/// What is known of one config.
+#[derive(Clone, Debug, Default)]
+struct Holding {
+    /// As the last head had it.
+    uid: String,
+    revision: u64,
+    problem: Option<HubReason>,
+    /// The last uid that was one, and the highest revision in it.
+    highest: (String, u64),
+    have: Option<Have>,
+    /// Taken from the last reply, and not good before the dictionary with it is.
+    candidate: Option<Have>,
+    claim: Claim,
+}
+
+/// What the hub is told to be held.
+#[derive(Clone, Debug, Default)]
+enum Claim {
+    /// What is.
+    #[default]
+    Held,
+    /// Nothing, so that the hub sends it.
+    Nothing,
+    /// What did not fit into the dictionary, or the hub would send it again and again.
+    Refused { version: VersionName, sha256: String, fault: Fault },
+}
+
+/// What was taken of a reply.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// For the [`Store`]. [`Holdings::settle`] must be called after it.
+    pub readings: Vec<Reading>,
+    /// What the hub should not have sent, as a sentence: it is asked again, but not at once.
+    pub fault: Option<String>,
+}
+
+/// What the agent has of all its configs.
+#[derive(Clone, Debug)]
+pub struct Holdings {
+    configs: BTreeMap<ConfigName, Holding>,
+    order: Vec<ConfigName>,
+    containers_hash: String,
+}
+
+impl Holdings {
+    /// Nothing of any of the pod's configs.
+    pub fn new(order: Vec<ConfigName>) -> Self {
+        let configs = order.iter().map(|config| (config.clone(), Holding::default())).collect();
+        Self { configs, order, containers_hash: String::new() }
+    }
+
+    /// The pod's configs in the order of merging.
+    pub fn order(&self) -> &[ConfigName] {
+        &self.order
+    }
+
+    /// The poll that says what is there.
+    pub fn request(&self, wait_seconds: u32) -> PollRequest {
+        let held = |config: &ConfigName| {
+            let holding = self.configs.get(config)?;
+            let (version, sha256) = match (&holding.claim, &holding.have) {
+                (Claim::Refused { version, sha256, .. }, _) => (Some(version.clone()), sha256.clone()),
+                (Claim::Held, Some(have)) => (Some(have.content.version().clone()), have.sha256.clone()),
+                _ => (None, String::new()),
+            };
+            let (uid, revision, problem) = (holding.uid.clone(), holding.revision, holding.problem);
+            Some(Held { name: config.clone(), uid, revision, version, sha256, problem })
+        };
+        PollRequest {
+            agent: env!("CARGO_PKG_VERSION").to_owned(),
+            configs: self.order.iter().filter_map(held).collect(),
+            containers_hash: self.containers_hash.clone(),
+            wait_seconds,
+        }
+    }
+
+    /// Uid and revision that each config had in the last head.
+    pub fn revisions(&self) -> BTreeMap<ConfigName, (String, u64)> {
+        let of = |(config, holding): (&ConfigName, &Holding)| (config.clone(), (holding.uid.clone(), holding.revision));
+        self.configs.iter().map(of).collect()
+    }
+
+    /// Whether there is content of every config, or a reason why there is none that will not pass by itself in a moment.
+    pub fn is_settled(&self) -> bool {
+        let settled = |holding: &Holding| {
+            holding.have.is_some() || holding.problem.is_some_and(|problem| problem != HubReason::Resolving)
+        };
+        self.configs.values().all(settled)
+    }
+
+    /// Whether there is content of every config.
+    pub fn is_complete(&self) -> bool {
+        self.configs.values().all(|holding| holding.have.is_some())
+    }
+
+    /// Whether there is content of this config.
+    pub fn has(&self, config: &ConfigName) -> bool {
+        self.configs.get(config).is_some_and(|holding| holding.have.is_some())
+    }
+
+    /// Takes a reply in.
+    pub fn take(&mut self, reply: Reply) -> Taken {
+        let mut taken = Taken::default();
+        for (said, sent) in reply.head.configs.into_iter().zip(reply.sent) {
+            // What is none of this pod's is nobody's concern.
+            let Some(holding) = self.configs.get_mut(&said.name) else { continue };
+            let (uid, highest) = &holding.highest;
+            if *uid == said.uid && said.revision < *highest {
+                let (config, revision) = (&said.name, said.revision);
+                taken.fault = Some(format!(
+                    "the hub answered with revision {revision} of config {config}, which is older than {highest}; another replica may know more"
+                ));
+                continue;
+            }
+            let config = said.name.clone();
+            match holding.take(said, sent) {
+                Ok(content) => taken.readings.push(Reading { config, result: Ok(content) }),
+                Err((fault, is_the_hubs)) => {
+                    if is_the_hubs {
+                        taken.fault = Some(format!("config {config}: {}", fault.message));
+                    }
+                    taken.readings.push(Reading { config, result: Err(fault) });
+                }
+            }
+        }
+        self.containers_hash = reply.head.containers_hash;
+        taken
+    }
+
+    /// Takes a version that was mounted into the agent, where there is nothing of its config yet.
+    pub fn take_mounted(&mut self, config: &ConfigName, version: VersionName, block: Value) -> Option<Reading> {
+        let holding = self.configs.get_mut(config).filter(|holding| holding.have.is_none())?;
+        let sha256 = sha256(block.as_bytes());
+        let have = Have::new(config, version, sha256, block).ok()?;
+        let content = Arc::clone(&have.content);
+        holding.candidate = Some(have);
+        Some(Reading { config: config.clone(), result: Ok(content) })
+    }
+
+    /// Learns from the store which of the taken contents are in the dictionary now. Returns whether there is another last good than
+    /// before.
+    pub fn settle(&mut self, store: &Store) -> bool {
+        let (mut changed, mut refused) = (false, Vec::new());
+        for (config, holding) in &mut self.configs {
+            let Some(candidate) = holding.candidate.take() else { continue };
+            if store.good(config).is_some_and(|good| *good == candidate.content) {
+                holding.have = Some(candidate);
+                changed = true;
+            } else if let Some(Problem { reason, message, .. }) = store.problems().get(config) {
+                let fault = Fault { reason: *reason, message: message.clone() };
+                let version = candidate.content.version().clone();
+                refused.push((config.clone(), Claim::Refused { version, sha256: candidate.sha256, fault }));
+            }
+        }
+        if changed {
+            // With another content beside it, what did not fit before may fit now: the hub is to send it again.
+            for holding in self.configs.values_mut() {
+                holding.claim = Claim::Held;
+            }
+        }
+        for (config, claim) in refused {
+            self.configs.entry(config).and_modify(|holding| holding.claim = claim);
+        }
+        changed
+    }
+
+    /// What is good now, in the form of a reply: its head, and the blocks.
+    pub fn last_good(&self) -> (PollHead, Vec<Value>) {
+        let mut blocks = Vec::new();
+        let mut config = |config: &ConfigName| {
+            let holding = self.configs.get(config)?;
+            let have = holding.have.as_ref()?;
+            blocks.push(have.block.clone());
+            let (uid, revision) = holding.highest.clone();
+            Some(PollConfig {
+                name: config.clone(),
+                uid,
+                revision,
+                version: Some(have.content.version().clone()),
+                sha256: have.sha256.clone(),
+                length: u32::try_from(have.block.as_bytes().len()).ok(),
+                problem: None,
+            })
+        };
+        let configs = self.order.iter().filter_map(&mut config).collect();
+        (PollHead { configs, ..PollHead::default() }, blocks)
+    }
+}
+
+impl Holding {
+    /// Takes one config of a reply in: its content, or a fault and whether the hub has made it.
+    fn take(&mut self, said: PollConfig, sent: Sent) -> Result<Arc<VersionContent>, (Fault, bool)> {
+        let PollConfig { name, uid, revision, version, sha256, problem, .. } = said;
+        if !uid.is_empty() {
+            self.highest = (uid.clone(), revision);
+        }
+        (self.uid, self.revision) = (uid, revision);
+        self.problem = problem.as_ref().map(|problem| problem.reason);
+        if let Some(HubProblem { reason, message }) = problem {
+            return Err((Fault { reason: reason_of(reason), message }, false));
+        }
+        let damaged = |message: String| (Fault { reason: ProblemReason::Damaged, message }, true);
+        let Some(version) = version else {
+            return Err(damaged("the hub named no version and no reason".to_owned()));
+        };
+        let block = match sent {
+            Sent::Block(block) => block,
+            Sent::TooMuch => {
+                self.claim = Claim::Refused { version, sha256, fault: too_much() };
+                return Err((too_much(), false));
+            }
+            Sent::Nothing => match (&self.claim, &self.have) {
+                (Claim::Refused { version: refused, sha256: digest, fault }, _)
+                    if *refused == version && *digest == sha256 =>
+                {
+                    return Err((fault.clone(), false));
+                }
+                (_, Some(have)) if have.sha256 == sha256 && *have.content.version() == version => {
+                    self.claim = Claim::Held;
+                    return Ok(Arc::clone(&have.content));
+                }
+                // The same content under another name.
+                (_, Some(have)) if have.sha256 == sha256 => have.block.clone(),
+                _ => {
+                    self.claim = Claim::Nothing;
+                    return Err(damaged("the hub takes for known what this agent does not have".to_owned()));
+                }
+            },
+        };
+        self.claim = Claim::Held;
+        if sha256 != self::sha256(block.as_bytes()) {
+            return Err(damaged(format!("the content of version {version} is not what its digest says")));
+        }
+        let have = Have::new(&name, version.clone(), sha256, block)
+            .map_err(|error| damaged(format!("the content of version {version} can't be read: {error}")))?;
+        let content = Arc::clone(&have.content);
+        self.candidate = Some(have);
+        Ok(content)
+    }
+}
+
+fn too_much() -> Fault {
+    let message = "the configs of this pod are too large for one dictionary; make values smaller or use fewer configs";
+    Fault { reason: ProblemReason::TooLarge, message: message.to_owned() }
+}
+
+fn reason_of(reason: HubReason) -> ProblemReason {
+    match reason {
+        HubReason::Resolving => ProblemReason::Resolving,
+        HubReason::NotFound => ProblemReason::NotFound,
+        HubReason::NotAllowed => ProblemReason::NotAllowed,
+        HubReason::TooLarge => ProblemReason::TooLarge,
+        HubReason::Changed => ProblemReason::Changed,
+        HubReason::Other => ProblemReason::Other,
+    }
+}
+
+/// Lower-case hex.
+fn sha256(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(64);
+    for byte in digest::digest(&digest::SHA256, bytes).as_ref() {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use time::OffsetDateTime;
+
+    use super::*;
+    use crate::content::EtagKey;
+
+    fn name(config: &str) -> ConfigName {
+        ConfigName::new(config).unwrap()
+    }
+
+    fn holdings() -> (Holdings, Store) {
+        let order = vec![name("a"), name("b")];
+        (Holdings::new(order.clone()), Store::new(Some(order), EtagKey::new(b"")))
+    }
+
+    fn block(bytes: usize, fill: u8) -> Value {
+        let mut block = Vec::new();
+        let value = vec![fill; bytes.min(1024 * 1024)];
+        let keys =
+            (0..=bytes / (1024 * 1024)).map(|key| (nudge_protocol::Key::new(&format!("k{key}")).unwrap(), &value));
+        block::encode(&keys.collect(), &mut block).unwrap();
+        Value::from(&block[..])
+    }
+
+    fn said(config: &str, uid: &str, revision: u64, version: &str, block: &Value) -> (PollConfig, Sent) {
+        let config = PollConfig {
+            name: name(config),
+            uid: uid.to_owned(),
+            revision,
+            version: Some(VersionName::new(version).unwrap()),
+            sha256: sha256(block.as_bytes()),
+            length: u32::try_from(block.as_bytes().len()).ok(),
+            problem: None,
+        };
+        (config, Sent::Block(block.clone()))
+    }
+
+    fn reply(configs: Vec<(PollConfig, Sent)>) -> Reply {
+        let (configs, sent) = configs.into_iter().unzip();
+        Reply { head: PollHead { configs, containers_hash: "h".to_owned(), ..PollHead::default() }, sent }
+    }
+
+    /// Takes a reply in as the pipeline does.
+    fn take(holdings: &mut Holdings, store: &mut Store, configs: Vec<(PollConfig, Sent)>) -> Option<String> {
+        let taken = holdings.take(reply(configs));
+        store.apply(taken.readings, OffsetDateTime::UNIX_EPOCH);
+        holdings.settle(store);
+        taken.fault
+    }
+
+    fn held(holdings: &Holdings, at: usize) -> (String, u64, Option<String>) {
+        let held = holdings.request(0).configs[at].clone();
+        (held.uid, held.revision, held.version.map(String::from))
+    }
+
+    #[test]
+    fn what_is_taken_is_told_as_held_and_survives_a_restart() {
+        let (mut one, mut store) = holdings();
+        assert!(!one.is_settled());
+        take(&mut one, &mut store, vec![said("a", "u", 3, "1", &block(4, 1)), said("b", "w", 1, "7", &block(4, 2))]);
+        assert!(one.is_complete());
+        assert_eq!(one.request(5).containers_hash, "h");
+        let (head, blocks) = one.last_good();
+        let sent = blocks.into_iter().map(Sent::Block).collect();
+        let (mut two, mut store) = holdings();
+        let taken = two.take(Reply { head, sent });
+        store.apply(taken.readings, OffsetDateTime::UNIX_EPOCH);
+        two.settle(&store);
+        assert_eq!(two.request(0).configs, one.request(0).configs);
+        assert_eq!(two.request(0).containers_hash, "", "containers may be others by now");
+    }
+
+    #[test]
+    fn another_replica_that_knows_less_changes_nothing() {
+        let (mut holdings, mut store) = holdings();
+        take(&mut holdings, &mut store, vec![said("a", "u", 3, "1", &block(4, 1))]);
+        let fault = take(&mut holdings, &mut store, vec![said("a", "u", 2, "0", &block(4, 0))]);
+        assert!(fault.unwrap().contains("older than 3"));
+        assert_eq!(held(&holdings, 0), ("u".to_owned(), 3, Some("1".to_owned())));
+        // A config that is gone has no uid; what was known of it counts when it is seen again.
+        let gone = HubProblem { reason: HubReason::NotFound, message: String::new() };
+        let (mut config, _) = said("a", "", 0, "1", &block(4, 1));
+        (config.problem, config.version) = (Some(gone), None);
+        take(&mut holdings, &mut store, vec![(config, Sent::Nothing)]);
+        assert_eq!(held(&holdings, 0), (String::new(), 0, Some("1".to_owned())));
+        assert!(take(&mut holdings, &mut store, vec![said("a", "u", 2, "0", &block(4, 0))]).is_some());
+        assert!(take(&mut holdings, &mut store, vec![said("a", "v", 1, "2", &block(4, 2))]).is_none());
+        assert_eq!(held(&holdings, 0), ("v".to_owned(), 1, Some("2".to_owned())));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_as_held_until_something_else_changes() {
+        let (mut holdings, mut store) = holdings();
+        let most = block(2 * 1024 * 1024 - 100, 1);
+        take(&mut holdings, &mut store, vec![said("a", "u", 1, "1", &most), said("b", "u", 1, "1", &block(4, 1))]);
+        assert!(take(&mut holdings, &mut store, vec![said("b", "u", 2, "2", &most)]).is_none());
+        assert_eq!(store.problems()[&name("b")].reason, ProblemReason::TooLarge);
+        assert_eq!(held(&holdings, 1).2.unwrap(), "2");
+        // The hub repeats its head for another reason, without the block: the problem stays.
+        let (config, _) = said("b", "u", 3, "2", &most);
+        take(&mut holdings, &mut store, vec![(config, Sent::Nothing)]);
+        assert_eq!(store.problems()[&name("b")].reason, ProblemReason::TooLarge);
+        take(&mut holdings, &mut store, vec![said("a", "u", 2, "2", &block(4, 1))]);
+        assert_eq!(held(&holdings, 1).2.unwrap(), "1", "it is to be sent again");
+    }
+
+    #[test]
+    fn what_the_hub_wrongly_takes_for_known_is_asked_for() {
+        let (mut holdings, mut store) = holdings();
+        let (config, _) = said("a", "u", 1, "1", &block(4, 1));
+        assert!(take(&mut holdings, &mut store, vec![(config, Sent::Nothing)]).is_some());
+        assert_eq!(held(&holdings, 0).2, None);
+        assert!(take(&mut holdings, &mut store, vec![said("a", "u", 1, "1", &block(4, 1))]).is_none());
+        assert_eq!(held(&holdings, 0).2.unwrap(), "1");
+    }
+
+    proptest! {
+        #[test]
+        fn no_revision_is_ever_followed_by_a_lower_one_of_its_uid(
+            steps in vec((0usize..2, 0u64..6, 0u8..4, any::<bool>()), 1..40),
+        ) {
+            let (mut holdings, mut store) = holdings();
+            let mut last = (String::new(), 0);
+            for (uid, revision, fill, broken) in steps {
+                let uid = ["u", "v"][uid];
+                let (mut config, sent) = said("a", uid, revision, &format!("{uid}{revision}"), &block(4, fill));
+                if broken {
+                    config.sha256 = "0".repeat(64);
+                }
+                let fault = take(&mut holdings, &mut store, vec![(config, sent)]);
+                let now = (holdings.request(0).configs[0].uid.clone(), holdings.request(0).configs[0].revision);
+                prop_assert!(last.0 != now.0 || last.1 <= now.1);
+                let version = holdings.request(0).configs[0].version.clone().map(String::from);
+                let served = store.good(&name("a")).map(|content| content.version().to_string());
+                prop_assert_eq!(version, served);
+                prop_assert_eq!(fault.is_some(), broken || (last.0 == uid && revision < last.1));
+                last = now;
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The last good contents, kept in the agent's own memory volume: an agent that restarts serves them at once.
+//!
+//! The file is written like a hub's reply, so the same reader checks both, and the digests in it tell whether it is damaged.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use nudge_protocol::hub::PollHead;
+use zeroize::Zeroizing;
+
+use super::reply::{Reply, ReplyError, ReplyReader, write};
+use crate::content::Value;
+use crate::private_file::write_whole;
+
+/// Its name in the state folder.
+const FILE: &str = "last-good";
+/// How much is read at once, in bytes.
+const PIECE: usize = 64 * 1024;
+
+/// Why there is nothing to be had of the file.
+#[derive(Debug, thiserror::Error)]
+pub enum LastGoodError {
+    /// The operating system refused.
+    #[error("{} can't be read or written: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The refusal.
+        source: io::Error,
+    },
+    /// It is not what was written.
+    #[error("{} is damaged: {source}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ReplyError,
+    },
+}
+
+/// The file of one agent.
+#[derive(Clone, Debug)]
+pub struct LastGood {
+    path: PathBuf,
+}
+
+impl LastGood {
+    /// The file in the state folder.
+    pub fn new(state: &Path) -> Self {
+        Self { path: state.join(FILE) }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads it; `None` where there is none.
+    pub fn load(&self) -> Result<Option<Reply>, LastGoodError> {
+        let io_error = |source| LastGoodError::Io { path: self.path.clone(), source };
+        let damaged = |source| LastGoodError::Damaged { path: self.path.clone(), source };
+        let mut file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error(error)),
+        };
+        let mut reader = ReplyReader::default();
+        let mut piece = Zeroizing::new(vec![0; PIECE]);
+        loop {
+            match file.read(&mut piece) {
+                Ok(0) => return reader.finish().map(Some).map_err(damaged),
+                Ok(bytes) => reader.push(&piece[..bytes]).map_err(damaged)?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(io_error(error)),
+            }
+        }
+    }
+
+    /// Writes it in one step, for this user only.
+    pub fn store(&self, head: &PollHead, blocks: &[Value]) -> Result<(), LastGoodError> {
+        // Not through a buffer, in which values would be left.
+        let written = write_whole(&self.path, 0o600, |file| write(head, blocks, file));
+        written.map_err(|source| LastGoodError::Io { path: self.path.clone(), source })
+    }
+}

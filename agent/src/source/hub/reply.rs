@@ -1,0 +1,321 @@
+//! Reads a poll's reply as it comes in: the head, then the blocks, each behind its length. Nothing of it is believed.
+//!
+//! A block goes into a buffer of its own size, which never grows, so that no copy of a value is left behind.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use nudge_protocol::block::MAX_BLOCK_BYTES;
+use nudge_protocol::hub::{MAX_HEAD_BYTES, PollHead};
+use nudge_protocol::limits::{MAX_CONFIGS, MAX_DICTIONARY_BYTES};
+use zeroize::Zeroizing;
+
+use crate::content::Value;
+
+/// Why a reply can't be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyError {
+    /// The head is over its bound, or nothing.
+    #[error("its head would be {bytes} bytes, and 1 to {MAX_HEAD_BYTES} are allowed")]
+    HeadLength {
+        /// The length that it claims.
+        bytes: usize,
+    },
+    /// The head is not as agreed.
+    #[error("its head can't be read: {0}")]
+    Head(String),
+    /// A config is named twice.
+    #[error("its head names a config twice")]
+    Repeated,
+    /// Too many configs.
+    #[error("its head has {0} configs, and {MAX_CONFIGS} are allowed")]
+    Configs(usize),
+    /// A block is over its bound.
+    #[error("a block would be {bytes} bytes, and {MAX_BLOCK_BYTES} are allowed")]
+    BlockLength {
+        /// The length that it claims.
+        bytes: usize,
+    },
+    /// A block has another length than the head says.
+    #[error("a block has another length than its head says")]
+    Disagree,
+    /// It ends too early.
+    #[error("it was cut off")]
+    Cut,
+    /// It goes on after its end.
+    #[error("it goes on after its end")]
+    TooLong,
+}
+
+/// What came for one config of the head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// Nothing.
+    Nothing,
+    /// Its block.
+    Block(Value),
+    /// A block that can't fit into a dictionary together with those before it.
+    TooMuch,
+}
+
+/// A whole reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Its head.
+    pub head: PollHead,
+    /// For each config of the head what came.
+    pub sent: Vec<Sent>,
+}
+
+enum Stage {
+    /// The length of the head or of the next block.
+    Length {
+        bytes: [u8; 4],
+        filled: usize,
+    },
+    Head(Filling),
+    Block(Filling),
+    /// A block that there is no room for: how much of it is still to come.
+    Skip(usize),
+    Done,
+}
+
+struct Filling {
+    bytes: Zeroizing<Vec<u8>>,
+    wanted: usize,
+}
+
+impl Filling {
+    fn new(wanted: usize) -> Self {
+        Self { bytes: Zeroizing::new(Vec::with_capacity(wanted)), wanted }
+    }
+
+    fn take<'a>(&mut self, input: &'a [u8]) -> (&'a [u8], bool) {
+        let (now, rest) = input.split_at(input.len().min(self.wanted - self.bytes.len()));
+        self.bytes.extend_from_slice(now);
+        (rest, self.bytes.len() == self.wanted)
+    }
+}
+
+/// Takes the reply's bytes in whatever pieces they come.
+pub struct ReplyReader {
+    stage: Stage,
+    head: Option<PollHead>,
+    sent: Vec<Sent>,
+    left: usize,
+}
+
+impl Default for ReplyReader {
+    fn default() -> Self {
+        Self { stage: LENGTH, head: None, sent: Vec::new(), left: MAX_DICTIONARY_BYTES }
+    }
+}
+
+const LENGTH: Stage = Stage::Length { bytes: [0; 4], filled: 0 };
+
+impl ReplyReader {
+    /// Takes the next piece.
+    pub fn push(&mut self, mut input: &[u8]) -> Result<(), ReplyError> {
+        while !input.is_empty() {
+            match &mut self.stage {
+                Stage::Done => return Err(ReplyError::TooLong),
+                Stage::Length { bytes, filled } => {
+                    bytes[*filled] = input[0];
+                    *filled += 1;
+                    input = &input[1..];
+                    if *filled == bytes.len() {
+                        let length = usize::try_from(u32::from_be_bytes(*bytes)).unwrap_or(usize::MAX);
+                        self.begin(length)?;
+                    }
+                }
+                Stage::Head(filling) => {
+                    let whole;
+                    (input, whole) = filling.take(input);
+                    if whole {
+                        let head = read_head(&filling.bytes)?;
+                        self.head = Some(head);
+                        self.advance();
+                    }
+                }
+                Stage::Block(filling) => {
+                    let whole;
+                    (input, whole) = filling.take(input);
+                    if whole {
+                        let block = Value::new(std::mem::take(&mut filling.bytes));
+                        self.sent.push(Sent::Block(block));
+                        self.advance();
+                    }
+                }
+                Stage::Skip(left) => {
+                    let now = input.len().min(*left);
+                    *left -= now;
+                    input = &input[now..];
+                    if *left == 0 {
+                        self.sent.push(Sent::TooMuch);
+                        self.advance();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The reply, if it is there whole.
+    pub fn finish(self) -> Result<Reply, ReplyError> {
+        match (self.stage, self.head) {
+            (Stage::Done, Some(head)) => Ok(Reply { head, sent: self.sent }),
+            _ => Err(ReplyError::Cut),
+        }
+    }
+
+    /// A length has come.
+    fn begin(&mut self, length: usize) -> Result<(), ReplyError> {
+        let Some(head) = &self.head else {
+            if !(1..=MAX_HEAD_BYTES).contains(&length) {
+                return Err(ReplyError::HeadLength { bytes: length });
+            }
+            self.stage = Stage::Head(Filling::new(length));
+            return Ok(());
+        };
+        let said = head.configs.get(self.sent.len()).and_then(|config| config.length);
+        if said.and_then(|said| usize::try_from(said).ok()) != Some(length) {
+            return Err(ReplyError::Disagree);
+        }
+        // Not even an empty block is nothing: it has a number of entries.
+        if !(1..=MAX_BLOCK_BYTES).contains(&length) {
+            return Err(ReplyError::BlockLength { bytes: length });
+        }
+        self.stage = match self.left.checked_sub(length) {
+            Some(left) => {
+                self.left = left;
+                Stage::Block(Filling::new(length))
+            }
+            None => Stage::Skip(length),
+        };
+        Ok(())
+    }
+
+    /// Goes on to the next config that has a block.
+    fn advance(&mut self) {
+        let configs = self.head.as_ref().map_or(&[][..], |head| &head.configs);
+        while configs.get(self.sent.len()).is_some_and(|config| config.length.is_none()) {
+            self.sent.push(Sent::Nothing);
+        }
+        self.stage = if self.sent.len() == configs.len() { Stage::Done } else { LENGTH };
+    }
+}
+
+fn read_head(bytes: &[u8]) -> Result<PollHead, ReplyError> {
+    let head: PollHead = serde_json::from_slice(bytes).map_err(|error| ReplyError::Head(error.to_string()))?;
+    if head.configs.len() > MAX_CONFIGS {
+        return Err(ReplyError::Configs(head.configs.len()));
+    }
+    let mut names = BTreeSet::new();
+    if !head.configs.iter().all(|config| names.insert(&config.name)) {
+        return Err(ReplyError::Repeated);
+    }
+    Ok(head)
+}
+
+/// Writes the same format: the head, then the blocks of those of its configs that have a length, in order. It is also that of the
+/// file with what was last good.
+pub fn write<'a>(head: &PollHead, blocks: impl IntoIterator<Item = &'a Value>, out: &mut dyn Write) -> io::Result<()> {
+    let mut part = |bytes: &[u8]| {
+        let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        out.write_all(&length.to_be_bytes())?;
+        out.write_all(bytes)
+    };
+    part(&serde_json::to_vec(head)?)?;
+    blocks.into_iter().try_for_each(|block| part(block.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_protocol::ConfigName;
+    use nudge_protocol::hub::PollConfig;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn head(lengths: &[Option<usize>]) -> PollHead {
+        let config = |(at, length): (usize, &Option<usize>)| PollConfig {
+            name: ConfigName::new(&format!("c{at}")).unwrap(),
+            uid: "u".to_owned(),
+            revision: 1,
+            version: None,
+            sha256: String::new(),
+            length: length.map(|length| u32::try_from(length).unwrap()),
+            problem: None,
+        };
+        PollHead { configs: lengths.iter().enumerate().map(config).collect(), ..PollHead::default() }
+    }
+
+    fn read(bytes: &[u8]) -> Result<Reply, ReplyError> {
+        let mut reader = ReplyReader::default();
+        reader.push(bytes)?;
+        reader.finish()
+    }
+
+    fn written(head: &PollHead, blocks: &[Value]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write(head, blocks, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn what_is_no_reply_is_refused_and_told_apart() {
+        assert_eq!(read(b""), Err(ReplyError::Cut));
+        assert!(matches!(read(b"<html>"), Err(ReplyError::HeadLength { .. })));
+        assert_eq!(read(&[0, 0, 0, 0]), Err(ReplyError::HeadLength { bytes: 0 }));
+        assert!(matches!(read(b"\0\0\0\x02{]"), Err(ReplyError::Head(_))));
+        let mut twice = head(&[None, None]);
+        twice.configs[1].name = twice.configs[0].name.clone();
+        assert_eq!(read(&written(&twice, &[])), Err(ReplyError::Repeated));
+        assert_eq!(read(&written(&head(&[None; MAX_CONFIGS + 1]), &[])), Err(ReplyError::Configs(MAX_CONFIGS + 1)));
+        let block = [Value::from(&b"four"[..])];
+        assert_eq!(read(&written(&head(&[Some(5)]), &block)), Err(ReplyError::Disagree));
+        assert_eq!(read(&written(&head(&[None]), &block)), Err(ReplyError::TooLong));
+        let huge = head(&[Some(MAX_BLOCK_BYTES + 1)]);
+        let mut bytes = written(&huge, &[]);
+        bytes.extend(u32::try_from(MAX_BLOCK_BYTES + 1).unwrap().to_be_bytes());
+        assert_eq!(read(&bytes), Err(ReplyError::BlockLength { bytes: MAX_BLOCK_BYTES + 1 }));
+    }
+
+    #[test]
+    fn what_cannot_fit_into_one_dictionary_is_not_kept_and_the_rest_is() {
+        let most = Value::from(&vec![7; MAX_DICTIONARY_BYTES - 4][..]);
+        let (two, four) = (Value::from(&b"22222"[..]), Value::from(&b"4444"[..]));
+        let head = head(&[Some(most.as_bytes().len()), Some(5), Some(4)]);
+        let reply = read(&written(&head, &[most.clone(), two, four.clone()])).unwrap();
+        assert_eq!(reply.sent, [Sent::Block(most), Sent::TooMuch, Sent::Block(four)]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_reply_is_read_however_it_comes_and_never_when_it_is_cut(
+            contents in vec(prop::option::of(vec(any::<u8>(), 1..30)), 0..5), piece in 1usize..40, cut in 1usize..200,
+        ) {
+            let head = head(&contents.iter().map(|content| content.as_ref().map(Vec::len)).collect::<Vec<_>>());
+            let blocks: Vec<Value> = contents.iter().flatten().map(|content| Value::from(&content[..])).collect();
+            let bytes = written(&head, &blocks);
+            let mut reader = ReplyReader::default();
+            for piece in bytes.chunks(piece) {
+                reader.push(piece).unwrap();
+            }
+            let reply = reader.finish().unwrap();
+            prop_assert_eq!(&reply.head, &head);
+            let sent = contents.iter().map(|content| match content {
+                None => Sent::Nothing,
+                Some(content) => Sent::Block(Value::from(&content[..])),
+            });
+            prop_assert_eq!(reply.sent, sent.collect::<Vec<_>>());
+            prop_assert_eq!(read(&bytes[..bytes.len() - cut.min(bytes.len())]), Err(ReplyError::Cut));
+        }
+
+        #[test]
+        fn noise_never_panics(bytes in vec(any::<u8>(), 0..200)) {
+            let _ = read(&bytes);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What the agent trusts the hub by, and what it shows to the hub: both are files that change while it runs.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hyper::header::HeaderValue;
+use rustls::client::Resumption;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use zeroize::Zeroizing;
+
+use super::failure::{Failure, Kind};
+
+/// When the token is read again. The kubelet renews it long before it expires.
+const TOKEN_AGE: Duration = Duration::from_mins(1);
+/// TLS sessions that are kept for resumption: there is one hub.
+const SESSIONS: usize = 2;
+
+/// Where both are.
+#[derive(Clone, Debug, Default)]
+pub struct CredentialFiles {
+    /// The CA bundle (PEM).
+    pub ca_file: PathBuf,
+    /// The bundle for the case that the file is not there.
+    pub ca_fallback: String,
+    /// The token.
+    pub token_file: PathBuf,
+}
+
+/// Both as they are now. Shared by all connections to the hub.
+pub struct Credentials {
+    files: CredentialFiles,
+    tls: Mutex<Option<(String, Arc<ClientConfig>)>>,
+    token: Mutex<Option<(Instant, HeaderValue)>>,
+}
+
+impl Credentials {
+    /// Nothing is read yet.
+    pub fn new(files: CredentialFiles) -> Self {
+        Self { files, tls: Mutex::default(), token: Mutex::default() }
+    }
+
+    /// TLS settings for a new connection. The bundle is read again; while it is the same, so are the settings, and sessions are
+    /// resumed.
+    pub fn tls(&self) -> Result<Arc<ClientConfig>, Failure> {
+        let local = |message| Failure::new(Kind::Local, message);
+        let path = self.files.ca_file.display();
+        let bundle = match fs::read_to_string(&self.files.ca_file) {
+            Ok(bundle) if !bundle.trim().is_empty() => bundle,
+            _ if !self.files.ca_fallback.is_empty() => self.files.ca_fallback.clone(),
+            Ok(_) => return Err(local(format!("the hub's CA bundle {path} is empty"))),
+            Err(error) => return Err(local(format!("the hub's CA bundle {path} can't be read: {error}"))),
+        };
+        let mut known = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, tls)) = known.as_ref().filter(|(of, _)| *of == bundle) {
+            return Ok(Arc::clone(tls));
+        }
+        let tls = Arc::new(client_config(&bundle).map_err(|why| local(format!("the hub's CA bundle {path} {why}")))?);
+        *known = Some((bundle, Arc::clone(&tls)));
+        Ok(tls)
+    }
+
+    /// The value of `Authorization`. The token is read again when it was read a while ago, or `anew`.
+    pub fn authorization(&self, anew: bool) -> Result<HeaderValue, Failure> {
+        let mut known = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, value)) = known.as_ref().filter(|(read, _)| !anew && read.elapsed() < TOKEN_AGE) {
+            return Ok(value.clone());
+        }
+        let path = self.files.token_file.display();
+        let local = |why: String| Failure::new(Kind::Local, format!("the token for the hub {path} {why}"));
+        let token =
+            fs::read_to_string(&self.files.token_file).map_err(|error| local(format!("can't be read: {error}")))?;
+        let token = Zeroizing::new(token);
+        let text = Zeroizing::new(format!("Bearer {}", token.trim()));
+        let mut value = HeaderValue::from_str(&text).map_err(|_| local("is no token".to_owned()))?;
+        value.set_sensitive(true);
+        *known = Some((Instant::now(), value.clone()));
+        Ok(value)
+    }
+}
+
+fn client_config(bundle: &str) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+        let certificate = certificate.map_err(|error| format!("is not PEM: {error}"))?;
+        roots.add(certificate).map_err(|error| format!("has a certificate that can't be used: {error}"))?;
+    }
+    if roots.is_empty() {
+        return Err("holds no certificate".to_owned());
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| format!("can't be used: {error}"))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.resumption = Resumption::in_memory_sessions(SESSIONS);
+    Ok(config)
+}

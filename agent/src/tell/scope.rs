@@ -1,0 +1,112 @@
+//! Where a container's processes are looked for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nudge_protocol::ContainerName;
+use nudge_protocol::hub::PodContainer;
+use tokio::sync::watch;
+
+use crate::proc::LiveTable;
+use crate::proc::ProcessTable as _;
+
+/// The pod's containers as the hub has told them.
+pub type Containers = Arc<BTreeMap<ContainerName, PodContainer>>;
+
+/// The processes among which a container's are looked for.
+#[derive(Clone, Debug)]
+pub enum Scope {
+    /// All that this process has started, and what they have started.
+    Descendants,
+    /// This process, and what it has started.
+    Tree(i32),
+    /// The processes of the container that has this name, as soon as its ID is known.
+    Container {
+        /// Its name.
+        name: ContainerName,
+        /// The pod's containers.
+        containers: watch::Receiver<Containers>,
+        /// What it was at the last look.
+        seen: Option<PodContainer>,
+    },
+}
+
+/// The topmost processes of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Roots {
+    /// These.
+    Known(Vec<i32>),
+    /// It can't be said yet which.
+    Unknown,
+    /// There are none, and there will be none.
+    Ended,
+}
+
+impl Scope {
+    /// The container of this name, which was not looked at yet.
+    pub fn of_container(name: ContainerName, containers: watch::Receiver<Containers>) -> Self {
+        Self::Container { name, containers, seen: None }
+    }
+
+    pub(super) fn roots(&mut self, table: &mut LiveTable) -> Roots {
+        match self {
+            Self::Descendants => Roots::Known(table.children(std::process::id().cast_signed())),
+            Self::Tree(pid) => Roots::Known(vec![*pid]),
+            Self::Container { name, containers, seen } => {
+                *seen = containers.borrow().get(name).cloned();
+                match seen {
+                    Some(container) if container.ended => Roots::Ended,
+                    Some(container) if !container.id.is_empty() => Roots::Known(topmost(&table.members(&container.id))),
+                    _ => Roots::Unknown,
+                }
+            }
+        }
+    }
+
+    /// Resolves when the container is another one than it was at the last look: it has started, or started again.
+    pub(super) async fn changed(&mut self) {
+        let Self::Container { name, containers, seen } = self else { return std::future::pending().await };
+        if containers.wait_for(|now| now.get(name) != seen.as_ref()).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Of processes with their parents those whose parent is not among them. Pure.
+fn topmost(members: &[(i32, i32)]) -> Vec<i32> {
+    let is_member = |pid: i32| members.iter().any(|(member, _)| *member == pid);
+    members.iter().filter(|(_, parent)| !is_member(*parent)).map(|(pid, _)| *pid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_topmost_are_those_whose_parent_is_elsewhere() {
+        assert_eq!(topmost(&[(7, 1), (9, 7), (12, 9), (20, 0)]), [7, 20]);
+        assert!(topmost(&[]).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_container_is_unknown_until_it_has_an_id_and_another_after_a_restart() {
+        let name = ContainerName::new("app").unwrap();
+        let with = |id: &str, ended| {
+            let container = PodContainer { name: name.clone(), id: id.to_owned(), ended };
+            Arc::new(BTreeMap::from([(name.clone(), container)]))
+        };
+        let (sender, containers) = watch::channel(Containers::default());
+        let mut scope = Scope::of_container(name.clone(), containers);
+        let mut table = LiveTable::default();
+        assert_eq!(scope.roots(&mut table), Roots::Unknown);
+        sender.send_replace(with("", false));
+        scope.changed().await;
+        assert_eq!(scope.roots(&mut table), Roots::Unknown);
+        sender.send_replace(with(&"a".repeat(64), false));
+        scope.changed().await;
+        assert_eq!(scope.roots(&mut table), Roots::Known(Vec::new()));
+        sender.send_replace(with(&"a".repeat(64), true));
+        scope.changed().await;
+        assert_eq!(scope.roots(&mut table), Roots::Ended);
+    }
+}

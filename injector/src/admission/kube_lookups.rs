@@ -1,0 +1,119 @@
+//! Answers the guards' questions from the API server, live.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::UserInfo;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use super::lookups::{DigestAlgorithm, LookupError, Lookups};
+use super::object::Content;
+use crate::api::{PartKind, VersionedConfig};
+
+/// How long one question may take. The shortest webhook has 2 s and asks at most two.
+pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(800);
+
+/// Subscribers of a config, by namespace and name.
+pub type Subscribers = Arc<dyn Fn(&str, &str) -> Vec<String> + Send + Sync>;
+/// The digest of a part's content.
+pub type DigestFn =
+    Arc<dyn Fn(PartKind, &BTreeMap<String, Vec<u8>>, DigestAlgorithm) -> Result<String, DigestError> + Send + Sync>;
+/// Why a digest can't be made, such as a key that is not loaded yet.
+pub type DigestError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Asks the API server, and functions of the rest of the injector.
+#[derive(Clone)]
+pub struct KubeLookups {
+    client: Client,
+    subscribers: Subscribers,
+    digest: DigestFn,
+    timeout: Duration,
+}
+
+impl fmt::Debug for KubeLookups {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("KubeLookups").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+impl KubeLookups {
+    /// Uses `client`, which must have been made on the runtime of the admission server: a client's work is done where it
+    /// was made.
+    pub fn new(client: Client, subscribers: Subscribers, digest: DigestFn) -> Self {
+        Self { client, subscribers, digest, timeout: LOOKUP_TIMEOUT }
+    }
+
+    async fn ask<T>(
+        &self,
+        what: impl FnOnce() -> String,
+        answer: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, LookupError> {
+        match tokio::time::timeout(self.timeout, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(LookupError::Api { what: what(), source: Box::new(error) }),
+            Err(_) => Err(LookupError::TooSlow { what: what(), within: self.timeout }),
+        }
+    }
+}
+
+impl Lookups for KubeLookups {
+    async fn config(&self, namespace: &str, name: &str) -> Result<Option<VersionedConfig>, LookupError> {
+        let api = Api::<VersionedConfig>::namespaced(self.client.clone(), namespace);
+        self.ask(|| format!("read VersionedConfig {namespace}/{name}"), api.get_opt(name)).await
+    }
+
+    async fn is_terminating(&self, namespace: &str) -> Result<bool, LookupError> {
+        let api = Api::<Namespace>::all(self.client.clone());
+        let found = self.ask(|| format!("read Namespace {namespace}"), api.get_metadata_opt(namespace)).await?;
+        Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
+    }
+
+    fn subscribers(&self, namespace: &str, config: &str) -> Vec<String> {
+        (self.subscribers)(namespace, config)
+    }
+
+    async fn may_update_config_map(&self, user: &UserInfo, namespace: &str, name: &str) -> Result<bool, LookupError> {
+        let review = access_review(user, namespace, name);
+        let api = Api::<SubjectAccessReview>::all(self.client.clone());
+        let what = || format!("review who may update ConfigMap {namespace}/{name}");
+        let parameters = PostParams::default();
+        let answered = self.ask(what, api.create(&parameters, &review)).await?;
+        Ok(answered.status.is_some_and(|status| status.allowed))
+    }
+
+    async fn digest(
+        &self,
+        kind: PartKind,
+        content: &Content,
+        algorithm: DigestAlgorithm,
+    ) -> Result<String, LookupError> {
+        (self.digest)(kind, &content.0, algorithm).map_err(|source| LookupError::Digest { kind, source })
+    }
+}
+
+fn access_review(user: &UserInfo, namespace: &str, name: &str) -> SubjectAccessReview {
+    SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: user.username.clone(),
+            uid: user.uid.clone(),
+            groups: user.groups.clone(),
+            extra: user.extra.clone(),
+            resource_attributes: Some(ResourceAttributes {
+                verb: Some("update".to_owned()),
+                version: Some("v1".to_owned()),
+                resource: Some("configmaps".to_owned()),
+                namespace: Some(namespace.to_owned()),
+                // Without a name the question would be about all ConfigMaps, and the answer the stricter one.
+                name: (!name.is_empty()).then(|| name.to_owned()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    }
+}

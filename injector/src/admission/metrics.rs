@@ -1,0 +1,101 @@
+//! Figures of admission. Labels are paths and outcomes, so their number is bounded.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// How a review ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It passed.
+    Allowed,
+    /// It was refused.
+    Denied,
+    /// It could not be read.
+    Malformed,
+    /// We failed; the failure policy decided.
+    Error,
+}
+
+impl Outcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Malformed => "malformed",
+            Self::Error => "error",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReviewLabels {
+    path: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PathLabel {
+    path: &'static str,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Buckets;
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new([0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0])
+    }
+}
+
+/// The figures; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct AdmissionMetrics {
+    reviews: Family<ReviewLabels, Counter>,
+    seconds: Family<PathLabel, Histogram, Buckets>,
+    pub(super) connections: Gauge,
+    pub(super) connections_refused: Counter,
+    pub(super) connections_failed: Counter,
+}
+
+impl Default for AdmissionMetrics {
+    fn default() -> Self {
+        Self {
+            reviews: Family::default(),
+            seconds: Family::new_with_constructor(Buckets),
+            connections: Gauge::default(),
+            connections_refused: Counter::default(),
+            connections_failed: Counter::default(),
+        }
+    }
+}
+
+impl AdmissionMetrics {
+    /// Puts the figures into `registry`, under names that begin with `admission_`.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("admission");
+        registry.register("reviews", "Reviews answered, by path and outcome", self.reviews.clone());
+        registry.register_with_unit("duration", "Time to answer a review", Unit::Seconds, self.seconds.clone());
+        registry.register("connections", "Open connections", self.connections.clone());
+        registry.register(
+            "connections_refused",
+            "Connections closed because of their number",
+            self.connections_refused.clone(),
+        );
+        registry.register(
+            "connections_failed",
+            "Connections that ended with a TLS or HTTP fault",
+            self.connections_failed.clone(),
+        );
+    }
+
+    pub(super) fn reviewed(&self, path: &'static str, outcome: Outcome, took: Duration) {
+        self.reviews.get_or_create(&ReviewLabels { path, outcome: outcome.as_str() }).inc();
+        self.seconds.get_or_create(&PathLabel { path }).observe(took.as_secs_f64());
+    }
+}

@@ -1,0 +1,29 @@
+//! Admission: guards of versions and configs as pure functions, the webhooks that feed them, and the server that is asked.
+
+mod config_webhook;
+pub mod configs;
+#[cfg(test)]
+mod fixtures;
+mod kube_lookups;
+mod lookups;
+mod metrics;
+mod object;
+mod requester;
+pub mod review;
+pub mod server;
+mod verdict;
+mod version_webhooks;
+pub mod versions;
+mod webhook;
+
+pub use config_webhook::ValidateConfigs;
+pub use kube_lookups::{DigestError, DigestFn, KubeLookups, LOOKUP_TIMEOUT, Subscribers};
+pub use lookups::{DigestAlgorithm, LookupError, Lookups};
+pub use metrics::AdmissionMetrics;
+pub use object::{Content, VersionObject};
+pub use requester::empties_namespace;
+pub use review::{Request, ReviewError};
+pub use server::{AdmissionServer, AdmissionSettings, StartError, Webhooks};
+pub use verdict::{Denial, DenialReason, Verdict};
+pub use version_webhooks::{MutateVersions, ValidateVersions};
+pub use webhook::{Webhook, WebhookError};

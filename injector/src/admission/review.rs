@@ -1,0 +1,133 @@
+//! Reads an `AdmissionReview` and writes its answer.
+
+use kube::core::Status;
+use kube::core::admission::{
+    AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, META_KIND, SerializePatchError,
+};
+use kube::core::dynamic::DynamicObject;
+use kube::core::response::StatusSummary;
+
+use super::verdict::Verdict;
+
+/// A request for admission, its object of any kind. Never to be logged: it holds values.
+pub type Request = AdmissionRequest<DynamicObject>;
+
+/// Why a body is not a review that can be answered. None of these repeats what the body says: it may hold secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// It is not JSON of that form.
+    #[error("the body is not an AdmissionReview (line {line}, column {column})")]
+    Json {
+        /// Where it stops being one.
+        line: usize,
+        /// Where it stops being one.
+        column: usize,
+    },
+    /// It is of another kind or version.
+    #[error("the body must be an AdmissionReview of admission.k8s.io/v1")]
+    Kind,
+    /// It asks nothing.
+    #[error("the AdmissionReview has no request")]
+    NoRequest,
+    /// The request lacks what its operation needs, or its object is not of the kind that the path is for.
+    #[error("the AdmissionReview's request is not usable: {0}")]
+    Request(&'static str),
+}
+
+/// Why an answer could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// The patch.
+    #[error("the patch can't be written")]
+    Patch(#[from] SerializePatchError),
+    /// The answer.
+    #[error("the answer can't be written")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Reads a review.
+pub fn parse(body: &[u8]) -> Result<Request, ReviewError> {
+    let review: AdmissionReview<DynamicObject> = serde_json::from_slice(body)
+        .map_err(|error| ReviewError::Json { line: error.line(), column: error.column() })?;
+    if review.types.kind != META_KIND || review.types.api_version != META_API_VERSION_V1 {
+        return Err(ReviewError::Kind);
+    }
+    review.try_into().map_err(|_| ReviewError::NoRequest)
+}
+
+/// Writes the answer to `request`.
+pub fn answer(request: &Request, verdict: Verdict) -> Result<Vec<u8>, AnswerError> {
+    let mut response = AdmissionResponse::from(request);
+    match verdict {
+        Verdict::Allow { warnings, patch } => {
+            if !warnings.is_empty() {
+                response.warnings = Some(warnings);
+            }
+            if let Some(patch) = patch {
+                response = response.with_patch(patch)?;
+            }
+        }
+        Verdict::Deny(denial) => {
+            response.allowed = false;
+            response.result = Status {
+                status: Some(StatusSummary::Failure),
+                code: denial.reason.code(),
+                reason: denial.reason.as_str().to_owned(),
+                message: denial.message,
+                ..Status::default()
+            };
+        }
+    }
+    Ok(serde_json::to_vec(&response.into_review())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::admission::verdict::Denial;
+
+    fn review() -> Value {
+        json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "7", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+                "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "name": "a", "namespace": "n",
+                "operation": "DELETE", "userInfo": {"username": "u"}, "oldObject": {"metadata": {"name": "a"}},
+                "a field from the future": 1
+            }
+        })
+    }
+
+    fn parsed(review: &Value) -> Result<Request, ReviewError> {
+        parse(review.to_string().as_bytes())
+    }
+
+    #[test]
+    fn a_refusal_carries_the_sentence_and_the_uid() {
+        let denial = Denial::forbidden("no.");
+        let answer = answer(&parsed(&review()).unwrap(), Verdict::Deny(denial)).unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer["response"]["uid"], "7");
+        assert_eq!(answer["response"]["allowed"], false);
+        assert_eq!(answer["response"]["status"]["message"], "no.");
+        assert_eq!(answer["response"]["status"]["code"], 403);
+        assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
+    }
+
+    #[test]
+    fn what_is_no_review_is_refused_without_repeating_it() {
+        let mut other = review();
+        other["apiVersion"] = json!("admission.k8s.io/v1beta1");
+        assert!(matches!(parsed(&other), Err(ReviewError::Kind)));
+        let mut empty = review();
+        empty.as_object_mut().unwrap().remove("request");
+        assert!(matches!(parsed(&empty), Err(ReviewError::NoRequest)));
+        let mut odd = review();
+        odd["request"]["operation"] = json!("hunter2");
+        let refusal = parsed(&odd).unwrap_err();
+        assert!(!refusal.to_string().contains("hunter2"), "{refusal}");
+        assert!(parse(b"").is_err());
+    }
+}

@@ -1,0 +1,59 @@
+//! The HTTPS server that the API server asks: its own listener, threads and runtime, so that nothing else in the process can
+//! keep it waiting.
+
+mod exchange;
+mod places;
+mod running;
+mod serve;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+pub use running::{AdmissionServer, StartError, Webhooks};
+
+/// Bounds of the server. Every one is crossed by a test.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmissionSettings {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Threads that answer.
+    pub threads: usize,
+    /// Most connections; at the bound a new one takes the place of the one that has been idle longest.
+    pub connections: usize,
+    /// How long a TLS handshake may take.
+    pub handshake: Duration,
+    /// How long a connection may be idle, or take to send the head of a request. Longer than the 90 s after which the API server
+    /// closes idle connections itself: one closed by us just when it is used again would fail a request.
+    pub idle: Duration,
+    /// How long the body of a request may take.
+    pub body: Duration,
+    /// Longest body in bytes. An update holds an object twice, and each byte of it can take six in JSON.
+    pub body_bytes: usize,
+    /// Bodies longer than [`SMALL_BODY_BYTES`] share this many bytes; those for which there is no room wait.
+    pub all_bodies_bytes: usize,
+    /// How long a review may take where the API server does not say it.
+    pub review: Duration,
+    /// How long requests have to end when the server is stopped.
+    pub stop: Duration,
+}
+
+/// Bodies up to this length have room in any case.
+pub const SMALL_BODY_BYTES: usize = 64 * 1024;
+
+impl AdmissionSettings {
+    /// The usual bounds.
+    pub fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            threads: 2,
+            connections: 512,
+            handshake: Duration::from_secs(5),
+            idle: Duration::from_mins(2),
+            body: Duration::from_secs(5),
+            body_bytes: 16 * 1024 * 1024,
+            all_bodies_bytes: 64 * 1024 * 1024,
+            review: Duration::from_millis(2500),
+            stop: Duration::from_secs(10),
+        }
+    }
+}

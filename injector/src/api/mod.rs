@@ -1,0 +1,14 @@
+//! The API that users see: `VersionedConfig`, its status, its conditions, and the CRD generated from the types.
+
+mod conditions;
+mod crd;
+mod status;
+mod versioned_config;
+
+pub use conditions::{ConditionType, clipped, condition, set_condition};
+pub use crd::{crd, crd_yaml};
+pub use status::{
+    GroupStatus, PartKind, PartStatus, Phase, PodCounts, RetiredVersion, RolloutStatus, VersionState, VersionStatus,
+    VersionedConfigStatus,
+};
+pub use versioned_config::{Batch, OnFailure, RolloutSpec, Unsubscribed, VersionedConfig, VersionedConfigSpec};

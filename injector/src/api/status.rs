@@ -1,0 +1,208 @@
+//! The status of a `VersionedConfig`: what has been proven, what is on its way, and what is stored.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What Nudge has made of the spec.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VersionedConfigStatus {
+    /// The generation of the spec that this status answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The version that is proven; pods run it unless a rollout has moved them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current: Option<String>,
+    /// The version that was current before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous: Option<String>,
+    /// The version that the plain ConfigMap holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published: Option<String>,
+    /// The version that a rollout moves to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Where the config stands.
+    pub phase: Phase,
+    /// The pods that subscribe.
+    pub pods: PodCounts,
+    /// The complete versions, in the order in which they were sealed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<VersionStatus>,
+    /// Versions that were deleted. Each may be created again with the same content only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub retired: Vec<RetiredVersion>,
+    /// How far pods have been moved.
+    pub rollout: RolloutStatus,
+    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, Conflict.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+impl VersionedConfigStatus {
+    /// The sealed version of this name.
+    pub fn version(&self, name: &str) -> Option<&VersionStatus> {
+        self.versions.iter().find(|version| version.version == name)
+    }
+
+    /// Whether the version is current, a target, or what a rollout would return to.
+    pub fn holds(&self, version: &str) -> bool {
+        [&self.current, &self.target, &self.previous].into_iter().flatten().any(|held| held == version)
+    }
+}
+
+/// Where a config stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    /// What spec.current names can't be moved to yet; the condition Ready says why.
+    #[default]
+    Waiting,
+    /// All is as the spec says.
+    Current,
+    /// Pods are being moved to the target.
+    BeingCurrent,
+    /// Pods are being moved back.
+    RollingBack,
+    /// The target failed and everything is back on the version before. It is not tried again until the spec changes.
+    Failed,
+}
+
+impl Phase {
+    /// The phase as it stands in the object.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "Waiting",
+            Self::Current => "Current",
+            Self::BeingCurrent => "BeingCurrent",
+            Self::RollingBack => "RollingBack",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+/// Numbers of pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodCounts {
+    /// Pods that subscribe.
+    pub total: u32,
+    /// Pods that have reported the version assigned to them.
+    pub updated: u32,
+    /// Updated pods that are Ready.
+    pub ready: u32,
+    /// Pods that reported a failure.
+    pub failed: u32,
+    /// Pods that are told but not waited for.
+    pub skipped: u32,
+    /// Updated of total, such as `10/40`.
+    pub summary: String,
+}
+
+/// A sealed version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VersionStatus {
+    /// Its name.
+    pub version: String,
+    /// What it is at the moment.
+    pub state: VersionState,
+    /// Its objects, by part number.
+    pub parts: Vec<PartStatus>,
+    /// How many keys it has.
+    pub keys: u32,
+    /// How many bytes its values have together.
+    pub bytes: u64,
+    /// When it was sealed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed_at: Option<Time>,
+}
+
+/// What a version is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum VersionState {
+    /// Complete and not in use.
+    Available,
+    /// What spec.current names, or a rollout moves to.
+    Target,
+    /// Proven.
+    Current,
+    /// It was tried and failed.
+    Failed,
+    /// It breaks a rule and can't become current; the condition says which.
+    Invalid,
+    /// One of its objects is gone or is not what was sealed.
+    Broken,
+}
+
+/// One object of a version, as it was sealed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PartStatus {
+    /// ConfigMap or Secret.
+    pub kind: PartKind,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Digest of its content: sha256: and hex, or hmac-sha256: and hex where a part of the version is a Secret.
+    pub digest: String,
+}
+
+/// The kinds of objects that versions are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum PartKind {
+    /// A ConfigMap.
+    ConfigMap,
+    /// A Secret.
+    Secret,
+}
+
+impl PartKind {
+    /// The kind as it stands in objects.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        }
+    }
+}
+
+impl std::fmt::Display for PartKind {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+/// A version that was deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RetiredVersion {
+    /// Its name.
+    pub version: String,
+    /// Digests of its parts, by part number.
+    pub digests: Vec<String>,
+}
+
+/// How far pods have been moved. Every replica of the hub computes a pod's version from this alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RolloutStatus {
+    /// Grows with every change of what any pod is assigned.
+    pub revision: u64,
+    /// The workloads with a threshold above 0.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupStatus>,
+}
+
+/// The threshold of one workload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupStatus {
+    /// Kind and name, such as Deployment/web; empty for pods without a workload.
+    pub workload: String,
+    /// Pods whose number (of 32 bits) is below this run the target; 4294967296 is all of them.
+    #[schemars(range(min = 0, max = 4_294_967_296_u64))]
+    pub threshold: u64,
+}

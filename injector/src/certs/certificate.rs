@@ -1,0 +1,180 @@
+//! A certificate as far as rotation looks into it: how long it is valid, whom it names, and whose it is.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rustls::RootCertStore;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::ParsedCertificate;
+use time::OffsetDateTime;
+use x509_parser::extensions::GeneralName;
+use x509_parser::parse_x509_certificate;
+
+use super::names::ServingNames;
+
+/// Why a text holds no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// It is not PEM, or holds none.
+    #[error("there is no certificate in PEM form")]
+    Pem(#[source] rustls::pki_types::pem::Error),
+    /// What the PEM holds is not a certificate.
+    #[error("the certificate can't be read")]
+    Form,
+}
+
+/// One certificate.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Certificate {
+    der: CertificateDer<'static>,
+    pem: String,
+    not_before: OffsetDateTime,
+    not_after: OffsetDateTime,
+    names: ServingNames,
+    is_authority: bool,
+}
+
+impl Certificate {
+    /// Reads the first certificate of a PEM text.
+    pub fn from_pem(pem: &str) -> Result<Self, CertificateError> {
+        let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(CertificateError::Pem)?;
+        Self::from_der(der)
+    }
+
+    /// Reads every certificate of a PEM text that can be read.
+    pub fn all_from_pem(pem: &str) -> Vec<Self> {
+        CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(|der| Self::from_der(der.ok()?).ok()).collect()
+    }
+
+    /// Reads a certificate.
+    pub fn from_der(der: CertificateDer<'static>) -> Result<Self, CertificateError> {
+        let (_, parsed) = parse_x509_certificate(&der).map_err(|_| CertificateError::Form)?;
+        let at = |timestamp| OffsetDateTime::from_unix_timestamp(timestamp).map_err(|_| CertificateError::Form);
+        let not_before = at(parsed.validity().not_before.timestamp())?;
+        let not_after = at(parsed.validity().not_after.timestamp())?;
+        let alternative = parsed.subject_alternative_name().ok().flatten();
+        let names = alternative.into_iter().flat_map(|names| &names.value.general_names).filter_map(name_text);
+        // A name that we would not use is none for us.
+        let names = names.filter_map(|name| ServingNames::new([name]).ok());
+        let names = names.fold(ServingNames::default(), |all, name| all.and(&name));
+        let is_authority = parsed.basic_constraints().ok().flatten().is_some_and(|constraints| constraints.value.ca);
+        let pem = to_pem(&der);
+        Ok(Self { der, pem, not_before, not_after, names, is_authority })
+    }
+
+    /// The certificate itself.
+    pub fn der(&self) -> &CertificateDer<'static> {
+        &self.der
+    }
+
+    /// The certificate as text.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// The first moment at which it is valid.
+    pub fn not_before(&self) -> OffsetDateTime {
+        self.not_before
+    }
+
+    /// The last moment at which it is valid.
+    pub fn not_after(&self) -> OffsetDateTime {
+        self.not_after
+    }
+
+    /// The servers it is for.
+    pub fn names(&self) -> &ServingNames {
+        &self.names
+    }
+
+    /// Whether it may sign others.
+    pub fn is_authority(&self) -> bool {
+        self.is_authority
+    }
+
+    /// Whether it is valid at that moment.
+    pub fn is_valid_at(&self, now: OffsetDateTime) -> bool {
+        self.not_before <= now && now < self.not_after
+    }
+
+    /// Whether `authority` has signed it as a server's certificate.
+    pub fn is_signed_by(&self, authority: &Self) -> bool {
+        let mut roots = RootCertStore::empty();
+        let parsed = ParsedCertificate::try_from(&self.der);
+        let (Ok(()), Ok(parsed)) = (roots.add(authority.der.clone()), parsed) else { return false };
+        // At a moment when it is valid: whether that is now is another question.
+        let since_epoch = u64::try_from(self.not_before.unix_timestamp()).unwrap_or_default().saturating_add(1);
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(since_epoch));
+        let algorithms = default_provider().signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], at, algorithms).is_ok()
+    }
+}
+
+impl std::fmt::Debug for Certificate {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Certificate({} to {})", self.not_before, self.not_after)
+    }
+}
+
+fn name_text(name: &GeneralName<'_>) -> Option<String> {
+    match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            let four = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            let sixteen = <[u8; 16]>::try_from(*bytes).map(IpAddr::from);
+            four.or(sixteen).ok().map(|address| address.to_string())
+        }
+        _ => None,
+    }
+}
+
+fn to_pem(der: &CertificateDer<'_>) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in text.as_bytes().chunks(64) {
+        pem.extend(line.iter().map(|&byte| char::from(byte)));
+        pem.push('\n');
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::authority::Authority;
+    use super::super::lifetimes::Lifetimes;
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_read_back_as_it_was_made() {
+        let now = OffsetDateTime::from_unix_timestamp(1_700_000_000).unwrap();
+        let lifetimes = Lifetimes::default();
+        let names = ServingNames::new(["hub.test", "127.0.0.1", "::1"]).unwrap();
+        let [one, other] = [(); 2].map(|()| Authority::make(now, &lifetimes).unwrap());
+        let serving = one.serving(&names, now, &lifetimes).unwrap();
+        let read = Certificate::from_pem(serving.certificate().pem()).unwrap();
+        assert_eq!(read.names(), &names);
+        assert_eq!(read.not_after(), now + lifetimes.certificate);
+        assert!(read.is_signed_by(one.certificate()) && !read.is_signed_by(other.certificate()));
+        assert!(one.certificate().is_authority() && !read.is_authority());
+        let bundle = format!("noise\n{}{}", one.certificate().pem(), other.certificate().pem());
+        assert_eq!(Certificate::all_from_pem(&bundle), [one.certificate().clone(), other.certificate().clone()]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_stored_makes_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let der = CertificateDer::from(bytes.clone());
+            let pem = to_pem(&der);
+            prop_assert!(Certificate::from_der(der).is_err());
+            prop_assert!(Certificate::from_pem(&pem).is_err());
+            prop_assert!(Certificate::from_pem(&String::from_utf8_lossy(&bytes)).is_err());
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The serving certificate that handshakes get, exchanged under running listeners.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+/// Gives every handshake the certificate that is current then.
+#[derive(Debug)]
+pub(super) struct Hot {
+    certified: RwLock<Arc<CertifiedKey>>,
+}
+
+impl Hot {
+    pub(super) fn new(certified: CertifiedKey) -> Self {
+        Self { certified: RwLock::new(Arc::new(certified)) }
+    }
+
+    pub(super) fn put(&self, certified: CertifiedKey) {
+        *self.certified.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certified);
+    }
+
+    fn get(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.certified.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ResolvesServerCert for Hot {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.get())
+    }
+}

@@ -1,0 +1,165 @@
+//! The Secret itself: read, created, replaced, never without its resource version.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::PostParams;
+use kube::core::ObjectMeta;
+use kube::{Api, Client};
+use zeroize::{Zeroize as _, Zeroizing};
+
+use super::stored::Entries;
+
+/// Type of Secrets that hold a certificate for TLS made by others.
+const TLS_TYPE: &str = "kubernetes.io/tls";
+/// Who our writes are from.
+const FIELD_MANAGER: &str = "nudge-controller";
+
+/// Why the Secret can't be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The API server refused or could not be reached.
+    #[error("can't {verb} Secret {name}")]
+    Api {
+        /// What was tried.
+        verb: &'static str,
+        /// Namespace and name.
+        name: String,
+        /// The refusal.
+        source: Box<kube::Error>,
+    },
+    /// It is somebody else's.
+    #[error(
+        "Secret {name} is of type kubernetes.io/tls, so Nudge has not made it and leaves it alone; choose another Secret, or \
+         mount this one and give its files"
+    )]
+    Foreign {
+        /// Namespace and name.
+        name: String,
+    },
+}
+
+/// The Secret as it was read.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Its metadata, with the resource version.
+    pub metadata: ObjectMeta,
+    /// Its entries.
+    pub entries: Entries,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is stored.
+    Done,
+    /// Somebody else was faster: read again.
+    Conflict,
+}
+
+/// Where the certificates are kept for all replicas.
+pub trait SecretStore: Send + Sync + 'static {
+    /// What is stored, if anything.
+    fn read(&self) -> impl Future<Output = Result<Option<Found>, StoreError>> + Send;
+
+    /// Stores it if nothing was stored before.
+    fn create(&self, entries: Entries) -> impl Future<Output = Result<Written, StoreError>> + Send;
+
+    /// Stores it if it is still what was found.
+    fn replace(&self, found: Found, entries: Entries) -> impl Future<Output = Result<Written, StoreError>> + Send;
+}
+
+/// A Secret in the cluster.
+#[derive(Clone)]
+pub struct KubeSecret {
+    api: Api<Secret>,
+    namespace: String,
+    name: String,
+}
+
+impl std::fmt::Debug for KubeSecret {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "KubeSecret({})", self.title())
+    }
+}
+
+impl KubeSecret {
+    /// The Secret of that name.
+    pub fn new(client: Client, namespace: &str, name: &str) -> Self {
+        let api = Api::namespaced(client, namespace);
+        Self { api, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    fn title(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    fn failed(&self, verb: &'static str, source: kube::Error) -> StoreError {
+        StoreError::Api { verb, name: self.title(), source: Box::new(source) }
+    }
+
+    fn parameters() -> PostParams {
+        PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+    }
+
+    fn written(&self, verb: &'static str, result: kube::Result<Secret>) -> Result<Written, StoreError> {
+        match result {
+            Ok(mut secret) => {
+                wipe(&mut secret);
+                Ok(Written::Done)
+            }
+            // 409 is `AlreadyExists` as well; 404: it was deleted meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 && verb == "replace" => {
+                Ok(Written::Conflict)
+            }
+            Err(error) => Err(self.failed(verb, error)),
+        }
+    }
+}
+
+impl SecretStore for KubeSecret {
+    async fn read(&self) -> Result<Option<Found>, StoreError> {
+        let secret = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", error))?;
+        let Some(secret) = secret else { return Ok(None) };
+        if secret.type_.as_deref() == Some(TLS_TYPE) {
+            return Err(StoreError::Foreign { name: self.title() });
+        }
+        let entries = secret.data.unwrap_or_default().into_iter();
+        let entries = entries.map(|(name, value)| (name, Zeroizing::new(value.0))).collect();
+        Ok(Some(Found { metadata: secret.metadata, entries }))
+    }
+
+    async fn create(&self, entries: Entries) -> Result<Written, StoreError> {
+        let labels = [("app.kubernetes.io/name", "nudge"), ("app.kubernetes.io/component", "certificates")];
+        let metadata = ObjectMeta {
+            name: Some(self.name.clone()),
+            namespace: Some(self.namespace.clone()),
+            labels: Some(labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()),
+            ..ObjectMeta::default()
+        };
+        let mut secret = secret(metadata, &entries);
+        let result = self.api.create(&Self::parameters(), &secret).await;
+        wipe(&mut secret);
+        self.written("create", result)
+    }
+
+    async fn replace(&self, found: Found, entries: Entries) -> Result<Written, StoreError> {
+        let mut secret = secret(found.metadata, &entries);
+        let result = self.api.replace(&self.name, &Self::parameters(), &secret).await;
+        wipe(&mut secret);
+        self.written("replace", result)
+    }
+}
+
+fn secret(metadata: ObjectMeta, entries: &Entries) -> Secret {
+    let data: BTreeMap<_, _> = entries.iter().map(|(name, value)| (name.clone(), ByteString(value.to_vec()))).collect();
+    Secret { metadata, data: Some(data), type_: Some("Opaque".to_owned()), ..Secret::default() }
+}
+
+/// The client's own buffers are out of reach; this copy is not.
+fn wipe(secret: &mut Secret) {
+    for value in secret.data.iter_mut().flat_map(BTreeMap::values_mut) {
+        value.0.zeroize();
+    }
+}

@@ -1,0 +1,52 @@
+//! The command line of `nudge-injector`.
+
+mod guards;
+mod health;
+mod logging;
+mod probes;
+mod serve;
+mod settings;
+mod tuning;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::api::crd_yaml;
+use crate::causes::chain;
+
+pub use settings::ServeSettings;
+
+/// Nudge's control plane: versioned configuration that running pods pick up without a restart.
+#[derive(Debug, Parser)]
+#[command(name = "nudge-injector", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve web hooks and the hub, and run the controllers while this replica leads.
+    Serve(Box<ServeSettings>),
+    /// Print the custom resource definition of VersionedConfig.
+    Crd,
+}
+
+/// Runs the command of this process's arguments.
+pub fn run() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(settings) => serve::serve(*settings).map_err(|error| chain(&error)),
+        Command::Crd => crd_yaml().map_err(|error| chain(&error)).and_then(|text| {
+            std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("standard output: {error}"))
+        }),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            let _ = writeln!(std::io::stderr(), "nudge-injector: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! `nudge-injector serve`: wires the watches, the controllers, the hub and the admission to each other.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::health;
+use super::probes::{Probed, probes};
+use super::settings::ServeSettings;
+use super::{guards, logging, tuning};
+use crate::admission::{AdmissionMetrics, AdmissionSettings, StartError};
+use crate::causes::chain;
+use crate::certs::{
+    CertificateFiles, Certificates, CertificatesError, KubeSecret, Lifetimes, PublishTimes, ServingNameError,
+    ServingNames, publish_to_namespaces, publish_to_webhooks,
+};
+use crate::controller::{self, ContentKeyError, Controller, ControllerMetrics, Lease, LeaseSettings};
+use crate::hub::{self, Hub};
+use crate::world::{Event, WatchSettings, World, watch_cluster};
+
+/// Why serving could not begin.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ServeError {
+    /// No runtime.
+    #[error("the runtime can't start")]
+    Runtime(#[source] io::Error),
+    /// The API server is not known.
+    #[error("there is no cluster to work with: neither a service account nor a kubeconfig")]
+    Cluster(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A port is taken.
+    #[error("can't listen on {address} for {what}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// For what.
+        what: &'static str,
+        /// The refusal.
+        source: io::Error,
+    },
+    /// The key for digests.
+    #[error(transparent)]
+    ContentKey(#[from] ContentKeyError),
+    /// The certificates.
+    #[error(transparent)]
+    Certificates(#[from] CertificatesError),
+    /// Their names.
+    #[error(transparent)]
+    Name(#[from] ServingNameError),
+    /// The admission server.
+    #[error(transparent)]
+    Admission(#[from] StartError),
+    /// Signals can't be received.
+    #[error("signals can't be received")]
+    Signals(#[source] io::Error),
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub(super) fn serve(settings: ServeSettings) -> Result<(), ServeError> {
+    logging::begin(settings.log_level, settings.log_format);
+    tuning::raise_open_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Runtime)?;
+    let result = runtime.block_on(run(settings));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+async fn run(settings: ServeSettings) -> Result<(), ServeError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
+    let mut config = kube::Config::infer().await.map_err(|error| ServeError::Cluster(error.into()))?;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    let client = Client::try_from(config.clone()).map_err(|error| ServeError::Cluster(error.into()))?;
+    let health_listener = listen(settings.listen_health, "health and metrics").await?;
+    let replica = settings.replica();
+    tracing::info!(replica, version = env!("CARGO_PKG_VERSION"), health = %address(&health_listener), "starting");
+
+    let mut registry = Registry::with_prefix("nudge");
+    let controller_metrics = ControllerMetrics::default();
+    controller_metrics.register(&mut registry);
+    let admission_metrics = AdmissionMetrics::default();
+    admission_metrics.register(&mut registry);
+
+    let world = Arc::new(World::default());
+    let content_key = Arc::new(
+        patiently(|| controller::content_key(client.clone(), &settings.namespace, &settings.content_key_secret))
+            .await?,
+    );
+    let watches = WatchSettings { seconds: settings.watch_seconds };
+    let watching = tokio::spawn(watch_cluster(client.clone(), Arc::clone(&world), watches)).abort_handle();
+
+    let (stop, stopping) = watch::channel(false);
+    let lease = Lease::new(
+        client.clone(),
+        LeaseSettings {
+            namespace: settings.namespace.clone(),
+            name: settings.lease.clone(),
+            identity: replica.clone(),
+            duration: Duration::from_secs(settings.lease_seconds.into()),
+        },
+    );
+    let leadership = lease.leadership();
+    let leading = tokio::spawn(lease.run(stopping.clone()));
+    let certificates = certificates(&client, &settings).await?;
+    let admission = guards::start(
+        AdmissionSettings::new(reachable(settings.listen_admission)),
+        certificates.server_config(),
+        admission_metrics,
+        config,
+        &world,
+        &content_key,
+    )
+    .await?;
+    tracing::info!(admission = %admission.address(), "admission reviews are taken");
+
+    let key = Arc::clone(&content_key);
+    let controller = Arc::new(Controller::new(
+        client.clone(),
+        Arc::clone(&world),
+        key,
+        &replica,
+        longest_silence(settings.watch_seconds),
+    ));
+    let controlling =
+        tokio::spawn(controller::run(controller, Arc::clone(&world), leadership.clone(), controller_metrics))
+            .abort_handle();
+    let publishing = publish_bundle(client.clone(), certificates.ca_bundle(), Arc::clone(&world), leadership.clone());
+    tokio::spawn(publishing);
+
+    let hub = make_hub(&world, &client, &settings, content_key, &mut registry);
+    let hub_listener = hub::bind(reachable(settings.listen_hub)).map_err(|source| ServeError::Listen {
+        address: settings.listen_hub,
+        what: "agents",
+        source,
+    })?;
+    tracing::info!(hub = %address(&hub_listener), "agents are taken");
+    tokio::spawn(sweep(Arc::clone(&hub), leadership.clone()));
+    let serving =
+        tokio::spawn(serve_hub(hub, hub_listener, certificates.server_config(), Arc::clone(&world), stopping.clone()));
+
+    let admission = Arc::new(admission);
+    let vital = vec![("the watches", watching), ("the controllers", controlling)];
+    let probed = Probed {
+        world,
+        admission: Arc::clone(&admission),
+        certificates: Arc::new(certificates),
+        vital,
+        silence: longest_silence(settings.watch_seconds),
+        stopping,
+    };
+    let health = tokio::spawn(health::serve(health_listener, Arc::new(probes(probed, registry))));
+
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("ending");
+    stop.send_replace(true);
+    // Agents are handed over first; the lease and admission go to other replicas meanwhile.
+    let _ = leading.await;
+    let _ = serving.await;
+    health.abort();
+    // The last one that holds it: health has ended.
+    let _ = health.await;
+    if let Some(admission) = Arc::into_inner(admission) {
+        admission.stop().await;
+    }
+    Ok(())
+}
+
+fn make_hub(
+    world: &Arc<World>,
+    client: &Client,
+    settings: &ServeSettings,
+    content_key: Arc<ring::hmac::Key>,
+    registry: &mut Registry,
+) -> Arc<Hub> {
+    let mut bounds = hub::Settings {
+        connections: usize::try_from(settings.hub_connections).unwrap_or(usize::MAX),
+        drain: Duration::from_secs(settings.drain_seconds.into()),
+        stale: longest_silence(settings.watch_seconds),
+        ..hub::Settings::default()
+    };
+    bounds.agents.wait_seconds = settings.hub_wait_seconds;
+    let hub = Hub::new(Arc::clone(world), hub::Cluster::new(client.clone()), bounds, content_key, registry);
+    let warm = Arc::downgrade(&hub);
+    world.listen(move |event| {
+        if let Event::Config(key) = event
+            && let Some(hub) = warm.upgrade()
+        {
+            hub.warm(key);
+        }
+    });
+    hub
+}
+
+/// Marks pods whose agent has never made contact, while this replica leads.
+async fn sweep(hub: Arc<Hub>, mut leadership: controller::Leadership) {
+    let mut turns = tokio::time::interval(Duration::from_secs(30));
+    turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    while leadership.wait_for(|leads| *leads).await.is_ok() {
+        turns.tick().await;
+        if *leadership.borrow() {
+            hub.sweep();
+        }
+    }
+}
+
+/// Serves agents from the moment at which there is something to serve: before, every config would be unknown.
+async fn serve_hub(
+    hub: Arc<Hub>,
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    world: Arc<World>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let mut stopped = stopping.clone();
+    tokio::select! {
+        () = world.synced() => {}
+        _ = stopping.wait_for(|stop| *stop) => return,
+    }
+    let stop = async move {
+        let _ = stopped.wait_for(|stop| *stop).await;
+    };
+    hub::serve(listener, tls, hub, stop).await;
+}
+
+/// A watch that is silent for longer is begun anew by itself; if even that fails for long, others know more than this replica.
+fn longest_silence(watch_seconds: u32) -> Duration {
+    Duration::from_secs(u64::from(watch_seconds) * 3 + 30)
+}
+
+async fn certificates(client: &Client, settings: &ServeSettings) -> Result<Certificates, ServeError> {
+    if let Some(folder) = &settings.certificate_dir {
+        return Ok(Certificates::from_files(CertificateFiles::in_folder(folder), Duration::from_secs(15))?);
+    }
+    let store = KubeSecret::new(client.clone(), &settings.namespace, &settings.certificate_secret);
+    let names = ServingNames::new(settings.names())?;
+    let day = Duration::from_hours(24);
+    let lifetimes = Lifetimes { authority: day * settings.ca_days, ..Lifetimes::default() };
+    Ok(Certificates::keep(store, names, lifetimes).await?)
+}
+
+/// Keeps what others trust up to date, while this replica leads.
+async fn publish_bundle(
+    client: Client,
+    bundle: watch::Receiver<Arc<str>>,
+    world: Arc<World>,
+    mut leadership: controller::Leadership,
+) {
+    while leadership.wait_for(|leads| *leads).await.is_ok() {
+        let times = PublishTimes::default();
+        let webhooks = publish_to_webhooks(client.clone(), bundle.clone(), times);
+        let namespaces = publish_to_namespaces(client.clone(), bundle.clone(), world.enabled(), times);
+        tokio::select! {
+            _ = async { tokio::join!(webhooks, namespaces) } => return,
+            _ = leadership.wait_for(|leads| !*leads) => {}
+        }
+    }
+}
+
+/// All addresses, of IPv4 only on a machine without IPv6.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let all = std::net::Ipv6Addr::UNSPECIFIED;
+    if address.ip() == all && std::net::TcpListener::bind((all, 0)).is_err() {
+        return SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, address.port()));
+    }
+    address
+}
+
+async fn listen(address: SocketAddr, what: &'static str) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(reachable(address)).await.map_err(|source| ServeError::Listen { address, what, source })
+}
+
+fn address(listener: &TcpListener) -> String {
+    listener.local_addr().map(|address| address.to_string()).unwrap_or_default()
+}
+
+/// Tries again while the API server is away, for ever: a pod that starts before it must not crash in a loop.
+async fn patiently<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, ContentKeyError>
+where
+    F: Future<Output = Result<T, ContentKeyError>>,
+{
+    let mut failures = 0_u32;
+    loop {
+        match attempt().await {
+            Err(ContentKeyError::Call(error)) => {
+                failures += 1;
+                tracing::warn!(cause = chain(&error), failures, "waiting for the API server");
+                let wait = Duration::from_millis(250) * 2_u32.pow(failures.min(6));
+                tokio::time::sleep(wait.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
+            }
+            other => return other,
+        }
+    }
+}

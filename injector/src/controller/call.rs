@@ -1,0 +1,50 @@
+//! One call of the API server: with a deadline, and an error that says what was to be done.
+
+use std::time::Duration;
+
+/// How long one call may take.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// A call that did not work out.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The server refused it, or could not be reached.
+    #[error("{what} failed")]
+    Api {
+        /// What was to be done, with the object's name.
+        what: String,
+        /// The cause.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// No answer came.
+    #[error("{what} got no answer in {} s", DEADLINE.as_secs())]
+    Timeout {
+        /// What was to be done, with the object's name.
+        what: String,
+    },
+}
+
+impl CallError {
+    /// The HTTP status that the server answered with, or 0.
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::Api { source, .. } => match &**source {
+                kube::Error::Api(status) => status.code,
+                _ => 0,
+            },
+            Self::Timeout { .. } => 0,
+        }
+    }
+}
+
+/// Waits for a call, not for ever.
+pub async fn call<T>(
+    what: impl Fn() -> String,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, CallError> {
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(result) => result.map_err(|source| CallError::Api { what: what(), source: Box::new(source) }),
+        Err(_) => Err(CallError::Timeout { what: what() }),
+    }
+}

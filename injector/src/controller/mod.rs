@@ -1,0 +1,20 @@
+//! The controllers: the shell around the decisions of [`crate::versions`]. Only the leader runs them.
+
+mod baseline;
+mod call;
+mod content_key;
+mod lease;
+mod notes;
+mod pruning;
+mod publishing;
+mod queue;
+mod reconcile;
+mod removal;
+mod run;
+
+pub use call::{CallError, call};
+pub use content_key::{ContentKeyError, content_key};
+pub use lease::{Leadership, Lease, LeaseSettings};
+pub use queue::Queue;
+pub use reconcile::Controller;
+pub use run::{ControllerMetrics, run};

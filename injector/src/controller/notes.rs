@@ -1,0 +1,45 @@
+//! Events on a config, for people who look with `kubectl describe`. Never a value.
+
+use kube::Client;
+use kube::Resource;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+
+use super::call;
+use crate::api::VersionedConfig;
+use crate::causes::chain;
+use crate::text::clip;
+use crate::versions::Note;
+
+/// Longest note, in bytes (API limit of `note`).
+const MAX_BYTES: usize = 1024;
+
+/// Writes Events.
+#[derive(Clone)]
+pub(super) struct Notes(Recorder);
+
+impl Notes {
+    /// Events from this replica.
+    pub(super) fn new(client: Client, instance: &str) -> Self {
+        Self(Recorder::new(client, Reporter { controller: "nudge".into(), instance: Some(instance.to_owned()) }))
+    }
+
+    /// Tells `notes`. An Event that can't be written is no fault of the config.
+    pub(super) async fn tell(&self, config: &VersionedConfig, notes: &[Note]) {
+        let reference = config.object_ref(&());
+        for note in notes {
+            let mut message = note.message.clone();
+            clip(&mut message, MAX_BYTES);
+            let event = Event {
+                type_: if note.warning { EventType::Warning } else { EventType::Normal },
+                reason: note.reason.to_owned(),
+                note: Some(message),
+                action: note.reason.to_owned(),
+                secondary: None,
+            };
+            let told = call(|| "writing an Event".to_owned(), self.0.publish(&event, &reference)).await;
+            if let Err(error) = told {
+                tracing::debug!(cause = chain(&error), reason = note.reason, "no Event");
+            }
+        }
+    }
+}

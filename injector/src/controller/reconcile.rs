@@ -1,0 +1,189 @@
+//! One look at one config: reads what is missing, decides, writes the status, publishes, prunes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use ring::hmac;
+
+use super::notes::Notes;
+use super::publishing::Looked;
+use super::{CallError, call};
+use crate::api::{PartKind, VersionedConfig, VersionedConfigStatus};
+use crate::versions::{Facts, Observed, PartFacts, decide};
+use crate::world::{ConfigKey, World};
+
+/// How often contents are read before the rest is left to the next look.
+const READS: usize = 3;
+/// Objects that are read each time.
+const READ_AT_ONCE: usize = 32;
+
+/// The name under which the API server keeps which fields are ours.
+const FIELD_MANAGER: &str = "nudge-controller";
+
+pub(super) fn written_by_us() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// What the controllers share.
+pub struct Controller {
+    pub(super) client: Client,
+    pub(super) world: Arc<World>,
+    pub(super) notes: Notes,
+    pub(super) content_key: Arc<hmac::Key>,
+    silence: Duration,
+    /// What is known of objects whose version is not sealed yet.
+    facts: Mutex<HashMap<ConfigKey, Facts>>,
+    looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Controller {
+    /// Controllers over `world`; `instance` names this replica in Events.
+    /// What was not confirmed for longer than `silence` is not acted upon where something would be deleted.
+    pub fn new(
+        client: Client,
+        world: Arc<World>,
+        content_key: Arc<hmac::Key>,
+        instance: &str,
+        silence: Duration,
+    ) -> Self {
+        let notes = Notes::new(client.clone(), instance);
+        Self { client, world, notes, content_key, silence, facts: Mutex::default(), looked: Mutex::default() }
+    }
+
+    pub(super) fn looked(&self, key: &ConfigKey) -> Option<(Instant, Looked)> {
+        locked(&self.looked).get(key).cloned()
+    }
+
+    pub(super) fn set_looked(&self, key: &ConfigKey, looked: Looked) {
+        locked(&self.looked).insert(key.clone(), (Instant::now(), looked));
+    }
+
+    /// Forgets what was seen before, as a new leader must.
+    pub fn forget(&self) {
+        locked(&self.facts).clear();
+        locked(&self.looked).clear();
+    }
+
+    /// Whether what is known is recent enough to delete something because of it.
+    pub(super) fn knows(&self) -> bool {
+        self.world.is_synced() && self.world.silent(self.silence).is_none()
+    }
+
+    /// Looks at one config. Returns whether there is more to look at.
+    pub async fn reconcile(&self, key: &ConfigKey) -> Result<bool, CallError> {
+        if !self.world.is_enabled(&key.namespace) {
+            return Ok(false);
+        }
+        let Some(config) = self.world.config(key) else {
+            locked(&self.facts).remove(key);
+            locked(&self.looked).remove(key);
+            self.baseline(key).await?;
+            return Ok(false);
+        };
+        if config.metadata.deletion_timestamp.is_some() {
+            return Ok(false);
+        }
+        let (config, more) = self.settle(key, config).await?;
+        let config = match self.publish(key, &config).await? {
+            None => config,
+            Some((next, notes)) => {
+                let written = self.write(key, &next).await?;
+                self.notes.tell(&written, &notes).await;
+                Arc::new(written)
+            }
+        };
+        self.prune(key, &config).await?;
+        Ok(more)
+    }
+
+    /// Decides about the versions and writes the status. Returns the config as it is then.
+    async fn settle(
+        &self,
+        key: &ConfigKey,
+        config: Arc<VersionedConfig>,
+    ) -> Result<(Arc<VersionedConfig>, bool), CallError> {
+        let mut facts = locked(&self.facts).get(key).cloned().unwrap_or_default();
+        let mut decision = None;
+        for _ in 0..READS {
+            let (parts, secrets_known) = self.world.parts_and_secrets(key);
+            let (pods, now) = (self.world.subscribers(key), Time(Timestamp::now()));
+            let observed =
+                Observed { config: &config, parts: &parts, facts: &facts, secrets_known, pods: &pods, now: &now };
+            let made = decide(&observed);
+            let unread = made.unread.clone();
+            decision = Some(made);
+            // The rest is left to the next look, so that one config can't keep a worker for itself.
+            let unread: Vec<_> = unread.into_iter().take(READ_AT_ONCE).collect();
+            if unread.is_empty() {
+                break;
+            }
+            for (kind, name) in unread {
+                if let Some(read) = self.read(&key.namespace, kind, &name).await? {
+                    facts.insert(read.uid.clone(), read);
+                }
+            }
+        }
+        let Some(decision) = decision else { return Ok((config, false)) };
+        let more = !decision.unread.is_empty();
+        self.keep(key, facts, &decision.status);
+        if config.status.as_ref() == Some(&decision.status) {
+            return Ok((config, more));
+        }
+        let mut next = (*config).clone();
+        next.status = Some(decision.status);
+        let written = self.write(key, &next).await?;
+        for note in &decision.notes {
+            tracing::info!(config = %key, reason = note.reason, message = note.message, "decided");
+        }
+        self.notes.tell(&written, &decision.notes).await;
+        Ok((Arc::new(written), more))
+    }
+
+    /// Keeps the facts of objects that are not part of a sealed version yet.
+    fn keep(&self, key: &ConfigKey, mut facts: Facts, status: &VersionedConfigStatus) {
+        let parts = self.world.parts(key);
+        let sealed = |uid: &str| status.versions.iter().flat_map(|version| &version.parts).any(|part| part.uid == uid);
+        facts.retain(|uid, _| parts.iter().any(|part| part.uid == *uid) && !sealed(uid));
+        let mut all = locked(&self.facts);
+        if facts.is_empty() {
+            all.remove(key);
+        } else {
+            all.insert(key.clone(), facts);
+        }
+    }
+
+    /// Writes the status, if nobody has changed the object since. The world knows it at once.
+    async fn write(&self, key: &ConfigKey, next: &VersionedConfig) -> Result<VersionedConfig, CallError> {
+        let api: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
+        let writing = || format!("writing the status of VersionedConfig {key}");
+        let written = call(writing, api.replace_status(&key.name, &written_by_us(), next)).await?;
+        self.world.put_written_config(written.clone());
+        Ok(written)
+    }
+
+    async fn read(&self, namespace: &str, kind: PartKind, name: &str) -> Result<Option<PartFacts>, CallError> {
+        let reading = || format!("reading {kind} {namespace}/{name}");
+        Ok(match kind {
+            PartKind::ConfigMap => {
+                let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+                let object = call(reading, api.get_opt(name)).await?;
+                object.map(|object| PartFacts::of_config_map(object, &self.content_key))
+            }
+            PartKind::Secret => {
+                let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+                let object = call(reading, api.get_opt(name)).await?;
+                object.map(|object| PartFacts::of_secret(object, &self.content_key))
+            }
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! One request and one reply over a connection.
+//!
+//! A hyper connection keeps 16 KiB of buffers for as long as a request is not answered, which for a hub is nearly always. So
+//! hyper reads the request and is then dropped together with its buffers; the reply, a few fixed lines, is written without it.
+
+use std::convert::Infallible;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Method, Response, Version};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use nudge_protocol::hub::MAX_REQUEST_BYTES;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+use super::reply::{Refusal, Reply};
+use super::settings::Settings;
+
+/// Longest reading buffer, in bytes: the least that hyper takes above the head's bound.
+const BUFFER_BYTES: usize = 16 * 1024;
+
+/// A request that has been read whole.
+pub(super) struct Request {
+    pub(super) method: Method,
+    pub(super) path: String,
+    /// Without `Bearer`; empty where there is none.
+    pub(super) token: Zeroizing<String>,
+    /// Or why it was not taken.
+    pub(super) body: Result<Bytes, Refusal>,
+    /// The connection can't be used again: the client does not want to, or has sent more than one request.
+    pub(super) last: bool,
+}
+
+/// Reads one request; `None` where none came in time or it was no HTTP, which hyper has answered.
+pub(super) async fn read<S>(stream: &mut S, settings: &Settings) -> Option<Request>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (sender, receiver) = oneshot::channel();
+    let sender = Mutex::new(Some(sender));
+    let body_time = settings.body;
+    let service = service_fn(|request: hyper::Request<Incoming>| {
+        let sender = sender.lock().ok().and_then(|mut sender| sender.take());
+        async move {
+            let request = take(request, body_time).await;
+            if let Some(sender) = sender {
+                let _ = sender.send(request);
+            }
+            // Answered elsewhere.
+            std::future::pending::<()>().await;
+            Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+        }
+    });
+    let mut connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(settings.head)
+        .max_header_size(settings.head_bytes)
+        .max_buf_size(BUFFER_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let request = tokio::select! {
+        ended = &mut connection => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "no request could be read");
+            }
+            return None;
+        }
+        request = receiver => request,
+    };
+    let mut request = request.ok()?;
+    request.last |= request.body.is_err() || !connection.into_parts().read_buf.is_empty();
+    Some(request)
+}
+
+async fn take(request: hyper::Request<Incoming>, body_time: Duration) -> Request {
+    let (head, body) = request.into_parts();
+    let limit = u64::try_from(MAX_REQUEST_BYTES).unwrap_or(u64::MAX);
+    let body = if content_length(&head.headers).is_some_and(|length| length > limit) {
+        Err(Refusal::TooLarge)
+    } else {
+        match timeout(body_time, Limited::new(body, MAX_REQUEST_BYTES).collect()).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge),
+            Ok(Err(_)) => {
+                Err(Refusal::BadRequest("the body broke off; send as much as Content-Length says".to_owned()))
+            }
+            Err(_) => Err(Refusal::TooSlow),
+        }
+    };
+    let closes = |value: &hyper::header::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
+    Request {
+        token: Zeroizing::new(bearer(&head.headers).unwrap_or_default().to_owned()),
+        path: head.uri.path().to_owned(),
+        last: head.version != Version::HTTP_11 || head.headers.get_all(CONNECTION).iter().any(closes),
+        method: head.method,
+        body,
+    }
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Sends `reply`; `false` where the client did not take it in time.
+pub(super) async fn write<S>(stream: &mut S, reply: Reply, settings: &Settings) -> bool
+where
+    S: AsyncWrite + Unpin,
+{
+    let pieces = reply.into_bytes();
+    let seconds = pieces.iter().map(Bytes::len).sum::<usize>() / settings.rate.max(1);
+    let limit = settings.write + Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX));
+    let all = async {
+        for piece in pieces {
+            stream.write_all(&piece).await?;
+        }
+        stream.flush().await
+    };
+    matches!(timeout(limit, all).await, Ok(Ok(())))
+}

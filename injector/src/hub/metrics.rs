@@ -1,0 +1,200 @@
+//! Figures of the hub for Prometheus. No label holds anything that users name.
+
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+macro_rules! results {
+    ($(#[$doc:meta])* $type:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum $type { $($variant),+ }
+
+        impl $type {
+            const ALL: &[Self] = &[$(Self::$variant),+];
+
+            fn label(self) -> ResultLabel {
+                ResultLabel { result: match self { $(Self::$variant => $text),+ } }
+            }
+        }
+    };
+}
+
+results!(
+    /// How a review of a token ended.
+    ReviewResult { Accepted = "accepted", Refused = "refused", Unavailable = "unavailable" }
+);
+results!(
+    /// How a fetch of a content ended.
+    FetchResult { Good = "good", Refused = "refused", Unavailable = "unavailable" }
+);
+results!(
+    /// How a poll ended.
+    PollResult {
+        Changed = "changed",
+        Unchanged = "unchanged",
+        Superseded = "superseded",
+        Behind = "behind",
+        Draining = "draining",
+        Refused = "refused",
+        Unavailable = "unavailable",
+        Gone = "gone",
+    }
+);
+results!(
+    /// How writing a pod's condition ended.
+    ConditionResult { Written = "written", Refused = "refused", Unavailable = "unavailable" }
+);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+#[derive(Debug)]
+struct Figures {
+    connections: Gauge,
+    refused: Counter,
+    failed: Counter,
+    held: Gauge,
+    polls: Family<ResultLabel, Counter>,
+    reviews: Family<ResultLabel, Counter>,
+    entries: Gauge,
+    bytes: Gauge,
+    fetches: Family<ResultLabel, Counter>,
+    reports: Counter,
+    blocks: Counter,
+    conditions: Family<ResultLabel, Counter>,
+    answer: Histogram,
+}
+
+/// The hub's figures; cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Metrics(Arc<Figures>);
+
+impl Default for Metrics {
+    fn default() -> Self {
+        // From 0.5 ms in steps of two to 16 s.
+        let answer = Histogram::new((0..16).map(|step| 0.0005 * f64::from(1 << step)));
+        let figures = Figures {
+            connections: Gauge::default(),
+            refused: Counter::default(),
+            failed: Counter::default(),
+            held: Gauge::default(),
+            polls: Family::default(),
+            reviews: Family::default(),
+            entries: Gauge::default(),
+            bytes: Gauge::default(),
+            fetches: Family::default(),
+            reports: Counter::default(),
+            blocks: Counter::default(),
+            conditions: Family::default(),
+            answer,
+        };
+        // All series from the start, so that a rate over the first event is not missed.
+        show(&figures.polls, PollResult::ALL, PollResult::label);
+        show(&figures.reviews, ReviewResult::ALL, ReviewResult::label);
+        show(&figures.fetches, FetchResult::ALL, FetchResult::label);
+        show(&figures.conditions, ConditionResult::ALL, ConditionResult::label);
+        Self(Arc::new(figures))
+    }
+}
+
+fn show<R: Copy>(family: &Family<ResultLabel, Counter>, all: &[R], label: impl Fn(R) -> ResultLabel) {
+    for result in all {
+        drop(family.get_or_create(&label(*result)));
+    }
+}
+
+impl Metrics {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let figures = &self.0;
+        let registry = registry.sub_registry_with_prefix("hub");
+        registry.register("connections", "Connections of agents now", figures.connections.clone());
+        registry.register("connections_refused", "Connections closed because of their number", figures.refused.clone());
+        registry.register("connections_failed", "Connections that ended with a fault", figures.failed.clone());
+        registry.register("held_polls", "Polls held now", figures.held.clone());
+        registry.register("polls", "Polls answered, by how", figures.polls.clone());
+        registry.register("token_reviews", "Reviews of tokens asked of the API server", figures.reviews.clone());
+        registry.register("contents", "Versions whose content is kept now", figures.entries.clone());
+        registry.register_with_unit("contents", "Size of the contents kept now", Unit::Bytes, figures.bytes.clone());
+        registry.register("fetches", "Contents read from the API server", figures.fetches.clone());
+        registry.register("blocks", "Contents sent to pods", figures.blocks.clone());
+        registry.register("reports", "Reports taken from agents", figures.reports.clone());
+        registry.register("conditions", "Pod conditions written", figures.conditions.clone());
+        let help = "Time from the wake-up of a held poll until its reply is handed to the connection";
+        registry.register_with_unit("answer", help, Unit::Seconds, figures.answer.clone());
+    }
+
+    /// A connection is there until the value is dropped.
+    pub(super) fn connection(&self) -> Counted {
+        Counted::new(self.0.connections.clone())
+    }
+
+    pub(super) fn connection_refused(&self) {
+        self.0.refused.inc();
+    }
+
+    pub(super) fn connection_failed(&self) {
+        self.0.failed.inc();
+    }
+
+    /// A poll is held until the value is dropped.
+    pub(super) fn held(&self) -> Counted {
+        Counted::new(self.0.held.clone())
+    }
+
+    pub(super) fn polled(&self, result: PollResult) {
+        self.0.polls.get_or_create(&result.label()).inc();
+    }
+
+    pub(super) fn reviewed(&self, result: ReviewResult) {
+        self.0.reviews.get_or_create(&result.label()).inc();
+    }
+
+    pub(super) fn fetched(&self, result: FetchResult) {
+        self.0.fetches.get_or_create(&result.label()).inc();
+    }
+
+    pub(super) fn contents(&self, entries: usize, bytes: usize) {
+        self.0.entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
+        self.0.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn block_sent(&self) {
+        self.0.blocks.inc();
+    }
+
+    pub(super) fn reported(&self) {
+        self.0.reports.inc();
+    }
+
+    pub(super) fn condition(&self, result: ConditionResult) {
+        self.0.conditions.get_or_create(&result.label()).inc();
+    }
+
+    pub(super) fn answered_after(&self, seconds: f64) {
+        self.0.answer.observe(seconds);
+    }
+}
+
+/// Counts up while it lives.
+pub(super) struct Counted(Gauge);
+
+impl Counted {
+    fn new(gauge: Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

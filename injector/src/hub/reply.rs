@@ -1,0 +1,147 @@
+//! Replies: what a request is answered with, and why not.
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use nudge_protocol::ErrorBody;
+use nudge_protocol::hub::{MAX_REQUEST_BYTES, POLL_MEDIA_TYPE};
+
+/// Why a request is not answered as it was meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("{0}")]
+    BadRequest(String),
+    #[error("{0}")]
+    Unauthorized(&'static str),
+    #[error("namespace {0} is not enabled for Nudge; its admin enables it by the label nudge.dev/enabled=true")]
+    NotEnabled(String),
+    #[error("there is /v1/poll and /v1/report here")]
+    NoSuchPath,
+    #[error("this path takes POST only")]
+    MethodNotAllowed,
+    #[error("the body took too long")]
+    TooSlow,
+    #[error("the body is over {MAX_REQUEST_BYTES} bytes")]
+    TooLarge,
+    #[error("{0}; try again")]
+    Unavailable(&'static str),
+    #[error("the hub could not make the reply, which is a bug; its log says more")]
+    Internal,
+}
+
+impl Refusal {
+    fn status(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::BadRequest(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
+            Self::Unauthorized(_) => (StatusCode::UNAUTHORIZED, "Unauthorized"),
+            Self::NotEnabled(_) => (StatusCode::FORBIDDEN, "NotEnabled"),
+            Self::NoSuchPath => (StatusCode::NOT_FOUND, "NoSuchPath"),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "TooSlow"),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "TooLarge"),
+            Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "Unavailable"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "Internal"),
+        }
+    }
+}
+
+/// What is sent.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    media_type: &'static str,
+    /// More header lines, each with its end.
+    more: String,
+    body: Vec<Bytes>,
+    /// The connection ends with it.
+    pub(super) close: bool,
+}
+
+impl Reply {
+    /// 204.
+    pub(super) fn nothing() -> Self {
+        let (status, more) = (StatusCode::NO_CONTENT, String::new());
+        Self { status, media_type: "", more, body: Vec::new(), close: false }
+    }
+
+    /// A poll's head and blocks.
+    pub(super) fn poll(body: Vec<Bytes>) -> Self {
+        Self { status: StatusCode::OK, media_type: POLL_MEDIA_TYPE, body, ..Self::nothing() }
+    }
+
+    /// 503 that sends the agent to another replica.
+    pub(super) fn draining() -> Self {
+        Self { close: true, ..Refusal::Unavailable("this replica of the hub is ending").into() }
+    }
+
+    pub(super) fn closing(self) -> Self {
+        Self { close: true, ..self }
+    }
+
+    /// The bytes to send, in order.
+    pub(super) fn into_bytes(self) -> Vec<Bytes> {
+        use std::fmt::Write as _;
+        let length: usize = self.body.iter().map(Bytes::len).sum();
+        let mut head = format!("HTTP/1.1 {}\r\n", self.status);
+        if self.status != StatusCode::NO_CONTENT {
+            // Writing to a String can't fail.
+            let _ = write!(head, "content-type: {}\r\ncontent-length: {length}\r\n", self.media_type);
+        }
+        head += &self.more;
+        head += if self.close { "connection: close\r\n\r\n" } else { "\r\n" };
+        let mut bytes = self.body;
+        match bytes.first_mut() {
+            // One write, and one TLS record, for all that is small.
+            Some(first) => *first = [head.as_bytes(), first].concat().into(),
+            None => bytes.push(head.into()),
+        }
+        bytes
+    }
+}
+
+impl From<Refusal> for Reply {
+    fn from(refusal: Refusal) -> Self {
+        let (status, error) = refusal.status();
+        let body = ErrorBody { error: error.to_owned(), message: refusal.to_string() };
+        // Two strings can't fail to serialise.
+        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let more = match refusal {
+            Refusal::Unauthorized(_) => "www-authenticate: Bearer\r\n".to_owned(),
+            Refusal::MethodNotAllowed => "allow: POST\r\n".to_owned(),
+            // Not all at the same time.
+            Refusal::Unavailable(_) => format!("retry-after: {}\r\n", rand::random_range(1..=3)),
+            _ => String::new(),
+        };
+        let close = matches!(refusal, Refusal::TooSlow | Refusal::TooLarge);
+        Self { status, media_type: "application/json", more, body: vec![body.into()], close }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(reply: Reply) -> String {
+        String::from_utf8(reply.into_bytes().concat()).unwrap()
+    }
+
+    #[test]
+    fn a_reply_is_http() {
+        assert_eq!(text(Reply::nothing()), "HTTP/1.1 204 No Content\r\n\r\n");
+        let poll = Reply::poll(vec![Bytes::from("ab"), Bytes::from("c")]).closing();
+        assert_eq!(
+            text(poll),
+            "HTTP/1.1 200 OK\r\ncontent-type: application/vnd.nudge.poll\r\ncontent-length: 3\r\nconnection: close\r\n\r\nabc"
+        );
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let reply = text(Refusal::NotEnabled("shop".to_owned()).into());
+        assert!(reply.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{reply}");
+        assert!(reply.ends_with(
+            r#""message":"namespace shop is not enabled for Nudge; its admin enables it by the label nudge.dev/enabled=true"}"#
+        ));
+        assert!(text(Refusal::Unauthorized("no").into()).contains("\r\nwww-authenticate: Bearer\r\n"));
+        assert!(text(Refusal::Unavailable("no").into()).contains("\r\nretry-after: "));
+    }
+}

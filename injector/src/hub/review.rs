@@ -1,0 +1,128 @@
+//! Which pod a token belongs to, as the API server says it (`TokenReview`).
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use nudge_protocol::pod::TOKEN_AUDIENCE;
+
+const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+
+/// The pod that a request comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// Why a token says nothing.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// The API server does not accept it, or it is no pod's. A sentence with the way out.
+    #[error("{0}")]
+    Refused(&'static str),
+    /// Nobody knows at the moment.
+    #[error("the API server can't review tokens now")]
+    Unavailable(#[source] std::sync::Arc<dyn std::error::Error + Send + Sync>),
+}
+
+/// Who reviews tokens: the API server, or a stand-in.
+pub trait Reviewer: Send + Sync + 'static {
+    /// The pod that `token` belongs to.
+    fn review<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Caller, ReviewError>>;
+}
+
+/// Asks the API server.
+pub struct KubeReviewer {
+    api: Api<TokenReview>,
+}
+
+impl KubeReviewer {
+    /// Asks by `client`, which needs the right to create `tokenreviews`.
+    pub fn new(client: Client) -> Self {
+        Self { api: Api::all(client) }
+    }
+}
+
+impl Reviewer for KubeReviewer {
+    fn review<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Caller, ReviewError>> {
+        Box::pin(async move {
+            let spec =
+                TokenReviewSpec { audiences: Some(vec![TOKEN_AUDIENCE.to_owned()]), token: Some(token.to_owned()) };
+            let review = TokenReview { spec, ..TokenReview::default() };
+            let reviewed = self.api.create(&PostParams::default(), &review).await;
+            let reviewed = reviewed.map_err(|error| ReviewError::Unavailable(std::sync::Arc::new(error)))?;
+            caller(&reviewed.status.unwrap_or_default()).map_err(ReviewError::Refused)
+        })
+    }
+}
+
+/// The pod that a review names.
+fn caller(status: &TokenReviewStatus) -> Result<Caller, &'static str> {
+    if status.authenticated != Some(true) {
+        return Err(
+            "the API server does not accept this token: it has expired, its pod is gone, or its audience is not nudge",
+        );
+    }
+    if !status.audiences.iter().flatten().any(|audience| audience == TOKEN_AUDIENCE) {
+        return Err("the token is not for the audience nudge; send the one that is mounted into the agent's container");
+    }
+    let unbound = "the token is not bound to a pod; send the one that is mounted into the agent's container";
+    let user = status.user.as_ref().ok_or(unbound)?;
+    let account =
+        user.username.as_deref().and_then(|name| name.strip_prefix("system:serviceaccount:")).ok_or(unbound)?;
+    let (namespace, _) = account.split_once(':').ok_or(unbound)?;
+    let extra = |key: &str| match user.extra.as_ref()?.get(key)?.as_slice() {
+        [value] if !value.is_empty() => Some(value.clone()),
+        _ => None,
+    };
+    let (name, uid) = (extra(POD_NAME).ok_or(unbound)?, extra(POD_UID).ok_or(unbound)?);
+    Ok(Caller { namespace: namespace.to_owned(), name, uid })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn status(change: impl FnOnce(&mut Value)) -> TokenReviewStatus {
+        let mut value = json!({
+            "authenticated": true, "audiences": ["other", "nudge"],
+            "user": {"username": "system:serviceaccount:shop:default",
+                     "extra": {POD_NAME: ["web-1"], POD_UID: ["u1"]}},
+        });
+        change(&mut value);
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_pods_token_names_its_pod() {
+        let pod = Caller { namespace: "shop".into(), name: "web-1".into(), uid: "u1".into() };
+        assert_eq!(caller(&status(|_| ())), Ok(pod));
+    }
+
+    #[test]
+    fn anything_less_is_refused() {
+        let changes: [fn(&mut Value); 9] = [
+            |value| value["authenticated"] = json!(false),
+            |value| value["authenticated"] = json!(null),
+            |value| value["audiences"] = json!(["https://kubernetes.default.svc"]),
+            |value| value["audiences"] = json!([]),
+            |value| value["user"] = json!(null),
+            |value| value["user"]["username"] = json!("system:node:a"),
+            |value| value["user"]["username"] = json!("system:serviceaccount:shop"),
+            |value| value["user"]["extra"] = json!({}),
+            |value| value["user"]["extra"][POD_UID] = json!(["a", "b"]),
+        ];
+        for (index, change) in changes.into_iter().enumerate() {
+            assert!(caller(&status(change)).is_err(), "{index}");
+        }
+        assert!(caller(&TokenReviewStatus::default()).is_err());
+    }
+}

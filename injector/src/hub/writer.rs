@@ -1,0 +1,268 @@
+//! Writes pod conditions: the newest of each pod, at a bounded rate, only where it is not there already.
+
+use std::collections::{BTreeSet, HashMap};
+use std::error::Error;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use nudge_protocol::pod::CONDITION;
+use serde_json::json;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::condition::Condition;
+use super::metrics::{ConditionResult, Metrics};
+use crate::causes::chain;
+use crate::world::{PodKey, PodState};
+
+/// Who owns the fields that Nudge's controllers write.
+const MANAGER: &str = "nudge-controller";
+/// How long one write may take.
+const WRITE: Duration = Duration::from_secs(10);
+/// How often a write is tried again; the next report tries anyway.
+const TRIES: u32 = 8;
+
+/// Why a condition was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The pod is gone or another one.
+    #[error("the pod is not there any more")]
+    Gone,
+    /// Nudge may not, or the pod is not valid for another reason.
+    #[error("the API server refuses the condition")]
+    Refused(#[source] Box<dyn Error + Send + Sync>),
+    /// It may work later.
+    #[error("the condition can't be written now")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// Who writes conditions.
+pub trait ConditionWriter: Send + Sync + 'static {
+    /// Writes `condition` to the status of `pod`, unless another pod has its name by now.
+    fn write<'a>(&'a self, pod: &'a PodState, condition: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>>;
+}
+
+/// Writes to the API server.
+pub struct KubeConditions {
+    client: Client,
+}
+
+impl KubeConditions {
+    /// Writes by `client`, which needs the right to patch `pods/status`.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+}
+
+impl ConditionWriter for KubeConditions {
+    fn write<'a>(&'a self, pod: &'a PodState, condition: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>> {
+        Box::pin(async move {
+            let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
+            let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+            let patch = Patch::Strategic(patch(pod, condition));
+            match api.patch_status(&pod.name, &parameters, &patch).await {
+                Ok(_) => Ok(()),
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Err(WriteError::Gone),
+                Err(kube::Error::Api(status)) if matches!(status.code, 400..=428) => {
+                    Err(WriteError::Refused(kube::Error::Api(status).into()))
+                }
+                Err(error) => Err(WriteError::Unavailable(error.into())),
+            }
+        })
+    }
+}
+
+/// A strategic merge patch: conditions of other types are left alone, and the uid makes sure of the pod.
+fn patch(pod: &PodState, condition: &Condition) -> serde_json::Value {
+    let mut own = json!({
+        "type": CONDITION, "status": condition.status(), "reason": condition.reason, "message": condition.message,
+    });
+    if pod.condition.as_ref().is_none_or(|(status, ..)| status != condition.status()) {
+        own["lastTransitionTime"] = json!(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    }
+    json!({"metadata": {"uid": pod.uid}, "status": {"conditions": [own]}})
+}
+
+#[derive(Default)]
+struct Due {
+    order: BTreeSet<(Instant, PodKey)>,
+    by_pod: HashMap<PodKey, (Instant, u32)>,
+}
+
+/// The pods whose condition may have to be written; as many as there are pods at most.
+#[derive(Default)]
+pub(super) struct Queue {
+    due: Mutex<Due>,
+    more: Notify,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Due> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pod's condition is to be looked at in a while, or when it was to be anyway if that is earlier.
+    pub(super) fn add(&self, pod: &PodKey, delay: Duration) {
+        self.put(pod, delay, 0);
+    }
+
+    fn put(&self, pod: &PodKey, delay: Duration, failures: u32) {
+        let mut due = self.lock();
+        let mut at = Instant::now() + delay;
+        if let Some((known, _)) = due.by_pod.remove(pod) {
+            due.order.remove(&(known, pod.clone()));
+            at = at.min(known);
+        }
+        due.order.insert((at, pod.clone()));
+        due.by_pod.insert(pod.clone(), (at, failures));
+        drop(due);
+        self.more.notify_one();
+    }
+
+    /// The next pod, when its time has come.
+    async fn next(&self) -> (PodKey, u32) {
+        loop {
+            let first = self.lock().order.first().map(|(at, _)| *at);
+            match first {
+                Some(at) if at <= Instant::now() => {
+                    let mut due = self.lock();
+                    if let Some((_, pod)) = due.order.pop_first() {
+                        let failures = due.by_pod.remove(&pod).map_or(0, |(_, failures)| failures);
+                        return (pod, failures);
+                    }
+                }
+                Some(at) => tokio::select! {
+                    () = sleep_until(at) => {}
+                    () = self.more.notified() => {}
+                },
+                None => self.more.notified().await,
+            }
+        }
+    }
+
+    /// Writes until dropped. `wanted` says what the condition of a pod should be, if that differs from what it is.
+    pub(super) async fn write_all(
+        &self,
+        writer: &Arc<dyn ConditionWriter>,
+        per_second: u32,
+        metrics: &Metrics,
+        wanted: impl Fn(&PodKey) -> Option<(Arc<PodState>, Condition)>,
+    ) {
+        let gap = Duration::from_secs(1) / per_second.max(1);
+        loop {
+            let (key, failures) = self.next().await;
+            let Some((pod, condition)) = wanted(&key) else { continue };
+            let written = timeout(WRITE, writer.write(&pod, &condition)).await;
+            let late = |_| Err(WriteError::Unavailable("no answer in time".into()));
+            match written.unwrap_or_else(late) {
+                Ok(()) => metrics.condition(ConditionResult::Written),
+                Err(error @ (WriteError::Gone | WriteError::Refused(_))) => {
+                    metrics.condition(ConditionResult::Refused);
+                    tracing::debug!(pod = %key, cause = chain(&error), "pod condition not written");
+                }
+                Err(error) => {
+                    metrics.condition(ConditionResult::Unavailable);
+                    tracing::debug!(pod = %key, cause = chain(&error), "pod condition not written yet");
+                    if failures < TRIES {
+                        self.put(&key, Duration::from_secs(1 << failures.min(6)), failures + 1);
+                    }
+                }
+            }
+            sleep(gap).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Notes {
+        written: Mutex<Vec<(String, String, Duration)>>,
+        failures: Mutex<u32>,
+        started: Option<Instant>,
+    }
+
+    impl ConditionWriter for Notes {
+        fn write<'a>(&'a self, pod: &'a PodState, condition: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>> {
+            Box::pin(async move {
+                let mut failures = self.failures.lock().unwrap();
+                if *failures > 0 {
+                    *failures -= 1;
+                    return Err(WriteError::Unavailable("down".into()));
+                }
+                let elapsed = self.started.unwrap().elapsed();
+                self.written.lock().unwrap().push((pod.name.clone(), condition.reason.clone(), elapsed));
+                Ok(())
+            })
+        }
+    }
+
+    fn condition(reason: &str) -> Condition {
+        Condition { current: false, reason: reason.to_owned(), message: "m".to_owned() }
+    }
+
+    async fn run(queue: &Queue, notes: &Arc<Notes>, seconds: u64) -> Vec<(String, String, u64)> {
+        let writer: Arc<dyn ConditionWriter> = notes.clone();
+        let wanted = |key: &PodKey| {
+            let pod = PodState { name: key.name.clone(), ..PodState::default() };
+            (key.name != "same").then(|| (Arc::new(pod), condition("newest")))
+        };
+        let metrics = Metrics::default();
+        let writing = queue.write_all(&writer, 10, &metrics, wanted);
+        let _ = timeout(Duration::from_secs(seconds), writing).await;
+        let millis = |time: &Duration| u64::try_from(time.as_millis()).unwrap();
+        notes
+            .written
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(pod, reason, at)| (pod.clone(), reason.clone(), millis(at)))
+            .collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_pod_is_written_once_at_a_bounded_rate() {
+        let (queue, notes) = (Queue::default(), Arc::new(Notes { started: Some(Instant::now()), ..Notes::default() }));
+        for _ in 0..3 {
+            for pod in ["a", "b", "same", "c"] {
+                queue.add(&PodKey::new("ns", pod), Duration::ZERO);
+            }
+        }
+        queue.add(&PodKey::new("ns", "late"), Duration::from_secs(2));
+        let written = run(&queue, &notes, 10).await;
+        let pods: Vec<&str> = written.iter().map(|(pod, ..)| pod.as_str()).collect();
+        assert_eq!(pods, ["a", "b", "c", "late"]);
+        assert!(written[2].2 >= 200 && (2000..2100).contains(&written[3].2), "{written:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_is_outlived_and_a_later_wish_comes_at_its_own_time() {
+        let notes = Notes { started: Some(Instant::now()), failures: Mutex::new(3), ..Notes::default() };
+        let (queue, notes) = (Queue::default(), Arc::new(notes));
+        queue.add(&PodKey::new("ns", "a"), Duration::from_mins(10));
+        queue.add(&PodKey::new("ns", "a"), Duration::ZERO);
+        let written = run(&queue, &notes, 60).await;
+        assert_eq!(written.len(), 1);
+        assert!(written[0].2 >= 7000, "{written:?}");
+    }
+
+    #[test]
+    fn the_time_of_transition_changes_with_the_status_only() {
+        let pod = |status: &str| PodState {
+            uid: "u".to_owned(),
+            condition: Some((status.to_owned(), "R".to_owned(), "m".to_owned())),
+            ..PodState::default()
+        };
+        let time =
+            |pod: &PodState| patch(pod, &condition("R"))["status"]["conditions"][0]["lastTransitionTime"].clone();
+        assert!(time(&pod("False")).is_null());
+        assert!(time(&pod("True")).is_string() && time(&PodState::default()).as_str().unwrap().ends_with('Z'));
+        assert_eq!(patch(&pod("True"), &condition("R"))["metadata"]["uid"], "u");
+    }
+}

@@ -1,0 +1,15 @@
+//! Nudge's control plane: seals versions, guards them, moves pods to them, and serves them to the agents.
+
+pub mod admission;
+pub mod api;
+pub mod causes;
+pub mod certs;
+pub mod cli;
+pub mod controller;
+pub mod hub;
+mod jitter;
+pub mod rollout;
+mod text;
+pub mod tls;
+pub mod versions;
+pub mod world;

@@ -1,0 +1,70 @@
+//! The version that a pod is to run: a function of the config's status and the pod's identity, so that every replica says
+//! the same and no list of pods needs to be stored.
+
+use ring::digest::{SHA256, digest};
+
+use crate::api::VersionedConfigStatus;
+
+/// The pod's place in the order in which pods are moved: the first 32 bits of SHA-256(config uid ‖ pod uid).
+pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
+    let hash = digest(&SHA256, [config_uid, pod_uid].concat().as_bytes());
+    hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
+}
+
+/// The version for the pod: the target, if there is one and the pod is below its workload's threshold, else the current one.
+pub fn assigned<'a>(
+    status: &'a VersionedConfigStatus,
+    config_uid: &str,
+    pod_uid: &str,
+    workload: &str,
+) -> Option<&'a str> {
+    if let Some(target) = &status.target {
+        let groups = &status.rollout.groups;
+        let threshold = groups.iter().find(|group| group.workload == workload).map_or(0, |group| group.threshold);
+        if u64::from(pod_number(config_uid, pod_uid)) < threshold {
+            return Some(target);
+        }
+    }
+    status.current.as_deref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{GroupStatus, RolloutStatus};
+
+    fn status(target: Option<&str>, threshold: u64) -> VersionedConfigStatus {
+        VersionedConfigStatus {
+            current: Some("1".to_owned()),
+            target: target.map(str::to_owned),
+            rollout: RolloutStatus {
+                revision: 1,
+                groups: vec![GroupStatus { workload: "Deployment/web".to_owned(), threshold }],
+            },
+            ..VersionedConfigStatus::default()
+        }
+    }
+
+    #[test]
+    fn the_threshold_divides_the_pods_of_its_workload_alone() {
+        let share = |threshold, workload: &str| {
+            let status = status(Some("2"), threshold);
+            (0..1000).filter(|n| assigned(&status, "uid", &format!("pod-{n}"), workload) == Some("2")).count()
+        };
+        assert_eq!(share(0, "Deployment/web"), 0);
+        assert_eq!(share(1 << 32, "Deployment/web"), 1000);
+        assert!((200..300).contains(&share(1 << 30, "Deployment/web")), "{}", share(1 << 30, "Deployment/web"));
+        assert_eq!(share(1 << 32, "Deployment/api"), 0);
+    }
+
+    #[test]
+    fn without_a_target_all_run_the_current_version() {
+        assert_eq!(assigned(&status(None, 1 << 32), "uid", "pod", "Deployment/web"), Some("1"));
+    }
+
+    #[test]
+    fn the_number_is_fixed_for_all_releases() {
+        // sha256("ab") = fb8e20fc...
+        assert_eq!(pod_number("a", "b"), 0xfb8e_20fc);
+    }
+}

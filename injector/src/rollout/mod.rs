@@ -1,0 +1,5 @@
+//! Which pod runs which version.
+
+mod assignment;
+
+pub use assignment::{assigned, pod_number};

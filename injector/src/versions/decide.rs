@@ -1,0 +1,458 @@
+//! What the status of a config should be: which version is current, and in plain words why not the one that is wanted.
+//!
+//! Pure: the object, its parts, its pods and the time in; the next status and what to tell out.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::standing::{Facts, Standing};
+use super::survey::{Survey, survey};
+use crate::api::PartKind;
+use crate::api::{
+    ConditionType, Phase, PodCounts, VersionState, VersionedConfig, VersionedConfigStatus, clipped, condition,
+    set_condition,
+};
+use crate::rollout::assigned;
+use crate::world::{PartMeta, PodState};
+
+/// What is known of a config.
+pub struct Observed<'a> {
+    /// The object.
+    pub config: &'a VersionedConfig,
+    /// The objects with its label.
+    pub parts: &'a [Arc<PartMeta>],
+    /// What is known of their contents.
+    pub facts: &'a Facts,
+    /// The namespace's Secrets can be seen.
+    pub secrets_known: bool,
+    /// The pods that use it.
+    pub pods: &'a [Arc<PodState>],
+    /// Now.
+    pub now: &'a Time,
+}
+
+/// What follows from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// The status as it should be.
+    pub status: VersionedConfigStatus,
+    /// Objects whose content must be read before more can be decided.
+    pub unread: Vec<(PartKind, String)>,
+    /// What is worth an Event.
+    pub notes: Vec<Note>,
+}
+
+/// One Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Somebody should act.
+    pub warning: bool,
+    /// A word.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+/// Why the wanted version can't be moved to.
+struct Obstacle {
+    reason: &'static str,
+    message: String,
+    /// Only a person can mend it.
+    stuck: bool,
+}
+
+impl Obstacle {
+    /// What is missing may be a Secret.
+    fn with_hint(mut self) -> Self {
+        if matches!(self.reason, "VersionMissing" | "VersionIncomplete") {
+            self.message += " (Secrets of this namespace can't be seen: ClusterRole nudge-secrets is not bound)";
+        }
+        self
+    }
+}
+
+/// Decides.
+pub fn decide(observed: &Observed<'_>) -> Decision {
+    let Observed { config, parts, facts, secrets_known, pods, now } = *observed;
+    let before = config.status.clone().unwrap_or_default();
+    let survey = survey(&before, parts, facts, secrets_known, now);
+    let mut status = before.clone();
+    status.versions.clone_from(&survey.sealed);
+    status.retired.clone_from(&survey.retired);
+    status.observed_generation = config.metadata.generation;
+
+    let outcome = wanted(config, &survey).and_then(|version| {
+        let version = possible(&version, &survey)?;
+        Ok(turn_to(&mut status, &version, config.spec.rollout.paused, now))
+    });
+    let outcome = outcome.map_err(|obstacle| if secrets_known { obstacle } else { obstacle.with_hint() });
+    let mut notes: Vec<Note> = survey
+        .new
+        .iter()
+        .map(|version| Note { warning: false, reason: "Sealed", message: format!("version {version} is complete") })
+        .collect();
+    if let Ok(Some(note)) = &outcome {
+        notes.push(note.clone());
+    }
+    mark_states(&mut status, config.spec.current.as_deref());
+    status.pods = count(&status, config.metadata.uid.as_deref().unwrap_or_default(), config, pods);
+    set_conditions(&mut status, &before, config, &outcome.map(|_| ()), &survey, now, &mut notes);
+    Decision { status, unread: survey.unread, notes }
+}
+
+/// The version that should be current.
+fn wanted(config: &VersionedConfig, survey: &Survey) -> Result<String, Obstacle> {
+    let current = config.status.as_ref().and_then(|status| status.current.clone());
+    let first = || survey.sealed.first().map(|sealed| sealed.version.clone());
+    config.spec.current.clone().or(current).or_else(first).ok_or_else(|| {
+        let name = config.metadata.name.as_deref().unwrap_or_default();
+        match survey.others.iter().next() {
+            Some((version, standing)) => obstacle(version, standing),
+            None => Obstacle {
+                reason: "VersionMissing",
+                message: format!(
+                    "there is no version yet; create a ConfigMap with the labels nudge.dev/config: {name} and nudge.dev/version"
+                ),
+                stuck: false,
+            },
+        }
+    })
+}
+
+fn obstacle(version: &str, standing: &Standing) -> Obstacle {
+    let (reason, message, stuck) = match standing {
+        Standing::Incomplete(message) => ("VersionIncomplete", message.clone(), false),
+        Standing::Invalid(message) => ("VersionInvalid", message.clone(), true),
+        // A complete version would have been sealed.
+        Standing::Unread(_) | Standing::Complete { .. } => {
+            ("VersionIncomplete", format!("version {version} is being read"), false)
+        }
+    };
+    Obstacle { reason, message, stuck }
+}
+
+/// The version, if pods can be moved to it.
+fn possible(version: &str, survey: &Survey) -> Result<String, Obstacle> {
+    if let Some(sealed) = survey.find(version) {
+        return match sealed.state {
+            VersionState::Broken => Err(Obstacle {
+                reason: "VersionIncomplete",
+                message: format!("an object of version {version} is gone or was replaced; put it back as it was"),
+                stuck: false,
+            }),
+            _ => Ok(version.to_owned()),
+        };
+    }
+    match survey.others.get(version) {
+        Some(standing) => Err(obstacle(version, standing)),
+        None => Err(Obstacle {
+            reason: "VersionMissing",
+            message: format!(
+                "version {version} is not there; create it, or set spec.current to one of: {}",
+                listed(survey.sealed.iter().map(|sealed| sealed.version.as_str()))
+            ),
+            stuck: false,
+        }),
+    }
+}
+
+/// At most ten names, newest first, or a word for none.
+fn listed<'a>(versions: impl DoubleEndedIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = versions.rev().take(10).collect();
+    if names.is_empty() { "(none)".to_owned() } else { names.join(", ") }
+}
+
+/// Makes the version current, or the target of a rollout that is held.
+fn turn_to(status: &mut VersionedConfigStatus, version: &str, paused: bool, now: &Time) -> Option<Note> {
+    let target = status.target.take();
+    let groups = std::mem::take(&mut status.rollout.groups);
+    if status.current.as_deref() == Some(version) {
+        status.phase = Phase::Current;
+        if target.is_some() || !groups.is_empty() {
+            next_revision(status, now);
+        }
+        return None;
+    }
+    if paused && status.current.is_some() {
+        status.phase = Phase::BeingCurrent;
+        if target.as_deref() != Some(version) || !groups.is_empty() {
+            next_revision(status, now);
+        }
+        status.target = Some(version.to_owned());
+        return None;
+    }
+    let before = status.current.replace(version.to_owned());
+    let message = match &before {
+        Some(before) => format!("version {version} is current, {before} was"),
+        None => format!("version {version} is current, the first one"),
+    };
+    if before.is_some() {
+        status.previous = before;
+    }
+    status.phase = Phase::Current;
+    next_revision(status, now);
+    Some(Note { warning: false, reason: "Current", message })
+}
+
+/// The revision after this one. It begins at the time, so that it grows even where the status was lost: an agent never
+/// takes a lower one.
+fn next_revision(status: &mut VersionedConfigStatus, now: &Time) {
+    let millis = u64::try_from(now.0.as_millisecond()).unwrap_or(0);
+    status.rollout.revision = millis.max(status.rollout.revision + 1);
+}
+
+fn mark_states(status: &mut VersionedConfigStatus, wanted: Option<&str>) {
+    let (current, target) = (status.current.clone(), status.target.clone().or_else(|| wanted.map(str::to_owned)));
+    for version in &mut status.versions {
+        if version.state == VersionState::Broken {
+            continue;
+        }
+        version.state = if Some(&version.version) == current.as_ref() {
+            VersionState::Current
+        } else if Some(&version.version) == target.as_ref() {
+            VersionState::Target
+        } else {
+            VersionState::Available
+        };
+    }
+}
+
+fn count(status: &VersionedConfigStatus, uid: &str, config: &VersionedConfig, pods: &[Arc<PodState>]) -> PodCounts {
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let mut counts = PodCounts::default();
+    for pod in pods.iter().filter(|pod| !pod.going && !pod.finished) {
+        counts.total += 1;
+        let assigned = assigned(status, uid, &pod.uid, &pod.workload);
+        let running = pod.running();
+        let runs = running.iter().find(|(config, _)| config == name).map(|(_, version)| version.as_str());
+        if assigned.is_some() && runs == assigned {
+            counts.updated += 1;
+            counts.ready += u32::from(pod.ready);
+        }
+        counts.failed += u32::from(pod.failed());
+    }
+    counts.summary = format!("{}/{}", counts.updated, counts.total);
+    counts
+}
+
+fn set_conditions(
+    status: &mut VersionedConfigStatus,
+    before: &VersionedConfigStatus,
+    config: &VersionedConfig,
+    outcome: &Result<(), Obstacle>,
+    survey: &Survey,
+    now: &Time,
+    notes: &mut Vec<Note>,
+) {
+    let generation = config.metadata.generation;
+    let set = |status: &mut VersionedConfigStatus, kind, on: Option<bool>, reason: &str, message: String| match on {
+        Some(on) => set_condition(&mut status.conditions, condition(kind, on, reason, message, generation, now)),
+        None => status.conditions.retain(|condition| condition.type_ != kind.as_str()),
+    };
+    let (ready, reason, message, moving, stuck) = match outcome {
+        Ok(()) if status.phase == Phase::Current => {
+            let version = status.current.clone().unwrap_or_default();
+            (true, "Current", format!("version {version} is current"), false, false)
+        }
+        Ok(()) => {
+            let target = status.target.clone().unwrap_or_default();
+            (
+                false,
+                "Paused",
+                format!("the move to version {target} is paused; set spec.rollout.paused to false"),
+                true,
+                false,
+            )
+        }
+        Err(obstacle) => (false, obstacle.reason, obstacle.message.clone(), !obstacle.stuck, obstacle.stuck),
+    };
+    if let Err(obstacle) = outcome {
+        status.phase = Phase::Waiting;
+        // Nothing moves: what was held by a target stays with the current version.
+        if status.target.take().is_some() || !status.rollout.groups.is_empty() {
+            status.rollout.groups.clear();
+            next_revision(status, now);
+        }
+        let message = clipped(obstacle.message.clone());
+        let known =
+            before.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.message == message);
+        if !known && obstacle.stuck {
+            notes.push(Note { warning: true, reason: obstacle.reason, message: obstacle.message.clone() });
+        }
+    }
+    set(status, ConditionType::Ready, Some(ready), reason, message.clone());
+    set(status, ConditionType::Reconciling, moving.then_some(true), reason, message.clone());
+    set(status, ConditionType::Stalled, stuck.then_some(true), reason, message);
+
+    let mut sentences = survey.conflicts.clone();
+    for (version, standing) in &survey.others {
+        if let Standing::Invalid(message) = standing
+            && config.spec.current.as_ref() != Some(version)
+        {
+            sentences.push(message.clone());
+        }
+    }
+    let old = before.conditions.iter().find(|condition| condition.type_ == ConditionType::Conflict.as_str());
+    let text = clipped(sentences.join("; "));
+    if !sentences.is_empty() && old.is_none_or(|old| old.message != text) {
+        notes.push(Note { warning: true, reason: "Conflict", message: text.clone() });
+    }
+    set(status, ConditionType::Conflict, (!sentences.is_empty()).then_some(true), "Conflict", text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::standing::tests::{facts, part};
+    use super::*;
+    use crate::api::VersionedConfigSpec;
+
+    fn at(second: i64) -> Time {
+        Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
+    }
+
+    struct Scene {
+        config: VersionedConfig,
+        parts: Vec<Arc<PartMeta>>,
+        facts: Facts,
+        now: i64,
+    }
+
+    impl Scene {
+        fn new(current: Option<&str>) -> Self {
+            let spec = VersionedConfigSpec { current: current.map(str::to_owned), ..VersionedConfigSpec::default() };
+            let mut config = VersionedConfig::new("shop", spec);
+            config.metadata.uid = Some("uid".to_owned());
+            config.metadata.generation = Some(1);
+            Self { config, parts: Vec::new(), facts: Facts::new(), now: 1 }
+        }
+
+        fn with(mut self, version: &str) -> Self {
+            self.add(version);
+            self
+        }
+
+        fn add(&mut self, version: &str) {
+            let part = Arc::new(part(PartKind::ConfigMap, &format!("shop-{version}"), version));
+            self.facts.insert(part.uid.clone(), facts(&part, version));
+            self.parts.push(part);
+        }
+
+        fn step(&mut self) -> Decision {
+            self.now += 1;
+            let observed = Observed {
+                config: &self.config,
+                parts: &self.parts,
+                facts: &self.facts,
+                secrets_known: true,
+                pods: &[],
+                now: &at(self.now),
+            };
+            let decision = decide(&observed);
+            self.config.status = Some(decision.status.clone());
+            decision
+        }
+
+        fn ready(&self) -> (String, String, String) {
+            let status = self.config.status.as_ref().unwrap();
+            let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+            (ready.status.clone(), ready.reason.clone(), ready.message.clone())
+        }
+    }
+
+    #[test]
+    fn the_first_version_becomes_current_and_stays_it() {
+        let mut scene = Scene::new(None);
+        scene.step();
+        assert_eq!(scene.ready().1, "VersionMissing");
+        scene.add("1");
+        let status = scene.step().status;
+        assert_eq!((status.current.as_deref(), status.phase), (Some("1"), Phase::Current));
+        scene.add("0");
+        assert_eq!(scene.step().status.current.as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn nothing_moves_to_a_version_that_is_not_there() {
+        let mut scene = Scene::new(Some("1")).with("1");
+        let first = scene.step().status;
+        scene.config.spec.current = Some("2".to_owned());
+        let waiting = scene.step().status;
+        assert_eq!((waiting.phase, waiting.current.as_deref()), (Phase::Waiting, Some("1")));
+        assert_eq!(waiting.rollout.revision, first.rollout.revision);
+        assert_eq!(scene.ready().2, "version 2 is not there; create it, or set spec.current to one of: 1");
+        scene.add("2");
+        let moved = scene.step().status;
+        assert_eq!((moved.current.as_deref(), moved.previous.as_deref()), (Some("2"), Some("1")));
+        assert!(moved.rollout.revision > first.rollout.revision);
+        assert_eq!(scene.ready().0, "True");
+    }
+
+    #[test]
+    fn both_orders_of_creation_end_the_same() {
+        let mut one = Scene::new(Some("1"));
+        one.step();
+        one.add("1");
+        one.step();
+        let mut two = Scene::new(None).with("1");
+        two.step();
+        two.config.spec.current = Some("1".to_owned());
+        two.step();
+        let [one, two] = [one, two].map(|scene| scene.config.status.unwrap());
+        assert_eq!((one.current, one.phase), (two.current, two.phase));
+    }
+
+    #[test]
+    fn a_status_that_was_lost_does_not_count_from_the_start() {
+        let mut scene = Scene::new(Some("1")).with("1");
+        let first = scene.step().status.rollout.revision;
+        scene.config.status = None;
+        assert!(scene.step().status.rollout.revision > first);
+    }
+
+    #[test]
+    fn an_invalid_version_is_stalled_and_told_once() {
+        let mut scene = Scene::new(Some("1")).with("1");
+        let uid = scene.parts[0].uid.clone();
+        scene.facts.get_mut(&uid).unwrap().immutable = false;
+        assert_eq!(scene.step().notes.len(), 1);
+        assert_eq!(scene.ready().1, "VersionInvalid");
+        assert!(scene.config.status.as_ref().unwrap().conditions.iter().any(|condition| condition.type_ == "Stalled"));
+        assert!(scene.step().notes.is_empty());
+    }
+
+    #[test]
+    fn a_paused_move_is_held_and_then_made() {
+        let mut scene = Scene::new(Some("1")).with("1").with("2");
+        scene.step();
+        scene.config.spec.current = Some("2".to_owned());
+        scene.config.spec.rollout.paused = true;
+        let held = scene.step().status;
+        assert_eq!((held.current.as_deref(), held.target.as_deref()), (Some("1"), Some("2")));
+        assert_eq!(scene.ready().1, "Paused");
+        scene.config.spec.rollout.paused = false;
+        let moved = scene.step().status;
+        assert_eq!((moved.current.as_deref(), moved.target), (Some("2"), None));
+    }
+
+    #[test]
+    fn deciding_twice_changes_nothing() {
+        let mut scene = Scene::new(Some("1")).with("1").with("2");
+        let first = scene.step();
+        assert_eq!(first.notes.len(), 3);
+        let second = scene.step();
+        assert_eq!((second.status, second.notes.len()), (first.status, 0));
+    }
+
+    #[test]
+    fn a_current_version_that_is_gone_is_named_and_kept() {
+        let mut scene = Scene::new(Some("1")).with("1");
+        scene.step();
+        scene.parts.clear();
+        let status = scene.step().status;
+        assert_eq!((status.current.as_deref(), status.phase), (Some("1"), Phase::Waiting));
+        assert_eq!(scene.ready().1, "VersionMissing");
+        scene.add("1");
+        assert_eq!(scene.step().status.phase, Phase::Current);
+    }
+}

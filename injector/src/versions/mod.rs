@@ -1,0 +1,18 @@
+//! What a version is: its parts, when it is complete, what may not change, which becomes current. Pure.
+
+mod decide;
+mod digest;
+mod facts;
+mod prune;
+mod publish;
+mod standing;
+mod survey;
+
+pub use decide::{Decision, Note, Observed, decide};
+pub(crate) use digest::hex;
+pub use digest::{Contents, KEYED, PLAIN, contents_of, part_digest};
+pub use facts::{PartFacts, object_name};
+pub use prune::to_prune;
+pub use publish::{DIGEST, Data, Publication, baseline_refusal, publication};
+pub use standing::{Facts, MAX_PARTS, Standing, stand};
+pub use survey::{MAX_RETIRED, MAX_VERSIONS, Survey, survey};

@@ -1,0 +1,359 @@
+//! Follows one kind of objects: lists them, watches them, and begins anew when the watch is lost.
+//!
+//! Not `kube::runtime::watcher`, because that keeps bookmarks to itself: a watch can die without a word, and what tells is the
+//! time since the server last confirmed it, by an event, a bookmark, or an end in good order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use kube::api::{Api, ListParams, ObjectList, ObjectMeta, WatchEvent, WatchParams};
+use kube::core::PartialObjectMeta;
+use kube::{Resource, ResourceExt};
+use nudge_protocol::labels;
+use serde::de::DeserializeOwned;
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+/// How much longer than it was asked to a watch may last.
+const GRACE: Duration = Duration::from_secs(5);
+/// Longest time for a whole list.
+const LIST: Duration = Duration::from_mins(1);
+/// Longest wait after failures.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// What has happened to the followed objects.
+#[derive(Debug)]
+pub enum Change<T> {
+    /// These are all of them now.
+    All(Vec<T>),
+    /// One is new or changed.
+    Put(T),
+    /// One is gone; this is its last state.
+    Gone(T),
+}
+
+/// Why following was interrupted.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    /// The list failed.
+    #[error("{what} can't be listed")]
+    List {
+        /// The kind.
+        what: &'static str,
+        /// The cause.
+        #[source]
+        source: kube::Error,
+    },
+    /// The watch failed.
+    #[error("{what} can't be watched")]
+    Watch {
+        /// The kind.
+        what: &'static str,
+        /// The cause.
+        #[source]
+        source: kube::Error,
+    },
+    /// The server has forgotten the changes since the last one known (compaction): all are listed again.
+    #[error("the API server has forgotten older changes of {what}")]
+    Expired {
+        /// The kind.
+        what: &'static str,
+    },
+    /// Nothing came for longer than the server promised to stay silent.
+    #[error("the watch of {what} is dead: neither an event nor a bookmark nor its end came in time")]
+    Silent {
+        /// The kind.
+        what: &'static str,
+    },
+}
+
+impl FollowError {
+    /// Nudge's role does not allow it, or the kind is not there.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::List { source: kube::Error::Api(status), .. }
+            | Self::Watch { source: kube::Error::Api(status), .. } => {
+                matches!(status.code, 401 | 403 | 404)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// When the server last confirmed that what is known is current.
+#[derive(Clone, Debug)]
+pub struct Pulse {
+    /// What is followed.
+    pub what: &'static str,
+    began: Instant,
+    /// Milliseconds after `began`, plus one; 0 is never.
+    last: Arc<AtomicU64>,
+}
+
+impl Pulse {
+    /// A pulse that has not beaten yet.
+    pub fn new(what: &'static str) -> Self {
+        Self { what, began: Instant::now(), last: Arc::default() }
+    }
+
+    fn beat(&self) {
+        let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.last.store(millis + 1, Ordering::Relaxed);
+    }
+
+    /// The time since the last beat; `None` before the first.
+    pub fn age(&self) -> Option<Duration> {
+        let last = self.last.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.began.elapsed().saturating_sub(Duration::from_millis(last)))
+    }
+}
+
+/// How objects are read: whole, or their metadata only.
+pub trait Source: Send + Sync {
+    /// What comes out.
+    type Item: Send + HasMeta;
+    /// One page.
+    fn page(&self, params: &ListParams) -> impl Future<Output = kube::Result<ObjectList<Self::Item>>> + Send
+    where
+        Self::Item: Clone;
+    /// The changes since a version.
+    fn changes(
+        &self,
+        params: &WatchParams,
+        version: &str,
+    ) -> impl Future<Output = kube::Result<BoxStream<'static, kube::Result<WatchEvent<Self::Item>>>>> + Send;
+}
+
+/// Anything with metadata.
+pub trait HasMeta {
+    /// The metadata.
+    fn object_meta(&self) -> &ObjectMeta;
+}
+
+impl<T: Resource> HasMeta for T {
+    fn object_meta(&self) -> &ObjectMeta {
+        self.meta()
+    }
+}
+
+/// Whole objects.
+pub(super) struct Whole<K>(pub(super) Api<K>);
+/// Metadata only.
+pub(super) struct Metadata<K>(pub(super) Api<K>);
+
+impl<K> Source for Whole<K>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    type Item = K;
+    async fn page(&self, params: &ListParams) -> kube::Result<ObjectList<K>> {
+        let mut page = self.0.list(params).await?;
+        for item in &mut page.items {
+            item.meta_mut().managed_fields = None;
+        }
+        Ok(page)
+    }
+    async fn changes(
+        &self,
+        params: &WatchParams,
+        version: &str,
+    ) -> kube::Result<BoxStream<'static, kube::Result<WatchEvent<K>>>> {
+        Ok(self.0.watch(params, version).await?.boxed())
+    }
+}
+
+impl<K> Source for Metadata<K>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    type Item = PartialObjectMeta<K>;
+    async fn page(&self, params: &ListParams) -> kube::Result<ObjectList<Self::Item>> {
+        let mut page = self.0.list_metadata(params).await?;
+        for item in &mut page.items {
+            // Large ones of other people's would be kept until the last page.
+            item.metadata.managed_fields = None;
+            if let Some(annotations) = &mut item.metadata.annotations {
+                annotations.retain(|name, _| name.starts_with(labels::PREFIX));
+            }
+        }
+        Ok(page)
+    }
+    async fn changes(
+        &self,
+        params: &WatchParams,
+        version: &str,
+    ) -> kube::Result<BoxStream<'static, kube::Result<WatchEvent<Self::Item>>>> {
+        Ok(self.0.watch_metadata(params, version).await?.boxed())
+    }
+}
+
+/// What to follow.
+pub struct Following<S> {
+    /// How objects are read.
+    pub source: S,
+    /// Which: a label selector, or empty.
+    pub labels: &'static str,
+    /// How long the server keeps one watch, in seconds: the longest silence.
+    pub seconds: u32,
+    /// The pulse, which names the kind.
+    pub pulse: Pulse,
+}
+
+/// Follows until dropped. `sink` gets every change in order; `failed` gets every interruption and how many there were since the
+/// last success.
+pub async fn follow<S>(
+    following: Following<S>,
+    mut sink: impl FnMut(Change<S::Item>) + Send,
+    mut failed: impl FnMut(&FollowError, u32) + Send,
+) where
+    S: Source,
+    S::Item: Clone + DeserializeOwned + 'static,
+{
+    let mut version: Option<String> = None;
+    let mut failures = 0;
+    loop {
+        let mut confirmed = false;
+        let ended = round(&following, &mut version, &mut sink, &mut confirmed).await;
+        if confirmed {
+            // It worked until then: what cuts streams from time to time must not make the pauses longer and longer.
+            failures = 0;
+        }
+        match ended {
+            Ok(()) => failures = 0,
+            Err(error) => {
+                if matches!(error, FollowError::Expired { .. } | FollowError::List { .. }) {
+                    version = None;
+                }
+                failures += 1;
+                failed(&error, failures);
+                tokio::time::sleep(wait(failures, error.is_refusal(), rand::random())).await;
+            }
+        }
+    }
+}
+
+/// The wait after so many failures in a row: short at first, since a restarting server is back in seconds; long for what
+/// only an administrator can change. `chance` (0 to 1) keeps replicas and watches out of step. Pure.
+fn wait(failures: u32, refused: bool, chance: f64) -> Duration {
+    let first = Duration::from_millis(if refused { 2000 } else { 100 });
+    let longest = first.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_WAIT);
+    longest / 2 + (longest / 2).mul_f64(chance)
+}
+
+/// One list, where needed, and one watch to its end.
+async fn round<S>(
+    following: &Following<S>,
+    version: &mut Option<String>,
+    sink: &mut (impl FnMut(Change<S::Item>) + Send),
+    confirmed: &mut bool,
+) -> Result<(), FollowError>
+where
+    S: Source,
+    S::Item: Clone + DeserializeOwned + 'static,
+{
+    let Following { source, labels, seconds, pulse } = following;
+    let what = pulse.what;
+    let since = if let Some(since) = version {
+        since.clone()
+    } else {
+        let listed = tokio::time::timeout(LIST, list(source, labels)).await;
+        let listed = listed.map_err(|_| FollowError::Silent { what })?;
+        let (all, since) = listed.map_err(|source| FollowError::List { what, source })?;
+        sink(Change::All(all));
+        pulse.beat();
+        version.insert(since).clone()
+    };
+    let mut params = WatchParams::default().timeout(*seconds);
+    if !labels.is_empty() {
+        params = params.labels(labels);
+    }
+    let longest = Duration::from_secs(u64::from(*seconds)) + GRACE;
+    let begin = tokio::time::timeout(longest, source.changes(&params, &since));
+    let mut changes = match begin.await {
+        Err(_) => return Err(FollowError::Silent { what }),
+        Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Err(FollowError::Expired { what }),
+        Ok(changes) => changes.map_err(|source| FollowError::Watch { what, source })?,
+    };
+    loop {
+        let next = tokio::time::timeout(longest, changes.try_next()).await;
+        let event = match next {
+            Err(_) => return Err(FollowError::Silent { what }),
+            Ok(Err(source)) => return Err(FollowError::Watch { what, source }),
+            Ok(Ok(event)) => event,
+        };
+        pulse.beat();
+        *confirmed |= !matches!(event, Some(WatchEvent::Error(_)));
+        match event {
+            // The server has kept the watch as long as it was asked to.
+            None => return Ok(()),
+            Some(WatchEvent::Bookmark(bookmark)) => *version = Some(bookmark.metadata.resource_version),
+            Some(WatchEvent::Error(status)) if status.code == 410 => return Err(FollowError::Expired { what }),
+            Some(WatchEvent::Error(status)) => {
+                return Err(FollowError::Watch { what, source: kube::Error::Api(status) });
+            }
+            Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                version.clone_from(&object.object_meta().resource_version);
+                sink(Change::Put(object));
+            }
+            Some(WatchEvent::Deleted(object)) => {
+                version.clone_from(&object.object_meta().resource_version);
+                sink(Change::Gone(object));
+            }
+        }
+    }
+}
+
+async fn list<S>(source: &S, labels: &str) -> kube::Result<(Vec<S::Item>, String)>
+where
+    S: Source,
+    S::Item: Clone,
+{
+    let mut params = ListParams::default().limit(PAGE);
+    if !labels.is_empty() {
+        params = params.labels(labels);
+    }
+    let mut all = Vec::new();
+    loop {
+        let page = source.page(&params).await?;
+        all.extend(page.items);
+        let version = page.metadata.resource_version.unwrap_or_default();
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok((all, version)),
+        }
+    }
+}
+
+/// Name and namespace of any object.
+pub(super) fn names(meta: &ObjectMeta) -> (String, String) {
+    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}
+
+/// Labels of any object.
+pub(super) fn label<'a>(object: &'a impl ResourceExt, name: &str) -> Option<&'a str> {
+    object.labels().get(name).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_a_bound_and_refusals_begin_longer() {
+        let at = |failures, refused| wait(failures, refused, 1.0).as_millis();
+        assert_eq!([at(1, false), at(2, false), at(3, false), at(40, false)], [100, 200, 400, 30_000]);
+        assert_eq!([at(1, true), at(5, true)], [2000, 30_000]);
+        assert_eq!(wait(1, false, 0.0).as_millis(), 50);
+    }
+
+    #[test]
+    fn a_pulse_has_an_age_from_its_first_beat_on() {
+        let pulse = Pulse::new("tests");
+        assert_eq!(pulse.age(), None);
+        pulse.beat();
+        assert!(pulse.age().unwrap() < Duration::from_mins(1));
+    }
+}

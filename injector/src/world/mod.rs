@@ -1,0 +1,17 @@
+//! What the injector knows of the cluster: kept by watches, read by the hub, the controllers and the admission.
+//!
+//! Everything in here follows what is opted in: enabled namespaces, `VersionedConfig`s, metadata of version objects and
+//! of published ConfigMaps, and of injected pods the few fields that matter.
+
+mod follow;
+mod keys;
+mod parts;
+mod pod;
+mod state;
+mod watches;
+
+pub use follow::{Change, FollowError, Pulse, follow};
+pub use keys::{ConfigKey, Event, PartMeta, PodKey, PublishedMeta};
+pub use pod::{PodState, pod_state, references};
+pub use state::{PodEntry, World};
+pub use watches::{WatchSettings, watch_cluster};

@@ -1,0 +1,595 @@
+//! The state itself: plain maps under one lock that is held for single look-ups and assignments, and what wakes those who wait.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use nudge_protocol::ConfigName;
+use tokio::sync::watch;
+
+use super::parts::{Parts, Placed};
+use super::{ConfigKey, Event, PartMeta, PodKey, PodState, PublishedMeta, Pulse};
+use crate::api::{PartKind, VersionedConfig};
+
+/// A pod, and what wakes those who wait for something that concerns it.
+#[derive(Clone, Debug)]
+pub struct PodEntry {
+    /// What is known of it.
+    pub state: Arc<PodState>,
+    wake: Arc<watch::Sender<()>>,
+}
+
+impl PodEntry {
+    /// Becomes ready with every change of the pod or of a config that it uses. Subscribe first, then look.
+    pub fn woken(&self) -> watch::Receiver<()> {
+        self.wake.subscribe()
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    configs: HashMap<ConfigKey, Arc<VersionedConfig>>,
+    parts: Parts,
+    published: HashMap<ConfigKey, PublishedMeta>,
+    pods: HashMap<PodKey, PodEntry>,
+    pods_by_config: HashMap<ConfigKey, BTreeSet<String>>,
+    /// Enabled namespaces whose Secrets may be read.
+    secrets_allowed: BTreeSet<String>,
+    pulses: Vec<Pulse>,
+}
+
+type EventListener = Box<dyn Fn(&Event) + Send + Sync>;
+type PodListener = Box<dyn Fn(&PodState) + Send + Sync>;
+
+/// See the module's text.
+pub struct World {
+    inner: Mutex<Inner>,
+    enabled: watch::Sender<Arc<BTreeSet<String>>>,
+    pod_added: watch::Sender<()>,
+    listeners: RwLock<Vec<EventListener>>,
+    pod_gone: OnceLock<PodListener>,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            inner: Mutex::default(),
+            enabled: watch::Sender::new(Arc::default()),
+            pod_added: watch::Sender::new(()),
+            listeners: RwLock::default(),
+            pod_gone: OnceLock::new(),
+        }
+    }
+}
+
+impl World {
+    /// Calls `listener` for every event from now on. It must not block.
+    pub fn listen(&self, listener: impl Fn(&Event) + Send + Sync + 'static) {
+        self.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+    }
+
+    /// Calls `listener` with every pod that is going or gone. It must not block. Only the first call counts.
+    pub fn on_pod_gone(&self, listener: impl Fn(&PodState) + Send + Sync + 'static) {
+        let _ = self.pod_gone.set(Box::new(listener));
+    }
+
+    /// Nobody panics while holding it, and if so: single assignments leave nothing half done.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, event: &Event) {
+        for listener in self.listeners.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            listener(event);
+        }
+    }
+
+    // ---- Namespaces
+
+    /// The enabled namespaces.
+    pub fn enabled(&self) -> watch::Receiver<Arc<BTreeSet<String>>> {
+        self.enabled.subscribe()
+    }
+
+    /// Whether the namespace is enabled.
+    pub fn is_enabled(&self, namespace: &str) -> bool {
+        self.enabled.borrow().contains(namespace)
+    }
+
+    /// Takes in the enabled namespaces.
+    pub fn set_enabled(&self, namespaces: BTreeSet<String>) {
+        let before = self.enabled.send_replace(Arc::new(namespaces));
+        let now = self.enabled.borrow().clone();
+        let touched: Vec<ConfigKey> = {
+            let inner = self.lock();
+            let differs = |key: &&ConfigKey| before.contains(&key.namespace) != now.contains(&key.namespace);
+            inner.configs.keys().chain(inner.pods_by_config.keys()).filter(differs).cloned().collect()
+        };
+        self.wake_all(touched);
+    }
+
+    /// Whether Secrets of the namespace may be read.
+    pub fn secrets_allowed(&self, namespace: &str) -> bool {
+        self.lock().secrets_allowed.contains(namespace)
+    }
+
+    /// These are all Secrets of versions in the namespace, which may be read. One step, so that nobody sees a namespace that may be
+    /// read and has none.
+    pub fn see_secrets(&self, namespace: &str, all: Vec<(ConfigKey, PartMeta)>) {
+        // Its watch may end a moment after the namespace was disabled.
+        if !self.is_enabled(namespace) {
+            return;
+        }
+        let touched = {
+            let mut inner = self.lock();
+            inner.secrets_allowed.insert(namespace.to_owned());
+            inner.parts.clear(PartKind::Secret, namespace);
+            for (key, part) in all {
+                inner.parts.put(key, part);
+            }
+            inner.configs_in(namespace)
+        };
+        self.wake_all(touched);
+    }
+
+    /// Secrets of the namespace can't be seen any more. One step, so that none counts as deleted.
+    pub fn unsee_secrets(&self, namespace: &str) {
+        let touched = {
+            let mut inner = self.lock();
+            if !inner.secrets_allowed.remove(namespace) {
+                return;
+            }
+            inner.parts.clear(PartKind::Secret, namespace);
+            inner.configs_in(namespace)
+        };
+        self.wake_all(touched);
+    }
+
+    fn wake_all(&self, keys: Vec<ConfigKey>) {
+        for key in keys {
+            self.wake(&key);
+            self.tell(&Event::Config(key));
+        }
+    }
+
+    // ---- Configs
+
+    /// The config as it is known now.
+    pub fn config(&self, key: &ConfigKey) -> Option<Arc<VersionedConfig>> {
+        self.lock().configs.get(key).cloned()
+    }
+
+    /// All configs.
+    pub fn configs(&self) -> Vec<ConfigKey> {
+        self.lock().configs.keys().cloned().collect()
+    }
+
+    /// Takes in a config as a watch shows it, unless a newer state of it is known: the answer to an own write may come before its
+    /// watch event.
+    pub fn put_config(&self, config: VersionedConfig) {
+        self.take_config(config, |known, new| {
+            known.is_none_or(|known| known.metadata.uid != new.metadata.uid || revision_of(known) < revision_of(new))
+        });
+    }
+
+    /// Takes in a config as a list shows it.
+    pub fn replace_config(&self, config: VersionedConfig) {
+        self.take_config(config, |known, new| {
+            known.is_none_or(|known| known.metadata.resource_version != new.metadata.resource_version)
+        });
+    }
+
+    /// Takes in the answer to an own write. It may come after the config is gone, so it adds none.
+    pub fn put_written_config(&self, config: VersionedConfig) {
+        self.take_config(config, |known, new| {
+            known.is_some_and(|known| known.metadata.uid == new.metadata.uid && revision_of(known) < revision_of(new))
+        });
+    }
+
+    fn take_config(
+        &self,
+        mut config: VersionedConfig,
+        take: impl FnOnce(Option<&VersionedConfig>, &VersionedConfig) -> bool,
+    ) {
+        config.metadata.managed_fields = None;
+        let key = ConfigKey::new(
+            config.metadata.namespace.clone().unwrap_or_default(),
+            config.metadata.name.clone().unwrap_or_default(),
+        );
+        let concerns_pods = {
+            let mut inner = self.lock();
+            let known = inner.configs.get(&key);
+            if !take(known.map(Arc::as_ref), &config) {
+                return;
+            }
+            // Not when only pods were counted, which happens with every pod that reports.
+            let concerns = known.is_none_or(|known| assignment(known) != assignment(&config));
+            inner.configs.insert(key.clone(), Arc::new(config));
+            concerns
+        };
+        if concerns_pods {
+            self.wake(&key);
+        }
+        self.tell(&Event::Config(key));
+    }
+
+    /// Takes in that a config is gone.
+    pub fn remove_config(&self, key: &ConfigKey) {
+        let gone = self.lock().configs.remove(key);
+        if let Some(config) = gone {
+            self.wake(key);
+            self.tell(&Event::ConfigGone(key.clone(), config));
+        }
+    }
+
+    // ---- Parts
+
+    /// The objects with labels of this config.
+    pub fn parts(&self, key: &ConfigKey) -> Vec<Arc<PartMeta>> {
+        self.parts_and_secrets(key).0
+    }
+
+    /// The objects with labels of this config, and whether Secrets are among those that can be seen.
+    pub fn parts_and_secrets(&self, key: &ConfigKey) -> (Vec<Arc<PartMeta>>, bool) {
+        let inner = self.lock();
+        (inner.parts.of(key), inner.secrets_allowed.contains(&key.namespace))
+    }
+
+    /// Takes in one part.
+    pub fn put_part(&self, key: ConfigKey, part: PartMeta) {
+        let before = self.lock().parts.put(key.clone(), part);
+        match before {
+            Placed::Unchanged => {}
+            Placed::New => self.tell(&Event::Config(key)),
+            Placed::Moved(from) => {
+                self.tell(&Event::Config(from));
+                self.tell(&Event::Config(key));
+            }
+        }
+    }
+
+    /// Takes in that a part is gone.
+    pub fn remove_part(&self, kind: PartKind, namespace: &str, name: &str) {
+        let removed = self.lock().parts.remove(&(kind, ConfigKey::new(namespace, name)));
+        if let Some(key) = removed {
+            self.tell(&Event::Config(key));
+        }
+    }
+
+    /// Takes in all parts of a kind.
+    pub fn replace_parts(&self, kind: PartKind, all: Vec<(ConfigKey, PartMeta)>) {
+        let keep: BTreeSet<ConfigKey> =
+            all.iter().map(|(key, part)| ConfigKey::new(key.namespace.clone(), part.name.clone())).collect();
+        let gone = self.lock().parts.others(kind, &keep);
+        for object in gone {
+            self.remove_part(kind, &object.namespace, &object.name);
+        }
+        for (key, part) in all {
+            self.put_part(key, part);
+        }
+    }
+
+    // ---- Published ConfigMaps
+
+    /// The plain ConfigMap with our mark, as far as it is known.
+    pub fn published(&self, key: &ConfigKey) -> Option<PublishedMeta> {
+        self.lock().published.get(key).cloned()
+    }
+
+    /// Takes in a plain ConfigMap with our mark, or that it is gone.
+    pub fn set_published(&self, key: ConfigKey, meta: Option<PublishedMeta>) {
+        {
+            let mut inner = self.lock();
+            if inner.published.get(&key) == meta.as_ref() {
+                return;
+            }
+            match meta {
+                Some(meta) => inner.published.insert(key.clone(), meta),
+                None => inner.published.remove(&key),
+            };
+        }
+        self.tell(&Event::Config(key));
+    }
+
+    /// Keys of all plain ConfigMaps with our mark.
+    pub fn published_keys(&self) -> Vec<ConfigKey> {
+        self.lock().published.keys().cloned().collect()
+    }
+
+    // ---- Pods
+
+    /// The pod.
+    pub fn pod(&self, key: &PodKey) -> Option<PodEntry> {
+        self.lock().pods.get(key).cloned()
+    }
+
+    /// Becomes ready whenever a pod is new.
+    pub fn pod_added(&self) -> watch::Receiver<()> {
+        self.pod_added.subscribe()
+    }
+
+    /// The pods that use the config.
+    pub fn subscribers(&self, key: &ConfigKey) -> Vec<Arc<PodState>> {
+        let inner = self.lock();
+        let names = inner.pods_by_config.get(key).into_iter().flatten();
+        let pods = names.filter_map(|name| inner.pods.get(&PodKey::new(key.namespace.clone(), name.clone())));
+        pods.map(|entry| Arc::clone(&entry.state)).collect()
+    }
+
+    /// Configs that pods use.
+    pub fn subscribed(&self) -> Vec<ConfigKey> {
+        self.lock().pods_by_config.keys().cloned().collect()
+    }
+
+    /// All pods.
+    pub fn pods(&self) -> Vec<Arc<PodState>> {
+        self.lock().pods.values().map(|entry| Arc::clone(&entry.state)).collect()
+    }
+
+    /// Takes in a pod.
+    pub fn put_pod(&self, state: PodState) {
+        let key = PodKey::new(state.namespace.clone(), state.name.clone());
+        let state = Arc::new(state);
+        let (configs, is_new) = {
+            let mut inner = self.lock();
+            let before = inner.pods.get(&key);
+            if before.is_some_and(|entry| entry.state == state) {
+                return;
+            }
+            let same = before.filter(|entry| entry.state.uid == state.uid);
+            let wake = same.map_or_else(|| Arc::new(watch::Sender::new(())), |entry| Arc::clone(&entry.wake));
+            let is_new = same.is_none();
+            let entry = PodEntry { state: Arc::clone(&state), wake: Arc::clone(&wake) };
+            let replaced = inner.pods.insert(key.clone(), entry);
+            if let Some(replaced) = replaced.filter(|_| is_new) {
+                inner.unlist(&replaced.state);
+                replaced.wake.send_replace(());
+            }
+            if is_new {
+                inner.list(&state);
+            }
+            wake.send_replace(());
+            (configs_of(&state), is_new)
+        };
+        if is_new {
+            self.pod_added.send_replace(());
+        }
+        if state.going
+            && let Some(listener) = self.pod_gone.get()
+        {
+            listener(&state);
+        }
+        for key in configs {
+            self.tell(&Event::Pods(key));
+        }
+    }
+
+    /// Takes in that a pod is gone.
+    pub fn remove_pod(&self, key: &PodKey) {
+        let state = {
+            let mut inner = self.lock();
+            let Some(entry) = inner.pods.remove(key) else { return };
+            inner.unlist(&entry.state);
+            entry.wake.send_replace(());
+            entry.state
+        };
+        if let Some(listener) = self.pod_gone.get() {
+            listener(&state);
+        }
+        for key in configs_of(&state) {
+            self.tell(&Event::Pods(key));
+        }
+    }
+
+    fn wake(&self, key: &ConfigKey) {
+        let inner = self.lock();
+        for name in inner.pods_by_config.get(key).into_iter().flatten() {
+            if let Some(entry) = inner.pods.get(&PodKey::new(key.namespace.clone(), name.clone())) {
+                entry.wake.send_replace(());
+            }
+        }
+    }
+
+    // ---- Liveness
+
+    /// Adds a watch's pulse, which counts from now on.
+    pub fn add_pulse(&self, pulse: Pulse) {
+        self.lock().pulses.push(pulse);
+    }
+
+    /// The age of every watch since its last confirmation; `None` where nothing was listed yet.
+    pub fn ages(&self) -> Vec<(&'static str, Option<Duration>)> {
+        self.lock().pulses.iter().map(|pulse| (pulse.what, pulse.age())).collect()
+    }
+
+    /// A watch that was not confirmed for longer than `longest`, or never.
+    pub fn silent(&self, longest: Duration) -> Option<(&'static str, Option<Duration>)> {
+        self.ages().into_iter().find(|(_, age)| age.is_none_or(|age| age > longest))
+    }
+
+    /// Waits until everything was listed at least once.
+    pub async fn synced(&self) {
+        while !self.is_synced() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Everything was listed at least once.
+    pub fn is_synced(&self) -> bool {
+        let ages = self.ages();
+        !ages.is_empty() && ages.iter().all(|(_, age)| age.is_some())
+    }
+}
+
+impl Inner {
+    fn configs_in(&self, namespace: &str) -> Vec<ConfigKey> {
+        self.configs.keys().filter(|key| key.namespace == namespace).cloned().collect()
+    }
+
+    fn list(&mut self, pod: &PodState) {
+        for key in configs_of(pod) {
+            self.pods_by_config.entry(key).or_default().insert(pod.name.clone());
+        }
+    }
+
+    fn unlist(&mut self, pod: &PodState) {
+        for key in configs_of(pod) {
+            if let Some(names) = self.pods_by_config.get_mut(&key) {
+                names.remove(&pod.name);
+                if names.is_empty() {
+                    self.pods_by_config.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+fn configs_of(pod: &PodState) -> Vec<ConfigKey> {
+    pod.configs.iter().map(|name: &ConfigName| ConfigKey::new(pod.namespace.clone(), name.as_str())).collect()
+}
+
+/// Resource versions are numbers that grow, in every server that there is (KEP-5504 makes it a promise).
+fn revision_of(config: &VersionedConfig) -> u64 {
+    let version = config.metadata.resource_version.as_deref();
+    version.and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+/// All of a config that any pod's version depends on.
+fn assignment(config: &VersionedConfig) -> impl PartialEq + '_ {
+    let status = config.status.as_ref();
+    let of_status = status.map(|it| (&it.rollout, &it.current, &it.target, &it.versions, it.phase));
+    (&config.metadata.uid, &config.metadata.deletion_timestamp, of_status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(uid: &str, version: &str) -> VersionedConfig {
+        let mut config = VersionedConfig::new("shop", crate::api::VersionedConfigSpec::default());
+        config.metadata.namespace = Some("ns".to_owned());
+        config.metadata.uid = Some(uid.to_owned());
+        config.metadata.resource_version = Some(version.to_owned());
+        config
+    }
+
+    fn pod(uid: &str, configs: &[&str]) -> PodState {
+        PodState {
+            namespace: "ns".to_owned(),
+            name: "web".to_owned(),
+            uid: uid.to_owned(),
+            configs: configs.iter().map(|name| ConfigName::new(name).unwrap()).collect(),
+            ..PodState::default()
+        }
+    }
+
+    #[test]
+    fn an_older_state_of_the_same_config_is_not_taken_in() {
+        let (world, key) = (World::default(), ConfigKey::new("ns", "shop"));
+        world.put_config(config("a", "10"));
+        world.put_config(config("a", "9"));
+        let version = |world: &World| world.config(&key).unwrap().metadata.resource_version.clone();
+        assert_eq!(version(&world).as_deref(), Some("10"));
+        world.put_config(config("b", "9"));
+        assert_eq!(version(&world).as_deref(), Some("9"), "another uid is another config");
+    }
+
+    #[test]
+    fn pods_are_woken_by_their_configs_and_by_themselves() {
+        let world = World::default();
+        world.put_pod(pod("u", &["shop"]));
+        let key = PodKey::new("ns", "web");
+        let mut woken = world.pod(&key).unwrap().woken();
+        world.put_config(config("a", "1"));
+        assert!(woken.has_changed().unwrap());
+        woken.mark_unchanged();
+        world.put_pod(pod("u", &["shop"]));
+        assert!(!woken.has_changed().unwrap(), "nothing has changed");
+        world.put_pod(PodState { ready: true, ..pod("u", &["shop"]) });
+        assert!(woken.has_changed().unwrap());
+        world.remove_pod(&key);
+        assert!(world.subscribers(&ConfigKey::new("ns", "shop")).is_empty());
+    }
+
+    #[test]
+    fn a_pod_of_the_same_name_with_another_uid_is_another_pod() {
+        let world = World::default();
+        world.put_pod(pod("u", &["shop"]));
+        let mut old = world.pod(&PodKey::new("ns", "web")).unwrap().woken();
+        world.put_pod(pod("v", &["keys"]));
+        assert!(old.has_changed().is_ok_and(|changed| changed) || old.has_changed().is_err());
+        assert!(world.subscribers(&ConfigKey::new("ns", "shop")).is_empty());
+        assert_eq!(world.subscribers(&ConfigKey::new("ns", "keys")).len(), 1);
+        old.mark_unchanged();
+    }
+
+    #[test]
+    fn a_new_list_removes_what_it_does_not_hold_in_its_scope() {
+        let world = World::default();
+        let part = |kind, name: &str| PartMeta {
+            kind,
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            resource_version: String::new(),
+            version: "1".to_owned(),
+            part: None,
+            parts: None,
+            prune: false,
+            created: 0,
+            going: false,
+        };
+        let key = |namespace: &str| ConfigKey::new(namespace, "shop");
+        world.set_enabled(["a".to_owned(), "b".to_owned()].into());
+        world.put_part(key("a"), part(PartKind::ConfigMap, "one"));
+        world.put_part(key("a"), part(PartKind::Secret, "two"));
+        world.put_part(key("b"), part(PartKind::Secret, "three"));
+        world.see_secrets("a", vec![(key("a"), part(PartKind::Secret, "four"))]);
+        assert!(world.parts_and_secrets(&key("a")).1 && !world.secrets_allowed("b"));
+        let names = |namespace| world.parts(&key(namespace)).iter().map(|part| part.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names("a"), ["one", "four"]);
+        assert_eq!(names("b"), ["three"]);
+        world.replace_parts(PartKind::ConfigMap, Vec::new());
+        assert_eq!(names("a"), ["four"]);
+        world.unsee_secrets("a");
+        assert!(names("a").is_empty() && !world.secrets_allowed("a"));
+        world.see_secrets("c", vec![(key("c"), part(PartKind::Secret, "five"))]);
+        assert!(names("c").is_empty(), "it is not enabled");
+    }
+
+    #[test]
+    fn a_relabelled_object_belongs_to_one_config() {
+        let world = World::default();
+        let part = PartMeta {
+            kind: PartKind::ConfigMap,
+            name: "one".to_owned(),
+            uid: "u".to_owned(),
+            resource_version: String::new(),
+            version: "1".to_owned(),
+            part: None,
+            parts: None,
+            prune: false,
+            created: 0,
+            going: false,
+        };
+        let (old, new) = (ConfigKey::new("a", "old"), ConfigKey::new("a", "new"));
+        world.put_part(old.clone(), part.clone());
+        world.put_part(new.clone(), part);
+        assert!(world.parts(&old).is_empty() && world.parts(&new).len() == 1);
+        world.remove_part(PartKind::ConfigMap, "a", "one");
+        assert!(world.parts(&new).is_empty());
+    }
+
+    #[test]
+    fn the_answer_to_a_write_brings_nothing_back() {
+        let (world, key) = (World::default(), ConfigKey::new("ns", "shop"));
+        world.put_written_config(config("a", "1"));
+        assert!(world.config(&key).is_none());
+        world.put_config(config("a", "5"));
+        world.put_written_config(config("a", "7"));
+        world.put_config(config("a", "6"));
+        let version = |world: &World| world.config(&key).unwrap().metadata.resource_version.clone();
+        assert_eq!(version(&world).as_deref(), Some("7"));
+        world.replace_config(config("a", "2"));
+        assert_eq!(version(&world).as_deref(), Some("2"), "a list is right, even after a restore");
+    }
+}

@@ -1,0 +1,70 @@
+//! Whatever the hub, or the file of what was last good, says: it is read the same in any pieces, takes no more than its bounds, and never
+//! takes a revision back.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use nudge_agent::content::EtagKey;
+use nudge_agent::source::Store;
+use nudge_agent::source::hub::{Holdings, Reply, ReplyError, ReplyReader, Sent, write};
+use nudge_protocol::ConfigName;
+use time::OffsetDateTime;
+
+static ORDER: LazyLock<Vec<ConfigName>> =
+    LazyLock::new(|| ["shop", "keys"].into_iter().map(|name| ConfigName::new(name).unwrap()).collect());
+
+fuzz_target!(|bytes: &[u8]| {
+    // The first byte cuts the rest in two, which come one after the other to the same agent.
+    let Some((&cut, bytes)) = bytes.split_first() else { return };
+    let (one, two) = bytes.split_at(bytes.len() * usize::from(cut) / 256);
+    let mut holdings = Holdings::new(ORDER.clone());
+    let mut store = Store::new(Some(ORDER.clone()), EtagKey::new(b""));
+    for bytes in [bytes, one, two] {
+        let read = read(bytes, bytes.len().max(1));
+        assert_eq!(read, self::read(bytes, 1), "pieces make no difference");
+        let Ok(reply) = read else { continue };
+        written(&reply);
+        take(&mut holdings, &mut store, reply);
+    }
+});
+
+fn read(bytes: &[u8], piece: usize) -> Result<Reply, ReplyError> {
+    let mut reader = ReplyReader::default();
+    for piece in bytes.chunks(piece) {
+        reader.push(piece)?;
+    }
+    reader.finish()
+}
+
+/// What was read can be written and read again.
+fn written(reply: &Reply) {
+    let mut bytes = Vec::new();
+    let blocks: Vec<_> = reply
+        .sent
+        .iter()
+        .filter_map(|sent| match sent {
+            Sent::Block(block) => Some(block),
+            Sent::Nothing => None,
+            Sent::TooMuch => unreachable!("inputs are not that long"),
+        })
+        .collect();
+    write(&reply.head, blocks, &mut bytes).unwrap();
+    assert_eq!(read(&bytes, 7).as_ref(), Ok(reply));
+}
+
+fn take(holdings: &mut Holdings, store: &mut Store, reply: Reply) {
+    let before = holdings.request(0);
+    let taken = holdings.take(reply);
+    store.apply(taken.readings, OffsetDateTime::UNIX_EPOCH);
+    holdings.settle(store);
+    let after = holdings.request(0);
+    for (before, after) in before.configs.iter().zip(&after.configs) {
+        assert!(before.uid != after.uid || before.revision <= after.revision, "a revision went back");
+        let served = store.good(&after.name);
+        assert_eq!(served.is_some(), holdings.has(&after.name));
+        if before.version.is_some() {
+            assert!(served.is_some(), "what was good is lost");
+        }
+    }
+}

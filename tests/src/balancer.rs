@@ -1,0 +1,71 @@
+//! What a Service is in a cluster: one address, behind it the replicas that are there, each new connection to the next of them.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+
+/// Forwards connections until it is dropped; they end with it.
+pub struct Balancer {
+    /// Where it listens.
+    pub address: SocketAddr,
+    backends: Arc<Mutex<Vec<SocketAddr>>>,
+    accepted: Arc<AtomicUsize>,
+    task: AbortHandle,
+}
+
+impl Balancer {
+    /// A balancer with these backends, on a free port.
+    pub async fn start(backends: &[SocketAddr]) -> Result<Self> {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), backends).await
+    }
+
+    /// A balancer with these backends at an address.
+    pub async fn start_at(address: SocketAddr, backends: &[SocketAddr]) -> Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let backends = Arc::new(Mutex::new(backends.to_vec()));
+        let (shared, accepted) = (Arc::clone(&backends), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&accepted);
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                let turn = count.fetch_add(1, Ordering::Relaxed);
+                let all = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                while connections.try_join_next().is_some() {}
+                connections.spawn(async move {
+                    // As kube-proxy does, but for a backend that refuses the next one is tried at once.
+                    for offset in 0..all.len() {
+                        if let Ok(mut server) = TcpStream::connect(all[(turn + offset) % all.len()]).await {
+                            let _ = client.set_nodelay(true);
+                            let _ = server.set_nodelay(true);
+                            let _ = copy_bidirectional(&mut client, &mut server).await;
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Ok(Self { address, backends, accepted, task: task.abort_handle() })
+    }
+
+    /// Sends new connections to these from now on.
+    pub fn set(&self, backends: &[SocketAddr]) {
+        *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = backends.to_vec();
+    }
+
+    /// How many connections it has taken.
+    pub fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

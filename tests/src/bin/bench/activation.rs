@@ -1,0 +1,218 @@
+//! `bench activation`: from `spec.current` to the application's signal handler, and from a ConfigMap to a sealed version, through
+//! a real API server, beside the raw watch events of the same server in the same run.
+
+use std::io::{self, Write};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use futures::TryStreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::{Api, ResourceExt as _};
+use nudge_injector::api::VersionedConfig;
+use nudge_tests::clock::Monotonic;
+use nudge_tests::cluster::{Options as ClusterOptions, Space};
+use nudge_tests::installation::{agent_token, hub_ca, injected_pod};
+use nudge_tests::{Cluster, Installation, Pod, Process, ReplicaOptions, binary, eventually};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::payload::entries;
+use crate::progress;
+use crate::report::Report;
+use crate::row::{Row, Target, Unit};
+use crate::samples::Samples;
+use crate::subscriber::Reports;
+
+const CONFIG: &str = "shop";
+const DICTIONARY: usize = 4 * 1024;
+/// What an activation may take longer than the raw watch event.
+const ALLOWED_MS: f64 = 15.0;
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two activations: a configuration changes when all is quiet.
+const PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How many activations
+    #[arg(long, default_value_t = 200)]
+    count: usize,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a raw watch has shown, and when.
+struct Seen {
+    at: Monotonic,
+    wanted: Option<String>,
+    current: Option<String>,
+    sealed: Vec<String>,
+}
+
+pub(crate) async fn run(options: Options) -> Result<()> {
+    progress("building the agent and the control plane, unless they are up to date");
+    let (agent, injector) = (binary::release()?, binary::release_injector()?);
+    let cluster = Cluster::start(&ClusterOptions::default()).await?.context("no Kubernetes; run tests/run first")?;
+    let installation = Installation::apply(&cluster).await?.context("kubectl is missing")?;
+    let options_of = ReplicaOptions { binary: Some(injector), ..ReplicaOptions::default() };
+    let replica = installation.replica(&options_of).await?;
+    let space = installation.enabled("bench").await?;
+
+    let spec = json!({"current": version(0)});
+    let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": CONFIG}, "spec": spec});
+    space.create_object::<VersionedConfig>(object).await?;
+    for number in 0..2 {
+        create(&space, &version(number)).await?;
+    }
+    let (mut reports, _subscriber, mut pod) = subscribe(&space, format!("https://{}", replica.hub), agent).await?;
+    pod.start().await?;
+    let mut watched = watch(space.api()).await?;
+    let mut maps = watch_maps(space.api()).await?;
+
+    progress(&format!("activations: {}", options.count));
+    let (mut handled, mut decided, mut raw) = (Vec::new(), Vec::new(), Vec::new());
+    let api = space.api::<VersionedConfig>();
+    for number in 0..options.count {
+        tokio::time::sleep(PAUSE).await;
+        reports.drain();
+        let wanted = version((number + 1) % 2);
+        let patch = json!({"spec": {"current": wanted}});
+        let began = Monotonic::now();
+        api.patch(CONFIG, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        let seen = next(&mut watched, |seen| seen.wanted.as_ref() == Some(&wanted)).await?;
+        raw.push(seen.at.since(began).as_secs_f64() * 1e3);
+        let seen = next(&mut watched, |seen| seen.current.as_ref() == Some(&wanted)).await?;
+        decided.push(seen.at.since(began).as_secs_f64() * 1e3);
+        let entered = reports.next(PATIENCE).await.with_context(|| pod_log(&mut pod))?;
+        handled.push(entered.since(began).as_secs_f64() * 1e3);
+    }
+
+    let count = options.count.min(100);
+    progress(&format!("new versions: {count}"));
+    let (mut sealed, mut created) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        tokio::time::sleep(PAUSE).await;
+        let name = version(number + 2);
+        let began = Monotonic::now();
+        create(&space, &name).await?;
+        let seen = timeout(PATIENCE, maps.recv()).await?.context("the watch has ended")?;
+        created.push(seen.since(began).as_secs_f64() * 1e3);
+        let seen = next(&mut watched, |seen| seen.sealed.contains(&name)).await?;
+        sealed.push(seen.at.since(began).as_secs_f64() * 1e3);
+    }
+
+    let mut report = Report::default();
+    report.remark(format!(
+        "Kubernetes {}, one replica, one agent, {DICTIONARY} bytes; the floor is a watch of the same object by a client that does nothing else",
+        cluster.version()
+    ));
+    let raw = Samples::new(raw);
+    rows(&mut report, "spec.current to status.current", &Samples::new(decided), &raw, None);
+    rows(&mut report, "spec.current to handler", &Samples::new(handled), &raw, Some(ALLOWED_MS));
+    rows(&mut report, "ConfigMap created to version sealed", &Samples::new(sealed), &Samples::new(created), None);
+    let text = if options.json { report.json()? + "\n" } else { report.table() };
+    io::stdout().write_all(text.as_bytes()).context("can't print the results")
+}
+
+fn rows(report: &mut Report, what: &str, ours: &Samples, raw: &Samples, allowed: Option<f64>) {
+    let row = |name: &str, value: fn(&Samples) -> f64| {
+        Row::new(format!("{what}: {name}"), Unit::Millis, value(ours)).beside("raw watch", value(raw))
+    };
+    report.row(row("p50", Samples::median));
+    let p99 = row("p99", |samples| samples.percentile(99));
+    report.row(match allowed {
+        Some(allowed) => p99.target(Target::PeerPlus(allowed)),
+        None => p99,
+    });
+    report.row(row("max", Samples::max));
+}
+
+fn version(number: usize) -> String {
+    format!("1.0.{number}")
+}
+
+async fn create(space: &Space, version: &str) -> Result<()> {
+    let data: std::collections::BTreeMap<String, String> = entries(version, DICTIONARY).into_iter().collect();
+    let object = json!({
+        "metadata": {"name": format!("{CONFIG}-{version}"), "labels": {"nudge.dev/config": CONFIG, "nudge.dev/version": version}},
+        "immutable": true, "data": data,
+    });
+    space.create_object::<ConfigMap>(object).await.map(drop)
+}
+
+/// A pod whose container is a subscriber, ready for its agent.
+async fn subscribe(space: &Space, hub: String, agent: std::path::PathBuf) -> Result<(Reports, Process, Pod)> {
+    let object = injected_pod(space, "web", CONFIG).await?;
+    let mut pod = Pod::of(hub, &hub_ca(space).await?, &agent_token(space, &object).await?)?;
+    pod.binary = Some(agent);
+    let mut reports = Reports::create(pod.path("reports"))?;
+    let command = reports.subscriber()?;
+    let (program, arguments) = command.split_first().context("no command")?;
+    let subscriber = Process::spawn("the subscriber", Command::new(program).args(arguments))?;
+    reports.next(PATIENCE).await.context("the start of the subscriber")?;
+    let pod = pod.with(&["--notify", "app=SIGUSR1", "--process", &format!("app={}", subscriber.pid())]);
+    Ok((reports, subscriber, pod))
+}
+
+fn pod_log(pod: &mut Pod) -> String {
+    pod.explain(&anyhow::anyhow!("the handler was not entered")).to_string()
+}
+
+async fn next(watched: &mut mpsc::UnboundedReceiver<Seen>, wanted: impl Fn(&Seen) -> bool) -> Result<Seen> {
+    let found = async {
+        loop {
+            let seen = watched.recv().await.context("the watch has ended")?;
+            if wanted(&seen) {
+                return Ok(seen);
+            }
+        }
+    };
+    timeout(PATIENCE, found).await.context("the watch shows nothing")?
+}
+
+/// Watches the config.
+async fn watch(api: Api<VersionedConfig>) -> Result<mpsc::UnboundedReceiver<Seen>> {
+    let first = eventually(PATIENCE, "the first version is current", async || {
+        let config = api.get(CONFIG).await.ok()?;
+        (config.status.as_ref()?.versions.len() == 2).then_some(config)
+    });
+    let since = first.await?.resource_version().unwrap_or_default();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut events = Box::pin(api.watch(&WatchParams::default().timeout(290), &since).await?);
+        while let Some(event) = events.try_next().await? {
+            let at = Monotonic::now();
+            if let WatchEvent::Modified(config) = event {
+                let current = config.status.as_ref().and_then(|status| status.current.clone());
+                let versions = config.status.iter().flat_map(|status| &status.versions);
+                let sealed = versions.map(|version| version.version.clone()).collect();
+                if sender.send(Seen { at, wanted: config.spec.current, current, sealed }).is_err() {
+                    break;
+                }
+            }
+        }
+        Ok::<_, anyhow::Error>(())
+    });
+    Ok(receiver)
+}
+
+/// Watches for new ConfigMaps.
+async fn watch_maps(api: Api<ConfigMap>) -> Result<mpsc::UnboundedReceiver<Monotonic>> {
+    let since = api.list(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let params = WatchParams::default().timeout(290).labels("nudge.dev/config");
+        let mut events = Box::pin(api.watch(&params, &since).await?);
+        while let Some(event) = events.try_next().await? {
+            if matches!(event, WatchEvent::Added(_)) && sender.send(Monotonic::now()).is_err() {
+                break;
+            }
+        }
+        Ok::<_, anyhow::Error>(())
+    });
+    Ok(receiver)
+}

@@ -1,0 +1,46 @@
+//! A control group of a test's own, named like a container's, for machines on which tests may make one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::eventually_blocking;
+use crate::tools::skipped;
+
+/// Hierarchies in which one may be made: any of version 1 that limits nothing by itself, and the one of version 2.
+const ROOTS: [&str; 4] = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup"];
+
+/// A group, which goes with its value once its processes have gone.
+#[derive(Debug)]
+pub struct Cgroup {
+    folder: PathBuf,
+}
+
+impl Cgroup {
+    /// Makes a group with this name; says why not where that can't be done.
+    pub fn new(name: &str) -> Option<Self> {
+        let make = |root: &&str| {
+            let folder = Path::new(root).join(name);
+            let group = fs::create_dir(&folder).ok().map(|()| Self { folder })?;
+            group.folder.join("cgroup.procs").is_file().then_some(group)
+        };
+        let made = ROOTS.iter().find_map(make);
+        if made.is_none() {
+            skipped("no control group can be made here");
+        }
+        made
+    }
+
+    /// Moves a process into the group.
+    pub fn take(&self, pid: i32) -> std::io::Result<()> {
+        fs::write(self.folder.join("cgroup.procs"), pid.to_string())
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // The kernel may take a moment to forget a process that has ended.
+        let gone = || fs::remove_dir(&self.folder).is_ok().then_some(());
+        let _ = eventually_blocking(Duration::from_secs(5), "the group can be removed", gone);
+    }
+}

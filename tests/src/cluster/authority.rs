@@ -1,0 +1,69 @@
+//! A certificate authority for servers on 127.0.0.1 and for clients with names and groups.
+
+use anyhow::Result;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
+
+/// An authority, which lives as long as what trusts it.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, both as PEM.
+#[derive(Clone)]
+pub struct Certified {
+    /// The certificate.
+    pub certificate: String,
+    /// The key.
+    pub key: String,
+}
+
+impl Authority {
+    /// A new one.
+    pub fn new(name: &str) -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = named(name, None);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
+    }
+
+    /// The authority's certificate as PEM.
+    pub fn certificate(&self) -> String {
+        AsRef::<rcgen::Certificate>::as_ref(&self.issuer).pem()
+    }
+
+    /// A certificate for a server that is known by these names and addresses.
+    pub fn server(&self, names: &[&str]) -> Result<Certified> {
+        let names = names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let mut params = CertificateParams::new(names)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params)
+    }
+
+    /// A certificate for a user of Kubernetes, and a group.
+    pub fn client(&self, user: &str, group: Option<&str>) -> Result<Certified> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = named(user, group);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(params)
+    }
+
+    fn sign(&self, mut params: CertificateParams) -> Result<Certified> {
+        let key = KeyPair::generate()?;
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Certified { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+}
+
+fn named(name: &str, organisation: Option<&str>) -> DistinguishedName {
+    let mut names = DistinguishedName::new();
+    if let Some(organisation) = organisation {
+        names.push(DnType::OrganizationName, organisation);
+    }
+    names.push(DnType::CommonName, name);
+    names
+}

@@ -1,0 +1,65 @@
+//! What may happen to a cluster: servers that stop, come back, or stand still, and a store that forgets. All of it needs
+//! `&mut`, which a test has of its own cluster and of no shared one.
+
+use anyhow::Result;
+use nix::sys::signal::Signal;
+
+use super::{Cluster, start};
+
+impl Cluster {
+    /// Stops the API server. Connections are closed, and new ones refused.
+    pub async fn stop_apiserver(&mut self) -> Result<()> {
+        self.apiserver.stop().await
+    }
+
+    /// Ends the API server at once, as a crash would.
+    pub fn kill_apiserver(&mut self) -> Result<()> {
+        self.apiserver.kill()
+    }
+
+    /// Starts the API server again, at the same address, and returns when it is ready.
+    pub async fn start_apiserver(&mut self) -> Result<()> {
+        let admin = self.admin().await?;
+        self.apiserver.start()?;
+        start::ready(&mut self.apiserver, &admin).await
+    }
+
+    /// Stops the API server and starts it again.
+    pub async fn restart_apiserver(&mut self) -> Result<()> {
+        self.stop_apiserver().await?;
+        self.start_apiserver().await
+    }
+
+    /// Lets the API server stand still: connections stay open, and nothing comes.
+    pub fn freeze_apiserver(&mut self) -> Result<()> {
+        self.apiserver.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    pub fn thaw_apiserver(&mut self) -> Result<()> {
+        self.apiserver.signal(Signal::SIGCONT)
+    }
+
+    /// Stops etcd and starts it again, with its data and at the same address; returns when the API server is ready with it.
+    pub async fn restart_etcd(&mut self) -> Result<()> {
+        self.etcd.part.stop().await?;
+        self.etcd.start().await?;
+        let admin = self.admin().await?;
+        start::ready(&mut self.apiserver, &admin).await
+    }
+
+    /// Drops all of etcd's history before now. A running API server may still answer watches of older versions from its
+    /// memory; after a restart it can't.
+    pub async fn compact(&mut self) -> Result<()> {
+        self.etcd.compact().await
+    }
+
+    /// Ends it all. Dropping does the same, but nobody hears of faults then.
+    pub fn stop(mut self) -> Result<()> {
+        if let Some(part) = &mut self.controller_manager {
+            part.kill()?;
+        }
+        self.apiserver.kill()?;
+        self.etcd.part.kill()
+    }
+}

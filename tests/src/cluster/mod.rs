@@ -1,0 +1,262 @@
+//! A real Kubernetes API server for tests: etcd, kube-apiserver with RBAC, and some of kube-controller-manager, on free
+//! ports of 127.0.0.1, with certificates of their own. No node: pods are objects that nobody runs (see [`Space`]).
+//!
+//! Starting one takes seconds, so the tests of one file share [`Cluster::shared`], each in a namespace of its own. Those
+//! that stop, freeze or restart a server start their own: the methods for that need `&mut`. Nothing outlives the test
+//! process, even if it is killed.
+//!
+//! Admission web hooks on this machine are reached by `clientConfig.url: https://127.0.0.1:PORT/PATH`, with a certificate
+//! of any [`Authority`] in `caBundle`.
+
+mod audit;
+pub mod authority;
+pub mod binaries;
+mod etcd;
+mod faults;
+mod kubeconfig;
+pub mod options;
+mod part;
+pub mod ports;
+mod reaper;
+pub mod servers;
+pub mod space;
+mod start;
+pub mod tokens;
+mod version;
+pub mod wire;
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewStatus};
+use kube::api::PostParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use rcgen::KeyPair;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+use self::etcd::Etcd;
+use self::part::Part;
+use self::reaper::Reaper;
+use self::servers::Files;
+use crate::{Finished, eventually, tools};
+
+pub use self::authority::{Authority, Certified};
+pub use self::binaries::Binaries;
+pub use self::kubeconfig::Identity;
+pub use self::options::Options;
+pub use self::space::Space;
+pub use self::version::Version;
+pub use self::wire::Wire;
+
+/// How long something may take that should be there at once.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A running cluster; all of it is gone when it is dropped.
+pub struct Cluster {
+    // Dropped in this order: who uses a server ends before it, and the guard goes when there is nothing left to guard.
+    controller_manager: Option<Part>,
+    apiserver: Part,
+    etcd: Etcd,
+    home: TempDir,
+    reaper: Reaper,
+    authority: Authority,
+    admin: Certified,
+    tokens: KeyPair,
+    files: Files,
+    kubectl: Option<PathBuf>,
+    controllers: Vec<String>,
+    port: u16,
+    version: Version,
+    took: Duration,
+}
+
+impl Cluster {
+    /// The cluster that the tests of this process share, started by the first of them. `None` where a program is missing
+    /// and so the test is to be skipped.
+    pub async fn shared() -> Result<Option<&'static Self>> {
+        static SHARED: OnceCell<Option<Cluster>> = OnceCell::const_new();
+        Ok(SHARED.get_or_try_init(async || Self::start(&Options::default()).await).await?.as_ref())
+    }
+
+    /// Starts one, and returns when it is ready. `None` where a program is missing and so the test is to be skipped.
+    pub async fn start(options: &Options) -> Result<Option<Self>> {
+        match Binaries::find()? {
+            Some(binaries) => start::start(&binaries, options).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The server's version.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Whether the server is at least 1.`minor`, which `what` needs; if not, the reason for skipping is printed.
+    pub fn has(&self, minor: u32, what: &str) -> bool {
+        let enough = self.version >= Version { major: 1, minor };
+        if !enough {
+            tools::skipped(&format!("{what} needs Kubernetes 1.{minor}, and the server is {}", self.version));
+        }
+        enough
+    }
+
+    /// Whether this controller runs; it does not where there is no kube-controller-manager.
+    pub fn controls(&self, controller: &str) -> bool {
+        self.controllers.iter().any(|name| name == controller)
+    }
+
+    /// How long the start took.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// Where the API server is, such as `https://127.0.0.1:20443`.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// The authority of the API server's certificate and of its clients'.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// A folder that goes with the cluster.
+    pub fn folder(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The kubeconfig file of an administrator, who may do everything.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.home.path().join("admin.kubeconfig")
+    }
+
+    /// The text of a kubeconfig for anyone.
+    pub fn kubeconfig_of(&self, identity: &Identity<'_>) -> String {
+        kubeconfig::text(&self.url(), &self.authority.certificate(), identity)
+    }
+
+    /// A way to the API server that can be cut or held.
+    pub async fn wire(&self) -> Result<Wire> {
+        Wire::to(self.port).await
+    }
+
+    /// The text of a kubeconfig for anyone who takes that way.
+    pub fn kubeconfig_by(&self, wire: &Wire, identity: &Identity<'_>) -> String {
+        kubeconfig::text(&wire.url(), &self.authority.certificate(), identity)
+    }
+
+    /// A user with groups; `system:authenticated` comes by itself. The API server sees nobody else, only its audit log does.
+    pub fn user<'a>(&'a self, user: &'a str, groups: &'a [&'a str]) -> Identity<'a> {
+        Identity::Impersonated { certificate: &self.admin, user, groups }
+    }
+
+    /// An administrator, who may do everything.
+    pub fn administrator(&self) -> Identity<'_> {
+        Identity::Certificate(&self.admin)
+    }
+
+    /// A client for an administrator. It belongs to the runtime of the test that asks, so it can't be shared.
+    pub async fn admin(&self) -> Result<Client> {
+        self.client(&self.administrator()).await
+    }
+
+    /// A client for anyone.
+    pub async fn client(&self, identity: &Identity<'_>) -> Result<Client> {
+        client(&self.kubeconfig_of(identity)).await
+    }
+
+    /// A new namespace, with a name that begins with `purpose`.
+    pub async fn space(&self, purpose: &str) -> Result<Space> {
+        self.space_with(purpose, &[]).await
+    }
+
+    /// A new namespace with labels.
+    pub async fn space_with(&self, purpose: &str, labels: &[(&str, &str)]) -> Result<Space> {
+        let space = Space::create(self.admin().await?, purpose, labels).await?;
+        if self.controls("serviceaccount") {
+            space.has_default_account().await?;
+        }
+        Ok(space)
+    }
+
+    /// Runs kubectl as an administrator. `None` where there is none and so the test is to be skipped.
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<Option<Finished>> {
+        let Some(kubectl) = &self.kubectl else {
+            tools::missing("kubectl")?;
+            return Ok(None);
+        };
+        let mut command = Command::new(kubectl);
+        command.arg("--kubeconfig").arg(self.kubeconfig());
+        command.arg("--cache-dir").arg(self.home.path().join("kubectl-cache")).args(arguments);
+        // A web hook that it waits for may be served by the very thread that asks.
+        Ok(Some(tokio::task::spawn_blocking(move || Finished::of(&mut command)).await??))
+    }
+
+    /// Runs kubectl on a manifest, as in `apply`, and takes anything but success for an error.
+    pub async fn kubectl_on(&self, arguments: &[&str], manifest: &str) -> Result<Option<String>> {
+        let file = tempfile::Builder::new().suffix(".yaml").tempfile_in(self.home.path())?;
+        fs::write(file.path(), manifest)?;
+        let path = file.path().to_str().context("the path is not UTF-8")?;
+        let Some(finished) = self.kubectl(&[arguments, &["-f", path]].concat()).await? else { return Ok(None) };
+        ensure!(finished.code == Some(0), "kubectl {arguments:?} failed: {}", finished.stderr);
+        Ok(Some(finished.stdout))
+    }
+
+    /// What the API server says of a token.
+    pub async fn review(&self, token: &str, audience: &str) -> Result<TokenReviewStatus> {
+        let review = json!({"metadata": {}, "spec": {"token": token, "audiences": [audience]}});
+        let reviews = Api::<TokenReview>::all(self.admin().await?);
+        let reply = reviews.create(&PostParams::default(), &serde_json::from_value(review)?).await?;
+        reply.status.context("the review has no status")
+    }
+
+    /// A token with other claims but a valid signature, such as one that has expired.
+    pub fn sign_again(&self, token: &str, edit: impl FnOnce(&mut Value)) -> Result<String> {
+        tokens::signed_again(&self.tokens, token, edit)
+    }
+
+    /// The audit events so far: metadata of every answered request.
+    pub fn audit(&self) -> Result<Vec<Value>> {
+        audit::read(&self.files.audit)
+    }
+
+    /// Waits until an audit event is as wanted, and gives it.
+    pub async fn audited(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+        let found = async || match self.audit() {
+            Ok(events) => events.into_iter().find(|event| wanted(event)).map(Ok),
+            Err(error) => Some(Err(error)),
+        };
+        eventually(SOON, what, found).await?
+    }
+
+    /// The log of `etcd`, `kube-apiserver` or `kube-controller-manager`.
+    pub fn log(&self, part: &str) -> String {
+        let text = fs::read(self.home.path().join(format!("{part}.log")));
+        text.map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    }
+
+    /// Makes the process of `command` end with the cluster, even if the test process is killed.
+    pub fn guard(&self, command: &mut Command) {
+        command.process_group(self.reaper.group());
+    }
+
+    /// The process ids of all servers.
+    pub fn pids(&self) -> Vec<i32> {
+        let parts = [Some(&self.etcd.part), Some(&self.apiserver), self.controller_manager.as_ref()];
+        parts.into_iter().flatten().filter_map(Part::pid).collect()
+    }
+}
+
+/// The client that a kubeconfig describes.
+pub async fn client(kubeconfig: &str) -> Result<Client> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}

@@ -1,0 +1,26 @@
+//! Ports that stay ours while a server is down.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{Ipv4Addr, TcpListener};
+
+use anyhow::{Result, bail};
+
+/// Below the ports that Linux gives to outgoing connections (32768 and up), one of which could otherwise take a server's
+/// port while that server is restarted.
+const RANGE: std::ops::Range<u16> = 20_000..32_000;
+
+/// How many ports to try.
+const TRIES: usize = 1000;
+
+/// A port of 127.0.0.1 that nobody listens on.
+pub fn free() -> Result<u16> {
+    for _ in 0..TRIES {
+        // Test processes that run at the same time must not all try the same ones. A hasher's keys are random.
+        let random = RandomState::new().build_hasher().finish() % u64::from(RANGE.end - RANGE.start);
+        let port = RANGE.start + u16::try_from(random)?;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port of {RANGE:?} is free");
+}

@@ -1,0 +1,164 @@
+//! A namespace of its own for each test, and what pods need in it. No kubelet runs them: their status is written here.
+
+use std::fmt::{Debug, Write as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::eventually;
+
+/// How long a controller may take, on a machine that has much else to do.
+const SOON: Duration = Duration::from_secs(30);
+
+/// How long tokens are valid: the least that the API server allows.
+const TOKEN_SECONDS: i64 = 600;
+
+/// A namespace. It stays until the cluster goes, unless a test deletes it.
+#[derive(Clone)]
+pub struct Space {
+    /// As whom the methods ask.
+    pub client: Client,
+    /// Its name.
+    pub name: String,
+}
+
+impl Space {
+    /// Makes a namespace with labels, with a name that begins with `purpose` and that no other has.
+    pub(super) async fn create(client: Client, purpose: &str, labels: &[(&str, &str)]) -> Result<Self> {
+        static COUNT: AtomicUsize = AtomicUsize::new(1);
+        let name = format!("{purpose}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let labels = labels.iter().map(|&(key, value)| (key, Value::from(value))).collect::<Vec<_>>();
+        let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<serde_json::Map<_, _>>();
+        let namespace = from_json(json!({"metadata": {"name": name, "labels": labels}}))?;
+        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+        Ok(Self { client, name })
+    }
+
+    /// The objects of a kind in here.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// Makes any object from its JSON.
+    pub async fn create_object<K>(&self, object: Value) -> Result<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + serde::Serialize + Debug,
+        K::DynamicType: Default,
+    {
+        Ok(self.api::<K>().create(&PostParams::default(), &from_json(object)?).await?)
+    }
+
+    /// Makes a service account.
+    pub async fn service_account(&self, name: &str) -> Result<ServiceAccount> {
+        self.create_object(json!({"metadata": {"name": name}})).await
+    }
+
+    /// Allows a service account what a role's rules say, such as `{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}`.
+    pub async fn allow(&self, service_account: &str, rules: Value) -> Result<()> {
+        use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+        static COUNT: AtomicUsize = AtomicUsize::new(1);
+        let name = format!("{service_account}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        self.create_object::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
+        let binding = json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": service_account, "namespace": self.name}],
+        });
+        self.create_object::<RoleBinding>(binding).await?;
+        Ok(())
+    }
+
+    /// Makes a pod with these containers, which nobody runs.
+    pub async fn pod(&self, name: &str, service_account: &str, containers: &[&str]) -> Result<Pod> {
+        let containers = containers.iter().map(|name| json!({"name": name, "image": "test"}));
+        let spec = json!({
+            "serviceAccountName": service_account,
+            // Old servers refuse a pod whose service account has no token in a Secret yet.
+            "automountServiceAccountToken": false,
+            "containers": containers.collect::<Vec<_>>(),
+        });
+        self.create_object(json!({"metadata": {"name": name}, "spec": spec})).await
+    }
+
+    /// Gives the pod the status of one that runs and is ready, all of its containers with an id.
+    pub async fn run(&self, pod: &Pod) -> Result<Pod> {
+        let now = pod.metadata.creation_timestamp.clone();
+        let spec = pod.spec.as_ref().context("the pod has no specification")?;
+        let sidecars = spec.init_containers.iter().flatten();
+        let status = |container: &str| {
+            json!({
+                "name": container, "image": "test", "imageID": "test", "restartCount": 0, "ready": true, "started": true,
+                "containerID": format!("containerd://{}", container_id(pod, container)),
+                "state": {"running": {"startedAt": now}},
+            })
+        };
+        let condition = |kind| json!({"type": kind, "status": "True", "lastTransitionTime": now});
+        let conditions = ["Initialized", "ContainersReady", "Ready", "PodScheduled"].map(condition);
+        let status = json!({"status": {
+            "phase": "Running",
+            "startTime": now,
+            // A process that stands for the pod is on this machine.
+            "podIP": "127.0.0.1",
+            "podIPs": [{"ip": "127.0.0.1"}],
+            "conditions": conditions,
+            "containerStatuses": spec.containers.iter().map(|one| status(&one.name)).collect::<Vec<_>>(),
+            "initContainerStatuses": sidecars.map(|one| status(&one.name)).collect::<Vec<_>>(),
+        }});
+        let patch = Patch::Merge(&status);
+        Ok(self.api::<Pod>().patch_status(&pod.name_any(), &PatchParams::default(), &patch).await?)
+    }
+
+    /// A token of a service account for an audience, bound to a pod or to none. The server believes a token that it has
+    /// just seen for 10 more seconds, even if the pod is gone.
+    pub async fn token(&self, service_account: &str, audience: &str, pod: Option<&Pod>) -> Result<String> {
+        let bound =
+            pod.map(|pod| json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name_any(), "uid": pod.metadata.uid}));
+        let spec = json!({"audiences": [audience], "expirationSeconds": TOKEN_SECONDS, "boundObjectRef": bound});
+        let request: TokenRequest = from_json(json!({"spec": spec}))?;
+        let accounts = self.api::<ServiceAccount>();
+        let reply = accounts.create_token_request(service_account, &PostParams::default(), &request).await?;
+        Ok(reply.status.context("no token")?.token)
+    }
+
+    /// Deletes the namespace, and waits until it is gone: that needs the controller `namespace`.
+    pub async fn delete(&self, within: Duration) -> Result<()> {
+        let namespaces = Api::<Namespace>::all(self.client.clone());
+        namespaces.delete(&self.name, &DeleteParams::default()).await?;
+        let what = format!("the namespace {} is gone", self.name);
+        let gone = async || namespaces.get_opt(&self.name).await.transpose().is_none().then_some(());
+        eventually(within, &what, gone).await
+    }
+
+    /// Waits for the service account that every namespace gets from its controller.
+    pub(super) async fn has_default_account(&self) -> Result<()> {
+        let accounts = self.api::<ServiceAccount>();
+        let there = async || accounts.get("default").await.ok().map(drop);
+        eventually(SOON, "the namespace has its service account", there).await
+    }
+}
+
+/// The id that [`Space::run`] gives a container: 64 hexadecimal digits that differ between pods and containers.
+pub fn container_id(pod: &Pod, container: &str) -> String {
+    let seed = format!("{}/{container}", pod.metadata.uid.as_deref().unwrap_or_default());
+    let digest = ring::digest::digest(&ring::digest::SHA256, seed.as_bytes());
+    digest.as_ref().iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}"); // a String takes everything
+        hex
+    })
+}
+
+fn from_json<T: DeserializeOwned>(value: Value) -> Result<T> {
+    serde_json::from_value(value).context("not an object of this kind")
+}

@@ -1,0 +1,256 @@
+//! The same rules as far as the API server checks them by itself: without any webhook, as with the injector down.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use nudge_injector::api::VersionedConfig;
+use nudge_tests::cluster::options::CONTROLLERS;
+use nudge_tests::cluster::{Cluster, Options, Space};
+use nudge_tests::eventually;
+use serde_json::{Value, json};
+
+use crate::configs::allow_devs;
+use crate::scene::{SOON, config, create, install_crd, part};
+
+macro_rules! policy {
+    ($name:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/components/admission-policies/", $name, ".yaml"))
+    };
+}
+const POLICIES: [&str; 4] =
+    [policy!("versions-made"), policy!("versions-unchanged"), policy!("versions-kept"), policy!("configs")];
+
+/// The sentence of a refusal by a policy.
+#[track_caller]
+fn sentence<T: std::fmt::Debug>(policy: &str, result: Result<T, kube::Error>) -> String {
+    let error = result.expect_err("this is to be refused");
+    let kube::Error::Api(status) = &error else { panic!("{error}") };
+    let mark = format!("ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: ");
+    let (_, sentence) = status.message.split_once(&mark).unwrap_or_else(|| panic!("{status:?}"));
+    sentence.to_owned()
+}
+
+fn immutable(name: &str) -> Value {
+    let mut object = part(name);
+    object["immutable"] = json!(true);
+    object
+}
+
+async fn made(space: &Space, object: Value) -> Result<ConfigMap, kube::Error> {
+    let object = serde_json::from_value(object).expect("a ConfigMap");
+    space.api::<ConfigMap>().create(&PostParams::default(), &object).await
+}
+
+#[tokio::test]
+async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
+    let Some(shared) = Cluster::shared().await? else { return Ok(()) };
+    if !shared.has(30, "a ValidatingAdmissionPolicy") {
+        return Ok(());
+    }
+    // It checks the types of expressions, and is unknown to older servers.
+    let controllers = [&CONTROLLERS[..], &["validatingadmissionpolicy-status-controller"]].concat();
+    let Some(cluster) = Cluster::start(&Options::default().controllers(&controllers)).await? else { return Ok(()) };
+    let admin = cluster.admin().await?;
+    install_crd(&admin).await?;
+    for document in POLICIES {
+        for document in serde_saphyr::from_multiple::<Value>(document)? {
+            match document["kind"].as_str() {
+                Some("ValidatingAdmissionPolicy") => create::<ValidatingAdmissionPolicy>(&admin, document).await?,
+                _ => create::<ValidatingAdmissionPolicyBinding>(&admin, document).await?,
+            }
+        }
+    }
+    let policies = Api::<ValidatingAdmissionPolicy>::all(admin.clone());
+    for name in ["nudge-versions-made", "nudge-versions-unchanged", "nudge-versions-kept", "nudge-configs"] {
+        let checked = async || policies.get(name).await.ok()?.status?.type_checking;
+        let checked = eventually(SOON, "the types are checked", checked).await?;
+        assert_eq!(checked.expression_warnings, None, "{name}");
+    }
+    let space = cluster.space_with("policies", &[("nudge.dev/enabled", "true")]).await?;
+    let mut half = immutable("probe");
+    half["metadata"]["labels"]["nudge.dev/version"] = json!("current");
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let half: ConfigMap = serde_json::from_value(half)?;
+    eventually(SOON, "the policies are in force", async || space.api().create(&dry, &half).await.err()).await?;
+
+    versions_made(&space).await?;
+    versions_unchanged(&space).await?;
+    versions_kept(&space).await?;
+    configs(&cluster, &space).await?;
+    let elsewhere = cluster.space("elsewhere").await?;
+    made(&elsewhere, part("a")).await?;
+    config(&space, "going", json!({}), json!({"phase": "Current", "current": "1.0.1"})).await?;
+    space.delete(SOON * 2).await
+}
+
+async fn versions_made(space: &Space) -> Result<()> {
+    const POLICY: &str = "nudge-versions-made";
+    assert_eq!(
+        sentence(POLICY, made(space, part("a")).await),
+        "ConfigMap a, part of version 1.0.1 of config shop, must be immutable; set immutable: true"
+    );
+    let mut object = immutable("a");
+    object["metadata"]["labels"]["nudge.dev/version"] = json!("current");
+    assert_eq!(
+        sentence(POLICY, made(space, object).await),
+        "ConfigMap a can't be a version: 'current' stands for whatever version is current; choose another name in its label \
+         nudge.dev/version"
+    );
+    let mut object = immutable("a");
+    object["metadata"]["labels"] = json!({"nudge.dev/config": "shop"});
+    assert_eq!(
+        sentence(POLICY, made(space, object).await),
+        "ConfigMap a has the label nudge.dev/config but not nudge.dev/version, and a version needs both; add it"
+    );
+    let mut object = immutable("a");
+    object["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "1"}]);
+    assert_eq!(
+        sentence(POLICY, made(space, object).await),
+        "ConfigMap a, part of version 1.0.1 of config shop, has an owner, and a version must have none because it would be \
+         deleted together with it; remove metadata.ownerReferences"
+    );
+    let mut object = immutable("a");
+    object["data"]["nudge.configs"] = json!("1");
+    assert_eq!(
+        sentence(POLICY, made(space, object).await),
+        "ConfigMap a, part of version 1.0.1 of config shop, can't be a version: keys that begin with 'nudge.' are Nudge's own; \
+         rename them"
+    );
+    made(space, immutable("a")).await?;
+    made(space, json!({"metadata": {"name": "plain"}, "data": {"lives": "3"}})).await?;
+    Ok(())
+}
+
+async fn versions_unchanged(space: &Space) -> Result<()> {
+    const POLICY: &str = "nudge-versions-unchanged";
+    let merged = async |name: &str, change: Value| {
+        space.api::<ConfigMap>().patch(name, &PatchParams::default(), &Patch::Merge(change)).await
+    };
+    merged("a", json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}})).await?;
+    let title = "ConfigMap a, part of version 1.0.1 of config shop,";
+    for change in
+        [json!({"nudge.dev/version": "2"}), json!({"nudge.dev/config": null}), json!({"nudge.dev/prune": "true"})]
+    {
+        assert_eq!(
+            sentence(POLICY, merged("a", json!({"metadata": {"labels": change}})).await),
+            format!(
+                "{title} can't be changed, and so neither can its labels nudge.dev/...; create another version, or delete this \
+                     one"
+            )
+        );
+    }
+    assert_eq!(
+        sentence(POLICY, merged("a", json!({"metadata": {"annotations": {"nudge.dev/parts": "2"}}})).await),
+        format!(
+            "{title} can't be changed, and so neither can its annotations nudge.dev/...; create another version, or delete \
+                 this one"
+        )
+    );
+    let labels = json!({"metadata": {"labels": {"nudge.dev/config": "shop", "nudge.dev/version": "1"}}});
+    assert_eq!(
+        sentence(POLICY, merged("plain", labels).await),
+        "ConfigMap plain is there already and can't become a version by being labelled; create a new object with the labels \
+         nudge.dev/config and nudge.dev/version"
+    );
+    Ok(())
+}
+
+async fn versions_kept(space: &Space) -> Result<()> {
+    const POLICY: &str = "nudge-versions-kept";
+    config(space, "other", json!({}), json!({"phase": "Current", "current": "1.0.1"})).await?;
+    config(space, "shop", json!({}), json!({"phase": "Current", "current": "1.0.1"})).await?;
+    let config_maps = space.api::<ConfigMap>();
+    let deleted = async || config_maps.delete("a", &DeleteParams::default()).await.map(drop);
+    let title = "ConfigMap a, part of version 1.0.1 of config shop, can't be deleted, because";
+    let configs = space.api::<VersionedConfig>();
+    let roles = [
+        (json!({}), "the version is current; make another version current first"),
+        (
+            json!({"current": "2", "target": "1.0.1"}),
+            "pods are being moved to the version; make another version current first",
+        ),
+        (
+            json!({"target": null, "previous": "1.0.1"}),
+            "it is the version before the current one, to which pods would return; it can go once yet another version has become \
+             current, or with its VersionedConfig",
+        ),
+    ];
+    for (status, because) in roles {
+        let patch = Patch::Merge(json!({"status": status}));
+        configs.patch_status("shop", &PatchParams::default(), &patch).await?;
+        let wanted = format!("{title} {because}");
+        // The API server's own view of the configs follows a moment later; until it knows one there is no refusal either.
+        eventually(SOON, because, async || {
+            if let Err(kube::Error::Api(status)) = deleted().await {
+                return status.message.ends_with(&wanted).then_some(());
+            }
+            let _ = made(space, immutable("a")).await;
+            None
+        })
+        .await?;
+    }
+    assert!(sentence(POLICY, deleted().await).starts_with(title));
+    let patch = Patch::Merge(json!({"status": {"previous": null}}));
+    configs.patch_status("shop", &PatchParams::default(), &patch).await?;
+    eventually(SOON, "the version may go", async || deleted().await.ok()).await?;
+    configs.delete("shop", &DeleteParams::default()).await?;
+    made(space, immutable("a")).await?;
+    Ok(())
+}
+
+async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
+    const POLICY: &str = "nudge-configs";
+    allow_devs(
+        space,
+        "configs",
+        json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["*"]}]),
+    )
+    .await?;
+    let jane = cluster.client(&cluster.user("jane", &["devs"])).await?;
+    let configs = Api::<VersionedConfig>::namespaced(jane, &space.name);
+    let create = async |name: &str, current: Value| {
+        let config = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
+            "spec": {"current": current}
+        });
+        configs.create(&PostParams::default(), &serde_json::from_value(config).expect("a config")).await
+    };
+    eventually(SOON, "the role holds", async || create("first", Value::Null).await.ok()).await?;
+    // A policy is at work a moment after it was accepted, each at its own time.
+    let refused = eventually(SOON, "the policy is at work", async || {
+        let made = create("shop", json!("1")).await;
+        if made.is_ok() {
+            let _ = configs.delete("shop", &DeleteParams::default()).await;
+            return None;
+        }
+        Some(made)
+    });
+    assert_eq!(
+        sentence(POLICY, refused.await?),
+        format!(
+            "VersionedConfig shop: user \"jane\" may not set spec.current, because that also writes ConfigMap shop; it needs the \
+             right to update ConfigMap shop in namespace {}",
+            space.name
+        )
+    );
+    let long = format!("{}.b", "a".repeat(62));
+    assert_eq!(
+        sentence(POLICY, create(&long, Value::Null).await),
+        format!(
+            "VersionedConfig {long} can't be made: its versions have its name in the label nudge.dev/config, where 63 \
+                 characters are allowed; give it a shorter name"
+        )
+    );
+    let admin = space.api::<VersionedConfig>();
+    let chosen = Patch::Merge(json!({"spec": {"current": "1"}}));
+    admin.patch("first", &PatchParams::default(), &chosen).await.context("an admin may")?;
+    let reserved = Patch::Merge(json!({"spec": {"current": "current"}}));
+    assert_eq!(
+        sentence(POLICY, admin.patch("first", &PatchParams::default(), &reserved).await),
+        "VersionedConfig first can't have that spec.current: 'current' stands for whatever version is current; choose another name"
+    );
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! An admission server of the real code, asked by a real API server through the webhook configurations of `deploy/`.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, Resource, ResourceExt as _};
+use nudge_injector::admission::{
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, DigestAlgorithm, KubeLookups, MutateVersions,
+    ValidateConfigs, ValidateVersions, Webhook, Webhooks,
+};
+use nudge_injector::api::{VersionedConfig, crd};
+use nudge_injector::versions::part_digest;
+use nudge_tests::cluster::{Authority, Certified, Cluster, Space};
+use nudge_tests::eventually;
+use rustls::ServerConfig;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+/// How long the API server may take to learn of something, on a machine that has much else to do.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+const WEBHOOKS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/base/webhooks.yaml"));
+
+/// Pods by namespace and config.
+type Pods = Arc<Mutex<BTreeMap<(String, String), Vec<String>>>>;
+
+/// A cluster whose API server asks Nudge.
+pub(crate) struct Scene {
+    pub(crate) cluster: &'static Cluster,
+    pods: Pods,
+    // Answers as long as the tests run.
+    _server: AdmissionServer,
+}
+
+impl Scene {
+    /// The scene that the tests of this process share; `None` where the test is to be skipped.
+    pub(crate) async fn shared() -> Result<Option<&'static Self>> {
+        static SHARED: OnceCell<Option<Scene>> = OnceCell::const_new();
+        let start = async || match Cluster::shared().await? {
+            Some(cluster) => Self::start(cluster).await.map(Some),
+            None => Ok(None),
+        };
+        Ok(SHARED.get_or_try_init(start).await?.as_ref())
+    }
+
+    async fn start(cluster: &'static Cluster) -> Result<Self> {
+        let pods = Pods::default();
+        let authority = Authority::new("admission")?;
+        let server = serve(cluster, &authority.server(&["127.0.0.1"])?, Arc::clone(&pods)).await?;
+        let admin = cluster.admin().await?;
+        install_crd(&admin).await?;
+        install_webhooks(&admin, server.address(), &authority.certificate()).await?;
+        let scene = Self { cluster, pods, _server: server };
+        let space = scene.space("probe").await?;
+        eventually(SOON, "the webhooks are asked", async || {
+            let dry = PostParams { dry_run: true, ..PostParams::default() };
+            let half = json!({"metadata": {"name": "probe", "labels": {"nudge.dev/config": "probe"}}});
+            let half: ConfigMap = serde_json::from_value(half).ok()?;
+            space.api().create(&dry, &half).await.err()
+        })
+        .await?;
+        Ok(scene)
+    }
+
+    /// A namespace that an admin has enabled.
+    pub(crate) async fn space(&self, purpose: &str) -> Result<Space> {
+        self.cluster.space_with(purpose, &[("nudge.dev/enabled", "true")]).await
+    }
+
+    /// Says which pods subscribe to a config.
+    pub(crate) fn subscribe(&self, space: &Space, config: &str, pods: &[&str]) {
+        let pods = pods.iter().map(|&pod| pod.to_owned()).collect();
+        let key = (space.name.clone(), config.to_owned());
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner).insert(key, pods);
+    }
+}
+
+/// A server that answers for Nudge.
+pub(crate) async fn serve(cluster: &Cluster, certified: &Certified, pods: Pods) -> Result<AdmissionServer> {
+    let settings = AdmissionSettings::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let kubeconfig = std::fs::read_to_string(cluster.kubeconfig())?;
+    let webhooks = move || -> futures_like::BoxFuture<anyhow::Result<Webhooks>> {
+        Box::pin(async move { webhooks(&kubeconfig, pods).await })
+    };
+    Ok(AdmissionServer::start(settings, tls(certified)?, AdmissionMetrics::default(), webhooks).await?)
+}
+
+/// The type of futures that the server takes, without a crate for it.
+mod futures_like {
+    pub(super) type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
+}
+
+async fn webhooks(kubeconfig: &str, pods: Pods) -> Result<Webhooks> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let subscribers = Arc::new(move |namespace: &str, config: &str| {
+        let pods = pods.lock().unwrap_or_else(PoisonError::into_inner);
+        pods.get(&(namespace.to_owned(), config.to_owned())).cloned().unwrap_or_default()
+    });
+    let digests = Arc::new(|_, content: &BTreeMap<String, Vec<u8>>, algorithm| Ok(digest(content, algorithm)));
+    let lookups = Arc::new(KubeLookups::new(Client::try_from(config)?, subscribers, digests));
+    let versions: Arc<dyn Webhook> = Arc::new(ValidateVersions::new(Arc::clone(&lookups)));
+    Ok(vec![Arc::new(MutateVersions), versions, Arc::new(ValidateConfigs::new(lookups))])
+}
+
+/// The digest of some content.
+pub(crate) fn digest(content: &BTreeMap<String, Vec<u8>>, algorithm: DigestAlgorithm) -> String {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"key of the tests");
+    part_digest(content, (algorithm == DigestAlgorithm::HmacSha256).then_some(&key))
+}
+
+/// TLS for a server.
+pub(crate) fn tls(certified: &Certified) -> Result<Arc<ServerConfig>> {
+    let certificate = CertificateDer::from_pem_slice(certified.certificate.as_bytes())?;
+    let key = PrivateKeyDer::from_pem_slice(certified.key.as_bytes())?;
+    let config =
+        ServerConfig::builder_with_provider(Arc::new(default_provider())).with_safe_default_protocol_versions()?;
+    Ok(Arc::new(config.with_no_client_auth().with_single_cert(vec![certificate], key)?))
+}
+
+/// Installs the CRD and waits until it is served.
+pub(crate) async fn install_crd(admin: &Client) -> Result<()> {
+    let crds = Api::<CustomResourceDefinition>::all(admin.clone());
+    crds.create(&PostParams::default(), &crd()).await?;
+    let configs = Api::<VersionedConfig>::all(admin.clone());
+    eventually(SOON, "VersionedConfigs are served", async || configs.list(&ListParams::default()).await.ok()).await?;
+    Ok(())
+}
+
+/// Installs the webhook configurations of `deploy/`, for a server on this machine.
+pub(crate) async fn install_webhooks(admin: &Client, address: SocketAddr, bundle: &str) -> Result<()> {
+    for mut document in serde_saphyr::from_multiple::<Value>(WEBHOOKS)? {
+        for webhook in document["webhooks"].as_array_mut().context("webhooks")? {
+            let path = webhook["clientConfig"]["service"]["path"].as_str().context("a path")?;
+            webhook["clientConfig"] = json!({"url": format!("https://{address}{path}"), "caBundle": base64(bundle)});
+        }
+        match document["kind"].as_str() {
+            Some("MutatingWebhookConfiguration") => create::<MutatingWebhookConfiguration>(admin, document).await?,
+            _ => create::<ValidatingWebhookConfiguration>(admin, document).await?,
+        }
+    }
+    Ok(())
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// Creates any cluster-wide object from its JSON.
+pub(crate) async fn create<K>(admin: &Client, object: Value) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + serde::Serialize + Debug,
+{
+    let object: K = serde_json::from_value(object)?;
+    let name = object.name_any();
+    Api::<K>::all(admin.clone()).create(&PostParams::default(), &object).await.with_context(|| name)?;
+    Ok(())
+}
+
+/// A config with that spec and status.
+pub(crate) async fn config(space: &Space, name: &str, spec: Value, status: Value) -> Result<VersionedConfig> {
+    let object = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name}, "spec": spec
+    });
+    space.create_object::<VersionedConfig>(object).await?;
+    let patch = Patch::Merge(json!({"status": status}));
+    Ok(space.api::<VersionedConfig>().patch_status(name, &PatchParams::default(), &patch).await?)
+}
+
+/// A part of version 1.0.1 of the config shop, as users write it.
+pub(crate) fn part(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"nudge.dev/config": "shop", "nudge.dev/version": "1.0.1"}},
+        "data": {"lives": "3"}
+    })
+}
+
+/// The sentence of a refusal by the webhook of that name.
+#[track_caller]
+pub(crate) fn sentence<T: Debug>(webhook: &str, result: Result<T, kube::Error>) -> String {
+    let error = result.expect_err("this is to be refused");
+    let kube::Error::Api(status) = &error else { panic!("{error}") };
+    let prefix = format!("admission webhook \"{webhook}\" denied the request: ");
+    status.message.strip_prefix(&prefix).unwrap_or_else(|| panic!("{status:?}")).to_owned()
+}
+
+/// [`sentence`] for objects made by [`Space::create_object`].
+#[track_caller]
+pub(crate) fn sentence_of<T: Debug>(webhook: &str, result: Result<T>) -> String {
+    sentence(webhook, result.map_err(|error| error.downcast().expect("an error of the API")))
+}

@@ -1,0 +1,150 @@
+//! Losing the hub and finding it again.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use nudge_protocol::status::Status;
+use nudge_tests::fake_hub::Answer;
+use nudge_tests::scene::SOON;
+use nudge_tests::{Client, FakeHub, Pod};
+
+use crate::{APP, CATCHES, USR1};
+
+async fn fails_with(pod: &Pod, client: &mut Client, reason: &str) -> Result<Status> {
+    let what = format!("contact fails with {reason}");
+    let failed = |status: &Status| status.contact.as_ref().is_some_and(|contact| contact.reason == reason);
+    pod.status_when(client, SOON, &what, failed).await
+}
+
+#[tokio::test]
+async fn a_hub_that_goes_is_missed_by_nobody_and_caught_up_with_when_it_returns() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?.with(&USR1);
+    pod.start_app(APP, &CATCHES).await?;
+    let mut client = pod.start().await?;
+    hub.down().await?;
+    let status = fails_with(&pod, &mut client, "Unreachable").await?;
+    ensure!(status.contact.as_ref().is_some_and(|contact| !contact.connected && contact.failures > 0));
+    assert_eq!(client.get("/config/lives").await?.body, &b"3"[..]);
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    hub.up()?;
+    pod.app_says(1, "SIGUSR1").await?;
+    assert_eq!(client.get("/config/lives").await?.body, &b"5"[..]);
+    let before = hub.reports().len();
+    hub.cut().await?;
+    // A hub that was away may have forgotten: it is told again.
+    let what = "the report is repeated";
+    let repeated = async || (hub.reports().len() > before).then_some(());
+    nudge_tests::eventually(SOON, what, repeated).await?;
+    pod.logs("in contact with the hub").await
+}
+
+#[tokio::test]
+async fn a_refused_token_is_read_again() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    hub.say(|say| say.tokens = vec!["token-2".to_owned()]);
+    pod.spawn()?;
+    pod.logs("Unauthorized").await?;
+    pod.write_token("token-2\n")?;
+    let mut client = pod.client().await?;
+    pod.serves(&mut client, "shop=1.0.0").await?;
+    let polls = hub.polls();
+    assert_eq!(polls.first().map(|poll| poll.token.as_str()), Some("token-1"));
+    assert_eq!(polls.last().map(|poll| poll.token.as_str()), Some("token-2"));
+    let log = pod.agent.as_ref().map(nudge_tests::Agent::log).unwrap_or_default();
+    ensure!(!log.contains("token-1") && !log.contains("token-2"), "a token in the log: {log}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_that_is_not_allowed_says_so_and_asks_seldom() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    let mut client = pod.start().await?;
+    hub.say(|say| say.always = Some(Answer::Status(403, None)));
+    hub.cut().await?;
+    let status = fails_with(&pod, &mut client, "Forbidden").await?;
+    let message = status.contact.map(|contact| contact.message).unwrap_or_default();
+    ensure!(message.contains("403: as the test wants it"), "{message}");
+    pod.logs("again_in=").await?;
+    let metrics = client.get("/metrics").await?;
+    let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+    ensure!(metrics.contains(r#"nudge_agent_hub_polls_total{outcome="Forbidden"} 1"#), "{metrics}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_busy_hub_is_given_the_time_that_it_asks_for_and_a_new_connection() -> Result<()> {
+    let hub = FakeHub::start()?;
+    hub.say(|say| say.next = [Answer::Status(503, Some(1)), Answer::Status(429, Some(1))].into());
+    let mut pod = Pod::new(&hub)?;
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.0").await?;
+    let polls = hub.polls();
+    for pair in polls[..3].windows(2) {
+        ensure!(pair[1].at - pair[0].at >= Duration::from_secs(1), "asked again too soon");
+        assert_ne!(pair[0].connection, pair[1].connection, "another replica may know more");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn another_authority_is_trusted_as_soon_as_it_stands_in_the_bundle() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    let mut client = pod.start().await?;
+    let old = hub.ca().to_owned();
+    hub.rotate()?;
+    hub.cut().await?;
+    let status = fails_with(&pod, &mut client, "Tls").await?;
+    ensure!(status.contact.is_some_and(|contact| contact.message.contains("CA bundle")), "the way out is said");
+    // Both, as during a rotation.
+    std::fs::write(pod.path("hub-ca.crt"), format!("{old}{}", hub.ca()))?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_bundles_file_the_one_of_the_environment_serves() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let ca = hub.ca().to_owned();
+    let mut pod = Pod::new(&hub)?.with(&["--hub-ca", &ca]);
+    std::fs::remove_file(pod.path("hub-ca.crt"))?;
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.0").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn something_that_cuts_held_polls_is_met_by_polls_that_are_not_held() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?.with(&["--poll-interval", "1"]);
+    // Everything held is cut after a few seconds; what is not held passes. From the start, for a poll that is held already is not cut.
+    hub.say(|say| say.cut_held = Some(Duration::from_millis(5500)));
+    let mut client = pod.start().await?;
+    let within = Duration::from_mins(1);
+    pod.status_when(&mut client, within, "polls are not held any more", |status| {
+        status.contact.as_ref().is_some_and(|contact| contact.interval && contact.connected)
+    })
+    .await?;
+    let began = Instant::now();
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    ensure!(began.elapsed() < Duration::from_secs(10));
+    let count = hub.polls().len();
+    let polls = hub.polled(count + 2, SOON).await?;
+    ensure!(polls[count..].iter().all(|poll| poll.request.wait_seconds == 0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_hub_may_have_a_name() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    pod.hub = pod.hub.replace("127.0.0.1", "localhost");
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.0").await?;
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! The agent in pod mode against a hub that does what the test says.
+
+mod changes;
+mod contact;
+mod containers;
+mod ready;
+mod refused;
+mod reports;
+mod restart;
+
+/// The application of these tests.
+const APP: &str = env!("CARGO_BIN_EXE_app");
+/// What it is given to catch the signal.
+const CATCHES: [&str; 2] = ["--catch", "SIGUSR1"];
+/// What the agent is given to send it.
+const USR1: [&str; 2] = ["--notify", "app=SIGUSR1"];
+/// Two configs in this order.
+const TWO: &str = "shop,keys";

@@ -1,0 +1,63 @@
+//! `nudge-agent wait-ready`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, ensure};
+use nudge_protocol::hub::HubReason;
+use nudge_tests::scene::SOON;
+use nudge_tests::{FakeHub, Pod, Process};
+
+fn wait_ready(pod: &Pod, time: &str) -> Result<Process> {
+    let mut command: Command = pod.command("wait-ready")?;
+    command.args(["--timeout", time, "--termination-log"]).arg(pod.path("termination"));
+    command.stdin(Stdio::null()).stderr(fs::File::create(pod.path("wait.err"))?);
+    fs::write(pod.path("termination"), "")?;
+    Process::spawn("wait-ready", &mut command)
+}
+
+#[tokio::test]
+async fn it_returns_when_there_is_something_to_read_and_what_containers_get_is_there() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    hub.down().await?;
+    let mut pod = Pod::new(&hub)?;
+    // As by the kubelet, it may be started before the agent has done anything.
+    let mut waiting = wait_ready(&pod, "60s")?;
+    pod.spawn()?;
+    pod.logs("no contact with the hub").await?;
+    ensure!(waiting.try_exited()?.is_none(), "there is nothing to read yet");
+    hub.up()?;
+    ensure!(waiting.exited(SOON).await?.success(), "{}", fs::read_to_string(pod.path("wait.err"))?);
+    let mut client = pod.client().await?;
+    pod.serves(&mut client, "shop=1.0.0").await?;
+    for file in ["token", "ca.crt", "env"] {
+        assert_eq!(fs::metadata(pod.path("share").join(file))?.permissions().mode() & 0o777, 0o444);
+    }
+    let (env, token) = (fs::read_to_string(pod.path("share/env"))?, fs::read_to_string(pod.path("share/token"))?);
+    let endpoint = format!("https://{}/config", client.address());
+    assert_eq!(env, format!("MY_CONFIG_TOKEN='{token}'\nMY_CONFIG_ENDPOINT='{endpoint}'\n"));
+    let mut again = wait_ready(&pod, "60s")?;
+    ensure!(again.exited(SOON).await?.success());
+    Ok(())
+}
+
+#[tokio::test]
+async fn it_gives_up_with_the_reason() -> Result<()> {
+    let hub = FakeHub::start()?;
+    hub.say(|say| say.config("shop").fail(HubReason::NotFound, "there is no config shop; create it"));
+    let mut pod = Pod::new(&hub)?;
+    let mut early = wait_ready(&pod, "50ms")?;
+    assert_eq!(early.exited(SOON).await?.code(), Some(1));
+    ensure!(fs::read_to_string(pod.path("termination"))?.contains("the agent has not"), "nothing runs");
+
+    pod.spawn()?;
+    pod.logs("the last good version stays").await?;
+    let mut waiting = wait_ready(&pod, "500ms")?;
+    assert_eq!(waiting.exited(SOON).await?.code(), Some(1));
+    for file in ["termination", "wait.err"] {
+        let said = fs::read_to_string(pod.path(file))?;
+        ensure!(said.contains("no configuration within 0.5 s") && said.contains("create it"), "{file}: {said}");
+    }
+    Ok(())
+}

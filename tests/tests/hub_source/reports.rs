@@ -1,0 +1,165 @@
+//! What the hub is told, and how often.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use http_body_util::Full;
+use hyper::Method;
+use nudge_protocol::hub::PodContainer;
+use nudge_protocol::status::Outcome;
+use nudge_protocol::{Ack, ContainerName, Notify, NotifySignal};
+use nudge_tests::scene::SOON;
+use nudge_tests::{FakeHub, Pod, eventually};
+
+use crate::{APP, CATCHES, USR1};
+
+fn container(name: &str, id: &str, ended: bool) -> Result<PodContainer> {
+    Ok(PodContainer { name: ContainerName::new(name)?, id: id.to_owned(), ended })
+}
+
+#[tokio::test]
+async fn a_report_says_what_is_served_and_how_it_was_taken_and_no_value() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?.with(&USR1);
+    pod.start_app(APP, &CATCHES).await?;
+    pod.start().await?;
+    let first = hub.reported(SOON, "the first report", |report| report.acknowledged).await?;
+    assert_eq!(first.request.containers[0].outcome, Outcome::NothingYet, "it starts with what is served");
+    hub.activate("shop", "1.0.1", &[("lives", b"hunter2")])?;
+    let report = hub.reported(SOON, "the app has it", |report| {
+        report.acknowledged && report.containers[0].outcome == Outcome::Delivered
+    });
+    let report = report.await?;
+    let config = &report.request.configs[0];
+    assert_eq!((config.uid.as_str(), config.revision), ("uid-shop", 2));
+    assert_eq!(config.version.as_ref().map(AsRef::as_ref), Some("1.0.1"));
+    assert_eq!(config.problem, None);
+    let app = &report.request.containers[0];
+    assert_eq!((app.name.as_str(), app.notify), ("app", Notify::Signal(NotifySignal::Usr1)));
+    assert_eq!((app.ack, app.acknowledged), (Ack::Delivered, true));
+    ensure!(!report.text.contains("hunter2") && !report.text.contains("lives"), "{}", report.text);
+    ensure!(hub.most_open() <= 2, "{} connections at the same time", hub.most_open());
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_happens_in_quick_succession_is_told_together() -> Result<()> {
+    let hub = FakeHub::start()?;
+    hub.say(|say| say.settings.report_seconds = 2);
+    let mut pod = Pod::new(&hub)?;
+    let mut client = pod.start().await?;
+    hub.reported(SOON, "the first report", |report| report.acknowledged).await?;
+    for round in 1..=20 {
+        hub.activate("shop", &round.to_string(), &[("lives", b"1")])?;
+        pod.serves(&mut client, &format!("shop={round}")).await?;
+    }
+    let last = |version: &str| version == "20";
+    hub.reported(SOON, "the last version is reported", |report| {
+        report.configs[0].version.as_ref().is_some_and(|version| last(version.as_str()))
+    })
+    .await?;
+    let reports = hub.reports();
+    ensure!(reports.len() <= 6, "{} reports", reports.len());
+    for pair in reports.windows(2) {
+        let apart = pair[1].at - pair[0].at;
+        ensure!(apart >= Duration::from_millis(1900), "two reports only {apart:?} apart");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_report_that_is_not_taken_is_sent_again_and_holds_nothing_up() -> Result<()> {
+    let hub = FakeHub::start()?;
+    hub.say(|say| say.refuse_reports = Some(500));
+    let mut pod = Pod::new(&hub)?;
+    let mut client = pod.start().await?;
+    pod.logs("not reported yet").await?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    assert_eq!(hub.reports().len(), 0);
+    hub.say(|say| say.refuse_reports = None);
+    hub.reported(SOON, "it is reported in the end", |report| report.acknowledged).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_container_without_an_id_is_waited_for_and_an_ended_one_is_not() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let waiting = container("app", "", false)?;
+    hub.say(|say| say.containers = vec![waiting]);
+    let mut pod = Pod::new(&hub)?.with(&USR1);
+    pod.start().await?;
+    hub.reported(SOON, "it starts with what is served", |report| report.acknowledged).await?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    let report = hub.reported(SOON, "it is waited for", |report| {
+        report.containers.first().is_some_and(|app| app.message.contains("the hub has not said yet"))
+    });
+    let report = report.await?;
+    assert_eq!(report.request.containers[0].outcome, Outcome::Pending);
+    ensure!(!report.request.acknowledged);
+
+    // An ID that no process of this machine has.
+    let started = container("app", &"a".repeat(64), false)?;
+    hub.say(|say| say.containers = vec![started]);
+    hub.reported(SOON, "it is looked for", |report| {
+        report.containers.first().is_some_and(|app| !app.message.contains("the hub has not said yet"))
+    })
+    .await?;
+    let ended = container("app", &"a".repeat(64), true)?;
+    hub.say(|say| say.containers = vec![ended]);
+    hub.reported(SOON, "it does not count any more", |report| report.acknowledged && report.containers.is_empty())
+        .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_must_fetch_is_asked_for_that() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?.with(&USR1).with(&["--ack", "fetched"]);
+    pod.start_app(APP, &CATCHES).await?;
+    let mut client = pod.start().await?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    let delivered =
+        hub.reported(SOON, "the signal is sent", |report| report.containers[0].outcome == Outcome::Delivered);
+    ensure!(!delivered.await?.request.acknowledged);
+    let request = client.request(Method::GET, "/config").header("nudge-container", "app").body(Full::default())?;
+    client.send(request).await?;
+    hub.reported(SOON, "it has fetched", |report| report.acknowledged).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_containers_are_told_by_web_hook_too() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let hook = nudge_tests::HookServer::willing().await?;
+    let to = format!("app={}", hook.url());
+    let mut pod = Pod::new(&hub)?.with(&["--notify", "app=webhook", "--webhooks", &to]);
+    pod.start().await?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    hook.told_of("1.0.1", SOON).await?;
+    assert_eq!(hook.deliveries().len(), 1, "nobody is told of what it starts with");
+    let report = hub.reported(SOON, "it was told", |report| {
+        report.acknowledged && report.containers[0].outcome == Outcome::Delivered
+    });
+    assert_eq!(report.await?.request.containers.len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failing_config_is_reported_before_anything_is_served() -> Result<()> {
+    let hub = FakeHub::start()?;
+    hub.say(|say| say.config("shop").fail(nudge_protocol::hub::HubReason::NotFound, "there is no config shop"));
+    let mut pod = Pod::new(&hub)?;
+    pod.spawn()?;
+    let report = hub.reported(SOON, "the problem is reported", |report| {
+        report.configs.first().is_some_and(|config| config.problem.is_some())
+    });
+    let report = report.await.map_err(|error| pod.explain(&error))?;
+    ensure!(!report.request.acknowledged && report.request.configs[0].version.is_none());
+    hub.activate("shop", "1", &[("lives", b"3")])?;
+    let mut client = pod.client().await?;
+    pod.serves(&mut client, "shop=1").await?;
+    let taken = async || hub.reports().pop().filter(|report| report.request.acknowledged);
+    let report = eventually(SOON, "what is served is reported", taken).await?;
+    report.request.configs[0].version.as_ref().context("a version").map(drop)
+}

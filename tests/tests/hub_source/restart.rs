@@ -1,0 +1,142 @@
+//! An agent that starts again, or without the hub.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use nudge_tests::scene::SOON;
+use nudge_tests::{FakeHub, Pod};
+
+use crate::TWO;
+
+#[tokio::test]
+async fn what_was_last_good_is_served_again_and_told_to_the_hub() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    pod.mount("shop", "0.1.0", "1", &[("lives", b"0")])?;
+    let mut client = pod.start().await?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    let file = pod.path("state/last-good");
+    nudge_tests::eventually(SOON, "the file is written", async || {
+        fs::read(&file).is_ok_and(|bytes| bytes.windows(5).any(|part| part == b"1.0.1")).then_some(())
+    })
+    .await?;
+    assert_eq!(fs::metadata(&file)?.permissions().mode() & 0o777, 0o600);
+    let (token, authority) = (fs::read(pod.path("share/token"))?, fs::read(pod.path("share/ca.crt"))?);
+    hub.down().await?;
+    pod.kill().await?;
+
+    let before = hub.polls().len();
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    assert_eq!((token, authority), (fs::read(pod.path("share/token"))?, fs::read(pod.path("share/ca.crt"))?));
+    hub.up()?;
+    let polls = hub.polled(before + 1, SOON).await?;
+    let held = &polls[before].request.configs[0];
+    assert_eq!((held.uid.as_str(), held.revision), ("uid-shop", 2));
+    assert_eq!(held.version.as_ref().map(AsRef::as_ref), Some("1.0.1"));
+    assert_eq!(held.sha256.len(), 64);
+    // It is known by its digest, so the hub sends nothing; what follows is taken as ever.
+    hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
+    pod.serves(&mut client, "shop=1.0.2").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_not_used() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    for damage in ["", "garbage", "cut", "flipped"] {
+        let mut pod = Pod::new(&hub)?;
+        pod.start().await?;
+        let file = pod.path("state/last-good");
+        nudge_tests::eventually(SOON, "the file is written", async || file.exists().then_some(())).await?;
+        pod.kill().await?;
+        let mut bytes = fs::read(&file)?;
+        match damage {
+            "cut" => bytes.truncate(bytes.len() - 1),
+            "flipped" => bytes.iter_mut().rev().take(1).for_each(|byte| *byte ^= 1),
+            other => bytes = other.into(),
+        }
+        fs::write(&file, bytes)?;
+        hub.down().await?;
+        pod.spawn()?;
+        pod.logs("what was last good").await?;
+        pod.logs("no contact with the hub").await?;
+        hub.up()?;
+        let mut client = pod.client().await?;
+        pod.serves(&mut client, "shop=1.0.0").await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_starts_with_what_was_mounted_when_the_hub_is_away() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    hub.down().await?;
+    let mut pod = Pod::new(&hub)?;
+    pod.mount("shop", "0.9.0", "1", &[("lives", b"1")])?;
+    pod.mount("shop", "0.9.0", "2", &[("secret", &[0xff])])?;
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=0.9.0").await?;
+    assert_eq!(client.get("/config/secret").await?.body, &[0xff][..]);
+    hub.up()?;
+    let status = pod.serves(&mut client, "shop=1.0.0").await?;
+    assert!(status.configs[0].problem.is_none());
+    let held = hub.polls()[0].request.configs[0].clone();
+    assert_eq!((held.uid.as_str(), held.revision, held.sha256.len()), ("", 0, 64));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_version_of_which_a_part_is_missing_is_not_used() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    hub.down().await?;
+    let mut pod = Pod::new(&hub)?;
+    pod.mount("shop", "0.9.0", "1", &[("lives", b"1")])?;
+    fs::create_dir_all(pod.path("bootstrap/shop/0.9.0/2"))?;
+    pod.spawn()?;
+    pod.logs("version 0.9.0 is incomplete: part 2 is not there").await?;
+    hub.up()?;
+    let mut client = pod.client().await?;
+    pod.serves(&mut client, "shop=1.0.0").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn half_of_the_configs_is_served_only_when_the_hub_does_not_answer() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    hub.activate("keys", "1", &[("key", b"k")])?;
+    let mut pod = Pod::new(&hub)?;
+    pod.configs = TWO;
+    pod.mount("shop", "0.9.0", "1", &[("lives", b"1")])?;
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.0,keys=1").await?;
+    let metrics = client.get("/metrics").await?;
+    let text = String::from_utf8_lossy(&metrics.body).into_owned();
+    ensure!(text.contains("nudge_agent_switches_total 0\n"), "the half was served: {text}");
+
+    let mut pod = Pod::new(&hub)?;
+    pod.configs = TWO;
+    pod.mount("shop", "0.9.0", "1", &[("lives", b"1")])?;
+    hub.down().await?;
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=0.9.0").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn it_ends_soon_when_asked_to_and_its_memory_is_its_own() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    pod.start().await?;
+    let agent = pod.agent.as_mut().ok_or_else(|| anyhow::anyhow!("no agent"))?;
+    if !nix::unistd::geteuid().is_root() {
+        ensure!(fs::read(format!("/proc/{}/environ", agent.pid())).is_err(), "its environment can be read");
+    }
+    agent.process().signal(Signal::SIGTERM)?;
+    let status = agent.process().exited(std::time::Duration::from_secs(5)).await?;
+    assert_eq!(status.code(), Some(0));
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! Two replicas of the control plane, and the servers below them, come and go while agents follow a config: nothing is lost,
+//! and no agent ever goes back.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use nudge_injector::api::VersionedConfig;
+use nudge_tests::cluster::{Options, Space};
+use nudge_tests::installation::{agent_token, hub_ca, injected_pod};
+use nudge_tests::{Balancer, Cluster, Installation, Pod, Replica, ReplicaOptions, eventually};
+use serde_json::json;
+
+/// A lease must run out first where the leader was killed.
+const LONG: Duration = Duration::from_mins(2);
+const VERSIONS: usize = 50;
+
+/// Short times, so that the tests need not wait long for what takes long by design.
+fn quick() -> ReplicaOptions {
+    ReplicaOptions::with(&["--lease-seconds=3", "--watch-seconds=3", "--drain-seconds=1"])
+}
+
+async fn create_versions(space: &Space, count: usize) -> Result<()> {
+    for number in 1..=count {
+        let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": number.to_string()});
+        let object = json!({
+            "metadata": {"name": format!("shop-{number}"), "labels": labels}, "immutable": true,
+            "data": {"number": number.to_string()},
+        });
+        space.create_object::<ConfigMap>(object).await?;
+    }
+    Ok(())
+}
+
+/// A namespace with a config at version 1, and so many versions.
+async fn scene(installation: &Installation<'_>, count: usize) -> Result<Space> {
+    let space = installation.enabled("replicas").await?;
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "1"}});
+    space.create_object::<VersionedConfig>(config).await?;
+    create_versions(&space, count).await?;
+    let api = space.api::<VersionedConfig>();
+    eventually(LONG, "all versions are sealed and 1 is current", async || {
+        let status = api.get("shop").await.ok()?.status?;
+        (status.versions.len() == count && status.current.as_deref() == Some("1")).then_some(())
+    })
+    .await?;
+    Ok(space)
+}
+
+async fn activate(space: &Space, number: usize) -> Result<()> {
+    let patch = json!({"spec": {"current": number.to_string()}});
+    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    Ok(())
+}
+
+/// A pod whose application prints the number that it finds at each signal.
+async fn subscriber(space: &Space, hub: SocketAddr, name: &str) -> Result<Pod> {
+    let object = injected_pod(space, name, "shop").await?;
+    let pod = Pod::of(format!("https://{hub}"), &hub_ca(space).await?, &agent_token(space, &object).await?)?;
+    let files = pod.path("files");
+    let path = files.to_str().context("a path")?.to_owned();
+    let mut pod = pod.with(&["--mount-path", &path, "--notify", "app=SIGUSR1"]);
+    let read = files.join("number");
+    let app = env!("CARGO_BIN_EXE_app");
+    pod.start_app(app, &["--catch", "SIGUSR1", "--read", read.to_str().context("a path")?]).await?;
+    pod.start().await?;
+    Ok(pod)
+}
+
+/// The numbers that the application has printed.
+fn printed(pod: &Pod) -> Vec<usize> {
+    let output = pod.app_output();
+    let lines = output.lines().filter_map(|line| line.rsplit_once(' '));
+    lines.filter_map(|(_, number)| number.parse().ok()).collect()
+}
+
+async fn reaches(pod: &mut Pod, number: usize) -> Result<()> {
+    let what = format!("the application is at {number}");
+    let waited = eventually(LONG, &what, async || (printed(pod).last() == Some(&number)).then_some(())).await;
+    waited.map_err(|error| pod.explain(&error))?;
+    let all = printed(pod);
+    ensure!(all.windows(2).all(|pair| pair[0] < pair[1]), "it went back: {all:?}");
+    Ok(())
+}
+
+async fn has_leader(replicas: &[&Replica]) -> Result<usize> {
+    eventually(LONG, "one replica leads", async || {
+        for (index, replica) in replicas.iter().enumerate() {
+            if replica.metric("nudge_leader").await.is_ok_and(|leads| leads > 0.0) {
+                return Some(index);
+            }
+        }
+        None
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_leader_is_killed_in_the_middle_of_fifty_activations() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let mut replicas = [installation.replica(&quick()).await?, installation.replica(&quick()).await?];
+    let space = scene(&installation, VERSIONS).await?;
+    let balancer = Balancer::start(&[replicas[0].hub, replicas[1].hub]).await?;
+    let mut pods = Vec::new();
+    for number in 0..4 {
+        pods.push(subscriber(&space, balancer.address, &format!("web-{number}")).await?);
+    }
+    for number in 2..=VERSIONS {
+        activate(&space, number).await?;
+        if number == VERSIONS / 2 {
+            let leader = has_leader(&[&replicas[0], &replicas[1]]).await?;
+            replicas[leader].process.kill()?;
+            balancer.set(&[replicas[1 - leader].hub]);
+        }
+    }
+    for pod in &mut pods {
+        reaches(pod, VERSIONS).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_frozen_replica_costs_an_agent_one_request_in_five_seconds_and_serves_nothing_old() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let live = installation.replica(&quick()).await?;
+    let wire = cluster.wire().await?;
+    let frozen = installation.replica_by(&wire, &quick()).await?;
+    let space = scene(&installation, 3).await?;
+    let balancer = Balancer::start(&[frozen.hub]).await?;
+    let mut pod = subscriber(&space, balancer.address, "web").await?;
+    // It knows version 1, the pod and its token, and then nothing more, and does not notice at first.
+    wire.hold();
+    balancer.set(&[live.hub]);
+    activate(&space, 2).await?;
+    // But then it sends the agent on to others.
+    reaches(&mut pod, 2).await?;
+    // From now on the agent finds only the frozen one.
+    balancer.set(&[frozen.hub]);
+    let polls = async || frozen.metric("nudge_hub_polls_total").await;
+    let mut live = live;
+    live.process.kill()?;
+    let began = Instant::now();
+    let before = polls().await?;
+    eventually(LONG, "the agent asked three times", async || (polls().await.ok()? - before >= 3.0).then_some(()))
+        .await?;
+    let took = began.elapsed();
+    ensure!(took >= Duration::from_secs(10), "three requests took {took:?}");
+    ensure!(printed(&pod) == [2], "{:?}", printed(&pod));
+    wire.release();
+    activate(&space, 3).await?;
+    reaches(&mut pod, 3).await
+}
+
+#[tokio::test]
+async fn agents_serve_and_start_without_any_replica_and_catch_up() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let mut replica = installation.replica(&quick()).await?;
+    let space = scene(&installation, 2).await?;
+    let balancer = Balancer::start(&[replica.hub]).await?;
+    let mut old = subscriber(&space, balancer.address, "old").await?;
+    let object = injected_pod(&space, "new", "shop").await?;
+    let mut new =
+        Pod::of(format!("https://{}", balancer.address), &hub_ca(&space).await?, &agent_token(&space, &object).await?)?;
+    replica.process.kill()?;
+    balancer.set(&[]);
+
+    new.mount("shop", "1", "1", &[("number", b"1")])?;
+    let mut client = new.start().await?;
+    ensure!(client.get("/config/number").await?.body == b"1"[..]);
+    let mut client_of_old = old.client().await?;
+    ensure!(client_of_old.get("/config/number").await?.body == b"1"[..]);
+    activate(&space, 2).await?;
+    let replica = installation.replica(&quick()).await?;
+    balancer.set(&[replica.hub]);
+    reaches(&mut old, 2).await?;
+    new.serves(&mut client, "shop=2").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_servers_below_restart_and_forget_and_the_watch_is_cut() -> Result<()> {
+    let Some(mut cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let wire = cluster.wire().await?;
+    let replica = installation.replica_by(&wire, &quick()).await?;
+    let space = scene(&installation, 6).await?;
+    let mut pod = subscriber(&space, replica.hub, "web").await?;
+
+    wire.cut();
+    activate(&space, 2).await.context("after a cut")?;
+    reaches(&mut pod, 2).await?;
+
+    cluster.restart_apiserver().await?;
+    activate(&space, 3).await.context("after the API server's restart")?;
+    reaches(&mut pod, 3).await?;
+
+    cluster.restart_etcd().await?;
+    // The API server may need a moment to find etcd again.
+    eventually(LONG, "the API server writes again", async || activate(&space, 4).await.ok()).await?;
+    reaches(&mut pod, 4).await?;
+
+    // Silence, which no error tells, while changes are made and forgotten.
+    wire.hold();
+    activate(&space, 5).await?;
+    cluster.compact().await?;
+    activate(&space, 6).await?;
+    wire.cut();
+    wire.release();
+    reaches(&mut pod, 6).await
+}

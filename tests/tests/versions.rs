@@ -1,0 +1,363 @@
+//! The rules about versions (parts, sealing, retiring, publication, baseline, pruning, removal), against a real API server.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use nudge_injector::api::{Phase, VersionedConfig, VersionedConfigStatus};
+use nudge_tests::cluster::Space;
+use nudge_tests::installation::bind;
+use nudge_tests::{Installation, eventually};
+use serde_json::{Value, json};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A version's object of one part.
+fn part(config: &str, version: &str, name: &str, data: &Value) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"nudge.dev/config": config, "nudge.dev/version": version}},
+        "immutable": true,
+        "data": data,
+    })
+}
+
+async fn version(space: &Space, config: &str, version: &str, value: &str) -> Result<ConfigMap> {
+    space.create_object(part(config, version, &format!("{config}-{version}"), &json!({"key": value}))).await
+}
+
+async fn config(space: &Space, name: &str, spec: Value) -> Result<VersionedConfig> {
+    space
+        .create_object(json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name}, "spec": spec}))
+        .await
+}
+
+async fn set_current(space: &Space, name: &str, version: &str) -> Result<()> {
+    let patch = json!({"spec": {"current": version}});
+    space.api::<VersionedConfig>().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    Ok(())
+}
+
+/// Waits until the status is as wanted.
+async fn status(
+    space: &Space,
+    name: &str,
+    what: &str,
+    wanted: impl Fn(&VersionedConfigStatus) -> bool,
+) -> Result<VersionedConfigStatus> {
+    let api = space.api::<VersionedConfig>();
+    let mut last = None;
+    let found = eventually(SOON, what, async || {
+        let status = api.get(name).await.ok()?.status?;
+        if wanted(&status) {
+            return Some(status);
+        }
+        last = Some(status);
+        None
+    })
+    .await;
+    found.with_context(|| format!("the last status was {last:?}"))
+}
+
+fn is_current(version: &'static str) -> impl Fn(&VersionedConfigStatus) -> bool {
+    move |status| status.current.as_deref() == Some(version) && status.phase == Phase::Current
+}
+
+fn condition(status: &VersionedConfigStatus, kind: &str) -> (String, String, String) {
+    let found = status.conditions.iter().find(|condition| condition.type_ == kind);
+    found.map(|it| (it.status.clone(), it.reason.clone(), it.message.clone())).unwrap_or_default()
+}
+
+fn has_reason(kind: &'static str, reason: &'static str) -> impl Fn(&VersionedConfigStatus) -> bool {
+    move |status| condition(status, kind).1 == reason
+}
+
+#[tokio::test]
+async fn the_first_complete_version_becomes_current_and_the_next_when_it_is_named() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("first").await?;
+    config(&space, "shop", json!({})).await?;
+    let waiting = status(&space, "shop", "it waits", has_reason("Ready", "VersionMissing")).await?;
+    assert_eq!(
+        condition(&waiting, "Ready").2,
+        "there is no version yet; create a ConfigMap with the labels nudge.dev/config: shop and nudge.dev/version \
+         (Secrets of this namespace can't be seen: ClusterRole nudge-secrets is not bound)"
+    );
+    version(&space, "shop", "1.0.0", "one").await?;
+    let first = status(&space, "shop", "1.0.0 is current", is_current("1.0.0")).await?;
+    assert_eq!(first.versions[0].parts[0].name, "shop-1.0.0");
+    assert_eq!((first.versions[0].keys, first.versions[0].bytes), (1, 3));
+    version(&space, "shop", "1.0.1", "two").await?;
+    let sealed = status(&space, "shop", "both are sealed", |status| status.versions.len() == 2).await?;
+    assert_eq!(sealed.current.as_deref(), Some("1.0.0"));
+    set_current(&space, "shop", "1.0.1").await?;
+    let second = status(&space, "shop", "1.0.1 is current", is_current("1.0.1")).await?;
+    assert_eq!(second.previous.as_deref(), Some("1.0.0"));
+    assert!(second.rollout.revision > first.rollout.revision);
+    assert_eq!(condition(&second, "Ready").0, "True");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_version_that_is_named_before_it_is_there_is_waited_for() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("waiting").await?;
+    config(&space, "shop", json!({"current": "2"})).await?;
+    let missing = status(&space, "shop", "it waits", has_reason("Ready", "VersionMissing")).await?;
+    assert_eq!(missing.phase, Phase::Waiting);
+    assert_eq!(
+        condition(&missing, "Ready").2,
+        "version 2 is not there; create it, or set spec.current to one of: (none) (Secrets of this namespace can't be seen: \
+         ClusterRole nudge-secrets is not bound)"
+    );
+    let labels = |number: &str| json!({"nudge.dev/config": "shop", "nudge.dev/version": "2", "nudge.dev/part": number});
+    let object = |name: &str, number: &str, key: &str| {
+        json!({
+            "metadata": {"name": name, "labels": labels(number), "annotations": {"nudge.dev/parts": "2"}},
+            "immutable": true,
+            "data": {key: "value"},
+        })
+    };
+    space.create_object::<ConfigMap>(object("two-a", "1", "a")).await?;
+    let incomplete = status(&space, "shop", "a part is missing", has_reason("Ready", "VersionIncomplete")).await?;
+    assert!(condition(&incomplete, "Ready").2.starts_with("version 2 has 1 of its 2 parts"), "{incomplete:?}");
+    space.create_object::<ConfigMap>(object("two-b", "2", "b")).await?;
+    let done = status(&space, "shop", "2 is current", is_current("2")).await?;
+    assert_eq!(done.versions[0].parts.len(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_not_immutable_or_not_right_is_not_sealed() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("invalid").await?;
+    let mut open = part("shop", "1", "open", &json!({"key": "value"}));
+    open["immutable"] = json!(false);
+    space.create_object::<ConfigMap>(open).await?;
+    config(&space, "shop", json!({"current": "1"})).await?;
+    let invalid = status(&space, "shop", "it is invalid", has_reason("Ready", "VersionInvalid")).await?;
+    assert_eq!(
+        condition(&invalid, "Ready").2,
+        "ConfigMap open of version 1 is not immutable, so it could change later; delete it and create it with immutable: true"
+    );
+    assert_eq!(condition(&invalid, "Stalled").0, "True");
+    // The way out that the sentence names.
+    space.api::<ConfigMap>().delete("open", &DeleteParams::default()).await?;
+    space.create_object::<ConfigMap>(part("shop", "1", "open", &json!({"key": "value"}))).await?;
+    status(&space, "shop", "1 is current", is_current("1")).await?;
+
+    space.create_object::<ConfigMap>(part("shop", "2", "bad", &json!({"nudge.configs": "mine"}))).await?;
+    set_current(&space, "shop", "2").await?;
+    let invalid = status(&space, "shop", "2 is invalid", has_reason("Ready", "VersionInvalid")).await?;
+    assert!(condition(&invalid, "Ready").2.contains("begin with 'nudge.'"), "{invalid:?}");
+    assert_eq!(invalid.current.as_deref(), Some("1"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_deleted_version_comes_back_with_the_same_content_only() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("retired").await?;
+    config(&space, "shop", json!({"current": "1"})).await?;
+    version(&space, "shop", "1", "one").await?;
+    version(&space, "shop", "2", "two").await?;
+    status(&space, "shop", "both are sealed", |status| status.versions.len() == 2).await?;
+    let maps = space.api::<ConfigMap>();
+    maps.delete("shop-2", &DeleteParams::default()).await?;
+    status(&space, "shop", "2 is retired", |status| status.retired.len() == 1 && status.versions.len() == 1).await?;
+    version(&space, "shop", "2", "other").await?;
+    set_current(&space, "shop", "2").await?;
+    let refused = status(&space, "shop", "other content is refused", has_reason("Ready", "VersionInvalid")).await?;
+    assert_eq!(
+        condition(&refused, "Ready").2,
+        "version 2 was deleted before and had other content, which nodes may still hold; use another version name"
+    );
+    maps.delete("shop-2", &DeleteParams::default()).await?;
+    version(&space, "shop", "2", "two").await?;
+    let back = status(&space, "shop", "2 is back", is_current("2")).await?;
+    assert!(back.retired.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_late_object_is_reported_and_not_used() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("late").await?;
+    config(&space, "shop", json!({})).await?;
+    version(&space, "shop", "1", "one").await?;
+    let sealed = status(&space, "shop", "1 is current", is_current("1")).await?;
+    space.create_object::<ConfigMap>(part("shop", "1", "late", &json!({"late": "x"}))).await?;
+    let conflict = status(&space, "shop", "the conflict is told", has_reason("Conflict", "Conflict")).await?;
+    assert_eq!(
+        condition(&conflict, "Conflict").2,
+        "ConfigMap late has the labels of version 1, which was complete without it, and is not used; delete it, or create it \
+         for another version"
+    );
+    assert_eq!(conflict.versions[0].parts, sealed.versions[0].parts);
+    space.api::<ConfigMap>().delete("late", &DeleteParams::default()).await?;
+    status(&space, "shop", "the conflict is gone", |status| condition(status, "Conflict").0.is_empty()).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_plain_config_map_follows_and_the_edits_of_others_stand() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("plain").await?;
+    let maps = space.api::<ConfigMap>();
+    space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"old": "x"}})).await?;
+    config(&space, "shop", json!({})).await?;
+    version(&space, "shop", "1", "one").await?;
+    let published =
+        |version: &'static str| move |status: &VersionedConfigStatus| status.published.as_deref() == Some(version);
+    status(&space, "shop", "1 is published", published("1")).await?;
+    let plain = maps.get("shop").await?;
+    assert_eq!(plain.data, Some([("key".to_owned(), "one".to_owned())].into()), "it is written whole");
+
+    let edit = json!({"data": {"key": "edited"}});
+    maps.patch("shop", &PatchParams::default(), &Patch::Merge(&edit)).await?;
+    let drifted = status(&space, "shop", "the edit is told", has_reason("Drifted", "ChangedByOthers")).await?;
+    assert!(
+        condition(&drifted, "Drifted").2.ends_with("the next activation overwrites it: make a version of the change")
+    );
+    assert_eq!(maps.get("shop").await?.data, Some([("key".to_owned(), "edited".to_owned())].into()));
+
+    version(&space, "shop", "2", "two").await?;
+    set_current(&space, "shop", "2").await?;
+    let done = status(&space, "shop", "2 is published", published("2")).await?;
+    assert_eq!(condition(&done, "Drifted").0, "");
+    assert_eq!(maps.get("shop").await?.data, Some([("key".to_owned(), "two".to_owned())].into()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_cannot_be_published_is_said() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("immutable").await?;
+    space
+        .create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "immutable": true, "data": {"old": "x"}}))
+        .await?;
+    config(&space, "shop", json!({})).await?;
+    version(&space, "shop", "1", "one").await?;
+    let refused = status(&space, "shop", "it is told", has_reason("Published", "Immutable")).await?;
+    assert_eq!(refused.current.as_deref(), Some("1"), "pods with an agent have it all the same");
+    assert_eq!(
+        condition(&refused, "Published").2,
+        "ConfigMap shop is immutable, so it can't hold version 1; delete it and create it anew"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn secret_parts_need_the_admins_consent_and_have_keyed_digests() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("secret").await?;
+    config(&space, "keys", json!({})).await?;
+    let object = json!({
+        "metadata": {"name": "keys-1", "labels": {"nudge.dev/config": "keys", "nudge.dev/version": "1"}},
+        "immutable": true,
+        "stringData": {"pin": "hidden-4711"},
+    });
+    space.create_object::<Secret>(object).await?;
+    status(&space, "keys", "it is not seen", has_reason("Ready", "VersionMissing")).await?;
+    bind(&space, "nudge-secrets").await?;
+    let sealed = status(&space, "keys", "1 is current", is_current("1")).await?;
+    assert!(sealed.versions[0].parts[0].digest.starts_with("hmac-sha256:"));
+    assert!(!replica.log().contains("hidden-4711"));
+    assert!(!replica.get("/metrics").await?.1.contains("hidden"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_plain_config_map_that_a_pod_subscribes_to_becomes_a_config() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("baseline").await?;
+    space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "one"}})).await?;
+    space.service_account("app").await?;
+    let pod = json!({
+        "metadata": {"name": "web", "labels": {"nudge.dev/agent": "0.1.0"}},
+        "spec": {
+            "serviceAccountName": "app", "automountServiceAccountToken": false,
+            "containers": [
+                {"name": "nudge-agent", "image": "test", "env": [{"name": "NUDGE_CONFIGS", "value": "shop,kube-root-ca.crt"}]},
+                {"name": "app", "image": "test"}],
+        },
+    });
+    space.create_object::<Pod>(pod).await?;
+    let made = status(&space, "shop", "it is a config", is_current("1.0.0")).await?;
+    assert_eq!(made.versions[0].parts[0].name, "shop-1.0.0");
+    let version = space.api::<ConfigMap>().get("shop-1.0.0").await?;
+    assert_eq!((version.immutable, version.data), (Some(true), Some([("key".to_owned(), "one".to_owned())].into())));
+    status(&space, "shop", "it is published", |status| status.published.as_deref() == Some("1.0.0")).await?;
+    assert!(space.api::<VersionedConfig>().get_opt("kube-root-ca.crt").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_history_limit_prunes_what_kubectl_nudge_made_and_nothing_in_use() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("prune").await?;
+    config(&space, "shop", json!({"current": "6", "historyLimit": 1})).await?;
+    // A workload's template names version 2.
+    let deployment = json!({
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "app", "image": "test", "envFrom": [{"configMapRef": {"name": "shop-2"}}]}]},
+        }},
+    });
+    space.create_object::<k8s_openapi::api::apps::v1::Deployment>(deployment).await?;
+    for number in 1..=6 {
+        let name = number.to_string();
+        let mut object = part("shop", &name, &format!("shop-{name}"), &json!({"key": name}));
+        if number != 3 {
+            object["metadata"]["labels"]["nudge.dev/prune"] = json!("true");
+        }
+        space.create_object::<ConfigMap>(object).await?;
+        // One after another, so that their order is known.
+        status(&space, "shop", "it is sealed", |status| status.version(&name).is_some() || !status.retired.is_empty())
+            .await?;
+    }
+    let done = status(&space, "shop", "1 and 4 are gone", |status| status.retired.len() == 2).await?;
+    let left: Vec<&str> = done.versions.iter().map(|version| version.version.as_str()).collect();
+    assert_eq!(left, ["2", "3", "5", "6"]);
+    let names: Vec<String> =
+        space.api::<ConfigMap>().list(&ListParams::default()).await?.iter().map(kube::ResourceExt::name_any).collect();
+    assert!(!names.contains(&"shop-1".to_owned()) && names.contains(&"shop-2".to_owned()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn versions_go_with_their_config_and_the_plain_config_map_stays() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("remove").await?;
+    space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "one"}})).await?;
+    config(&space, "shop", json!({})).await?;
+    version(&space, "shop", "1", "one").await?;
+    status(&space, "shop", "1 is published", |status| status.published.is_some()).await?;
+    assert!(space.api::<ConfigMap>().get("shop-1").await?.owner_references().is_empty());
+    space.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
+    let maps: Api<ConfigMap> = space.api();
+    eventually(SOON, "the version is gone", async || maps.get_opt("shop-1").await.ok()?.is_none().then_some(()))
+        .await?;
+    assert!(maps.get_opt("shop").await?.is_some());
+    Ok(())
+}
+
+#[tokio::test]
+async fn health_and_figures_are_there() -> Result<()> {
+    let Some((_, replica)) = Installation::shared().await? else { return Ok(()) };
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(replica.get(path).await?, (200, "ok\n".to_owned()));
+    }
+    assert_eq!(replica.get("/other").await?.0, 404);
+    eventually(SOON, "it leads", async || (replica.metric("nudge_leader").await.ok()? > 0.0).then_some(())).await?;
+    // Far from its end, and no watch is silent.
+    assert!(replica.metric("nudge_certificate_expiry_timestamp_seconds").await? > 1_700_000_000.0);
+    let (_, text) = replica.get("/metrics").await?;
+    let ages = text.lines().filter(|line| line.starts_with("nudge_watch_age_seconds{"));
+    let ages: Vec<f64> = ages.filter_map(|line| line.rsplit_once(' ')?.1.parse().ok()).collect();
+    assert_eq!(ages.len(), 5, "{text}");
+    assert!(ages.iter().all(|age| (0.0..120.0).contains(age)), "{ages:?}");
+    Ok(())
+}
