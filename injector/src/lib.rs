@@ -7,6 +7,7 @@ pub mod certs;
 pub mod cli;
 pub mod controller;
 pub mod hub;
+pub mod injection;
 mod jitter;
 pub mod rollout;
 mod text;

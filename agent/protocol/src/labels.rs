@@ -14,6 +14,8 @@ pub const PARTS: &str = "nudge.dev/parts";
 pub const PRUNE: &str = "nudge.dev/prune";
 /// Label of an injected pod: the agent's version.
 pub const AGENT: &str = "nudge.dev/agent";
+/// Label or annotation of a pod that opts in: `"true"`.
+pub const INJECT: &str = "nudge.dev/inject";
 /// Label of a plain ConfigMap that Nudge has written: the version it holds.
 pub const PUBLISHED: &str = "nudge.dev/published";
 /// Annotation of a `VersionedConfig` that may be deleted while pods subscribe: `"true"`.

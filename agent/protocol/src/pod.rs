@@ -35,6 +35,16 @@ pub fn parse_condition_message(message: &str) -> Vec<(ConfigName, Option<Version
     list.split(',').map(pair).collect::<Option<_>>().unwrap_or_default()
 }
 
+/// Volumes that the injector adds to a pod begin with this.
+pub const VOLUME_PREFIX: &str = "nudge-";
+/// Where containers find `token`, `ca.crt` and `env`.
+pub const CONTAINER_PATH: &str = "/run/nudge";
+/// Where the agent finds its token for the hub (`token`) and the hub's CA bundle (`ca.crt`): the place at which Kubernetes would
+/// otherwise mount a token of the pod's account for the API server, which the agent has no use for.
+pub const HUB_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The ConfigMap with the hub's CA bundle, in every enabled namespace, under the key `ca.crt`.
+pub const HUB_CA_MAP: &str = "nudge-hub-ca";
+
 /// Environment variables of the agent's container. A pod's environment can't be changed, so neither can what it may read.
 pub mod env {
     /// The pod's configs in the order of merging, with commas: `shop,shop-keys`.
@@ -67,6 +77,9 @@ pub mod env {
     pub const SHARE_DIR: &str = "NUDGE_SHARE_DIR";
     /// The pod's addresses, with commas (`status.podIPs` by the downward API).
     pub const POD_IPS: &str = "NUDGE_POD_IPS";
+    /// `true`: the agent ends when the hub says that the pod's other containers have ended and will not start again. Where the agent is an
+    /// ordinary container, its pod would else never end.
+    pub const END_WITH_CONTAINERS: &str = "NUDGE_END_WITH_CONTAINERS";
     /// How long `wait-ready` waits: `30s`.
     pub const START_TIMEOUT: &str = "NUDGE_START_TIMEOUT";
 }
