@@ -4,7 +4,6 @@
 import http.client
 import json
 import os
-import queue
 import signal
 import ssl
 import sys
@@ -44,23 +43,26 @@ def show():
     )
 
 
-# A handler runs between any two steps of the program, even inside a lock that it would need itself (those of
-# threading.Event or print), so it does nothing but this: put() of SimpleQueue is made to be interrupted by itself.
-changes = queue.SimpleQueue()
+# A signal that comes a moment before a call that waits does not end that call, and Python runs handlers only afterwards. So that none is missed,
+# the interpreter also writes a byte into a pipe for each, and this program waits for that.
+wake, waker = os.pipe()
+os.set_blocking(waker, False)
+signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
 
 # The handlers come before the first fetch: a change between the two would otherwise go unseen, as the agent sends no
 # signal to a process that does not catch it.
-signal.signal(signal.SIGUSR1, lambda number, frame: changes.put(number))
+signal.signal(signal.SIGUSR1, lambda number, frame: None)
 for stop in (signal.SIGTERM, signal.SIGINT):
     signal.signal(stop, lambda number, frame: sys.exit())
 
 show()
 while True:
-    changes.get()
-    try:
-        show()
-    except (OSError, http.client.HTTPException) as error:
-        # The agent may be restarting: go on with what we have, and try again.
-        print(f"configuration not read again yet: {error}", file=sys.stderr, flush=True)
-        time.sleep(1)
-        changes.put(None)
+    os.read(wake, 1024)
+    while True:
+        try:
+            show()
+            break
+        except (OSError, http.client.HTTPException) as error:
+            # The agent may be restarting: go on with what we have, and try again.
+            print(f"configuration not read again yet: {error}", file=sys.stderr, flush=True)
+            time.sleep(1)
