@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::prctl::set_dumpable;
+use nudge_protocol::settings::pair;
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, env, pod};
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
@@ -118,17 +119,6 @@ pub(super) struct Args {
     /// How much to log: error, warn, info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LevelFilter,
-}
-
-/// Reads `NAME=VALUE`.
-fn pair<N, V>(text: &str) -> Result<(N, V), String>
-where
-    N: std::str::FromStr<Err: std::fmt::Display>,
-    V: std::str::FromStr<Err: std::fmt::Display>,
-{
-    let (name, value) = text.split_once('=').ok_or("it is like NAME=VALUE")?;
-    let name = name.trim().parse().map_err(|error: N::Err| error.to_string())?;
-    Ok((name, value.trim().parse().map_err(|error: V::Err| error.to_string())?))
 }
 
 pub(super) fn run(args: Args) -> ExitCode {
@@ -249,18 +239,4 @@ async fn finish(connections: &Connections) {
         }
     };
     let _ = tokio::time::timeout(LAST_REPLIES, out).await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pairs_are_taken_apart_and_both_halves_checked() {
-        let (name, notify) = pair::<ContainerName, Notify>("app=SIGUSR1").unwrap();
-        assert_eq!((name.as_str(), notify.as_str()), ("app", "SIGUSR1"));
-        assert!(pair::<ContainerName, Notify>("app").unwrap_err().contains("NAME=VALUE"));
-        assert!(pair::<ContainerName, Notify>("app=KILL").unwrap_err().contains("SIGUSR1"));
-        assert!(pair::<ContainerName, Notify>("App=none").unwrap_err().contains("container"));
-    }
 }

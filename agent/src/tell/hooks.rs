@@ -15,8 +15,8 @@ use zeroize::Zeroizing;
 
 use super::backoff::{Backoff, jittered};
 use super::outcome::told;
-use super::url::{HookTarget, HookUrl, TargetPolicy, UrlError};
 use super::webhook::{DeliverError, deliver, event_body};
+use super::{HookTarget, HookUrl, TargetPolicy, UrlError};
 use crate::board::Board;
 use crate::publish::{Current, Published, newer};
 use crate::serve::{Channel, Metrics};
