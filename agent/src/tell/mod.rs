@@ -6,6 +6,7 @@
 mod backoff;
 mod hooks;
 mod outcome;
+mod record;
 mod scope;
 mod signals;
 mod targets;
@@ -14,5 +15,6 @@ mod webhook;
 pub use backoff::Backoff;
 pub use hooks::{HookError, Hooks};
 pub use nudge_protocol::hook_url::{HookTarget, HookUrl, TargetPolicy, UrlError};
+pub use record::{Record, Taken};
 pub use scope::{Containers, Scope};
 pub use signals::tell_by_signal;
