@@ -83,7 +83,11 @@ pub(super) async fn kubelets(client: &Client) -> Result<Vec<Minor>, VersionsErro
                 Ok(version) if versions.contains(&version) => {}
                 Ok(version) => versions.push(version),
                 Err(error) => {
-                    tracing::info!(node = node.metadata.name, cause = chain(&error), "a kubelet's version does not count");
+                    tracing::info!(
+                        node = node.metadata.name,
+                        cause = chain(&error),
+                        "a kubelet's version does not count"
+                    );
                 }
             }
         }

@@ -85,7 +85,8 @@ mod tests {
             let labels = json!({"pod-template-hash": "7d"});
             serde_json::from_value(json!({"uid": uid, "labels": labels, "ownerReferences": [owner]})).unwrap()
         };
-        let version = |threshold, uid| newborn(&status(Some("2"), threshold), "uid", &pod(uid)).map(str::to_owned);
+        let version =
+            |threshold, uid: Option<&str>| newborn(&status(Some("2"), threshold), "uid", &pod(uid)).map(str::to_owned);
         assert_eq!(version(1 << 31, None).as_deref(), Some("1"));
         assert_eq!(version((1 << 32) - 1, None).as_deref(), Some("1"));
         assert_eq!(version(1 << 32, None).as_deref(), Some("2"));

@@ -276,8 +276,7 @@ mod tests {
             json!([ended("nudge-agent", "c"), ended("proxy", "d"), ended("migrate", "e")]);
         other["status"]["containerStatuses"][0] = ended("app", "a");
         let state = pod_state(&pod(other)).unwrap();
-        let seen: Vec<_> =
-            state.containers.iter().map(|one| (one.name.as_str(), one.id.get(..1), one.ended)).collect();
+        let seen: Vec<_> = state.containers.iter().map(|one| (one.name.as_str(), one.id.get(..1), one.ended)).collect();
         assert_eq!(seen, [("app", Some("a"), true), ("log", None, false), ("proxy", Some("d"), false)]);
         assert_eq!(state.restarts, 6);
     }

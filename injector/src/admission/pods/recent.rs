@@ -31,7 +31,7 @@ pub(super) struct Recent<K, V> {
 struct Entry<V> {
     answer: Mutex<Option<(Instant, V)>>,
     /// Whose turn it is to ask.
-    turn: Turn<()>,
+    turn: Arc<Turn<()>>,
     made: Instant,
 }
 
@@ -92,12 +92,10 @@ where
     where
         F: Future<Output = Result<Option<V>, E>> + Send + 'static,
     {
-        if entry.turn.try_lock().is_err() {
-            return;
-        }
+        let Ok(turn) = Arc::clone(&entry.turn).try_lock_owned() else { return };
         let (asking, entry) = (ask(), Arc::clone(entry));
         tokio::spawn(async move {
-            let Ok(_turn) = entry.turn.try_lock() else { return };
+            let _turn = turn;
             // A failure leaves the old answer until it is too old, and then whoever asks is told.
             if let Ok(answer) = asking.await {
                 entry.put(answer);
@@ -119,7 +117,7 @@ where
                 oldest.and_then(|oldest| entries.remove(&oldest));
             }
         }
-        let entry = Arc::new(Entry { answer: Mutex::new(None), turn: Turn::new(()), made: Instant::now() });
+        let entry = Arc::new(Entry { answer: Mutex::new(None), turn: Arc::default(), made: Instant::now() });
         entries.insert(key.clone(), Arc::clone(&entry));
         entry
     }

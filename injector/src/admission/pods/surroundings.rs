@@ -51,11 +51,7 @@ pub trait Surroundings: Send + Sync + 'static {
     fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta) -> Option<ResolvedConfig>;
 
     /// The plain ConfigMap; `None` where there is none.
-    fn map(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> impl Future<Output = Result<Option<PlainMap>, LookupError>> + Send;
+    fn map(&self, namespace: &str, name: &str) -> impl Future<Output = Result<Option<PlainMap>, LookupError>> + Send;
 
     /// The limits of a namespace; none where they can't be read.
     fn limits(&self, namespace: &str) -> impl Future<Output = Vec<LimitRangeItem>> + Send;
@@ -157,7 +153,9 @@ fn resolved(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> Resolv
     let parts = parts.iter().zip(1_u32..).filter(|(part, _)| secrets || part.kind != PartKind::Secret);
     ResolvedConfig {
         version: Some(version.to_owned()),
-        parts: parts.map(|(part, number)| MountedPart { kind: part.kind, name: part.name.clone(), part: number }).collect(),
+        parts: parts
+            .map(|(part, number)| MountedPart { kind: part.kind, name: part.name.clone(), part: number })
+            .collect(),
     }
 }
 
@@ -199,7 +197,9 @@ mod tests {
         let map = |value| plain_map(&serde_json::from_value(value).unwrap());
         assert_eq!(map(json!({"metadata": {"name": "a"}})), PlainMap::default());
         let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}]);
-        let all = map(json!({"metadata": {"labels": {"nudge.dev/config": "a"}, "ownerReferences": owner}, "immutable": true}));
+        let all = map(
+            json!({"metadata": {"labels": {"nudge.dev/config": "a"}, "ownerReferences": owner}, "immutable": true}),
+        );
         assert_eq!(all, PlainMap { owned: true, immutable: true, version: true });
     }
 }

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use futures::future::{BoxFuture, join, try_join_all};
-use kube::core::admission::Operation;
 use kube::core::ObjectMeta;
+use kube::core::admission::Operation;
 use nudge_protocol::ConfigName;
-use serde_json::Value;
 
 use super::surroundings::Surroundings;
 use crate::admission::lookups::LookupError;
@@ -80,12 +79,8 @@ impl<S: Surroundings> InjectPods<S> {
             let config = self.surroundings.config(namespace, name.as_str(), pod)?;
             Some((name, config))
         });
-        let mut facts = Facts {
-            features,
-            hub_ca: hub_ca.as_ref().to_owned(),
-            configs: configs.collect(),
-            ..Facts::default()
-        };
+        let mut facts =
+            Facts { features, hub_ca: hub_ca.as_ref().to_owned(), configs: configs.collect(), ..Facts::default() };
         // A ConfigMap with a config of its name stands for that, whatever it is itself.
         let plain = maps.into_iter().filter(|name| !facts.configs.keys().any(|config| config.as_str() == name));
         let look = plain.map(async |name| {
