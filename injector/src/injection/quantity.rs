@@ -11,40 +11,40 @@ const MAX_BYTES: usize = 40;
 /// Why a text is no quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is a quantity such as 250m, 0.5, 64Mi or 1Gi")]
-pub struct QuantityError;
+pub(super) struct QuantityError;
 
 /// An amount, in billionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Quantity(i128);
+pub(super) struct Quantity(i128);
 
 impl Quantity {
     /// Nothing.
-    pub const ZERO: Self = Self(0);
+    pub(super) const ZERO: Self = Self(0);
 
     /// Thousandths, as for CPU.
-    pub const fn millis(millis: i128) -> Self {
+    pub(super) const fn millis(millis: i128) -> Self {
         Self(millis * (NANOS / 1000))
     }
 
     /// Units, as bytes.
-    pub const fn units(units: i128) -> Self {
+    pub(super) const fn units(units: i128) -> Self {
         Self(units * NANOS)
     }
 
     /// Mebibytes.
-    pub const fn mebi(mebi: i128) -> Self {
+    pub(super) const fn mebi(mebi: i128) -> Self {
         Self::units(mebi << 20)
     }
 
     /// The sum, or the most that there is.
     #[must_use]
-    pub fn plus(self, other: Self) -> Self {
+    pub(super) fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
     /// This divided by `ratio`, rounded up to a thousandth. `ratio` is at least 1.
     #[must_use]
-    pub fn divided_up(self, ratio: Self) -> Self {
+    pub(super) fn divided_up(self, ratio: Self) -> Self {
         let fine = NANOS / 1000;
         let ratio = ratio.0.max(NANOS);
         let millis = self.0.saturating_mul(NANOS).div_euclid(fine);
@@ -52,12 +52,12 @@ impl Quantity {
     }
 
     /// Whether it is a whole number of `part`.
-    pub fn is_whole(self, part: Self) -> bool {
+    pub(super) fn is_whole(self, part: Self) -> bool {
         part.0 != 0 && self.0 % part.0 == 0
     }
 
     /// As Kubernetes writes amounts of memory, where it is a whole number of bytes.
-    pub fn memory(self) -> String {
+    pub(super) fn memory(self) -> String {
         let bytes = self.0.div_euclid(NANOS);
         let binary = [("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
         match binary.iter().find(|(_, size)| bytes % size == 0 && bytes != 0) {

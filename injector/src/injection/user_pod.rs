@@ -52,7 +52,6 @@ pub(super) struct UserPod {
     /// Init containers first, as they stand in the pod.
     pub(super) members: Vec<Member>,
     pub(super) annotations: BTreeMap<String, String>,
-    pub(super) labels: BTreeMap<String, String>,
     /// Kinds of the owners.
     pub(super) owners: Vec<String>,
 }
@@ -74,7 +73,6 @@ impl UserPod {
         Ok(Self {
             members,
             annotations: meta.annotations.unwrap_or_default(),
-            labels: meta.labels.unwrap_or_default(),
             owners: meta.owner_references.into_iter().flatten().map(|owner| owner.kind).collect(),
             spec,
         })
@@ -106,7 +104,7 @@ pub(super) fn is_agent(container: &Value) -> bool {
 }
 
 pub(super) fn is_our_volume(volume: &Value) -> bool {
-    volume["name"].as_str().is_some_and(|name| is_reserved(name))
+    volume["name"].as_str().is_some_and(is_reserved)
 }
 
 fn is_reserved(name: &str) -> bool {
