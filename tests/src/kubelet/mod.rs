@@ -41,7 +41,16 @@ pub async fn stored(client: &Client, namespace: &str, name: &str) -> Result<Valu
 
 /// Makes a pod through the API server, with whatever it is told by its web hooks, and returns what is stored.
 pub async fn create(client: &Client, namespace: &str, pod: &Value) -> Result<Value> {
-    let request = hyper::Request::post(format!("/api/v1/namespaces/{namespace}/pods"));
+    post(client, &format!("/api/v1/namespaces/{namespace}/pods"), pod).await
+}
+
+/// The same without storing it.
+pub async fn create_dry(client: &Client, namespace: &str, pod: &Value) -> Result<Value> {
+    post(client, &format!("/api/v1/namespaces/{namespace}/pods?dryRun=All"), pod).await
+}
+
+async fn post(client: &Client, path: &str, pod: &Value) -> Result<Value> {
+    let request = hyper::Request::post(path);
     let request = request.header("content-type", "application/json").body(serde_json::to_vec(pod)?)?;
     Ok(client.request(request).await?)
 }
