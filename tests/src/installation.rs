@@ -53,7 +53,8 @@ impl<'a> Installation<'a> {
         for file in ["namespace", "crd", "rbac"] {
             let path = deploy().join(format!("base/{file}.yaml"));
             let text = fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
-            if cluster.kubectl_on(&["apply", "--server-side"], &text).await?.is_none() {
+            // kubectl would ask a server that has just started for what it is still making: its OpenAPI documents.
+            if cluster.kubectl_on(&["apply", "--server-side", "--validate=false"], &text).await?.is_none() {
                 return Ok(None);
             }
         }
@@ -72,7 +73,8 @@ impl<'a> Installation<'a> {
         let path = deploy().join("base/webhooks.yaml");
         let text = fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
         let text = webhooks_at(&text, address)?;
-        self.cluster.kubectl_on(&["apply", "--server-side", "--force-conflicts"], &text).await.map(drop)
+        let apply = ["apply", "--server-side", "--force-conflicts", "--validate=false"];
+        self.cluster.kubectl_on(&apply, &text).await.map(drop)
     }
 
     /// The control plane that the tests of one file share, without its web hooks: what the controllers do by themselves.
@@ -209,7 +211,8 @@ pub fn webhooks_at(manifest: &str, address: SocketAddr) -> Result<String> {
         // JSON is YAML.
         documents.push(document.to_string());
     }
-    Ok(documents.join("\n---\n"))
+    // The first separator tells kubectl that this is YAML, not one JSON object.
+    Ok(format!("---\n{}\n", documents.join("\n---\n")))
 }
 
 /// Binds one of Nudge's cluster roles to the control plane in a namespace, as its admin does.
