@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// How long something may take that should be there at once, on a machine that has much else to do.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 /// The user of the agent's images.
 const NOBODY: u32 = 65532;
 
@@ -78,7 +78,7 @@ async fn space(installation: &Installation<'_>, purpose: &str, secret_keys: bool
 }
 
 /// A pod that opts in, on a port of its own: all pods of these tests have this machine's addresses.
-fn pod(name: &str, containers: Value, annotations: &[(&str, &str)]) -> Result<Value> {
+fn pod(name: &str, containers: &Value, annotations: &[(&str, &str)]) -> Result<Value> {
     let mut all = json!({"nudge.dev/configs": "shop,keys", "nudge.dev/port": ports::free()?.to_string()});
     for (annotation, value) in annotations {
         all[format!("nudge.dev/{annotation}")] = json!(value);
@@ -156,7 +156,7 @@ async fn every_container_gets_its_own_signal_also_after_it_or_the_agent_has_cras
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let space = space(installation, "signals", false, false).await?;
     let containers = json!([app("app", 1000, "SIGUSR1"), app("web", 1001, "SIGUSR2")]);
-    let pod = pod("web", containers, &[("notify.app", "SIGUSR1"), ("notify.web", "SIGUSR2")])?;
+    let pod = pod("web", &containers, &[("notify.app", "SIGUSR1"), ("notify.web", "SIGUSR2")])?;
     let Some((mut kubelet, stored, _images)) = start(&space, &pod).await? else { return Ok(()) };
 
     assert_eq!(stored["spec"]["shareProcessNamespace"], true);
@@ -204,7 +204,7 @@ async fn a_web_hook_is_posted_when_the_files_are_there_and_needs_no_capability()
     let server = HookServer::willing().await?;
     let containers = json!([{"name": "app", "image": "app", "securityContext": {"runAsUser": 1000}}]);
     let annotations = [("notify.app", "webhook"), ("webhook.app", server.url()), ("mount-path", "/etc/shop")];
-    let pod = pod("web", containers, &annotations)?;
+    let pod = pod("web", &containers, &annotations)?;
     let Some((mut kubelet, stored, _images)) = start(&space, &pod).await? else { return Ok(()) };
 
     assert!(stored["spec"]["shareProcessNamespace"].is_null(), "nobody asks for a signal");
@@ -243,7 +243,7 @@ async fn pods_start_without_the_hub_and_hold_secrets_only_where_that_is_allowed(
     let mut spaces = Vec::new();
     for (purpose, bound) in [("bound", true), ("unbound", false)] {
         let space = space(&installation, purpose, true, bound).await?;
-        let pod = pod("web", json!([app("app", 1000, "SIGUSR1")]), &[("notify.app", "SIGUSR1")])?;
+        let pod = pod("web", &json!([app("app", 1000, "SIGUSR1")]), &[("notify.app", "SIGUSR1")])?;
         let stored = create(&space, &pod).await?;
         spaces.push((space, stored, bound));
     }
@@ -274,7 +274,7 @@ async fn an_agent_that_is_an_ordinary_container_ends_when_the_others_have() -> R
     }
     let space = space(installation, "ends", false, false).await?;
     let containers = json!([app("app", 1000, "SIGUSR1"), app("web", 1000, "SIGUSR1")]);
-    let pod = pod("web", containers, &[("notify", "SIGUSR1")])?;
+    let pod = pod("web", &containers, &[("notify", "SIGUSR1")])?;
     let Some((mut kubelet, stored, _images)) = start(&space, &pod).await? else { return Ok(()) };
     assert_eq!(stored["spec"]["containers"][0]["name"], AGENT_CONTAINER);
     kubelet.stop("app").await?;
