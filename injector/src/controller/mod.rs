@@ -10,6 +10,7 @@ mod publishing;
 mod queue;
 mod reconcile;
 mod removal;
+mod repair;
 mod run;
 
 pub use call::{CallError, call};
@@ -17,4 +18,5 @@ pub use content_key::{ContentKeyError, content_key};
 pub use lease::{Leadership, Lease, LeaseSettings};
 pub use queue::Queue;
 pub use reconcile::Controller;
+pub use repair::{RepairMetrics, RepairSettings, repair};
 pub use run::{ControllerMetrics, run};

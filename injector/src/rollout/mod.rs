@@ -2,4 +2,4 @@
 
 mod assignment;
 
-pub use assignment::{assigned, pod_number};
+pub use assignment::{assigned, newborn, pod_number};

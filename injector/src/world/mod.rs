@@ -12,6 +12,6 @@ mod watches;
 
 pub use follow::{Change, FollowError, Pulse, follow};
 pub use keys::{ConfigKey, Event, PartMeta, PodKey, PublishedMeta};
-pub use pod::{PodState, pod_state, references};
+pub use pod::{PodState, pod_state, references, workload};
 pub use state::{PodEntry, World};
 pub use watches::{WatchSettings, watch_cluster};
