@@ -202,17 +202,15 @@ impl<'a> Installation<'a> {
 
 /// The web hooks of a manifest, answered at `address` on this machine instead of behind a Service.
 pub fn webhooks_at(manifest: &str, address: SocketAddr) -> Result<String> {
-    let mut documents = Vec::new();
+    let mut items = Vec::new();
     for mut document in serde_saphyr::from_multiple::<Value>(manifest)? {
         for webhook in document["webhooks"].as_array_mut().context("no web hooks")? {
             let path = webhook["clientConfig"]["service"]["path"].as_str().context("a web hook without a Service")?;
             webhook["clientConfig"] = json!({"url": format!("https://{address}{path}")});
         }
-        // JSON is YAML.
-        documents.push(document.to_string());
+        items.push(document);
     }
-    // The first separator tells kubectl that this is YAML, not one JSON object.
-    Ok(format!("---\n{}\n", documents.join("\n---\n")))
+    Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
 }
 
 /// Binds one of Nudge's cluster roles to the control plane in a namespace, as its admin does.

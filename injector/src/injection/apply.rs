@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::covers::covers;
 use super::edit::{Edit, Step, place};
 use super::equipment::Equipment;
-use super::user_pod::{LISTS, is_agent, is_our_mount, is_our_variable, is_our_volume, items};
+use super::user_pod::{LISTS, POD_IP, is_agent, is_our_mount, is_our_volume, items, our_variables};
 
 /// The agent's version, which stands in the pod's label.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -107,7 +107,20 @@ fn does(present: &Value, wanted: &Value, same_version: bool) -> bool {
             fields.remove(others);
         }
     }
-    covers(present, &wanted)
+    covers(present, &wanted) && !has_more(present, &wanted)
+}
+
+/// Whether it has something of ours that is not wanted any more. What others have added is theirs.
+fn has_more(present: &Value, wanted: &Value) -> bool {
+    let strange = |list: &str, is_ours: fn(&Value) -> bool| {
+        let known = |one: &Value| items(wanted, list).any(|(_, wanted)| wanted["name"] == one["name"]);
+        items(present, list).any(|(_, one)| is_ours(one) && !known(one))
+    };
+    let is_setting = |variable: &Value| variable["name"].as_str().is_some_and(|name| name.starts_with("NUDGE_"));
+    let capabilities = |agent: &Value| agent["securityContext"]["capabilities"].clone();
+    strange("env", is_setting)
+        || strange("volumeMounts", is_our_volume)
+        || capabilities(present) != capabilities(wanted)
 }
 
 fn container(edit: &mut Edit, list: &'static str, at: usize, plan: &Plan<'_>) -> Result<(), PatchError> {
@@ -118,12 +131,13 @@ fn container(edit: &mut Edit, list: &'static str, at: usize, plan: &Plan<'_>) ->
     }
     let none = Equipment::default();
     let wanted = plan.equipment.get(&name).unwrap_or(&none);
-    let variables = ours(container, "env", |variable| is_our_variable(variable, &name));
-    let mounts = ours(container, "volumeMounts", is_our_mount);
-
-    let in_order = variables.iter().zip(&wanted.variables).all(|((_, present), wanted)| covers(present, wanted));
-    if !in_order || variables.len() != wanted.variables.len() {
-        for (index, _) in variables.iter().rev() {
+    let variables = our_variables(container);
+    let mounts: Vec<(usize, Value)> = items(container, "volumeMounts")
+        .filter(|(_, mount)| is_our_mount(mount))
+        .map(|(at, mount)| (at, mount.clone()))
+        .collect();
+    if !has_variables(container, &variables, &wanted.variables) {
+        for index in variables.iter().rev() {
             edit.remove(place!["spec", list, at, "env", *index])?;
         }
         // First, so that the user's own variables can refer to them.
@@ -145,8 +159,13 @@ fn container(edit: &mut Edit, list: &'static str, at: usize, plan: &Plan<'_>) ->
     Ok(())
 }
 
-/// Our elements of a list, with their places.
-fn ours(container: &Value, list: &str, is_ours: impl Fn(&Value) -> bool) -> Vec<(usize, Value)> {
-    let ours = items(container, list).filter(|(_, element)| is_ours(element));
-    ours.map(|(at, element)| (at, element.clone())).collect()
+/// Whether the variables at `places` are those that are wanted. They may stand anywhere, as long as the address comes before what it is used in.
+fn has_variables(container: &Value, places: &[usize], wanted: &[Value]) -> bool {
+    let place = |name: &Value| places.iter().position(|at| container["env"][*at]["name"] == *name);
+    let there = |wanted: &Value| place(&wanted["name"]).is_some_and(|at| covers(&container["env"][places[at]], wanted));
+    let address = place(&json!(POD_IP));
+    let endpoint = place(&json!(nudge_protocol::env::ENDPOINT));
+    places.len() == wanted.len()
+        && wanted.iter().all(there)
+        && (address.is_none() || endpoint.is_none() || address < endpoint)
 }

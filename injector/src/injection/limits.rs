@@ -169,9 +169,9 @@ mod tests {
         json!({"requests": {"cpu": "100m"}})
     }
 
-    fn some(cpu: &str, cpu_limit: Option<&str>, memory: &str) -> Option<Amounts> {
+    fn some(cpu: &str, cpu_limit: Option<&str>, memory: &str) -> Amounts {
         let read = |text: &str| text.parse().unwrap();
-        Some(Amounts { cpu: read(cpu), cpu_limit: cpu_limit.map(read), memory: read(memory) })
+        Amounts { cpu: read(cpu), cpu_limit: cpu_limit.map(read), memory: read(memory) }
     }
 
     #[test]
@@ -180,24 +180,24 @@ mod tests {
         let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
         let cpu = json!({"limits": {"cpu": "1"}});
         assert_eq!(fitted(&none, &[], &json!({})), Ok(None));
-        assert_eq!(fitted(&none, &[], &burstable()), Ok(some("5m", None, "32Mi")));
-        assert_eq!(fitted(&none, &[], &full), Ok(some("50m", Some("50m"), "32Mi")));
-        assert_eq!(fitted(&none, &[], &cpu), Ok(some("5m", Some("100m"), "32Mi")));
-        assert_eq!(fitted(&none, &[("nudge.dev/cpu", "0.2")], &cpu), Ok(some("200m", Some("200m"), "32Mi")));
-        assert_eq!(fitted(&none, &[("nudge.dev/cpu", "7m")], &full), Ok(some("7m", Some("7m"), "32Mi")));
-        assert_eq!(fitted(&none, &[("nudge.dev/memory", "64Mi")], &json!({})), Ok(some("5m", None, "64Mi")));
+        assert_eq!(fitted(&none, &[], &burstable()), Ok(Some(some("5m", None, "32Mi"))));
+        assert_eq!(fitted(&none, &[], &full), Ok(Some(some("50m", Some("50m"), "32Mi"))));
+        assert_eq!(fitted(&none, &[], &cpu), Ok(Some(some("5m", Some("100m"), "32Mi"))));
+        assert_eq!(fitted(&none, &[("nudge.dev/cpu", "0.2")], &cpu), Ok(Some(some("200m", Some("200m"), "32Mi"))));
+        assert_eq!(fitted(&none, &[("nudge.dev/cpu", "7m")], &full), Ok(Some(some("7m", Some("7m"), "32Mi"))));
+        assert_eq!(fitted(&none, &[("nudge.dev/memory", "64Mi")], &json!({})), Ok(Some(some("5m", None, "64Mi"))));
     }
 
     #[test]
     fn a_default_is_raised_to_the_least_and_never_lowered() {
         let min = json!([{"type": "Container", "min": {"cpu": "10m", "memory": "64Mi"}}, {"type": "Container", "min": {"cpu": "20m"}}]);
-        assert_eq!(fitted(&min, &[], &burstable()), Ok(some("20m", None, "64Mi")));
+        assert_eq!(fitted(&min, &[], &burstable()), Ok(Some(some("20m", None, "64Mi"))));
         let refusal = fitted(&min, &[("nudge.dev/memory", "32Mi")], &burstable()).unwrap_err();
         assert!(refusal.contains("min 64Mi") && refusal.contains("nudge.dev/memory: 64Mi"), "{refusal}");
         let max = json!([{"type": "Container", "max": {"memory": "20Mi"}}]);
         let refusal = fitted(&max, &[], &burstable()).unwrap_err();
         assert!(refusal.contains("max 20Mi") && refusal.contains("nudge.dev/memory: 20Mi"), "{refusal}");
-        assert_eq!(fitted(&max, &[("nudge.dev/memory", "20Mi")], &burstable()), Ok(some("5m", None, "20Mi")));
+        assert_eq!(fitted(&max, &[("nudge.dev/memory", "20Mi")], &burstable()), Ok(Some(some("5m", None, "20Mi"))));
         let max = json!([{"type": "Container", "max": {"memory": "8Mi"}}]);
         assert!(fitted(&max, &[], &burstable()).unwrap_err().contains("raise it there"));
     }
@@ -205,12 +205,12 @@ mod tests {
     #[test]
     fn a_limit_that_would_be_given_is_set_so_that_it_fits() {
         let given = json!([{"type": "Container", "default": {"cpu": "500m"}}]);
-        assert_eq!(fitted(&given, &[], &burstable()), Ok(some("5m", Some("100m"), "32Mi")));
-        assert_eq!(fitted(&given, &[("nudge.dev/cpu", "1")], &burstable()), Ok(some("1", Some("1"), "32Mi")));
+        assert_eq!(fitted(&given, &[], &burstable()), Ok(Some(some("5m", Some("100m"), "32Mi"))));
+        assert_eq!(fitted(&given, &[("nudge.dev/cpu", "1")], &burstable()), Ok(Some(some("1", Some("1"), "32Mi"))));
         let max = json!([{"type": "Container", "max": {"cpu": "60m"}}]);
-        assert_eq!(fitted(&max, &[], &burstable()), Ok(some("5m", Some("60m"), "32Mi")));
+        assert_eq!(fitted(&max, &[], &burstable()), Ok(Some(some("5m", Some("60m"), "32Mi"))));
         let ratio = json!([{"type": "Container", "maxLimitRequestRatio": {"cpu": "4"}}]);
-        assert_eq!(fitted(&ratio, &[], &burstable()), Ok(some("25m", Some("100m"), "32Mi")));
+        assert_eq!(fitted(&ratio, &[], &burstable()), Ok(Some(some("25m", Some("100m"), "32Mi"))));
         let refusal = fitted(&ratio, &[("nudge.dev/cpu", "5m")], &burstable()).unwrap_err();
         assert!(refusal.contains("maxLimitRequestRatio 4") && refusal.contains("nudge.dev/cpu to 25m"), "{refusal}");
     }

@@ -476,6 +476,20 @@ fn the_users_own_variables_stay() {
 }
 
 #[test]
+fn what_looks_like_ours_but_is_the_users_stays_too() {
+    let own = json!([
+        {"name": "A", "value": "1"}, {"name": "MY_CONFIG_CONTAINER", "value": "app"}, {"name": "MY_CONFIG_CERT", "value": "/run/nudge/ca.crt"},
+    ]);
+    let web = json!([{"name": "MY_CONFIG_CONTAINER", "value": "web"}, {"name": "NUDGE_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]);
+    let spec = json!({"containers": [{"name": "app", "env": own}, {"name": "web", "env": web}]});
+    let once = injected(&with_spec(&json!({"containers": "app"}), &spec));
+    let all = once["spec"]["containers"][0]["env"].as_array().unwrap();
+    assert_eq!((all.len(), &all[3..]), (6, &own.as_array().unwrap()[..]));
+    assert_eq!(once["spec"]["containers"][1]["env"], web);
+    assert_eq!(injected(&once), once);
+}
+
+#[test]
 fn another_wish_changes_what_an_earlier_run_put_in() {
     let first = injected(&pod(&json!({"mount-path": "/etc/a", "port": "9002"})));
     let mut second = first.clone();
@@ -486,6 +500,19 @@ fn another_wish_changes_what_an_earlier_run_put_in() {
     second["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/mount-path");
     second["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/port");
     assert_eq!(injected(&second)["spec"], injected(&pod(&json!({})))["spec"]);
+}
+
+#[test]
+fn what_is_not_wanted_any_more_goes() {
+    let mut pod = injected(&pod(&json!({"mount-path": "/etc/a", "notify": "SIGHUP", "webhook-allow": "10.0.0.9:80"})));
+    for (annotation, gone) in
+        [("mount-path", "nudge-files"), ("notify", "KILL"), ("webhook-allow", "NUDGE_WEBHOOK_ALLOW")]
+    {
+        assert!(pod["spec"].to_string().contains(gone));
+        pod["metadata"]["annotations"].as_object_mut().unwrap().remove(&format!("nudge.dev/{annotation}"));
+        pod = injected(&pod);
+        assert!(!pod["spec"].to_string().contains(gone), "{gone}");
+    }
 }
 
 #[test]

@@ -116,8 +116,21 @@ pub(super) fn is_our_mount(mount: &Value) -> bool {
     mount["name"] == FILES || (mount["name"] == SHARE && mount["mountPath"] == names::CONTAINER_PATH)
 }
 
-/// Whether a variable of the container called `name` is one that injection makes: also from other annotations than now.
-pub(super) fn is_our_variable(variable: &Value, name: &str) -> bool {
+/// Whether an earlier run gave something to the container: only then can its variables be ours, however much they look like it.
+fn is_equipped(container: &Value) -> bool {
+    items(container, "volumeMounts").any(|(_, mount)| mount["name"] == SHARE && is_our_mount(mount))
+}
+
+/// The places of the variables that an earlier run gave to a container, also from other annotations than now.
+pub(super) fn our_variables(container: &Value) -> Vec<usize> {
+    if !is_equipped(container) {
+        return Vec::new();
+    }
+    let name = container["name"].as_str().unwrap_or_default();
+    items(container, "env").filter(|(_, variable)| is_our_variable(variable, name)).map(|(at, _)| at).collect()
+}
+
+fn is_our_variable(variable: &Value, name: &str) -> bool {
     let value = variable["value"].as_str();
     let from_file = variable["valueFrom"]["fileKeyRef"]["volumeName"] == SHARE;
     match variable["name"].as_str().unwrap_or_default() {
@@ -180,8 +193,10 @@ pub(super) fn strip(pod: &mut Value) -> Result<(), Refusal> {
 
 fn strip_container(container: &mut Value) -> Result<(), Refusal> {
     let name = container["name"].as_str().unwrap_or_default().to_owned();
-    if let Some(variables) = items_mut(container, "env") {
-        variables.retain(|variable| !is_our_variable(variable, &name));
+    for at in our_variables(container).into_iter().rev() {
+        if let Some(variables) = items_mut(container, "env") {
+            variables.remove(at);
+        }
     }
     if let Some(mounts) = items_mut(container, "volumeMounts") {
         mounts.retain(|mount| !is_our_mount(mount));

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::ListParams;
 use nudge_tests::cluster::{Options, Space};
 use nudge_tests::installation::bind;
