@@ -10,7 +10,9 @@ use nudge_protocol::labels;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::follow::{Following, Metadata, Whole, follow, label, names};
-use super::{Change, ConfigKey, Enabled, FollowError, PartMeta, PodKey, PodState, PublishedMeta, Pulse, World, pod_state};
+use super::{
+    Change, ConfigKey, Enabled, FollowError, PartMeta, PodKey, PodState, PublishedMeta, Pulse, World, pod_state,
+};
 use crate::api::{PartKind, VersionedConfig};
 use crate::causes::chain;
 
