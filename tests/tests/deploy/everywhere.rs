@@ -45,7 +45,7 @@ async fn all_namespaces_are_enabled_but_the_systems_and_those_that_say_no() -> R
     hub_ca(&asked).await?;
     let later = cluster.space("later").await?;
     hub_ca(&later).await?;
-    // Both came after what is not to come would have come: namespaces are looked at in the order of their names.
+    // `later` came in a round of its own, after that in which all of these would have come.
     for namespace in ["kube-system", "kube-public", "kube-node-lease", "nudge-system", &said_no.name] {
         let maps: Api<ConfigMap> = Api::namespaced(cluster.admin().await?, namespace);
         ensure!(maps.get_opt("nudge-hub-ca").await?.is_none(), "{namespace}: {}", replica.log());
