@@ -38,11 +38,12 @@ fn every_file_belongs_to_a_kustomization() -> Result<()> {
     for path in &kustomizations {
         let folder = path.parent().context("no folder")?;
         let text = documents(&read(path)?)?.remove(0);
-        for list in ["resources", "components", "configurations"] {
-            for name in text[list].as_array().into_iter().flatten() {
-                let named = folder.join(name.as_str().context("no name")?);
-                reached.insert(named.canonicalize().with_context(|| format!("{} names {name}", path.display()))?);
-            }
+        let lists = ["resources", "components", "configurations"].into_iter();
+        let names = lists.flat_map(|list| text[list].as_array().into_iter().flatten());
+        let patches = text["patches"].as_array().into_iter().flatten().filter_map(|patch| patch.get("path"));
+        for name in names.chain(patches) {
+            let named = folder.join(name.as_str().context("no name")?);
+            reached.insert(named.canonicalize().with_context(|| format!("{} names {name}", path.display()))?);
         }
     }
     others.retain(|file| !reached.contains(file));
