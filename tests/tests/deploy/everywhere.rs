@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::installing::by_address;
 use crate::manifests::{documents, read, render};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn all_namespaces_are_enabled_but_the_systems_and_those_that_say_no() -> Result<()> {
@@ -29,9 +29,10 @@ async fn all_namespaces_are_enabled_but_the_systems_and_those_that_say_no() -> R
     let addresses = (address()?, address()?, address()?);
 
     // On servers that label namespaces with their names, with the web hooks too.
-    let rendered = match cluster.has(30, "the overlay `all-namespaces`") {
-        true => render(&deploy().join("overlays/all-namespaces"))?,
-        false => None,
+    let rendered = if cluster.has(30, "the overlay `all-namespaces`") {
+        render(&deploy().join("overlays/all-namespaces"))?
+    } else {
+        None
     };
     let webhooks = rendered.is_some();
     let text = match rendered {

@@ -18,7 +18,7 @@ use tokio::sync::OnceCell;
 
 use crate::manifests::{base, difference, documents, read, render};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 const APPLY: [&str; 3] = ["apply", "--server-side", "--warnings-as-errors"];
 
 /// What README tells to apply on the server at hand; the base alone where this machine's kubectl can't render the rest.

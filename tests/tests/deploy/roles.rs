@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::installing::installed;
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 /// Gives a new user one of Kubernetes' own roles in the namespace.
 async fn user(space: &Space, role: &str) -> Result<String> {
