@@ -23,7 +23,7 @@ use crate::certs::{
 };
 use crate::controller::{self, ContentKeyError, Controller, ControllerMetrics, Lease, LeaseSettings};
 use crate::hub::{self, Hub};
-use crate::world::{Event, WatchSettings, World, watch_cluster};
+use crate::world::{Enabled, Event, WatchSettings, World, watch_cluster};
 
 /// Why serving could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +92,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         patiently(|| controller::content_key(client.clone(), &settings.namespace, &settings.content_key_secret))
             .await?,
     );
-    let watches = WatchSettings { seconds: settings.watch_seconds };
+    let watches = WatchSettings { seconds: settings.watch_seconds, enabled: enabled(&settings) };
     let watching = tokio::spawn(watch_cluster(client.clone(), Arc::clone(&world), watches)).abort_handle();
 
     let (stop, stopping) = watch::channel(false);
@@ -178,6 +178,10 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         admission.stop().await;
     }
     Ok(())
+}
+
+fn enabled(settings: &ServeSettings) -> Enabled {
+    if settings.all_namespaces { Enabled::all_but(&settings.namespace) } else { Enabled::Labelled }
 }
 
 fn make_hub(

@@ -28,6 +28,10 @@ pub struct ServeSettings {
     /// The namespace that Nudge itself runs in.
     #[arg(long, env = "POD_NAMESPACE", default_value = "nudge-system", value_name = "NAME")]
     pub namespace: String,
+    /// Take every namespace for enabled, but for the system's own and those with the label nudge.dev/enabled=false. Goes with the
+    /// overlay all-namespaces, which has the web hooks and rights for it.
+    #[arg(long, env = "NUDGE_ALL_NAMESPACES")]
+    pub all_namespaces: bool,
     /// Name of this replica, by default the host's; no two replicas may have the same.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
