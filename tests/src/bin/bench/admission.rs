@@ -222,8 +222,8 @@ async fn direct(address: SocketAddr, authority: &Path, namespace: &str, pod: &Va
         let reply = connection.reply().await?;
         took.push(began.elapsed().as_secs_f64() * 1e3);
         let answer: Value = serde_json::from_slice(&reply.body).context("no answer")?;
-        if answer["response"]["patch"].as_str().is_none_or(str::is_empty) {
-            bail!("the web hook answered without a patch: {answer}");
+        if answer["response"]["patch"].is_null() {
+            bail!("the web hook answered without a patch: {}", answer["response"]["status"]);
         }
         sleep(PAUSE).await;
     }
