@@ -17,6 +17,8 @@ const GUARANTEED_CPU: Quantity = Quantity::millis(50);
 /// Where every container has a limit, which a quota may ask for.
 pub(super) const CPU_LIMIT: Quantity = Quantity::millis(100);
 const DEFAULT_MEMORY: Quantity = Quantity::mebi(32);
+/// With the values as files too, in memory, twice while they are swapped.
+const MEMORY_WITH_FILES: Quantity = Quantity::mebi(40);
 
 /// Requests and limits of the agent's container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +73,8 @@ pub(super) fn amounts(
         _ if every => Some(cpu.max(CPU_LIMIT)),
         _ => None,
     };
-    let amounts = Amounts { cpu, cpu_limit, memory: wanted.memory.unwrap_or(DEFAULT_MEMORY) };
+    let memory = if wanted.mount_path.is_some() { MEMORY_WITH_FILES } else { DEFAULT_MEMORY };
+    let amounts = Amounts { cpu, cpu_limit, memory: wanted.memory.unwrap_or(memory) };
     let amounts = limits::fit(amounts, quality, wanted, ranges)?;
     limits::fit_pod(user, amounts, ranges)?;
     Ok((Some(amounts), warnings))

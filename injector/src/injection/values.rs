@@ -1,8 +1,10 @@
 //! What single annotations may hold: each text is checked once and carried as a type.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use nudge_protocol::limits::MAX_CONFIGS;
+use nudge_protocol::settings::duration;
 use nudge_protocol::{ConfigName, pod};
 
 use super::quantity::Quantity;
@@ -39,18 +41,13 @@ pub(super) fn uid(text: &str) -> Result<i64, Rule> {
     }
 }
 
-/// The agent's syntax, such as `30s`, `2m` or `500ms`, from 1 s to 10 min.
+/// From 1 s to 10 min, as the agent reads it.
 pub(super) fn start_timeout(text: &str) -> Result<String, Rule> {
-    let refuse = || "it is a time from 1s to 10m, such as 30s or 2m".to_owned();
-    let end = text.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(refuse)?;
-    let number: u64 = text[..end].parse().map_err(|_| refuse())?;
-    let millis = match &text[end..] {
-        "ms" => number,
-        "s" => number.saturating_mul(1000),
-        "m" => number.saturating_mul(60_000),
-        _ => return Err(refuse()),
-    };
-    if (1000..=600_000).contains(&millis) { Ok(text.to_owned()) } else { Err(refuse()) }
+    let range = Duration::from_secs(1)..=Duration::from_mins(10);
+    match duration(text) {
+        Ok(time) if range.contains(&time) => Ok(text.to_owned()),
+        _ => Err("it is a time from 1s to 10m, such as 30s or 2m".to_owned()),
+    }
 }
 
 pub(super) fn cpu(text: &str) -> Result<Quantity, Rule> {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 /// How long something may take that should be there at once, on a machine that has much else to do.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_mins(1);
 
 /// A cluster that has Deployments, with Nudge at work.
 pub(crate) struct Scene {

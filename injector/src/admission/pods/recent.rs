@@ -71,7 +71,7 @@ where
                 return Ok(Some(answer));
             }
             if age < self.settings.usable {
-                self.renew(&entry, ask);
+                Self::renew(&entry, ask);
                 return Ok(Some(answer));
             }
         }
@@ -88,7 +88,7 @@ where
     }
 
     /// Asks in the background, unless somebody does.
-    fn renew<E, F>(&self, entry: &Arc<Entry<V>>, ask: impl FnOnce() -> F)
+    fn renew<E, F>(entry: &Arc<Entry<V>>, ask: impl FnOnce() -> F)
     where
         F: Future<Output = Result<Option<V>, E>> + Send + 'static,
     {

@@ -27,7 +27,7 @@ use crate::row::{Row, Target, Unit, float};
 use crate::samples::Samples;
 
 /// How long things may take to begin.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// What the web hook itself may take.
 const ALLOWED_MS: f64 = 5.0;
 /// So many admissions a second it must bear.
@@ -255,9 +255,10 @@ impl Histogram {
     }
 
     fn since(&self, before: &Self) -> Self {
-        let earlier =
-            |bound: f64| before.buckets.iter().find(|(other, _)| *other == bound).map_or(0, |(_, count)| *count);
-        let buckets = self.buckets.iter().map(|(bound, count)| (*bound, count - earlier(*bound))).collect();
+        // The bounds are the same, in the same order; before the first review there were none.
+        let earlier = before.buckets.iter().map(|(_, count)| *count).chain(std::iter::repeat(0));
+        let buckets =
+            self.buckets.iter().zip(earlier).map(|((bound, count), earlier)| (*bound, count - earlier)).collect();
         Self { count: self.count - before.count, buckets }
     }
 
