@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 use super::health::Health;
 use crate::admission::AdmissionServer;
 use crate::certs::Certificates;
+use crate::injection::Features;
 use crate::world::World;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -26,6 +27,8 @@ pub(super) struct Probed {
     pub(super) world: Arc<World>,
     pub(super) admission: Arc<AdmissionServer>,
     pub(super) certificates: Arc<Certificates>,
+    /// What the cluster can do, which every pod that opts in waits for.
+    pub(super) features: watch::Receiver<Option<Features>>,
     /// Tasks without which a replica is of no use.
     pub(super) vital: Vec<(&'static str, AbortHandle)>,
     /// The longest silence of a watch.
@@ -35,7 +38,7 @@ pub(super) struct Probed {
 
 /// The answers of the health endpoint.
 pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
-    let Probed { world, admission, certificates, vital, silence, stopping } = probed;
+    let Probed { world, admission, certificates, features, vital, silence, stopping } = probed;
     let ages = Family::<Watched, Gauge<f64, AtomicU64>>::default();
     registry.register("watch_age_seconds", "Time since the API server last confirmed a watch", ages.clone());
     let expiry = Gauge::<i64>::default();
@@ -51,6 +54,9 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
         ready: Box::new(move || {
             if *stopping.borrow() {
                 return Err("ending".to_owned());
+            }
+            if features.borrow().is_none() {
+                return Err("the versions of the API server and the nodes are not known yet".to_owned());
             }
             match world.silent(silence) {
                 None => Ok(()),

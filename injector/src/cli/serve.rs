@@ -109,7 +109,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
     let leading = tokio::spawn(lease.run(stopping.clone()));
     let certificates = certificates(&client, &settings).await?;
     let injecting = injecting::begin(&settings, client.clone(), &world, certificates.ca_bundle(), &mut registry);
-    let features = injecting.task.clone();
+    let (versions, features) = (injecting.task.clone(), injecting.known.features.clone());
     let admission = guards::start(
         AdmissionSettings::new(reachable(settings.listen_admission)),
         certificates.server_config(),
@@ -151,11 +151,12 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
 
     let admission = Arc::new(admission);
     let vital =
-        vec![("the watches", watching), ("the controllers", controlling), ("the reading of versions", features)];
+        vec![("the watches", watching), ("the controllers", controlling), ("the reading of versions", versions)];
     let probed = Probed {
         world,
         admission: Arc::clone(&admission),
         certificates: Arc::new(certificates),
+        features,
         vital,
         silence: longest_silence(settings.watch_seconds),
         stopping,

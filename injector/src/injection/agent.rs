@@ -1,6 +1,7 @@
 //! The agent's container.
 
 use nudge_protocol::env::DEFAULT_PORT;
+use nudge_protocol::settings::{write_list, write_pair};
 use nudge_protocol::{Ack, ConfigName, pod};
 use serde_json::{Value, json};
 
@@ -76,11 +77,8 @@ pub(super) fn container(parts: &Parts<'_>) -> Value {
 
 fn environment(parts: &Parts<'_>) -> Vec<Value> {
     let wanted = parts.wanted;
-    let list = |items: Vec<String>| items.join(",");
-    let configs = parts.configs.iter().map(ToString::to_string).collect();
-    let notify = parts.chosen.told.iter().map(|(name, way)| format!("{name}={way}")).collect();
-    let webhooks = wanted.webhooks.iter().map(|(name, url)| format!("{name}={url}")).collect();
-    let allow = wanted.webhook_allow.iter().map(ToString::to_string).collect();
+    let notify = parts.chosen.told.iter().map(|(name, way)| write_pair(name, way));
+    let webhooks = wanted.webhooks.iter().map(|(name, url)| write_pair(name, url));
     let ack = match wanted.ack {
         Some(Ack::Fetched) => "fetched",
         Some(Ack::Delivered) => "delivered",
@@ -88,11 +86,11 @@ fn environment(parts: &Parts<'_>) -> Vec<Value> {
     };
     let folder = |used: bool, path: &str| if used { path.to_owned() } else { String::new() };
     let variables = [
-        (pod::env::CONFIGS, list(configs)),
-        (pod::env::NOTIFY, list(notify)),
+        (pod::env::CONFIGS, write_list(parts.configs)),
+        (pod::env::NOTIFY, write_list(notify)),
         (pod::env::ACK, ack.to_owned()),
-        (pod::env::WEBHOOKS, list(webhooks)),
-        (pod::env::WEBHOOK_ALLOW, list(allow)),
+        (pod::env::WEBHOOKS, write_list(webhooks)),
+        (pod::env::WEBHOOK_ALLOW, write_list(&wanted.webhook_allow)),
         (pod::env::PORT, port(wanted).to_string()),
         (pod::env::MOUNT_PATH, folder(wanted.mount_path.is_some(), FILES_DIR)),
         (pod::env::HUB, parts.settings.hub.clone()),

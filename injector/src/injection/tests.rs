@@ -400,7 +400,7 @@ fn configs_come_from_what_the_containers_use() {
             {
                 "name": "app",
                 "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "shop", "key": "a"}}}],
-                "envFrom": [{"configMapRef": {"name": "gone"}}, {"secretRef": {"name": "secret"}}],
+                "envFrom": [{"configMapRef": {"name": "gone", "optional": true}}, {"secretRef": {"name": "secret"}}],
                 "volumeMounts": [{"name": "v", "mountPath": "/v"}, {"name": "p", "mountPath": "/p"}, {"name": "r", "mountPath": "/r"}],
             },
             {"name": "istio-proxy", "envFrom": [{"configMapRef": {"name": "mesh"}}]},
@@ -424,6 +424,10 @@ fn configs_come_from_what_the_containers_use() {
     facts.configs.clear();
     facts.maps = ["web", "shop", "files", "mesh", "unused"].map(|name| (name.to_owned(), PlainMap::default())).into();
     assert_eq!(configs(&facts).unwrap(), "web,shop,files");
+    assert!(try_with(&pod, &facts).unwrap().1.concat().contains("ConfigMap gone is not there"));
+    let shop = facts.maps.remove("shop").unwrap();
+    assert!(configs(&facts).unwrap_err().contains("use ConfigMap shop, which is not there; create it first"));
+    facts.maps.insert("shop".to_owned(), shop);
     facts.maps.get_mut("web").unwrap().owned = true;
     facts.maps.get_mut("files").unwrap().version = true;
     facts.configs.insert(ConfigName::new("gone").unwrap(), ResolvedConfig::default());
@@ -439,6 +443,38 @@ fn configs_come_from_what_the_containers_use() {
         warnings.contains("config later has no current version yet") && !warnings.contains("config shop"),
         "{warnings}"
     );
+}
+
+#[test]
+fn bounds_are_kept_at_admission() {
+    let containers = |count: usize| -> Vec<Value> {
+        (0..count).map(|number| json!({"name": format!("c{number}"), "image": "app"})).collect()
+    };
+    let hooks = |count: usize| {
+        let mut pod = with_spec(&json!({}), &json!({"containers": containers(count)}));
+        for number in 0..count {
+            pod["metadata"]["annotations"][format!("nudge.dev/webhook.c{number}")] = json!("http://127.0.0.1:8080/");
+        }
+        pod
+    };
+    injected(&hooks(16));
+    assert!(refused(&hooks(17)).contains("a pod can have 16 web hooks"));
+    let maps = |count: usize| {
+        let from: Vec<Value> =
+            (0..count).map(|number| json!({"configMapRef": {"name": format!("m{number}")}})).collect();
+        let mut pod = with_spec(&json!({}), &json!({"containers": [{"name": "app", "image": "app", "envFrom": from}]}));
+        pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
+        read(&pod).map(|wanted| wanted.unwrap().maps().len()).map_err(|refusal| refusal.to_string())
+    };
+    assert_eq!(maps(64), Ok(64));
+    assert!(maps(65).unwrap_err().contains("say with annotation nudge.dev/configs"));
+}
+
+#[test]
+fn what_a_kubelet_shows_of_a_pod_from_a_file_stays_as_it_is() {
+    let mut pod = pod(&json!({}));
+    pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("0123");
+    assert_eq!(read(&pod), Ok(None));
 }
 
 #[test]

@@ -19,9 +19,31 @@ pub(super) fn check(text: &str, allowed: &[SocketAddr]) -> Result<(), String> {
     }
 }
 
+/// The URL for a sentence that may stand in a log: without what may hold a password or a token.
+pub(super) fn without_secrets(text: &str) -> String {
+    let text = text.split(['?', '#']).next().unwrap_or_default();
+    match (text.split_once("://"), text.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://…@{rest}"),
+        (None, Some((_, rest))) => format!("…@{rest}"),
+        _ => text.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_shown_of_a_url_holds_no_secret() {
+        for (text, shown) in [
+            ("http://10.1.1.1/a?token=hunter2", "http://10.1.1.1/a"),
+            ("http://me:hunter2@10.1.1.1/a#hunter2", "http://…@10.1.1.1/a"),
+            ("me:hunter2@10.1.1.1", "…@10.1.1.1"),
+            ("http://127.0.0.1/a,b", "http://127.0.0.1/a,b"),
+        ] {
+            assert_eq!(without_secrets(text), shown);
+        }
+    }
 
     #[test]
     fn the_pod_itself_and_what_is_allowed() {

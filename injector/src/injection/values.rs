@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use nudge_protocol::limits::MAX_CONFIGS;
-use nudge_protocol::settings::duration;
+use nudge_protocol::settings::{self, duration};
 use nudge_protocol::{ConfigName, pod};
 
 use super::quantity::Quantity;
@@ -86,23 +86,14 @@ pub(super) fn configs(text: &str) -> Result<Vec<ConfigName>, Rule> {
 }
 
 pub(super) fn targets(text: &str) -> Result<Vec<SocketAddr>, Rule> {
-    let refuse = || {
-        "it is a list with commas of IP address and port, such as 10.0.0.9:8080 or [fd00::9]:8080; names are not looked up"
-            .to_owned()
-    };
-    let targets: Result<Vec<SocketAddr>, Rule> = list(text)
-        .map(|target| {
-            let target: SocketAddr = target.parse().map_err(|_| refuse())?;
-            if target.port() == 0 || target.ip().is_unspecified() { Err(refuse()) } else { Ok(target) }
-        })
-        .collect();
-    targets.and_then(|targets| {
-        if targets.len() <= MAX_ALLOWED {
-            Ok(targets)
-        } else {
-            Err(format!("a pod can have {MAX_ALLOWED} targets at most"))
-        }
-    })
+    let targets = settings::targets(text)?;
+    if targets.len() > MAX_ALLOWED {
+        return Err(format!("a pod can have {MAX_ALLOWED} targets at most"));
+    }
+    match targets.iter().find(|target| target.ip().is_unspecified()) {
+        Some(target) => Err(format!("{target} is no address that anybody has")),
+        None => Ok(targets),
+    }
 }
 
 pub(super) fn mount_path(text: &str) -> Result<String, Rule> {

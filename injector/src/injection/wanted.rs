@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+use nudge_protocol::limits::MAX_HOOKS;
 use nudge_protocol::{Ack, ConfigName, Notify, labels, pod};
 use serde_json::Value;
 
 use super::annotations as names;
-use super::candidates::referenced_maps;
+use super::candidates::{bounded, referenced_maps};
 use super::quantity::Quantity;
 use super::refusal::{Refusal, shown};
 use super::user_pod::{Role, UserPod};
@@ -58,8 +59,14 @@ pub fn read(pod: &Value) -> Result<Option<Wanted>, Refusal> {
     Reader { user: &user }.read().map(Some)
 }
 
+/// Annotation of what a kubelet shows of a pod that it runs from a file: it runs already, and the API server takes no token for it.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
 /// The annotation comes before the label of the same name.
 fn opts_in(pod: &Value) -> Result<bool, Refusal> {
+    if pod["metadata"]["annotations"].get(MIRROR).is_some() {
+        return Ok(false);
+    }
     let of = |map: &str| pod["metadata"][map][names::INJECT].as_str();
     match of("annotations").or_else(|| of("labels")) {
         None => Ok(false),
@@ -79,8 +86,10 @@ impl Reader<'_> {
             self.member(names::CONTAINERS, name)?;
         }
         let named = self.get(names::CONFIGS, values::configs)?;
+        let maps = if named.is_some() { Vec::new() } else { referenced_maps(self.user, containers.as_deref(), &[]) };
+        bounded(&maps)?;
         let mut wanted = Wanted {
-            maps: if named.is_some() { Vec::new() } else { referenced_maps(self.user, containers.as_deref(), &[]) },
+            maps: maps.into_iter().map(|map| map.name).collect(),
             named,
             notify: self.get(names::NOTIFY, parsed)?,
             notify_of: BTreeMap::new(),
@@ -122,9 +131,17 @@ impl Reader<'_> {
                 wanted.notify_of.insert(name.to_owned(), way);
             } else if let Some(name) = of_container(annotation, names::WEBHOOK) {
                 self.told(annotation, name)?;
-                url::check(text, &wanted.webhook_allow).map_err(|allowed| Refusal::value(annotation, text, allowed))?;
+                let refused = |allowed| Refusal::value(annotation, &url::without_secrets(text), allowed);
+                url::check(text, &wanted.webhook_allow).map_err(refused)?;
                 wanted.webhooks.insert(name.to_owned(), text.clone());
             }
+        }
+        if wanted.webhooks.len() > MAX_HOOKS {
+            return Err(Refusal::Pod(format!(
+                "{} annotations {}.… are too many: a pod can have {MAX_HOOKS} web hooks",
+                wanted.webhooks.len(),
+                names::WEBHOOK
+            )));
         }
         for name in wanted.webhooks.keys() {
             let (single, own) = (wanted.notify_of.get(name).copied(), format!("{}.{name}", names::NOTIFY));

@@ -10,7 +10,7 @@ use kube::api::ListParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use nudge_protocol::labels;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use super::recent::{Recent, RecentSettings};
@@ -25,6 +25,8 @@ use crate::world::{ConfigKey, World};
 /// ConfigMaps of all namespaces that are remembered; of each, three flags.
 const MAPS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(2), usable: Duration::from_secs(10), most: 2048 };
+/// ConfigMaps that are read at the same time.
+const AT_ONCE: usize = 8;
 /// Namespaces whose LimitRanges are remembered.
 const LIMITS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(3), usable: Duration::from_secs(10), most: 512 };
@@ -63,6 +65,7 @@ pub struct ClusterSurroundings {
     known: Known,
     maps: Recent<ConfigKey, PlainMap>,
     limits: Recent<String, Arc<[LimitRangeItem]>>,
+    room: Arc<Semaphore>,
 }
 
 impl fmt::Debug for ClusterSurroundings {
@@ -74,7 +77,13 @@ impl fmt::Debug for ClusterSurroundings {
 impl ClusterSurroundings {
     /// Uses `client`, which must have been made on the runtime of the admission server.
     pub fn new(client: Client, known: Known) -> Self {
-        Self { client, known, maps: Recent::new(MAPS), limits: Recent::new(LIMITS) }
+        Self {
+            client,
+            known,
+            maps: Recent::new(MAPS),
+            limits: Recent::new(LIMITS),
+            room: Arc::new(Semaphore::new(AT_ONCE)),
+        }
     }
 }
 
@@ -99,7 +108,10 @@ impl Surroundings for ClusterSurroundings {
         let ask = || {
             let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
             let (name, what) = (name.to_owned(), format!("read ConfigMap {key}"));
+            let room = Arc::clone(&self.room);
             async move {
+                // It comes whole, up to a MiB: the memory of all that are on their way is bounded.
+                let _room = room.acquire().await;
                 match timeout(LOOKUP_TIMEOUT, api.get_opt(&name)).await {
                     Ok(Ok(found)) => Ok(found.as_ref().map(plain_map)),
                     Ok(Err(error)) => Err(LookupError::Api { what, source: Box::new(error) }),
@@ -117,10 +129,18 @@ impl Surroundings for ClusterSurroundings {
     async fn limits(&self, namespace: &str) -> Vec<LimitRangeItem> {
         let ask = || {
             let api = Api::<LimitRange>::namespaced(self.client.clone(), namespace);
+            let namespace = namespace.to_owned();
             async move {
-                let listed = api.list(&ListParams::default().limit(LIMIT_RANGES)).await?;
-                let specs = listed.items.into_iter().filter_map(|range| range.spec);
-                Ok::<_, kube::Error>(Some(specs.flat_map(|spec| spec.limits).collect()))
+                let what = || format!("list LimitRanges of namespace {namespace}");
+                // In here, because a question that nobody waits for any more must end as well.
+                match timeout(LOOKUP_TIMEOUT, api.list(&ListParams::default().limit(LIMIT_RANGES))).await {
+                    Ok(Ok(listed)) => {
+                        let specs = listed.items.into_iter().filter_map(|range| range.spec);
+                        Ok(Some(specs.flat_map(|spec| spec.limits).collect()))
+                    }
+                    Ok(Err(error)) => Err(LookupError::Api { what: what(), source: Box::new(error) }),
+                    Err(_) => Err(LookupError::TooSlow { what: what(), within: LOOKUP_TIMEOUT }),
+                }
             }
         };
         let cause = match timeout(LOOKUP_TIMEOUT, self.limits.get(&namespace.to_owned(), ask)).await {
@@ -144,16 +164,19 @@ fn plain_map(map: &ConfigMap) -> PlainMap {
     }
 }
 
-/// The config as a new pod gets it. Secrets only where they may be served.
+/// The config as a new pod gets it. Without parts where one of them may not be served here: the agent takes what is mounted for all.
 fn resolved(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
     let Some(status) = &config.status else { return ResolvedConfig::default() };
     let uid = config.metadata.uid.as_deref().unwrap_or_default();
     let Some(version) = newborn(status, uid, pod) else { return ResolvedConfig::default() };
     let parts = status.version(version).map(|version| version.parts.as_slice()).unwrap_or_default();
-    let parts = parts.iter().zip(1_u32..).filter(|(part, _)| secrets || part.kind != PartKind::Secret);
+    let withheld = !secrets && parts.iter().any(|part| part.kind == PartKind::Secret);
+    let parts = if withheld { &[] } else { parts };
     ResolvedConfig {
         version: Some(version.to_owned()),
         parts: parts
+            .iter()
+            .zip(1_u32..)
             .map(|(part, number)| MountedPart { kind: part.kind, name: part.name.clone(), part: number })
             .collect(),
     }
@@ -168,22 +191,24 @@ mod tests {
     use crate::api::VersionedConfigStatus;
 
     #[test]
-    fn parts_keep_their_numbers_and_secrets_are_left_out_where_they_are_not_allowed() {
-        let mut version = sealed("1.0.1", &["shop-a", "shop-keys", "shop-b"]);
-        version.parts[1].kind = PartKind::Secret;
-        let status = VersionedConfigStatus {
-            current: Some("1.0.1".to_owned()),
-            versions: vec![sealed("1.0.0", &["old"]), version],
-            ..VersionedConfigStatus::default()
-        };
-        let parts = |secrets| {
-            let resolved = resolved(&shop(status.clone()), &ObjectMeta::default(), secrets);
-            assert_eq!(resolved.version.as_deref(), Some("1.0.1"));
-            resolved.parts.into_iter().map(|part| (part.name, part.part)).collect::<Vec<_>>()
-        };
-        let part = |name: &str, number| (name.to_owned(), number);
-        assert_eq!(parts(false), [part("shop-a", 1), part("shop-b", 3)]);
-        assert_eq!(parts(true), [part("shop-a", 1), part("shop-keys", 2), part("shop-b", 3)]);
+    fn a_version_with_a_secret_is_mounted_whole_or_not_at_all() {
+        for secret in 0..3 {
+            let mut version = sealed("1.0.1", &["shop-a", "shop-b", "shop-c"]);
+            version.parts[secret].kind = PartKind::Secret;
+            let status = VersionedConfigStatus {
+                current: Some("1.0.1".to_owned()),
+                versions: vec![sealed("1.0.0", &["old"]), version],
+                ..VersionedConfigStatus::default()
+            };
+            let parts = |secrets| {
+                let resolved = resolved(&shop(status.clone()), &ObjectMeta::default(), secrets);
+                assert_eq!(resolved.version.as_deref(), Some("1.0.1"));
+                resolved.parts.into_iter().map(|part| (part.name, part.part)).collect::<Vec<_>>()
+            };
+            let part = |name: &str, number| (name.to_owned(), number);
+            assert_eq!(parts(false), []);
+            assert_eq!(parts(true), [part("shop-a", 1), part("shop-b", 2), part("shop-c", 3)]);
+        }
     }
 
     #[test]

@@ -15,9 +15,6 @@ use crate::admission::version_webhooks::namespace;
 use crate::admission::webhook::{Webhook, WebhookError};
 use crate::injection::{Facts, Features, InjectionSettings, Refusal, Wanted, inject, read};
 
-/// ConfigMaps of one pod that are looked at; the rest counts as not there. A pod may name thousands.
-const MAX_MAPS: usize = 256;
-
 /// This replica can't inject pods yet. The failure policy refuses them, and whoever makes them tries again.
 #[derive(Debug, thiserror::Error)]
 #[error("Nudge can't inject pods at this moment, because {0}; try again")]
@@ -73,7 +70,7 @@ impl<S: Surroundings> InjectPods<S> {
         (features, hub_ca): (Features, impl AsRef<str>),
     ) -> Result<Facts, LookupError> {
         let mut names: BTreeSet<ConfigName> = wanted.configs().into_iter().collect();
-        let maps: Vec<String> = wanted.maps().into_iter().take(MAX_MAPS).collect();
+        let maps: Vec<String> = wanted.maps();
         names.extend(maps.iter().filter_map(|name| ConfigName::new(name).ok()));
         let configs = names.into_iter().filter_map(|name| {
             let config = self.surroundings.config(namespace, name.as_str(), pod)?;
