@@ -74,7 +74,6 @@ async fn on_request_they_are_evicted_at_a_limited_rate() -> Result<()> {
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let space = installation.enabled("evict").await?;
-    let forbidding = installation.enabled("forbid").await?;
     bind(&space, "nudge-recycle").await?;
     create(&space, &opted_in("bare")).await?;
     let guarded = create(&space, &owned("a-guarded", "guarded")).await?;
@@ -89,17 +88,22 @@ async fn on_request_they_are_evicted_at_a_limited_rate() -> Result<()> {
     for number in 0..4 {
         create(&space, &owned(&format!("web-{number}"), &format!("web-{number}"))).await?;
     }
-    create(&forbidding, &owned("kept", "kept")).await?;
-    // The oldest has a PodDisruptionBudget; trying it counts.
-    let arguments = [&FAST[..], &["--repair=evict", "--repair-per-minute=4"]].concat();
-    let replica = installation.replica(&ReplicaOptions::with(&arguments)).await?;
-    let evicted = async || (replica.metric("nudge_repair_evictions_total").await.ok()? >= 3.0).then_some(());
-    eventually(SOON, "pods are evicted", evicted).await.with_context(|| replica.log())?;
-    looked_twice(&replica).await?;
-    // Four tries in the first minute: the guarded one was the first of them.
-    assert_eq!(names(&space).await?, ["a-guarded", "bare", "web-3"], "{}", replica.log());
-    assert_eq!(events(&space, "AgentMissingEvicted").await?.len(), 3);
-    assert_eq!(names(&forbidding).await?, ["kept"]);
+    let evicting = async |per_minute: &str| {
+        installation.replica(&ReplicaOptions::with(&[&FAST[..], &["--repair=evict", per_minute]].concat())).await
+    };
+    // The oldest has a PodDisruptionBudget. Trying it counts, so that it takes the only try of every minute.
+    let mut slow = evicting("--repair-per-minute=1").await?;
+    let tried = async || slow.log().contains("not evicted now").then_some(());
+    eventually(SOON, "the oldest is tried", tried).await.with_context(|| slow.log())?;
+    looked_twice(&slow).await?;
+    assert_eq!(names(&space).await?.len(), 6, "{}", slow.log());
+    slow.process.stop()?;
+    let fast = evicting("--repair-per-minute=100").await?;
+    let evicted = async || (fast.metric("nudge_repair_evictions_total").await.ok()? >= 4.0).then_some(());
+    eventually(SOON, "pods are evicted", evicted).await.with_context(|| fast.log())?;
+    looked_twice(&fast).await?;
+    assert_eq!(names(&space).await?, ["a-guarded", "bare"], "{}", fast.log());
+    assert_eq!(events(&space, "AgentMissingEvicted").await?.len(), 4);
     Ok(())
 }
 
@@ -110,7 +114,12 @@ async fn a_namespace_that_does_not_allow_it_is_told_what_to_bind_once() -> Resul
     let space = installation.enabled("forbid").await?;
     create(&space, &owned("a", "a")).await?;
     create(&space, &owned("b", "b")).await?;
-    let arguments = [&FAST[..], &["--repair=evict"]].concat();
+    // Looked at afterwards, by its name.
+    let allowing = installation.enabled("granted").await?;
+    assert!(space.name < allowing.name);
+    bind(&allowing, "nudge-recycle").await?;
+    create(&allowing, &owned("c", "c")).await?;
+    let arguments = [&FAST[..], &["--repair=evict", "--repair-per-minute=1"]].concat();
     let replica = installation.replica(&ReplicaOptions::with(&arguments)).await?;
     let binding = format!(
         "kubectl create rolebinding nudge-recycle --clusterrole=nudge-recycle --serviceaccount=nudge-system:nudge-injector \
@@ -121,5 +130,6 @@ async fn a_namespace_that_does_not_allow_it_is_told_what_to_bind_once() -> Resul
     looked_twice(&replica).await?;
     assert_eq!(replica.log().matches(&binding).count(), 1);
     assert_eq!(names(&space).await?.len(), 2);
+    assert!(names(&allowing).await?.is_empty(), "what is forbidden took the rate of others: {}", replica.log());
     Ok(())
 }

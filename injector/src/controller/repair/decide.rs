@@ -1,8 +1,9 @@
 //! What to do about the pods of a namespace that have no agent. Pure: what was seen, the time, and what is remembered in; what to do out.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
 use nudge_protocol::labels;
 use tokio::time::Instant;
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 const TELL_AGAIN: Duration = Duration::from_hours(1);
 /// Pods that are told of in one look at a namespace; the others have their turn in the next.
 const TOLD_AT_ONCE: usize = 20;
-/// The time for which evictions are counted.
+/// The time for which tries to evict are counted.
 const MINUTE: Duration = Duration::from_mins(1);
 /// How long it is remembered that a pod of an owner was evicted.
 const OWNERS: Duration = Duration::from_hours(24);
@@ -28,7 +29,7 @@ pub(super) struct Lacking {
     pub(super) uid: String,
     /// In seconds since 1970.
     pub(super) created: i64,
-    /// The uid of the controller that would make it anew; absent for a bare pod, and for one of a Job, whose work would be lost.
+    /// The uid of the controller that would make it anew; absent for a bare pod, and for one whose work would be lost, as a Job's.
     pub(super) owner: Option<String>,
 }
 
@@ -49,8 +50,28 @@ pub(super) fn lacking(meta: &ObjectMeta, now: i64, age: Duration) -> Option<Lack
         name: meta.name.clone()?,
         uid: meta.uid.clone()?,
         created,
-        owner: owner.filter(|owner| owner.kind != "Job").map(|owner| owner.uid.clone()),
+        owner: owner.filter(|owner| makes_anew(owner)).map(|owner| owner.uid.clone()),
     })
+}
+
+/// Whether the controller is one of Kubernetes' own that make a pod anew as it was. Of others, as workflows, that is not known.
+fn makes_anew(owner: &OwnerReference) -> bool {
+    match owner.api_version.split_once('/') {
+        Some(("apps", _)) => matches!(owner.kind.as_str(), "ReplicaSet" | "StatefulSet" | "DaemonSet"),
+        None => owner.kind == "ReplicationController",
+        Some(_) => false,
+    }
+}
+
+/// What became of the try to evict a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is going.
+    Evicted,
+    /// Not now: a `PodDisruptionBudget`, or the pod is another one or gone.
+    Refused,
+    /// Not in this namespace, whatever the pod.
+    Forbidden,
 }
 
 /// What to do about the pods of one namespace.
@@ -66,38 +87,49 @@ pub(super) struct Plan {
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     told: HashMap<String, Instant>,
-    evicted: VecDeque<Instant>,
-    /// Owners of evicted pods, and when that was, also in seconds since 1970.
+    /// Tries to evict.
+    tried: VecDeque<Instant>,
+    /// Owners of evicted pods, and when the first of each was evicted, also in seconds since 1970. The first, because pods made
+    /// after it may not be old enough to count before the next is evicted.
     owners: HashMap<String, (Instant, i64)>,
 }
 
 impl Memory {
-    /// Plans, and remembers what is planned as done. At most `per_minute` pods of all namespaces are evicted in a minute; oldest first.
-    pub(super) fn plan(&mut self, mut pods: Vec<Lacking>, now: Instant, unix: i64, per_minute: usize) -> Plan {
+    /// Plans, and remembers what is to be told as told; what became of evictions is to be said by `tried`. At most `per_minute` pods
+    /// of all namespaces are tried in a minute, oldest first, and one of each owner in one look: what is made in its place shows
+    /// whether evicting helps.
+    pub(super) fn plan(&mut self, mut pods: Vec<Lacking>, now: Instant, per_minute: usize) -> Plan {
         self.forget(now);
         pods.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+        let in_vain: HashSet<String> =
+            pods.iter().filter(|pod| self.made_since(pod)).filter_map(|pod| pod.owner.clone()).collect();
         let mut plan = Plan::default();
+        let mut owners = HashSet::new();
         for pod in pods {
-            let vain = pod.owner.as_ref().is_some_and(|owner| self.made_since(owner, pod.created));
+            let vain = pod.owner.as_ref().is_some_and(|owner| in_vain.contains(owner));
             if self.is_told_at(&pod, now) && plan.tell.len() < TOLD_AT_ONCE && self.told.len() < REMEMBERED {
                 self.told.insert(pod.uid.clone(), now);
                 plan.tell.push((pod.clone(), vain));
             }
             let Some(owner) = pod.owner.clone() else { continue };
-            let room = self.evicted.len() < per_minute && self.owners.len() < REMEMBERED;
-            if room && !vain {
-                self.evicted.push_back(now);
-                self.owners.entry(owner).or_insert((now, unix));
+            let planned = plan.evict.len();
+            let room = self.tried.len() + planned < per_minute && self.owners.len() + planned < REMEMBERED;
+            if room && !vain && owners.insert(owner) {
                 plan.evict.push(pod);
             }
         }
         plan
     }
 
-    /// The eviction did not come about. It counts for the rate, so that refusals don't turn into a storm.
-    pub(super) fn not_evicted(&mut self, pod: &Lacking) {
-        // Another pod of that owner may have been; then the next one made is looked at a little later.
-        pod.owner.as_ref().and_then(|owner| self.owners.remove(owner));
+    /// Remembers what became of the try to evict a pod that began at `now`. A refusal counts for the rate, so that refusals don't
+    /// turn into a storm; where evictions are forbidden, no others are tried, and other namespaces have the whole rate.
+    pub(super) fn tried(&mut self, pod: &Lacking, outcome: Outcome, now: Instant, unix: i64) {
+        if outcome != Outcome::Forbidden {
+            self.tried.push_back(now);
+        }
+        if let (Outcome::Evicted, Some(owner)) = (outcome, &pod.owner) {
+            self.owners.entry(owner.clone()).or_insert((now, unix));
+        }
     }
 
     fn is_told_at(&self, pod: &Lacking, now: Instant) -> bool {
@@ -105,16 +137,17 @@ impl Memory {
     }
 
     /// Whether the pod was made after one of its owner had been evicted: then those that are made have no agent either.
-    fn made_since(&self, owner: &str, created: i64) -> bool {
-        self.owners.get(owner).is_some_and(|(_, evicted)| created >= *evicted)
+    fn made_since(&self, pod: &Lacking) -> bool {
+        let evicted = pod.owner.as_ref().and_then(|owner| self.owners.get(owner));
+        evicted.is_some_and(|(_, evicted)| pod.created >= *evicted)
     }
 
     fn forget(&mut self, now: Instant) {
         let since = |at: Instant| now.saturating_duration_since(at);
         self.told.retain(|_, at| since(*at) < TELL_AGAIN);
         self.owners.retain(|_, (at, _)| since(*at) < OWNERS);
-        while self.evicted.front().is_some_and(|at| since(*at) >= MINUTE) {
-            self.evicted.pop_front();
+        while self.tried.front().is_some_and(|at| since(*at) >= MINUTE) {
+            self.tried.pop_front();
         }
     }
 }
@@ -168,11 +201,37 @@ mod tests {
 
     #[test]
     fn only_who_would_be_made_anew_has_an_owner() {
-        let owner = |kind: &str, controller: bool| json!({"ownerReferences": [{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": controller}]});
-        let of = |changes: &Value| lacks(changes).unwrap().owner;
-        assert_eq!(of(&owner("ReplicaSet", true)).as_deref(), Some("o"));
-        assert_eq!(of(&owner("ReplicaSet", false)), None);
-        assert_eq!(of(&owner("Job", true)), None);
+        let of = |version: &str, kind: &str, controller: bool| {
+            let owner = json!({"apiVersion": version, "kind": kind, "name": "o", "uid": "o", "controller": controller});
+            lacks(&json!({"ownerReferences": [owner]})).unwrap().owner
+        };
+        for (version, kind) in [
+            ("apps/v1", "ReplicaSet"),
+            ("apps/v1", "StatefulSet"),
+            ("apps/v1", "DaemonSet"),
+            ("v1", "ReplicationController"),
+        ] {
+            assert_eq!(of(version, kind, true).as_deref(), Some("o"), "{kind}");
+            assert_eq!(of(version, kind, false), None, "{kind}");
+        }
+        for (version, kind) in [
+            ("batch/v1", "Job"),
+            ("argoproj.io/v1alpha1", "Workflow"),
+            ("example.org/v1", "ReplicaSet"),
+            ("v1", "Node"),
+            ("v1", "ReplicaSet"),
+        ] {
+            assert_eq!(of(version, kind, true), None, "{version} {kind}");
+        }
+    }
+
+    /// A look whose evictions all end so.
+    fn look(memory: &mut Memory, pods: Vec<Lacking>, (now, unix): (Instant, i64), rate: usize, end: Outcome) -> Plan {
+        let plan = memory.plan(pods, now, rate);
+        for pod in &plan.evict {
+            memory.tried(pod, end, now, unix);
+        }
+        plan
     }
 
     fn names(plan: &Plan) -> (Vec<&str>, Vec<(&str, bool)>) {
@@ -184,31 +243,79 @@ mod tests {
     async fn a_pod_is_told_of_once_an_hour() {
         let (mut memory, now) = (Memory::default(), Instant::now());
         let pods = || vec![pod("bare", 1, None)];
-        assert_eq!(names(&memory.plan(pods(), now, 100, 9)), (vec![], vec![("bare", false)]));
+        assert_eq!(names(&memory.plan(pods(), now, 9)), (vec![], vec![("bare", false)]));
         let almost = now + TELL_AGAIN - Duration::from_secs(1);
-        assert_eq!(memory.plan(pods(), almost, 3700, 9), Plan::default());
-        assert_eq!(memory.plan(pods(), now + TELL_AGAIN, 3700, 9).tell.len(), 1);
+        assert_eq!(memory.plan(pods(), almost, 9), Plan::default());
+        assert_eq!(memory.plan(pods(), now + TELL_AGAIN, 9).tell.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_oldest_go_first_and_so_many_a_minute() {
+        for end in [Outcome::Evicted, Outcome::Refused] {
+            let (mut memory, now) = (Memory::default(), Instant::now());
+            let after = |seconds: u64| (now + Duration::from_secs(seconds), 100 + i64::try_from(seconds).unwrap());
+            let pods =
+                || vec![pod("c", 3, Some("z")), pod("a", 1, Some("y")), pod("b", 2, Some("x")), pod("bare", 0, None)];
+            assert_eq!(names(&look(&mut memory, pods(), after(0), 2, end)).0, ["a", "b"]);
+            assert!(look(&mut memory, pods(), after(59), 2, end).evict.is_empty());
+            assert_eq!(names(&look(&mut memory, vec![pod("c", 3, Some("z"))], after(60), 2, end)).0, ["c"]);
+            assert!(look(&mut memory, pods(), after(180), 0, end).evict.is_empty());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_forbids_it_takes_nothing_of_the_rate() {
         let (mut memory, now) = (Memory::default(), Instant::now());
-        let pods =
-            || vec![pod("c", 3, Some("x")), pod("a", 1, Some("y")), pod("b", 2, Some("x")), pod("bare", 0, None)];
-        assert_eq!(names(&memory.plan(pods(), now, 100, 2)).0, ["a", "b"]);
-        assert!(memory.plan(pods(), now + Duration::from_secs(59), 159, 2).evict.is_empty());
-        assert_eq!(names(&memory.plan(vec![pod("c", 3, Some("x"))], now + MINUTE, 160, 2)).0, ["c"]);
-        assert!(memory.plan(pods(), now + MINUTE * 3, 280, 0).evict.is_empty());
+        assert_eq!(look(&mut memory, vec![pod("a", 1, Some("x"))], (now, 100), 1, Outcome::Forbidden).evict.len(), 1);
+        assert_eq!(look(&mut memory, vec![pod("b", 1, Some("y"))], (now, 100), 1, Outcome::Evicted).evict.len(), 1);
+        assert!(memory.plan(vec![pod("c", 1, Some("z"))], now, 1).evict.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_pod_of_an_owner_goes_in_one_look() {
+        let (mut memory, now) = (Memory::default(), Instant::now());
+        let pods = || vec![pod("a", 1, Some("x")), pod("b", 2, Some("x")), pod("c", 3, Some("y"))];
+        assert_eq!(names(&look(&mut memory, pods(), (now, 100), 9, Outcome::Evicted)).0, ["a", "c"]);
+        let rest = vec![pod("b", 2, Some("x"))];
+        assert_eq!(names(&look(&mut memory, rest, (now, 101), 9, Outcome::Evicted)).0, ["b"]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_workload_whose_new_pods_have_no_agent_either_is_left_alone_and_told_so() {
         let (mut memory, now) = (Memory::default(), Instant::now());
-        assert_eq!(memory.plan(vec![pod("old", 1, Some("x"))], now, 100, 9).evict.len(), 1);
-        let plan = memory.plan(vec![pod("new", 101, Some("x")), pod("other", 1, Some("x"))], now + MINUTE, 160, 9);
-        assert_eq!(names(&plan), (vec!["other"], vec![("other", false), ("new", true)]));
-        memory.not_evicted(&pod("other", 1, Some("x")));
-        assert_eq!(memory.plan(vec![pod("new", 101, Some("x"))], now + MINUTE * 2, 220, 9).evict.len(), 1);
+        let old = vec![pod("old", 1, Some("x"))];
+        assert_eq!(look(&mut memory, old, (now, 100), 9, Outcome::Evicted).evict.len(), 1);
+        let pods = || vec![pod("new", 101, Some("x")), pod("other", 1, Some("x")), pod("else", 101, Some("y"))];
+        let plan = memory.plan(pods(), now + MINUTE, 9);
+        assert_eq!(names(&plan), (vec!["else"], vec![("other", true), ("else", false), ("new", true)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_does_not_make_forget_that_another_pod_was_evicted() {
+        for end in [Outcome::Refused, Outcome::Forbidden] {
+            let (mut memory, now) = (Memory::default(), Instant::now());
+            let one = |name: &str, created| vec![pod(name, created, Some("x"))];
+            assert_eq!(look(&mut memory, one("a", 1), (now, 100), 9, Outcome::Evicted).evict.len(), 1);
+            assert_eq!(look(&mut memory, one("b", 1), (now, 100), 9, end).evict.len(), 1);
+            assert!(memory.plan(one("new", 101), now + MINUTE, 9).evict.is_empty(), "{end:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_alone_does_not_tell_that_evicting_is_in_vain() {
+        let (mut memory, now) = (Memory::default(), Instant::now());
+        let one = |name: &str, created| vec![pod(name, created, Some("x"))];
+        assert_eq!(look(&mut memory, one("a", 1), (now, 100), 9, Outcome::Refused).evict.len(), 1);
+        assert_eq!(names(&memory.plan(one("new", 101), now + MINUTE, 9)), (vec!["new"], vec![("new", false)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_too_young_to_count_when_the_next_went_still_show_that_it_is_in_vain() {
+        let (mut memory, now) = (Memory::default(), Instant::now());
+        let one = |name: &str, created| vec![pod(name, created, Some("x"))];
+        assert_eq!(look(&mut memory, one("a", 1), (now, 100), 9, Outcome::Evicted).evict.len(), 1);
+        assert_eq!(look(&mut memory, one("b", 1), (now, 110), 9, Outcome::Evicted).evict.len(), 1);
+        assert!(memory.plan(one("new", 101), now, 9).evict.is_empty());
     }
 
     proptest! {
@@ -223,7 +330,7 @@ mod tests {
             for (wait, pods) in looks {
                 at += wait;
                 let pods = (0..pods).map(|_| { count += 1; pod(&count.to_string(), 1, Some(&count.to_string())) }).collect();
-                let plan = memory.plan(pods, begin + Duration::from_secs(at), 100, rate);
+                let plan = look(&mut memory, pods, (begin + Duration::from_secs(at), 100), rate, Outcome::Evicted);
                 done.extend(plan.evict.iter().map(|_| at));
             }
             for begin in &done {

@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::decide::{Lacking, Memory, lacking};
+use super::decide::{Lacking, Memory, Outcome, lacking};
 use super::metrics::RepairMetrics;
 use crate::causes::chain;
 use crate::controller::notes::Notes;
@@ -111,14 +111,17 @@ impl Loop<'_> {
         let asked_lately = self.forbidden.get(namespace).is_some_and(|at| at.elapsed() < ASK_AGAIN);
         let most = if asked_lately { 0 } else { self.settings.evictions_per_minute };
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        let unix = Timestamp::now().as_second();
-        let plan = self.memory.plan(pods, Instant::now(), unix, most);
+        let plan = self.memory.plan(pods, Instant::now(), most);
         for (pod, vain) in &plan.tell {
             self.tell(namespace, pod, "AgentMissing", sentence(namespace, *vain)).await;
         }
         for pod in &plan.evict {
-            if !self.evict(namespace, pod).await {
-                self.memory.not_evicted(pod);
+            // Before it is tried: the one made in its place may be there before the answer is.
+            let (now, unix) = (Instant::now(), Timestamp::now().as_second());
+            let outcome = self.evict(namespace, pod).await;
+            self.memory.tried(pod, outcome, now, unix);
+            if outcome == Outcome::Forbidden {
+                break;
             }
         }
         Ok(count)
@@ -126,6 +129,7 @@ impl Loop<'_> {
 
     async fn list(&self, namespace: &str) -> Result<Vec<Lacking>, CallError> {
         let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
+        // Not `match_any`, from the API server's cache: kube leaves that out of a request that has a limit.
         let mut params = ListParams::default().labels(LABELS).fields(FIELDS).limit(PAGE);
         let now = Timestamp::now().as_second();
         let mut all = Vec::new();
@@ -152,8 +156,8 @@ impl Loop<'_> {
         self.notes.tell_of(&reference, &[Note { warning: true, reason, message }]).await;
     }
 
-    /// Evicts, by which PodDisruptionBudgets are kept. Returns whether that came about.
-    async fn evict(&mut self, namespace: &str, pod: &Lacking) -> bool {
+    /// Evicts, by which PodDisruptionBudgets are kept.
+    async fn evict(&mut self, namespace: &str, pod: &Lacking) -> Outcome {
         let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
         // Another pod of that name, as StatefulSets have them, stays. Not by `Api::evict`, which writes this field under another name.
         let body = json!({
@@ -168,7 +172,7 @@ impl Loop<'_> {
                 self.metrics.evicted.inc();
                 let message = "evicted because it opts in to Nudge but has no agent; the one made in its place gets it";
                 self.tell(namespace, pod, "AgentMissingEvicted", message.to_owned()).await;
-                true
+                Outcome::Evicted
             }
             Err(error) if error.code() == 403 => {
                 if self.forbidden.insert(namespace.to_owned(), Instant::now()).is_none() {
@@ -179,12 +183,12 @@ impl Loop<'_> {
                         self.settings.account
                     );
                 }
-                false
+                Outcome::Forbidden
             }
             Err(error) => {
                 // 429: a PodDisruptionBudget. 404, 409: it is gone, or another one.
                 tracing::info!(namespace, pod = pod.name, cause = chain(&error), "not evicted now");
-                false
+                Outcome::Refused
             }
         }
     }
