@@ -194,6 +194,75 @@ pub struct RolloutStatus {
     /// The workloads with a threshold above 0.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupStatus>,
+    /// What is being done; absent while nothing moves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage: Option<RolloutStage>,
+    /// When the rollout last came forward.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progressed_at: Option<Time>,
+    /// Since when every pod that is waited for runs what it was told and is Ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applied_at: Option<Time>,
+    /// Pods that were told but are not waited for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<SkippedPod>,
+    /// Restarts that pods already had when they were told; those with none are not listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restarts: Vec<PodRestarts>,
+    /// The version that was tried last and failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<RolloutFailure>,
+}
+
+/// What a rollout is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RolloutStage {
+    /// Pods are told batch by batch.
+    Moving,
+    /// All pods run the target, which is watched for a while.
+    Baking,
+    /// The target is published, and workloads without an agent are restarted with it.
+    Recycling,
+    /// Pods leave a target that is not wanted any more.
+    Leaving,
+    /// Pods leave a target that failed.
+    RollingBack,
+}
+
+/// A pod that was told but is not waited for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SkippedPod {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Why: NotReady, Pending, NodeNotReady, NoContact, FailedBefore, NotAcknowledged.
+    pub reason: String,
+}
+
+/// How often containers of a pod had been restarted when it was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodRestarts {
+    /// The pod's uid.
+    pub uid: String,
+    /// Restarts of its containers other than the agent.
+    pub count: i32,
+}
+
+/// A version that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutFailure {
+    /// The version.
+    pub version: String,
+    /// The generation of the spec that asked for it. It is not tried again before that changes.
+    pub generation: i64,
+    /// A word: PodNotReady, ContainerRestarted, ProgressDeadlineExceeded, RecycleFailed, or the reason that the pod reported.
+    pub reason: String,
+    /// A sentence that names the pod.
+    pub message: String,
 }
 
 /// The threshold of one workload.

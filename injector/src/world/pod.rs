@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec};
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, ContainerName, labels, pod};
@@ -34,6 +34,10 @@ pub struct PodState {
     pub node: String,
     /// It is Ready.
     pub ready: bool,
+    /// It is Ready or has been: by the kubelet's own clock, a pod that never was is not Ready since before it was initialized.
+    pub was_ready: bool,
+    /// Its containers were started.
+    pub running: bool,
     /// It has succeeded or failed.
     pub finished: bool,
     /// It is being deleted.
@@ -42,6 +46,8 @@ pub struct PodState {
     pub created: i64,
     /// Restarts of its containers other than the agent.
     pub restarts: i32,
+    /// When one of these last ended before it was started again, in seconds since 1970.
+    pub last_restart: Option<i64>,
     /// Our condition as it stands: status, reason, message.
     pub condition: Option<(String, String, String)>,
     /// ConfigMaps and Secrets that its volumes and variables name.
@@ -71,8 +77,10 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     let status = object.status.as_ref();
     let condition = |kind: &str| status?.conditions.iter().flatten().find(|condition| condition.type_ == kind);
     let containers = containers(spec, status.and_then(|status| status.container_statuses.as_deref()));
-    let restarts = status.into_iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let restarts = restarts.filter(|status| status.name != pod::AGENT_CONTAINER).map(|status| status.restart_count);
+    let others = status.into_iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let others: Vec<&ContainerStatus> = others.filter(|status| status.name != pod::AGENT_CONTAINER).collect();
+    let ended = |status: &&ContainerStatus| status.last_state.as_ref()?.terminated.as_ref()?.finished_at.clone();
+    let phase = status.and_then(|status| status.phase.as_deref());
     Some(PodState {
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: meta.name.clone().unwrap_or_default(),
@@ -84,15 +92,27 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         containers,
         node: spec.node_name.clone().unwrap_or_default(),
         ready: condition("Ready").is_some_and(|ready| ready.status == "True"),
-        finished: matches!(status.and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed")),
+        was_ready: was_ready(condition("Ready"), condition("Initialized")),
+        running: phase == Some("Running"),
+        finished: matches!(phase, Some("Succeeded" | "Failed")),
         going: meta.deletion_timestamp.is_some(),
         created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
-        restarts: restarts.sum(),
+        restarts: others.iter().map(|status| status.restart_count).sum(),
+        last_restart: others.iter().filter_map(ended).map(|time| time.0.as_second()).max(),
         condition: condition(pod::CONDITION).map(|own| {
             (own.status.clone(), own.reason.clone().unwrap_or_default(), own.message.clone().unwrap_or_default())
         }),
         references: references(spec),
     })
+}
+
+/// Whether the pod is Ready or has been.
+fn was_ready(ready: Option<&PodCondition>, initialized: Option<&PodCondition>) -> bool {
+    let time = |condition: &PodCondition| condition.last_transition_time.clone().map(|time| time.0);
+    let Some(ready) = ready else { return false };
+    let initialized = initialized.filter(|initialized| initialized.status == "True").and_then(time);
+    ready.status == "True"
+        || initialized.is_some_and(|initialized| time(ready).is_some_and(|ready| ready > initialized))
 }
 
 /// The configs that stand in the agent's environment. A name that is none can only come from a hand-made pod; it is left out.
