@@ -15,6 +15,7 @@ use super::notes::Notes;
 use super::publishing::Looked;
 use super::{CallError, call};
 use crate::api::{PartKind, VersionedConfig, VersionedConfigStatus};
+use crate::rollout::Recycling;
 use crate::versions::{Facts, Observed, PartFacts, decide};
 use crate::world::{ConfigKey, World};
 
@@ -40,6 +41,25 @@ pub struct Controller {
     /// What is known of objects whose version is not sealed yet.
     facts: Mutex<HashMap<ConfigKey, Facts>>,
     looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
+    /// Held while it is decided whether a config begins to move.
+    beginning: tokio::sync::Mutex<()>,
+}
+
+/// When to look at a config again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// When something is seen to change.
+    Never,
+    /// There is more to do.
+    Soon,
+    /// At the latest after this time.
+    At(Duration),
+}
+
+/// How long it is until `time`; at least a moment, so that nobody turns in a circle.
+fn wait_until(time: &Time) -> Duration {
+    let left = time.0.duration_since(Timestamp::now());
+    Duration::try_from(left).unwrap_or_default().max(Duration::from_millis(20))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -57,7 +77,16 @@ impl Controller {
         silence: Duration,
     ) -> Self {
         let notes = Notes::new(client.clone(), instance);
-        Self { client, world, notes, content_key, silence, facts: Mutex::default(), looked: Mutex::default() }
+        Self {
+            client,
+            world,
+            notes,
+            content_key,
+            silence,
+            facts: Mutex::default(),
+            looked: Mutex::default(),
+            beginning: tokio::sync::Mutex::default(),
+        }
     }
 
     pub(super) fn looked(&self, key: &ConfigKey) -> Option<(Instant, Looked)> {
@@ -79,21 +108,22 @@ impl Controller {
         self.world.is_synced() && self.world.silent(self.silence).is_none()
     }
 
-    /// Looks at one config. Returns whether there is more to look at.
-    pub async fn reconcile(&self, key: &ConfigKey) -> Result<bool, CallError> {
+    /// Looks at one config. Returns when there is more to look at.
+    pub async fn reconcile(&self, key: &ConfigKey) -> Result<Again, CallError> {
         if !self.world.is_enabled(&key.namespace) {
-            return Ok(false);
+            return Ok(Again::Never);
         }
         let Some(config) = self.world.config(key) else {
             locked(&self.facts).remove(key);
             locked(&self.looked).remove(key);
             self.baseline(key).await?;
-            return Ok(false);
+            return Ok(Again::Never);
         };
         if config.metadata.deletion_timestamp.is_some() {
-            return Ok(false);
+            return Ok(Again::Never);
         }
-        let (config, more) = self.settle(key, config).await?;
+        let (config, mut again) = self.settle(key, config).await?;
+        let looked = self.looked(key).map(|(_, looked)| looked.version);
         let config = match self.publish(key, &config).await? {
             None => config,
             Some((next, notes)) => {
@@ -102,8 +132,14 @@ impl Controller {
                 Arc::new(written)
             }
         };
+        // A rollout may have waited for just that.
+        if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some())
+            && looked != self.looked(key).map(|(_, looked)| looked.version)
+        {
+            again = Again::Soon;
+        }
         self.prune(key, &config).await?;
-        Ok(more)
+        Ok(again)
     }
 
     /// Decides about the versions and writes the status. Returns the config as it is then.
@@ -111,14 +147,32 @@ impl Controller {
         &self,
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
-    ) -> Result<(Arc<VersionedConfig>, bool), CallError> {
+    ) -> Result<(Arc<VersionedConfig>, Again), CallError> {
+        // Two configs that share pods must not both begin to move in the same moment.
+        let _one = match config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) {
+            true => None,
+            false => Some(self.beginning.lock().await),
+        };
         let mut facts = locked(&self.facts).get(key).cloned().unwrap_or_default();
         let mut decision = None;
         for _ in 0..READS {
             let (parts, secrets_known) = self.world.parts_and_secrets(key);
             let (pods, now) = (self.world.subscribers(key), Time(Timestamp::now()));
-            let observed =
-                Observed { config: &config, parts: &parts, facts: &facts, secrets_known, pods: &pods, now: &now };
+            let nodes_away = self.nodes_away(&config, &pods).await?;
+            let waiting_for = self.moving_neighbour(key, &pods);
+            let published = self.looked(key).map(|(_, looked)| looked.version);
+            let observed = Observed {
+                config: &config,
+                parts: &parts,
+                facts: &facts,
+                secrets_known,
+                pods: &pods,
+                nodes_away: &nodes_away,
+                waiting_for: waiting_for.as_deref(),
+                published: published.as_deref(),
+                recycling: &Recycling::Done,
+                now: &now,
+            };
             let made = decide(&observed);
             let unread = made.unread.clone();
             decision = Some(made);
@@ -133,8 +187,12 @@ impl Controller {
                 }
             }
         }
-        let Some(decision) = decision else { return Ok((config, false)) };
-        let more = !decision.unread.is_empty();
+        let Some(decision) = decision else { return Ok((config, Again::Never)) };
+        let more = match &decision.again {
+            _ if !decision.unread.is_empty() => Again::Soon,
+            Some(time) => Again::At(wait_until(time)),
+            None => Again::Never,
+        };
         self.keep(key, facts, &decision.status);
         if config.status.as_ref() == Some(&decision.status) {
             return Ok((config, more));

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::lease::Leadership;
-use super::{CallError, Controller, Queue};
+use super::{Again, CallError, Controller, Queue};
 use crate::api::VersionedConfig;
 use crate::causes::chain;
 use crate::world::{ConfigKey, Event, World};
@@ -135,11 +135,12 @@ async fn lead(
             let outcome = look(&controller, &queue, &gone, &key).await;
             turn.success = outcome.is_ok();
             match outcome {
-                Ok(true) => queue.add(key.clone(), SOON),
-                Ok(false) if world.config(&key).is_some() => {
+                Ok(Again::Soon) => queue.add(key.clone(), SOON),
+                Ok(Again::At(wait)) => queue.add(key.clone(), wait),
+                Ok(Again::Never) if world.config(&key).is_some() => {
                     queue.add(key.clone(), RESYNC.mul_f64(1.0 + rand::random::<f64>() / 5.0));
                 }
-                Ok(false) => {}
+                Ok(Again::Never) => {}
                 // Somebody was faster; the watch brings what they wrote.
                 Err(error) if error.code() == 409 => {}
                 Err(error) => {
@@ -165,8 +166,8 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Removes what a deleted config has left, and looks at the config of this name. Returns whether there is more to look at.
-async fn look(controller: &Controller, queue: &Queue, gone: &Gone, key: &ConfigKey) -> Result<bool, CallError> {
+/// Removes what a deleted config has left, and looks at the config of this name. Returns when there is more to look at.
+async fn look(controller: &Controller, queue: &Queue, gone: &Gone, key: &ConfigKey) -> Result<Again, CallError> {
     for (at, config) in deleted(gone, key) {
         let early = GRACE.saturating_sub(at.elapsed());
         if !early.is_zero() {

@@ -13,6 +13,9 @@ use crate::api::{
     OnFailure, Phase, PodRestarts, RolloutFailure, RolloutSpec, RolloutStage, SkippedPod, VersionedConfigStatus,
 };
 
+/// How often it is looked whether another config has done moving.
+const NEIGHBOUR_SECONDS: u32 = 2;
+
 /// Where the workloads without an agent stand, as far as they are restarted with what is published now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recycling {
@@ -152,7 +155,9 @@ fn rest(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str)
     }
     if let Some(other) = seen.waiting_for {
         status.phase = Phase::Waiting;
-        return waits("WaitingFor", format!("config {other}, which shares pods with this one, is being moved"), None);
+        let again = after(seen.now, NEIGHBOUR_SECONDS);
+        let sentence = format!("config {other}, which shares pods with this one, is being moved");
+        return waits("WaitingFor", sentence, Some(again));
     }
     if seen.spec.paused {
         status.phase = Phase::BeingCurrent;
@@ -286,6 +291,10 @@ fn prove(status: &mut VersionedConfigStatus, seen: &Situation<'_>, version: &str
         let again = if seen.now.0 < acknowledged.0 { acknowledged } else { deadline };
         let sentence = format!("{unproven} pods do not run version {version} yet, or are not Ready");
         return Some(waits("BeingCurrent", sentence, Some(again)));
+    }
+    if waited_for(status, seen).next().is_none() {
+        // Nobody to watch.
+        return None;
     }
     let applied = status.rollout.applied_at.get_or_insert_with(|| seen.now.clone()).clone();
     let enough = after(&applied, seen.spec.min_ready_seconds);
