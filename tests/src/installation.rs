@@ -197,6 +197,11 @@ impl<'a> Installation<'a> {
     }
 }
 
+/// `spec.rollout` of a config whose pods are all moved at once, and watched for no longer than it takes.
+pub fn at_once() -> serde_json::Value {
+    json!({"batch": "100%", "minReadySeconds": 0, "bakeSeconds": 0})
+}
+
 /// Binds one of Nudge's cluster roles to the control plane in a namespace, as its admin does.
 pub async fn bind(space: &Space, role: &str) -> Result<()> {
     let binding = json!({

@@ -21,6 +21,8 @@ use crate::world::{ConfigKey, Event, World};
 const WORKERS: usize = 8;
 /// How long changes of pods are gathered.
 const PODS: Duration = Duration::from_secs(1);
+/// The same while the config is being moved, which waits for what pods say.
+const MOVING_PODS: Duration = Duration::from_millis(100);
 /// How often each config is looked at without any event.
 const RESYNC: Duration = Duration::from_mins(10);
 /// Deleted configs that are remembered until a leader has removed their versions.
@@ -63,10 +65,14 @@ pub async fn run(
 ) {
     let queue = Arc::new(Queue::default());
     let gone = Gone::default();
-    let (sink, deleted) = (Arc::clone(&queue), Arc::clone(&gone));
+    let (sink, deleted, known) = (Arc::clone(&queue), Arc::clone(&gone), Arc::downgrade(&world));
+    let moves = move |key: &ConfigKey| {
+        let config = known.upgrade().and_then(|world| world.config(key));
+        config.is_some_and(|config| config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()))
+    };
     world.listen(move |event| match event {
         Event::Config(key) => sink.add(key.clone(), Duration::ZERO),
-        Event::Pods(key) => sink.add(key.clone(), PODS),
+        Event::Pods(key) => sink.add(key.clone(), if moves(key) { MOVING_PODS } else { PODS }),
         Event::ConfigGone(key, config) => {
             let mut deleted = deleted.lock().unwrap_or_else(PoisonError::into_inner);
             if deleted.len() == REMEMBERED {
