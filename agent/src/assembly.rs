@@ -18,7 +18,7 @@ use crate::memory::Trimmer;
 use crate::pipeline::Outlets;
 use crate::publish::Current;
 use crate::serve::{App, Connections, Endpoint, Limits, Metrics, OwnAddresses, serve, tls_config};
-use crate::tell::{HookError, HookUrl, Hooks, Scope, TargetPolicy, tell_by_signal};
+use crate::tell::{HookError, HookUrl, Hooks, Scope, Taken, TargetPolicy, tell_by_signal};
 
 /// What differs from one agent to another.
 pub struct Settings {
@@ -28,6 +28,8 @@ pub struct Settings {
     pub containers: Vec<Container>,
     /// Web hooks that are there from the start, with the container that each is for.
     pub webhooks: Vec<(HookUrl, Container)>,
+    /// What containers were told before this process began.
+    pub taken: Taken,
     /// Targets of web hooks outside of the pod.
     pub webhook_allow: Vec<SocketAddr>,
     /// The folder for files, where they are wanted.
@@ -120,15 +122,18 @@ impl Assembly {
     pub fn run(self, scope: impl Fn(&ContainerName) -> Scope) -> Result<(), AssemblyError> {
         let Self { endpoint, app, mut ready, settings, .. } = self;
         ready.mark_unchanged();
+        let etag = ready.borrow().as_ref().map(|ready| ready.dictionary.etag().to_owned()).unwrap_or_default();
+        let known = |name: &ContainerName| settings.taken.etags.get(name).cloned();
         for (url, container) in settings.webhooks {
-            app.hooks.add(url.as_str(), Some(container.name), "")?;
+            let known = known(&container.name);
+            app.hooks.add_known(url.as_str(), Some(container.name), &etag, known)?;
         }
         let (board, metrics) = (app.board.clone(), app.metrics.clone());
         vital("the endpoint", serve(endpoint, move |connection, request| Arc::clone(&app).answer(connection, request)));
         for Container { name, notify, .. } in settings.containers {
             if let Some(signal) = notify.signal() {
-                let scope = scope(&name);
-                let told = tell_by_signal(name, signal, scope, ready.clone(), board.clone(), metrics.clone());
+                let (scope, known) = (scope(&name), known(&name));
+                let told = tell_by_signal(name, signal, scope, ready.clone(), known, board.clone(), metrics.clone());
                 vital("telling by signal", told);
             }
         }

@@ -135,6 +135,23 @@ impl Board {
         self.changes.send_replace(());
     }
 
+    /// The containers that want to be told.
+    pub fn notified(&self) -> Vec<ContainerName> {
+        let facts = self.facts();
+        let rows = facts.containers.iter().filter(|row| row.container.notify != Notify::None);
+        rows.map(|row| row.container.name.clone()).collect()
+    }
+
+    /// Those of them that were told of the dictionary with `etag`, or have it already.
+    pub fn taken(&self, etag: &str) -> Vec<ContainerName> {
+        let facts = self.facts();
+        let rows = facts.containers.iter().filter(|row| {
+            let fetched = row.fetched.as_deref();
+            row.container.notify != Notify::None && acknowledged(Ack::Delivered, &row.told, fetched, etag)
+        });
+        rows.map(|row| row.container.name.clone()).collect()
+    }
+
     /// How writing the files goes.
     pub fn files(&self, files: FilesStatus) {
         self.facts().files = Some(files);

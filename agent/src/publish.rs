@@ -39,6 +39,14 @@ pub async fn newer(current: &mut Current) -> bool {
     current.changed().await.is_ok()
 }
 
+/// Waits, the first time, for a dictionary other than the one that a subscriber is `known` to have; where nothing is known of it, as
+/// [`newer`] does.
+pub async fn other(current: &mut Current, known: Option<&str>) -> bool {
+    let Some(known) = known else { return newer(current).await };
+    let differs = |now: &Option<Arc<Published>>| now.as_ref().is_some_and(|now| now.dictionary.etag() != known);
+    current.wait_for(differs).await.is_ok()
+}
+
 /// Puts `dictionary` in the place of the one before and returns it as published.
 pub fn publish(publisher: &Publisher, dictionary: Arc<Dictionary>, at: OffsetDateTime) -> Arc<Published> {
     let generation = publisher.borrow().as_ref().map_or(1, |before| before.generation + 1);

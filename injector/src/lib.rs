@@ -6,6 +6,7 @@ pub mod causes;
 pub mod certs;
 pub mod cli;
 pub mod controller;
+pub mod features;
 pub mod hub;
 pub mod injection;
 mod jitter;

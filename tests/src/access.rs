@@ -42,7 +42,10 @@ impl Access {
         let variable = |name| variables.get(name).with_context(|| format!("the child has no variable {name}"));
         let endpoint = variable(env::ENDPOINT)?;
         let address = address(endpoint).with_context(|| format!("can't understand {} {endpoint}", env::ENDPOINT))?;
-        let token = variable(env::TOKEN)?.clone();
+        let token = match variables.get(env::TOKEN).filter(|token| !token.is_empty()) {
+            Some(token) => token.clone(),
+            None => fs::read_to_string(variable(env::TOKEN_FILE)?).context("can't read the token's file")?,
+        };
         let authority = PathBuf::from(variable(env::CERT)?);
         Ok(Self { address, token, authority, variables })
     }
@@ -93,5 +96,21 @@ mod tests {
         assert_eq!(access.address, "[::1]:9001".parse().unwrap());
         assert_eq!(access.token, "two\nlines=");
         assert_eq!(access.authority, Path::new("/a/b.crt"));
+    }
+
+    #[test]
+    fn without_the_variable_the_file_serves() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        fs::write(&file, "of the file").unwrap();
+        for variable in [None, Some(String::new())] {
+            let mut variables = BTreeMap::from([
+                (env::ENDPOINT.to_owned(), "https://127.0.0.1:9001/config".to_owned()),
+                (env::CERT.to_owned(), "/a/b.crt".to_owned()),
+                (env::TOKEN_FILE.to_owned(), file.display().to_string()),
+            ]);
+            variables.extend(variable.map(|token| (env::TOKEN.to_owned(), token)));
+            assert_eq!(Access::from_variables(variables).unwrap().token, "of the file");
+        }
     }
 }

@@ -31,9 +31,14 @@ impl Cgroup {
         made
     }
 
+    /// The file that takes processes.
+    pub fn processes(&self) -> PathBuf {
+        self.folder.join("cgroup.procs")
+    }
+
     /// Moves a process into the group.
     pub fn take(&self, pid: i32) -> std::io::Result<()> {
-        fs::write(self.folder.join("cgroup.procs"), pid.to_string())
+        fs::write(self.processes(), pid.to_string())
     }
 }
 

@@ -20,7 +20,7 @@ use kube::Api;
 use kube::api::PostParams;
 use nix::sys::signal::Signal;
 use nudge_injector::api::{VersionedConfig, VersionedConfigSpec};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
@@ -53,7 +53,8 @@ impl<'a> Installation<'a> {
         for file in ["namespace", "crd", "rbac"] {
             let path = deploy().join(format!("base/{file}.yaml"));
             let text = fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
-            if cluster.kubectl_on(&["apply", "--server-side"], &text).await?.is_none() {
+            // kubectl would ask a server that has just started for what it is still making: its OpenAPI documents.
+            if cluster.kubectl_on(&["apply", "--server-side", "--validate=false"], &text).await?.is_none() {
                 return Ok(None);
             }
         }
@@ -71,17 +72,9 @@ impl<'a> Installation<'a> {
     pub async fn apply_webhooks(&self, address: SocketAddr) -> Result<()> {
         let path = deploy().join("base/webhooks.yaml");
         let text = fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
-        let begin = "service: {name: nudge-injector, namespace: nudge-system, path: ";
-        let lines = text.lines().map(|line| match line.split_once(begin) {
-            Some((indent, rest)) => {
-                let path = rest.split(',').next().unwrap_or_default();
-                format!("{indent}url: https://{address}{path}")
-            }
-            None => line.to_owned(),
-        });
-        let text = lines.collect::<Vec<_>>().join("\n");
-        ensure!(!text.contains("service:"), "a web hook in {} has another form than this test knows", path.display());
-        self.cluster.kubectl_on(&["apply", "--server-side", "--force-conflicts"], &text).await.map(drop)
+        let text = webhooks_at(&text, address)?;
+        let apply = ["apply", "--server-side", "--force-conflicts", "--validate=false"];
+        self.cluster.kubectl_on(&apply, &text).await.map(drop)
     }
 
     /// The control plane that the tests of one file share, without its web hooks: what the controllers do by themselves.
@@ -115,10 +108,15 @@ impl<'a> Installation<'a> {
 
     /// Starts a replica with its web hooks, and waits until the API server trusts them.
     pub async fn guarded_replica(&self) -> Result<Replica> {
+        self.guarded_replica_with(ReplicaOptions::default()).await
+    }
+
+    /// The same with other options, apart from its addresses.
+    pub async fn guarded_replica_with(&self, options: ReplicaOptions) -> Result<Replica> {
         let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let addresses = (address()?, address()?, address()?);
         self.apply_webhooks(addresses.0).await?;
-        let replica = self.replica(&ReplicaOptions { addresses: Some(addresses), ..ReplicaOptions::default() }).await?;
+        let replica = self.replica(&ReplicaOptions { addresses: Some(addresses), ..options }).await?;
         let configs = self.enabled("trust").await?.api::<VersionedConfig>();
         let config = VersionedConfig::new("trust", VersionedConfigSpec::default());
         let dry = PostParams { dry_run: true, ..PostParams::default() };
@@ -171,9 +169,14 @@ impl<'a> Installation<'a> {
         };
         let mut command = Command::new(program);
         command.arg("serve").env("KUBECONFIG", &kubeconfig);
-        command.args(["--identity", &name, "--certificate-names", "127.0.0.1,localhost", "--log-level", "debug"]);
+        command
+            .args(["--identity", &name, "--certificate-names", "127.0.0.1,localhost"])
+            .env("NUDGE_LOG_LEVEL", "debug");
         for (flag, address) in [("admission", admission), ("hub", hub), ("health", health)] {
             command.arg(format!("--listen-{flag}={address}"));
+        }
+        if hub.port() != 0 {
+            command.arg(format!("--hub-url=https://{hub}"));
         }
         command.args(&options.arguments);
         let file = File::create(&log)?;
@@ -200,6 +203,19 @@ impl<'a> Installation<'a> {
 /// `spec.rollout` of a config whose pods are all moved at once, and watched for no longer than it takes.
 pub fn at_once() -> serde_json::Value {
     json!({"batch": "100%", "minReadySeconds": 0, "bakeSeconds": 0})
+}
+
+/// The web hooks of a manifest, answered at `address` on this machine instead of behind a Service.
+pub fn webhooks_at(manifest: &str, address: SocketAddr) -> Result<String> {
+    let mut items = Vec::new();
+    for mut document in serde_saphyr::from_multiple::<Value>(manifest)? {
+        for webhook in document["webhooks"].as_array_mut().context("no web hooks")? {
+            let path = webhook["clientConfig"]["service"]["path"].as_str().context("a web hook without a Service")?;
+            webhook["clientConfig"] = json!({"url": format!("https://{address}{path}")});
+        }
+        items.push(document);
+    }
+    Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
 }
 
 /// Binds one of Nudge's cluster roles to the control plane in a namespace, as its admin does.
@@ -323,6 +339,18 @@ impl Replica {
         let values = lines.filter_map(|line| {
             let (series, value) = line.rsplit_once(' ')?;
             (series.split('{').next() == Some(name)).then(|| value.parse::<f64>().ok())?
+        });
+        Ok(values.sum())
+    }
+
+    /// The value of a metric, summed over those of its series whose labels hold `label`, such as `path="/mutate/pods"`.
+    pub async fn metric_where(&self, name: &str, label: &str) -> Result<f64> {
+        let (status, text) = self.get("/metrics").await?;
+        ensure!(status == 200, "no metrics: {text}");
+        let values = text.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let (found, labels) = series.split_once('{')?;
+            (found == name && labels.contains(label)).then(|| value.parse::<f64>().ok())?
         });
         Ok(values.sum())
     }

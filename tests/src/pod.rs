@@ -24,6 +24,8 @@ pub struct Pod {
     app: Option<Process>,
     /// Arguments of the agent besides those that all have.
     pub arguments: Vec<OsString>,
+    /// Variables of its environment.
+    pub variables: Vec<(&'static str, String)>,
     /// The hub's URL.
     pub hub: String,
     /// The agent's program; the debug build where absent.
@@ -54,7 +56,8 @@ impl Pod {
     fn empty(hub: String) -> Result<Self> {
         let folder = volumes()?;
         let (agent, app, arguments, configs) = (None, None, Vec::new(), "shop");
-        let pod = Self { agent, app, arguments, hub, binary: None, configs, folder, port: 0 };
+        let variables = Vec::new();
+        let pod = Self { agent, app, arguments, variables, hub, binary: None, configs, folder, port: 0 };
         Ok(pod.with(&["--log-format", "text", "--log-level", "debug"]))
     }
 
@@ -133,6 +136,7 @@ impl Pod {
         command.arg("--hub-ca-file").arg(self.path("hub-ca.crt")).arg("--hub-token-file").arg(self.path("hub-token"));
         command.arg("--bootstrap-dir").arg(self.path("bootstrap"));
         command.args(["--hub", &self.hub, "--configs", self.configs]).args(&self.arguments);
+        command.envs(self.variables.iter().map(|(name, value)| (*name, value)));
         self.agent = Some(Agent::spawn(command, home()?)?);
         Ok(())
     }

@@ -58,6 +58,37 @@ fn script(program: PathBuf, path: &str) -> [OsString; 2] {
     [program.into(), examples().join(path).into()]
 }
 
+/// The same without MY_CONFIG_TOKEN, as in pods on servers before 1.35.
+fn without_the_token_itself(command: &[OsString]) -> Vec<OsString> {
+    ["env", "-u", "MY_CONFIG_TOKEN"].into_iter().map(OsString::from).chain(command.iter().cloned()).collect()
+}
+
+#[tokio::test]
+async fn a_token_in_a_file_is_enough() -> Result<()> {
+    let mut examples = vec![("SIGUSR1", vec![binary::example()?.into()])];
+    if let Some(python) = tools::find("python3")? {
+        examples.push(("SIGUSR1", script(python.clone(), "python/app.py").to_vec()));
+        examples.push(("webhook", script(python, "webhook/app.py").to_vec()));
+    }
+    if let Some(node) = tools::find("node")? {
+        examples.push(("SIGUSR2", script(node, "node/app.mjs").to_vec()));
+    }
+    for (notify, command) in examples {
+        let set = |exec: ExecCommand| exec.args(["--notify", notify]);
+        prints_each_version(set, &without_the_token_itself(&command)).await?;
+    }
+    let path = with_agent_in_path()?;
+    let set = |exec: ExecCommand| exec.args(["--notify", "SIGUSR1"]).env("PATH", path);
+    prints_each_version(set, &without_the_token_itself(&script("sh".into(), "shell/app.sh"))).await
+}
+
+/// A search path for the script that calls nudge-agent by its name.
+fn with_agent_in_path() -> Result<OsString> {
+    let bin = binary::debug()?.parent().context("no folder")?.to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    Ok(std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path)))?)
+}
+
 #[tokio::test]
 async fn python() -> Result<()> {
     let Some(python) = tools::find("python3")? else { return Ok(()) };
@@ -72,10 +103,7 @@ async fn node() -> Result<()> {
 
 #[tokio::test]
 async fn shell() -> Result<()> {
-    // The script calls nudge-agent by its name.
-    let bin = binary::debug()?.parent().context("no folder")?.to_owned();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path)))?;
+    let path = with_agent_in_path()?;
     let set = |exec: ExecCommand| exec.args(["--notify", "SIGUSR1"]).env("PATH", path);
     prints_each_version(set, &script("sh".into(), "shell/app.sh")).await
 }

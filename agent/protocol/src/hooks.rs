@@ -63,7 +63,7 @@ pub struct HookData {
     pub configs: Vec<ConfigVersion>,
     /// Keys that were added, removed, or have another value, sorted.
     pub changed: Vec<String>,
-    /// More keys have changed than [`Self::changed`] lists.
+    /// More keys have changed, or may have, than [`Self::changed`] lists.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }

@@ -7,6 +7,7 @@ pub mod block;
 pub mod env;
 pub mod error;
 pub mod headers;
+pub mod hook_url;
 pub mod hooks;
 pub mod hub;
 pub mod labels;
@@ -15,6 +16,7 @@ pub mod names;
 pub mod notify;
 pub mod pod;
 pub mod reserved;
+pub mod settings;
 pub mod status;
 
 pub use error::ErrorBody;

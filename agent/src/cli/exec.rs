@@ -21,7 +21,7 @@ use crate::pipeline::Pipeline;
 use crate::serve::bind;
 use crate::source::Store;
 use crate::source::dir::DirSource;
-use crate::tell::{HookUrl, Scope};
+use crate::tell::{HookUrl, Scope, Taken};
 
 /// The name that the command has as a container. In a pod it is the container's own.
 const CONTAINER: &str = "app";
@@ -109,6 +109,7 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
         source: "dir",
         webhooks: args.webhook.into_iter().map(|url| (url, app.clone())).collect(),
         containers: vec![app.clone()],
+        taken: Taken::default(),
         webhook_allow: args.webhook_allow,
         mount_path: args.mount_path,
         addresses: Vec::new(),

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::prctl::set_dumpable;
+use nudge_protocol::settings::pair;
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, env, pod};
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
@@ -25,7 +27,7 @@ use crate::readiness::NotReady;
 use crate::serve::{BindError, Connections, bind};
 use crate::source::Store;
 use crate::source::hub::{CredentialFiles, Credentials, Holdings, HubClient, HubUrl, LastGood};
-use crate::tell::{HookUrl, Scope};
+use crate::tell::{Containers, HookUrl, Record, Scope};
 
 /// How long replies that are on their way may take at the end.
 const LAST_REPLIES: Duration = Duration::from_millis(700);
@@ -103,6 +105,10 @@ pub(super) struct Args {
     #[arg(long, env = pod::env::SHARE_DIR, value_name = "DIR", default_value = "/run/nudge/share")]
     share_dir: PathBuf,
 
+    /// End, with exit code 0, when the hub says that the pod's other containers have ended for good
+    #[arg(long, env = pod::env::END_WITH_CONTAINERS)]
+    end_with_containers: bool,
+
     /// The process tree below PID stands for container NAME: for trying pod mode outside of a pod, and for tests
     #[arg(long, value_name = "NAME=PID", value_parser = pair::<ContainerName, i32>)]
     process: Vec<(ContainerName, i32)>,
@@ -118,17 +124,6 @@ pub(super) struct Args {
     /// How much to log: error, warn, info or debug
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LevelFilter,
-}
-
-/// Reads `NAME=VALUE`.
-fn pair<N, V>(text: &str) -> Result<(N, V), String>
-where
-    N: std::str::FromStr<Err: std::fmt::Display>,
-    V: std::str::FromStr<Err: std::fmt::Display>,
-{
-    let (name, value) = text.split_once('=').ok_or("it is like NAME=VALUE")?;
-    let name = name.trim().parse().map_err(|error: N::Err| error.to_string())?;
-    Ok((name, value.trim().parse().map_err(|error: V::Err| error.to_string())?))
 }
 
 pub(super) fn run(args: Args) -> ExitCode {
@@ -166,10 +161,13 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     let listener = listen(args.listen, args.port)?;
     let containers: Vec<Container> =
         args.notify.into_iter().map(|(name, notify)| Container { name, notify, ack: args.ack }).collect();
+    let record = Record::new(&args.state_dir);
+    let taken = record.load();
     let settings = Settings {
         source: "hub",
         webhooks: hooks_of(args.webhooks, &containers, args.ack)?,
         containers,
+        taken: taken.clone(),
         webhook_allow: args.webhook_allow,
         mount_path: args.mount_path,
         addresses: args.pod_ips.clone(),
@@ -208,17 +206,31 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     })?;
     Share::new(&args.share_dir).write(&identity, &endpoint)?;
     tracing::info!(endpoint, hub = args.hub.authority(), version = env!("CARGO_PKG_VERSION"), "started");
+    vital("noting who was told", record.keep(taken, outlets.board.clone(), outlets.ready.subscribe(), pipeline.kept()));
     vital("following the hub", pipeline.run());
     vital("reporting to the hub", reporter.run());
 
     let [terminate, interrupt] = &mut ends;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    let why = tokio::select! {
+        _ = terminate.recv() => "ended by a signal",
+        _ = interrupt.recv() => "ended by a signal",
+        () = all_ended(containers), if args.end_with_containers => "ended, since all other containers of this pod have",
+    };
     finish(&connections).await;
-    tracing::info!("ended by a signal");
+    tracing::info!("{why}");
     Ok(0)
+}
+
+/// Waits until the hub says that all other containers have ended for good.
+async fn all_ended(mut containers: watch::Receiver<Containers>) {
+    let ended = containers.wait_for(|containers| {
+        let mut others = containers.values().filter(|container| container.name.as_str() != pod::AGENT_CONTAINER);
+        containers.len() > usize::from(containers.contains_key(pod::AGENT_CONTAINER)) && others.all(|other| other.ended)
+    });
+    if ended.await.is_err() {
+        // The task that follows the hub has gone, which is no sign of an end.
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Web hooks with their containers, which all must be told by web hook.
@@ -249,18 +261,4 @@ async fn finish(connections: &Connections) {
         }
     };
     let _ = tokio::time::timeout(LAST_REPLIES, out).await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pairs_are_taken_apart_and_both_halves_checked() {
-        let (name, notify) = pair::<ContainerName, Notify>("app=SIGUSR1").unwrap();
-        assert_eq!((name.as_str(), notify.as_str()), ("app", "SIGUSR1"));
-        assert!(pair::<ContainerName, Notify>("app").unwrap_err().contains("NAME=VALUE"));
-        assert!(pair::<ContainerName, Notify>("app=KILL").unwrap_err().contains("SIGUSR1"));
-        assert!(pair::<ContainerName, Notify>("App=none").unwrap_err().contains("container"));
-    }
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use inotify::{Inotify, WatchMask};
+use nudge_protocol::settings::duration;
 use nudge_protocol::{env, pod};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -42,21 +43,6 @@ pub(super) struct Args {
     /// Where the reason goes if the file is there
     #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]
     termination_log: PathBuf,
-}
-
-/// Reads `30s`, `2m` or `500ms`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let refuse = || "it is a number with ms, s or m, such as 30s, and at most 60m".to_owned();
-    let digits = text.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(refuse)?;
-    let number: u64 = text[..digits].parse().map_err(|_| refuse())?;
-    let millis = match &text[digits..] {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        _ => return Err(refuse()),
-    };
-    let all = number.checked_mul(millis).filter(|&all| (1..=3_600_000).contains(&all));
-    all.map(Duration::from_millis).ok_or_else(refuse)
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
@@ -116,20 +102,5 @@ async fn changed(watch: io::Result<Inotify>) {
         let _ = timeout(UNSEEN, event).await;
     } else {
         sleep(RETRY).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_a_unit() {
-        for (text, millis) in [("30s", 30_000), ("2m", 120_000), ("500ms", 500), ("60m", 3_600_000)] {
-            assert_eq!(duration(text).unwrap(), Duration::from_millis(millis), "{text}");
-        }
-        for bad in ["", "30", "s", "1h", "61m", "0s", "-1s", "99999999999999999999s"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
     }
 }

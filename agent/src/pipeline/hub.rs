@@ -51,6 +51,8 @@ pub struct HubPipeline {
     contact: watch::Sender<Contact>,
     containers: watch::Sender<Containers>,
     reminder: Reminder,
+    /// `ETag` of the dictionary that would be served after a restart.
+    kept: watch::Sender<Option<String>>,
 }
 
 impl HubPipeline {
@@ -70,6 +72,7 @@ impl HubPipeline {
             withheld: Applied::default(),
             containers: watch::Sender::default(),
             reminder: Reminder::default(),
+            kept: watch::Sender::default(),
         }
     }
 
@@ -81,6 +84,11 @@ impl HubPipeline {
     /// The pod's containers as the hub tells them.
     pub fn containers(&self) -> watch::Receiver<Containers> {
         self.containers.subscribe()
+    }
+
+    /// `ETag` of the dictionary that would be served if this agent restarted now.
+    pub fn kept(&self) -> watch::Receiver<Option<String>> {
+        self.kept.subscribe()
     }
 
     /// Takes what was last good, and for the rest what was mounted, and serves it if that is all.
@@ -114,6 +122,9 @@ impl HubPipeline {
             self.take_in(readings, false, false);
             tracing::info!(last_good = restored, complete = self.holdings.is_complete(), "found contents in this pod");
             self.pass_on(!restored).await;
+            if restored {
+                self.is_kept();
+            }
         }
     }
 
@@ -237,10 +248,18 @@ impl HubPipeline {
         if changed {
             let (file, (head, blocks)) = (self.last_good.clone(), self.holdings.last_good());
             let stored = tokio::task::spawn_blocking(move || file.store(&head, &blocks)).await;
-            if let Ok(Err(error)) = stored {
-                tracing::warn!(%error, "what is good now would be lost if this agent restarted");
+            match stored {
+                Ok(Ok(())) => self.is_kept(),
+                Ok(Err(error)) => tracing::warn!(%error, "what is good now would be lost if this agent restarted"),
+                Err(_) => {}
             }
         }
+    }
+
+    /// What is served now is kept.
+    fn is_kept(&self) {
+        let served = self.delivery.outlets().current.borrow().as_ref().map(|now| now.dictionary.etag().to_owned());
+        self.kept.send_replace(served);
     }
 
     fn note_contact(&mut self, connected: bool, fault: Option<&Failure>, ask: Ask) {

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use nudge_protocol::limits::MAX_HOOKS;
+
 /// Bounds of the endpoint. Tests set smaller ones.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -56,7 +58,7 @@ impl Default for Limits {
             ahead_bytes_crowded: 8 * 1024,
             uncrowded: 32,
             wait: Duration::from_mins(5),
-            hooks: 16,
+            hooks: MAX_HOOKS,
         }
     }
 }

@@ -15,10 +15,10 @@ use zeroize::Zeroizing;
 
 use super::backoff::{Backoff, jittered};
 use super::outcome::told;
-use super::url::{HookTarget, HookUrl, TargetPolicy, UrlError};
 use super::webhook::{DeliverError, deliver, event_body};
+use super::{HookTarget, HookUrl, TargetPolicy, UrlError};
 use crate::board::Board;
-use crate::publish::{Current, Published, newer};
+use crate::publish::{Current, Published, other};
 use crate::serve::{Channel, Metrics};
 
 /// Waits between attempts to deliver one change.
@@ -86,6 +86,17 @@ impl Hooks {
 
     /// Subscribes; asking for the same twice gives the same hook. Returns whether it is new. Needs a tokio runtime.
     pub fn add(&self, url: &str, container: Option<ContainerName>, etag: &str) -> Result<(bool, HookView), HookError> {
+        self.add_known(url, container, etag, None)
+    }
+
+    /// The same for a subscriber that is `known` to have the dictionary with this `ETag`: it is told where another one is served.
+    pub fn add_known(
+        &self,
+        url: &str,
+        container: Option<ContainerName>,
+        etag: &str,
+        known: Option<String>,
+    ) -> Result<(bool, HookView), HookError> {
         let target = self.0.policy.check(url.parse::<HookUrl>()?)?;
         let mut hooks = self.hooks();
         if let Some(known) = hooks.iter().find(|hook| hook.target == target && hook.container == container) {
@@ -101,13 +112,14 @@ impl Hooks {
             container,
             told: Told::nothing_yet(),
             changed: BTreeMap::new(),
-            dropped: None,
+            // Which keys were missed nobody knows.
+            dropped: known.as_ref().filter(|known| **known != etag).map(|_| 0),
             task: None,
         };
         let mut ready = self.0.ready.clone();
         // What is there now, the subscriber learns from the reply's ETag.
         ready.borrow_and_update();
-        hook.task = Some(tokio::spawn(self.clone().tell(id, target, ready)).abort_handle());
+        hook.task = Some(tokio::spawn(self.clone().tell(id, target, ready, known)).abort_handle());
         let view = hook.view(etag);
         hooks.push(hook);
         Ok((true, view))
@@ -152,11 +164,15 @@ impl Hooks {
         }
     }
 
-    async fn tell(self, id: String, target: HookTarget, mut ready: Current) {
-        let mut is_newer = newer(&mut ready).await;
+    async fn tell(self, id: String, target: HookTarget, mut ready: Current, known: Option<String>) {
+        let mut is_newer = other(&mut ready, known.as_deref()).await;
+        let mut missed = known.is_some();
         while is_newer {
             // There is no way back to having none.
             let Some(published) = ready.borrow_and_update().clone() else { return };
+            if std::mem::take(&mut missed) {
+                self.is_pending(&id, published.dictionary.etag());
+            }
             is_newer = self.tell_one(&id, &target, &published, &mut ready).await;
         }
     }
@@ -191,6 +207,16 @@ impl Hooks {
                 changed = ready.changed() => return changed.is_ok(),
                 () = tokio::time::sleep(jittered(wait, rand::random())) => {}
             }
+        }
+    }
+
+    /// What it missed while this process did not run is on its way.
+    fn is_pending(&self, id: &str, etag: &str) {
+        let mut hooks = self.hooks();
+        let Some(hook) = hooks.iter_mut().find(|hook| hook.id == id) else { return };
+        hook.told = told(Outcome::Pending, String::new(), etag, 0);
+        if let Some(container) = &hook.container {
+            self.0.board.told_by_hook(container, hook.told.clone());
         }
     }
 

@@ -6,14 +6,15 @@
 mod backoff;
 mod hooks;
 mod outcome;
+mod record;
 mod scope;
 mod signals;
 mod targets;
-mod url;
 mod webhook;
 
 pub use backoff::Backoff;
 pub use hooks::{HookError, Hooks};
+pub use nudge_protocol::hook_url::{HookTarget, HookUrl, TargetPolicy, UrlError};
+pub use record::{Record, Taken};
 pub use scope::{Containers, Scope};
 pub use signals::tell_by_signal;
-pub use url::{HookTarget, HookUrl, TargetPolicy, UrlError};

@@ -11,7 +11,7 @@ use super::scope::{Roots, Scope};
 use super::targets::{Selection, select};
 use crate::board::Board;
 use crate::proc::{LiveTable, Process, SendError, Sent, number, send};
-use crate::publish::{Current, newer};
+use crate::publish::{Current, other};
 use crate::serve::{Channel, Metrics};
 
 /// How long an application may take to install its handler before that counts as a failure.
@@ -26,16 +26,17 @@ const PATIENT: Backoff =
 const UNTIL_KNOWN: Duration = Duration::from_hours(24);
 
 /// Sends `signal` to the container's processes whenever `ready` has changed, until the publisher is gone. What `ready` has
-/// shown before is what the container starts with, so nothing is sent for it.
+/// shown before is what the container starts with, so nothing is sent for it, unless it is `known` to have another one.
 pub async fn tell_by_signal(
     container: ContainerName,
     signal: NotifySignal,
     scope: Scope,
     mut ready: Current,
+    known: Option<String>,
     board: Board,
     metrics: Metrics,
 ) {
-    let mut is_newer = newer(&mut ready).await;
+    let mut is_newer = other(&mut ready, known.as_deref()).await;
     while is_newer {
         let Some(etag) = ready.borrow_and_update().as_ref().map(|published| published.dictionary.etag().to_owned())
         else {

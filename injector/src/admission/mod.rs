@@ -8,6 +8,7 @@ mod kube_lookups;
 mod lookups;
 mod metrics;
 mod object;
+pub mod pods;
 mod requester;
 pub mod review;
 pub mod server;

@@ -1,5 +1,6 @@
 //! Reads an `AdmissionReview` and writes its answer.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use kube::core::Status;
 use kube::core::admission::{
     AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, META_KIND, SerializePatchError,
@@ -78,7 +79,13 @@ pub fn answer(request: &Request, verdict: Verdict) -> Result<Vec<u8>, AnswerErro
             };
         }
     }
-    Ok(serde_json::to_vec(&response.into_review())?)
+    let patch = response.patch.take().map(|patch| BASE64_STANDARD.encode(patch));
+    let mut review = serde_json::to_value(response.into_review())?;
+    if let Some(patch) = patch {
+        // kube would write a list of numbers, three times as long, of which the API server reads one after the other.
+        review["response"]["patch"] = patch.into();
+    }
+    Ok(serde_json::to_vec(&review)?)
 }
 
 #[cfg(test)]
@@ -98,6 +105,16 @@ mod tests {
                 "a field from the future": 1
             }
         })
+    }
+
+    #[test]
+    fn a_patch_is_base64_as_the_api_server_has_it() {
+        let patch: json_patch::Patch = serde_json::from_value(json!([{"op": "remove", "path": "/a"}])).unwrap();
+        let answer = answer(&parsed(&review()).unwrap(), Verdict::patch(patch)).unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        let patch = BASE64_STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
+        assert_eq!(patch, br#"[{"op":"remove","path":"/a"}]"#);
+        assert_eq!(answer["response"]["patchType"], "JSONPatch");
     }
 
     fn parsed(review: &Value) -> Result<Request, ReviewError> {

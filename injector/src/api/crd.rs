@@ -16,6 +16,7 @@ pub fn crd() -> CustomResourceDefinition {
     let schemas =
         crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
     for schema in schemas {
+        with_known_formats(schema);
         let status = schema.properties.as_mut().and_then(|properties| properties.get_mut("status"));
         status.into_iter().for_each(without_defaults);
     }
@@ -28,6 +29,15 @@ fn without_defaults(schema: &mut JSONSchemaProps) {
     schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(without_defaults);
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
         without_defaults(items);
+    }
+}
+
+/// Formats of unsigned numbers are Rust's own, and servers warn of what they don't know; `minimum` says the same.
+fn with_known_formats(schema: &mut JSONSchemaProps) {
+    schema.format.take_if(|format| format.starts_with("uint"));
+    schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(with_known_formats);
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        with_known_formats(items);
     }
 }
 

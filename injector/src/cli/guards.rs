@@ -7,6 +7,8 @@ use kube::{Client, Config};
 use ring::hmac;
 use rustls::ServerConfig;
 
+use super::injecting::Injecting;
+use crate::admission::pods::{ClusterSurroundings, InjectPods};
 use crate::admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, DigestAlgorithm, DigestFn, KubeLookups, MutateVersions,
     StartError, Subscribers, ValidateConfigs, ValidateVersions, Webhooks,
@@ -22,6 +24,7 @@ pub(super) async fn start(
     config: Config,
     world: &Arc<World>,
     content_key: &Arc<hmac::Key>,
+    injecting: Injecting,
 ) -> Result<AdmissionServer, StartError> {
     let (world, key) = (Arc::clone(world), Arc::clone(content_key));
     let subscribers: Subscribers = Arc::new(move |namespace, name| {
@@ -36,11 +39,14 @@ pub(super) async fn start(
     });
     let webhooks = move || -> futures::future::BoxFuture<'static, Result<Webhooks, kube::Error>> {
         Box::pin(async move {
-            let lookups = Arc::new(KubeLookups::new(Client::try_from(config)?, subscribers, digest));
+            let client = Client::try_from(config)?;
+            let lookups = Arc::new(KubeLookups::new(client.clone(), subscribers, digest));
+            let surroundings = ClusterSurroundings::new(client, injecting.known);
             let webhooks: Webhooks = vec![
                 Arc::new(MutateVersions),
                 Arc::new(ValidateVersions::new(Arc::clone(&lookups))),
                 Arc::new(ValidateConfigs::new(lookups)),
+                Arc::new(InjectPods::new(surroundings, injecting.settings)),
             ];
             Ok(webhooks)
         })

@@ -2,6 +2,7 @@
 
 mod guards;
 mod health;
+mod injecting;
 mod logging;
 mod probes;
 mod serve;

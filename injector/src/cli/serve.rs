@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::health;
 use super::probes::{Probed, probes};
 use super::settings::ServeSettings;
-use super::{guards, logging, tuning};
+use super::{guards, injecting, logging, tuning};
 use crate::admission::{AdmissionMetrics, AdmissionSettings, StartError};
 use crate::causes::chain;
 use crate::certs::{
@@ -23,7 +23,7 @@ use crate::certs::{
 };
 use crate::controller::{self, ContentKeyError, Controller, ControllerMetrics, Lease, LeaseSettings};
 use crate::hub::{self, Hub};
-use crate::world::{Event, WatchSettings, World, watch_cluster};
+use crate::world::{Enabled, Event, WatchSettings, World, watch_cluster};
 
 /// Why serving could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +92,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         patiently(|| controller::content_key(client.clone(), &settings.namespace, &settings.content_key_secret))
             .await?,
     );
-    let watches = WatchSettings { seconds: settings.watch_seconds };
+    let watches = WatchSettings { seconds: settings.watch_seconds, enabled: enabled(&settings) };
     let watching = tokio::spawn(watch_cluster(client.clone(), Arc::clone(&world), watches)).abort_handle();
 
     let (stop, stopping) = watch::channel(false);
@@ -108,6 +108,8 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
     let leadership = lease.leadership();
     let leading = tokio::spawn(lease.run(stopping.clone()));
     let certificates = certificates(&client, &settings).await?;
+    let injecting = injecting::begin(&settings, client.clone(), &world, certificates.ca_bundle(), &mut registry);
+    let features = injecting.task.clone();
     let admission = guards::start(
         AdmissionSettings::new(reachable(settings.listen_admission)),
         certificates.server_config(),
@@ -115,6 +117,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         config,
         &world,
         &content_key,
+        injecting,
     )
     .await?;
     tracing::info!(admission = %admission.address(), "admission reviews are taken");
@@ -132,6 +135,8 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
             .abort_handle();
     let publishing = publish_bundle(client.clone(), certificates.ca_bundle(), Arc::clone(&world), leadership.clone());
     tokio::spawn(publishing);
+    let leads = leadership.clone();
+    injecting::begin_repair(&settings, client.clone(), &world, leads, &replica, &mut registry);
 
     let hub = make_hub(&world, &client, &settings, content_key, &mut registry);
     let hub_listener = hub::bind(reachable(settings.listen_hub)).map_err(|source| ServeError::Listen {
@@ -145,7 +150,8 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         tokio::spawn(serve_hub(hub, hub_listener, certificates.server_config(), Arc::clone(&world), stopping.clone()));
 
     let admission = Arc::new(admission);
-    let vital = vec![("the watches", watching), ("the controllers", controlling)];
+    let vital =
+        vec![("the watches", watching), ("the controllers", controlling), ("the reading of versions", features)];
     let probed = Probed {
         world,
         admission: Arc::clone(&admission),
@@ -172,6 +178,10 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         admission.stop().await;
     }
     Ok(())
+}
+
+fn enabled(settings: &ServeSettings) -> Enabled {
+    if settings.all_namespaces { Enabled::all_but(&settings.namespace) } else { Enabled::Labelled }
 }
 
 fn make_hub(

@@ -1,9 +1,17 @@
 //! Every setting of `nudge-injector serve`, as a flag and as an environment variable.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+
+use crate::features::{IpFamily, Minor};
+
+/// Containers that other injectors are known to add.
+const FOREIGN_CONTAINERS: &str = "istio-proxy,istio-init,istio-validation,linkerd-proxy,linkerd-init,\
+    linkerd-network-validator,linkerd-debug,vault-agent,vault-agent-init,consul-dataplane,consul-connect-inject-init,\
+    kuma-sidecar,kuma-init,daprd,envoy-sidecar,jaeger-agent,cloud-sql-proxy,csql-proxy,gke-gcsfuse-sidecar,\
+    gke-gcsfuse-metadata-prefetch,azwi-proxy,azwi-proxy-init,aws-guardduty-agent";
 
 /// Settings; the help text is their documentation.
 #[derive(Clone, Debug, Args)]
@@ -20,6 +28,10 @@ pub struct ServeSettings {
     /// The namespace that Nudge itself runs in.
     #[arg(long, env = "POD_NAMESPACE", default_value = "nudge-system", value_name = "NAME")]
     pub namespace: String,
+    /// Take every namespace for enabled, but for the system's own and those with the label nudge.dev/enabled=false. Goes with the
+    /// overlay all-namespaces, which has the web hooks and rights for it.
+    #[arg(long, env = "NUDGE_ALL_NAMESPACES")]
+    pub all_namespaces: bool,
     /// Name of this replica, by default the host's; no two replicas may have the same.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
@@ -59,12 +71,76 @@ pub struct ServeSettings {
     /// How long a replica that ends takes to hand its agents over, in seconds.
     #[arg(long, env = "NUDGE_DRAIN_SECONDS", default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=120))]
     pub drain_seconds: u32,
+    /// What pods get.
+    #[command(flatten)]
+    pub injection: InjectionArguments,
+    /// Pods that opt in but have no agent.
+    #[command(flatten)]
+    pub repair: RepairArguments,
     /// How much is logged.
     #[arg(long, env = "NUDGE_LOG_LEVEL", default_value = "info", value_name = "LEVEL")]
     pub log_level: LogLevel,
     /// How it is logged.
     #[arg(long, env = "NUDGE_LOG_FORMAT", default_value = "json", value_name = "FORMAT")]
     pub log_format: LogFormat,
+}
+
+/// Settings of injection.
+#[derive(Clone, Debug, Args)]
+pub struct InjectionArguments {
+    /// Image of the agent.
+    #[arg(long, env = "NUDGE_AGENT_IMAGE", default_value = concat!("nudge-agent:", env!("CARGO_PKG_VERSION")), value_name = "IMAGE")]
+    pub agent_image: String,
+    /// Image of the agent that may signal processes of any user.
+    #[arg(long, env = "NUDGE_AGENT_KILL_IMAGE", default_value = concat!("nudge-agent-kill:", env!("CARGO_PKG_VERSION")), value_name = "IMAGE")]
+    pub agent_kill_image: String,
+    /// When the kubelet pulls these images; by the image's tag, as Kubernetes does it, where absent.
+    #[arg(long, env = "NUDGE_IMAGE_PULL_POLICY", value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
+    pub image_pull_policy: Option<String>,
+    /// Secrets with which these images are pulled; they must be in the pods' namespaces.
+    #[arg(long, env = "NUDGE_IMAGE_PULL_SECRETS", value_delimiter = ',', value_name = "NAMES")]
+    pub image_pull_secrets: Vec<String>,
+    /// Where agents reach the hub; by default its Service in Nudge's own namespace.
+    #[arg(long, env = "NUDGE_HUB_URL", value_name = "URL")]
+    pub hub_url: Option<String>,
+    /// Containers of other injectors: they get nothing unless a pod names them.
+    #[arg(long, env = "NUDGE_FOREIGN_CONTAINERS", value_delimiter = ',', default_value = FOREIGN_CONTAINERS, value_name = "NAMES")]
+    pub foreign_containers: Vec<String>,
+    /// Taken for the version of the oldest kubelet, such as 1.33, instead of asking nodes for theirs.
+    #[arg(long, env = "NUDGE_KUBELET_VERSION", value_name = "VERSION")]
+    pub kubelet_version: Option<Minor>,
+    /// Family of pods' first addresses; auto takes that of this replica's own pod.
+    #[arg(long, env = "NUDGE_POD_IP_FAMILY", default_value = "auto", value_name = "FAMILY")]
+    pub pod_ip_family: IpFamily,
+    /// Address of this replica's own pod.
+    #[arg(long, env = "POD_IP", value_name = "ADDRESS")]
+    pub pod_ip: Option<IpAddr>,
+}
+
+/// Settings of the repair loop.
+#[derive(Clone, Debug, Args)]
+pub struct RepairArguments {
+    /// What becomes of pods that opt in but have no agent, beyond telling; evict needs the ClusterRole nudge-recycle in their namespaces.
+    #[arg(long, env = "NUDGE_REPAIR", default_value = "off", value_name = "WAY")]
+    pub repair: Repair,
+    /// Most pods that are evicted in a minute.
+    #[arg(long, env = "NUDGE_REPAIR_PER_MINUTE", default_value_t = 6, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repair_per_minute: u32,
+    /// How often it is looked for such pods, in seconds.
+    #[arg(long, env = "NUDGE_REPAIR_SECONDS", default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub repair_seconds: u32,
+    /// How old a pod must be to count, in seconds.
+    #[arg(long, env = "NUDGE_REPAIR_AGE_SECONDS", default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=3600))]
+    pub repair_age_seconds: u32,
+}
+
+/// What becomes of pods that opt in but have no agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Repair {
+    /// They are counted, and told by Events.
+    Off,
+    /// They are evicted as well, so that their controller makes them anew.
+    Evict,
 }
 
 impl ServeSettings {

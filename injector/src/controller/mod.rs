@@ -11,6 +11,7 @@ mod publishing;
 mod queue;
 mod reconcile;
 mod removal;
+mod repair;
 mod run;
 
 pub use call::{CallError, call};
@@ -18,4 +19,5 @@ pub use content_key::{ContentKeyError, content_key};
 pub use lease::{Leadership, Lease, LeaseSettings};
 pub use queue::Queue;
 pub use reconcile::{Again, Controller};
+pub use repair::{RepairMetrics, RepairSettings, repair};
 pub use run::{ControllerMetrics, run};

@@ -1,5 +1,6 @@
-//! Events on a config, for people who look with `kubectl describe`. Never a value.
+//! Events on configs and pods, for people who look with `kubectl describe`. Never a value.
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::Resource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -23,9 +24,13 @@ impl Notes {
         Self(Recorder::new(client, Reporter { controller: "nudge".into(), instance: Some(instance.to_owned()) }))
     }
 
-    /// Tells `notes`. An Event that can't be written is no fault of the config.
+    /// Tells `notes` of a config.
     pub(super) async fn tell(&self, config: &VersionedConfig, notes: &[Note]) {
-        let reference = config.object_ref(&());
+        self.tell_of(&config.object_ref(&()), notes).await;
+    }
+
+    /// Tells `notes` of any object. An Event that can't be written is no fault of the object.
+    pub(super) async fn tell_of(&self, reference: &ObjectReference, notes: &[Note]) {
         for note in notes {
             let mut message = note.message.clone();
             clip(&mut message, MAX_BYTES);
@@ -36,7 +41,7 @@ impl Notes {
                 action: note.reason.to_owned(),
                 secondary: None,
             };
-            let told = call(|| "writing an Event".to_owned(), self.0.publish(&event, &reference)).await;
+            let told = call(|| "writing an Event".to_owned(), self.0.publish(&event, reference)).await;
             if let Err(error) = told {
                 tracing::debug!(cause = chain(&error), reason = note.reason, "no Event");
             }

@@ -45,7 +45,8 @@ pub struct MountedPart {
 pub struct ResolvedConfig {
     /// The version that the pod would be assigned; absent where there is none yet.
     pub version: Option<String>,
-    /// Its parts, those that may be mounted here: no Secrets where the namespace's admin has not allowed them.
+    /// All of its parts, numbered from 1. Empty where one of them may not be mounted here (Secrets, unless the namespace's admin has
+    /// allowed them): the agent would take the others for the whole version.
     pub parts: Vec<MountedPart>,
 }
 

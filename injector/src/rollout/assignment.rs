@@ -1,9 +1,11 @@
 //! The version that a pod is to run: a function of the config's status and the pod's identity, so that every replica says
 //! the same and no list of pods needs to be stored.
 
+use kube::core::ObjectMeta;
 use ring::digest::{SHA256, digest};
 
 use crate::api::VersionedConfigStatus;
+use crate::world::workload;
 
 /// The pod's place in the order in which pods are moved: the first 32 bits of SHA-256(config uid ‖ pod uid).
 pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
@@ -28,8 +30,22 @@ pub fn assigned<'a>(
     status.current.as_deref()
 }
 
+/// The version for a pod that is being admitted: what the hub will assign to it. Its uid is not always known by then; without one it is
+/// the target only where all pods of its workload have it, since the current version is the proven one.
+pub fn newborn<'a>(status: &'a VersionedConfigStatus, config_uid: &str, pod: &ObjectMeta) -> Option<&'a str> {
+    let workload = workload(pod);
+    if let Some(uid) = pod.uid.as_deref().filter(|uid| !uid.is_empty()) {
+        return assigned(status, config_uid, uid, &workload);
+    }
+    let all = |threshold: u64| threshold > u64::from(u32::MAX);
+    let moved = status.rollout.groups.iter().any(|group| group.workload == workload && all(group.threshold));
+    status.target.as_deref().filter(|_| moved).or(status.current.as_deref())
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::api::{GroupStatus, RolloutStatus};
 
@@ -61,6 +77,25 @@ mod tests {
     #[test]
     fn without_a_target_all_run_the_current_version() {
         assert_eq!(assigned(&status(None, 1 << 32), "uid", "pod", "Deployment/web"), Some("1"));
+    }
+
+    #[test]
+    fn a_newborn_gets_the_target_when_it_would_be_assigned_to_it() {
+        let pod = |uid: Option<&str>| -> ObjectMeta {
+            let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d", "uid": "r", "controller": true});
+            let labels = json!({"pod-template-hash": "7d"});
+            serde_json::from_value(json!({"uid": uid, "labels": labels, "ownerReferences": [owner]})).unwrap()
+        };
+        let version =
+            |threshold, uid: Option<&str>| newborn(&status(Some("2"), threshold), "uid", &pod(uid)).map(str::to_owned);
+        assert_eq!(version(1 << 31, None).as_deref(), Some("1"));
+        assert_eq!(version((1 << 32) - 1, None).as_deref(), Some("1"));
+        assert_eq!(version(1 << 32, None).as_deref(), Some("2"));
+        assert_eq!(newborn(&status(Some("2"), 1 << 32), "uid", &ObjectMeta::default()), Some("1"), "another workload");
+        for uid in (0..100).map(|number| format!("pod-{number}")) {
+            let wanted = assigned(&status(Some("2"), 1 << 31), "uid", &uid, "Deployment/web").map(str::to_owned);
+            assert_eq!(version(1 << 31, Some(&uid)), wanted);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod simulation;
 mod step;
 mod subject;
 
-pub use assignment::{assigned, pod_number};
+pub use assignment::{assigned, newborn, pod_number};
 pub use batch::ALL;
 pub use step::{Reason, Recycling, Situation, Step, next_revision, step, to_publish};
 pub use subject::Subject;

@@ -3,6 +3,7 @@
 //! Everything in here follows what is opted in: enabled namespaces, `VersionedConfig`s, metadata of version objects and
 //! of published ConfigMaps, and of injected pods the few fields that matter.
 
+mod enabled;
 mod follow;
 mod keys;
 mod parts;
@@ -10,8 +11,9 @@ mod pod;
 mod state;
 mod watches;
 
+pub use enabled::Enabled;
 pub use follow::{Change, FollowError, Pulse, follow};
 pub use keys::{ConfigKey, Event, PartMeta, PodKey, PublishedMeta};
-pub use pod::{PodState, pod_state, references};
+pub use pod::{PodState, pod_state, references, workload};
 pub use state::{PodEntry, World};
 pub use watches::{WatchSettings, watch_cluster};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus};
+use kube::core::ObjectMeta;
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, ContainerName, labels, pod};
@@ -26,7 +27,7 @@ pub struct PodState {
     pub configs: Vec<ConfigName>,
     /// The workload it belongs to, such as `Deployment/web`; empty for a bare pod.
     pub workload: String,
-    /// Its containers other than the agent.
+    /// Its containers other than the agent: those that the user wrote, native sidecars included.
     pub containers: Vec<PodContainer>,
     /// Stands for the containers; empty only for no containers.
     pub containers_hash: String,
@@ -76,9 +77,10 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     let meta = &object.metadata;
     let status = object.status.as_ref();
     let condition = |kind: &str| status?.conditions.iter().flatten().find(|condition| condition.type_ == kind);
-    let containers = containers(spec, status.and_then(|status| status.container_statuses.as_deref()));
-    let others = status.into_iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let others: Vec<&ContainerStatus> = others.filter(|status| status.name != pod::AGENT_CONTAINER).collect();
+    let all = status.into_iter().flat_map(statuses);
+    let containers = containers(spec, &all.clone().collect::<Vec<_>>());
+    let counted = |name: &str| containers.iter().any(|container| container.name.as_str() == name);
+    let counted: Vec<&ContainerStatus> = all.filter(|status| counted(&status.name)).collect();
     let ended = |status: &&ContainerStatus| status.last_state.as_ref()?.terminated.as_ref()?.finished_at.clone();
     let phase = status.and_then(|status| status.phase.as_deref());
     Some(PodState {
@@ -87,7 +89,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         uid: meta.uid.clone().unwrap_or_default(),
         agent: meta.labels.as_ref().and_then(|map| map.get(labels::AGENT)).cloned().unwrap_or_default(),
         configs: configs(agent),
-        workload: workload(object),
+        workload: workload(meta),
         containers_hash: hash(&containers),
         containers,
         node: spec.node_name.clone().unwrap_or_default(),
@@ -97,8 +99,8 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         finished: matches!(phase, Some("Succeeded" | "Failed")),
         going: meta.deletion_timestamp.is_some(),
         created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
-        restarts: others.iter().map(|status| status.restart_count).sum(),
-        last_restart: others.iter().filter_map(ended).map(|time| time.0.as_second()).max(),
+        restarts: counted.iter().map(|status| status.restart_count).sum(),
+        last_restart: counted.iter().filter_map(ended).map(|time| time.0.as_second()).max(),
         condition: condition(pod::CONDITION).map(|own| {
             (own.status.clone(), own.reason.clone().unwrap_or_default(), own.message.clone().unwrap_or_default())
         }),
@@ -130,10 +132,10 @@ fn configs(agent: &Container) -> Vec<ConfigName> {
 
 /// Kind and name of the workload. A ReplicaSet of a Deployment stands for it: its name is the Deployment's and the template's
 /// hash, which the pod has as a label.
-fn workload(object: &Pod) -> String {
-    let owners = object.metadata.owner_references.iter().flatten();
+pub fn workload(meta: &ObjectMeta) -> String {
+    let owners = meta.owner_references.iter().flatten();
     let Some(owner) = owners.into_iter().find(|owner| owner.controller == Some(true)) else { return String::new() };
-    let hash = object.metadata.labels.as_ref().and_then(|map| map.get("pod-template-hash"));
+    let hash = meta.labels.as_ref().and_then(|map| map.get("pod-template-hash"));
     let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
     match deployment {
         Some(name) if owner.kind == "ReplicaSet" => format!("Deployment/{name}"),
@@ -141,18 +143,28 @@ fn workload(object: &Pod) -> String {
     }
 }
 
-fn containers(spec: &PodSpec, statuses: Option<&[ContainerStatus]>) -> Vec<PodContainer> {
+/// Statuses of all containers. The names of a pod's containers differ, those of init containers included.
+fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> + Clone {
+    status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
+}
+
+fn containers(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Vec<PodContainer> {
     let restarts_always = spec.restart_policy.as_deref().unwrap_or("Always") == "Always";
     let never = spec.restart_policy.as_deref() == Some("Never");
-    let others = spec.containers.iter().filter(|container| container.name != pod::AGENT_CONTAINER);
+    let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+    let sidecars = spec.init_containers.iter().flatten().filter(is_sidecar).map(|container| (container, true));
+    let others = spec.containers.iter().map(|container| (container, false)).chain(sidecars);
     others
-        .filter_map(|container| {
+        .filter(|(container, _)| container.name != pod::AGENT_CONTAINER)
+        .filter_map(|(container, sidecar)| {
             let name = ContainerName::new(&container.name).ok()?;
-            let status = statuses.into_iter().flatten().find(|status| status.name == container.name);
+            let status = statuses.iter().find(|status| status.name == container.name);
             let id = status.and_then(|status| status.container_id.as_deref()).unwrap_or_default();
             let id = id.rsplit_once("://").map_or(id, |(_, id)| id);
             let terminated = status.and_then(|status| status.state.as_ref()?.terminated.as_ref());
-            let ended = terminated.is_some_and(|end| !restarts_always && (never || end.exit_code == 0));
+            // A sidecar is started again whatever it ended with, and is ended with its pod.
+            let restarts = sidecar || restarts_always;
+            let ended = terminated.is_some_and(|end| !restarts && (never || end.exit_code == 0));
             let is_id = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
             Some(PodContainer { name, id: if is_id { id.to_owned() } else { String::new() }, ended })
         })
@@ -266,6 +278,27 @@ mod tests {
         let mut changed = sample();
         changed["status"]["containerStatuses"][0]["containerID"] = json!(format!("containerd://{}", "b".repeat(64)));
         assert_ne!(one.containers_hash, pod_state(&pod(changed)).unwrap().containers_hash);
+    }
+
+    #[test]
+    fn the_users_native_sidecars_are_containers_and_never_end() {
+        let mut other = sample();
+        other["spec"]["restartPolicy"] = json!("Never");
+        let init = other["spec"]["initContainers"].as_array_mut().unwrap();
+        init[0]["restartPolicy"] = json!("Always");
+        init.push(json!({"name": "proxy", "restartPolicy": "Always"}));
+        init.push(json!({"name": "migrate"}));
+        let ended = |name: &str, id: &str| {
+            json!({"name": name, "containerID": format!("containerd://{}", id.repeat(64)), "restartCount": 3, "image": "",
+                   "imageID": "", "ready": false, "state": {"terminated": {"exitCode": 0}}})
+        };
+        other["status"]["initContainerStatuses"] =
+            json!([ended("nudge-agent", "c"), ended("proxy", "d"), ended("migrate", "e")]);
+        other["status"]["containerStatuses"][0] = ended("app", "a");
+        let state = pod_state(&pod(other)).unwrap();
+        let seen: Vec<_> = state.containers.iter().map(|one| (one.name.as_str(), one.id.get(..1), one.ended)).collect();
+        assert_eq!(seen, [("app", Some("a"), true), ("log", None, false), ("proxy", Some("d"), false)]);
+        assert_eq!(state.restarts, 6);
     }
 
     #[test]

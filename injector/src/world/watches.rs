@@ -10,7 +10,9 @@ use nudge_protocol::labels;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::follow::{Following, Metadata, Whole, follow, label, names};
-use super::{Change, ConfigKey, FollowError, PartMeta, PodKey, PodState, PublishedMeta, Pulse, World, pod_state};
+use super::{
+    Change, ConfigKey, Enabled, FollowError, PartMeta, PodKey, PodState, PublishedMeta, Pulse, World, pod_state,
+};
 use crate::api::{PartKind, VersionedConfig};
 use crate::causes::chain;
 
@@ -18,15 +20,17 @@ use crate::causes::chain;
 const REFUSALS: u32 = 3;
 
 /// How the watches are kept.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct WatchSettings {
     /// The longest silence of a watch, in seconds: how soon a dead one is noticed.
     pub seconds: u32,
+    /// Which namespaces are enabled.
+    pub enabled: Enabled,
 }
 
 impl Default for WatchSettings {
     fn default() -> Self {
-        Self { seconds: 30 }
+        Self { seconds: 30, enabled: Enabled::default() }
     }
 }
 
@@ -37,8 +41,8 @@ pub async fn watch_cluster(client: Client, world: Arc<World>, settings: WatchSet
 
     let pulse = new_pulse(&world, "namespaces");
     let source = Metadata(Api::<Namespace>::all(client.clone()));
-    let following = Following { source, labels: "nudge.dev/enabled=true", seconds, pulse };
-    let sink = namespaces(Arc::clone(&world));
+    let following = Following { source, labels: settings.enabled.selector(), seconds, pulse };
+    let sink = namespaces(Arc::clone(&world), settings.enabled);
     tasks.spawn(follow(following, sink, say));
 
     let pulse = new_pulse(&world, "versionedconfigs");
@@ -89,13 +93,15 @@ fn say(error: &FollowError, failures: u32) {
     }
 }
 
-fn namespaces(world: Arc<World>) -> impl FnMut(Change<PartialObjectMeta<Namespace>>) + Send {
+fn namespaces(world: Arc<World>, which: Enabled) -> impl FnMut(Change<PartialObjectMeta<Namespace>>) + Send {
     let mut enabled = BTreeSet::new();
     move |change| {
         match change {
-            Change::All(all) => enabled = all.iter().map(ResourceExt::name_any).collect(),
+            Change::All(all) => {
+                enabled = all.iter().map(ResourceExt::name_any).filter(|name| which.takes(name)).collect();
+            }
             Change::Put(namespace) => {
-                enabled.insert(namespace.name_any());
+                enabled.extend(Some(namespace.name_any()).filter(|name| which.takes(name)));
             }
             Change::Gone(namespace) => {
                 enabled.remove(&namespace.name_any());

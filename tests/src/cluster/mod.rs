@@ -204,7 +204,14 @@ impl Cluster {
         let file = tempfile::Builder::new().suffix(".yaml").tempfile_in(self.home.path())?;
         fs::write(file.path(), manifest)?;
         let path = file.path().to_str().context("the path is not UTF-8")?;
-        let Some(finished) = self.kubectl(&[arguments, &["-f", path]].concat()).await? else { return Ok(None) };
+        let Some(mut finished) = self.kubectl(&[arguments, &["-f", path]].concat()).await? else { return Ok(None) };
+        if finished.code != Some(0) && finished.stderr.contains("unable to handle the request; if you choose to ignore")
+        {
+            // Some builds of the server can't give their OpenAPI document, without which kubectl checks nothing.
+            let unchecked = [arguments, &["--validate=false", "-f", path]].concat();
+            let Some(again) = self.kubectl(&unchecked).await? else { return Ok(None) };
+            finished = again;
+        }
         ensure!(finished.code == Some(0), "kubectl {arguments:?} failed: {}", finished.stderr);
         Ok(Some(finished.stdout))
     }

@@ -1,8 +1,9 @@
 //! Which processes are a container's: those of the control group that has its ID in its name.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use nudge_protocol::ContainerName;
 use nudge_protocol::hub::PodContainer;
+use nudge_protocol::pod::env;
 use nudge_protocol::status::Outcome;
 use nudge_tests::cgroup::Cgroup;
 use nudge_tests::hub_tls::sha256;
@@ -16,8 +17,12 @@ fn id(name: &str) -> String {
     sha256(format!("{name} {}", std::process::id()).as_bytes())
 }
 
+fn container(name: &str, id: &str, ended: bool) -> Result<PodContainer> {
+    Ok(PodContainer { name: ContainerName::new(name)?, id: id.to_owned(), ended })
+}
+
 fn app(id: &str) -> Result<Vec<PodContainer>> {
-    Ok(vec![PodContainer { name: ContainerName::new("app")?, id: id.to_owned(), ended: false }])
+    Ok(vec![container("app", id, false)?])
 }
 
 #[tokio::test]
@@ -53,4 +58,38 @@ async fn the_processes_of_a_container_are_found_by_its_id_also_after_a_restart()
     assert_eq!(pod.app_output().matches("SIGUSR1").count(), 1, "once, for what came after its start");
     drop(pod);
     Ok(())
+}
+
+#[tokio::test]
+async fn where_it_is_asked_to_it_ends_in_good_order_when_all_other_containers_have() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    // As the injector asks for it.
+    pod.variables.push((env::END_WITH_CONTAINERS, "true".to_owned()));
+    let mut client = pod.start().await?;
+    let (app, helper) = (id("app"), id("helper"));
+    let states = [vec![("app", true), ("helper", false)], vec![("nudge-agent", true)], vec![]];
+    for (round, state) in states.into_iter().enumerate() {
+        let containers = state.iter().map(|(name, ended)| container(name, &app, *ended)).collect::<Result<_>>()?;
+        hub.say(|say| say.containers = containers);
+        let version = format!("1.1.{round}");
+        hub.activate("shop", &version, &[("lives", b"5")])?;
+        pod.serves(&mut client, &format!("shop={version}")).await?;
+    }
+    let ended = vec![container("app", &app, true)?, container("helper", &helper, true)?];
+    hub.say(|say| say.containers = ended);
+    let status = pod.agent.as_mut().context("no agent")?.process().exited(SOON).await?;
+    assert_eq!(status.code(), Some(0));
+    pod.logs("ended, since all other containers of this pod have").await
+}
+
+#[tokio::test]
+async fn where_it_is_not_asked_to_it_stays() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    let mut client = pod.start().await?;
+    let ended = vec![container("app", &id("stays"), true)?];
+    hub.say(|say| say.containers = ended);
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await.map(drop)
 }

@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 use nudge_tests::scene::SOON;
-use nudge_tests::{FakeHub, Pod};
+use nudge_tests::{Answer, Delivery, FakeHub, HookServer, Pod};
 
-use crate::TWO;
+use crate::{APP, CATCHES, TWO, USR1};
 
 #[tokio::test]
 async fn what_was_last_good_is_served_again_and_told_to_the_hub() -> Result<()> {
@@ -138,5 +138,94 @@ async fn it_ends_soon_when_asked_to_and_its_memory_is_its_own() -> Result<()> {
     agent.process().signal(Signal::SIGTERM)?;
     let status = agent.process().exited(std::time::Duration::from_secs(5)).await?;
     assert_eq!(status.code(), Some(0));
+    Ok(())
+}
+
+/// A line of what the agent notes of whom it told.
+async fn notes(pod: &Pod, what: &str, wanted: impl Fn(&str) -> bool) -> Result<()> {
+    let noted = async || fs::read_to_string(pod.path("state/told")).is_ok_and(|text| wanted(&text)).then_some(());
+    nudge_tests::eventually(SOON, what, noted).await
+}
+
+/// Waits until the agent would serve this version after a restart.
+async fn keeps(pod: &Pod, version: &str) -> Result<()> {
+    let file = pod.path("state/last-good");
+    let there =
+        || fs::read(&file).is_ok_and(|bytes| bytes.windows(version.len()).any(|part| part == version.as_bytes()));
+    nudge_tests::eventually(SOON, "the version is kept", async || there().then_some(())).await
+}
+
+#[tokio::test]
+async fn a_signal_that_was_due_when_the_agent_was_killed_is_sent_once_when_it_is_back() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?.with(&USR1);
+    // Nobody has said yet which processes are the container's, so the signal waits.
+    let mut client = pod.start().await?;
+    notes(&pod, "it is noted with what the container starts", |text| text.contains("app")).await?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    keeps(&pod, "1.0.1").await?;
+    let before = fs::read_to_string(pod.path("state/told"))?;
+    pod.kill().await?;
+    hub.down().await?;
+
+    pod.start_app(APP, &CATCHES).await?;
+    pod.start().await?;
+    pod.app_says(1, "SIGUSR1").await?;
+    notes(&pod, "it is noted that it was told", |text| text != before).await?;
+    // What was told is not told again, whether the hub is there or not.
+    pod.kill().await?;
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.kill().await?;
+    hub.up()?;
+    pod.start().await?;
+    pod.logs("in contact with the hub").await?;
+    hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
+    pod.app_says(2, "SIGUSR1").await?;
+    assert_eq!(pod.app_output().matches("SIGUSR1").count(), 2, "{}", pod.app_output());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_change_while_the_agent_was_away_is_told_though_nothing_was_kept() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?.with(&USR1);
+    pod.start_app(APP, &CATCHES).await?;
+    pod.start().await?;
+    notes(&pod, "it is noted with what the container starts", |text| text.contains("app")).await?;
+    pod.kill().await?;
+    fs::remove_file(pod.path("state/last-good"))?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.start().await?;
+    pod.app_says(1, "SIGUSR1").await
+}
+
+#[tokio::test]
+async fn a_web_hook_that_was_due_when_the_agent_was_killed_is_posted_once_when_it_is_back() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let server = HookServer::start(Answer::Status(hyper::StatusCode::SERVICE_UNAVAILABLE)).await?;
+    let mut pod = Pod::new(&hub)?.with(&["--notify", "app=webhook", "--webhooks", &format!("app={}", server.url())]);
+    let mut client = pod.start().await?;
+    notes(&pod, "it is noted with what the container starts", |text| text.contains("app")).await?;
+    let before = fs::read_to_string(pod.path("state/told"))?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    keeps(&pod, "1.0.1").await?;
+    pod.kill().await?;
+    let refused = server.deliveries().len();
+    server.answer(Answer::Status(hyper::StatusCode::NO_CONTENT));
+    pod.start().await?;
+    notes(&pod, "it is noted that it was told", |text| text != before).await?;
+    pod.kill().await?;
+    let mut client = pod.start().await?;
+    hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
+    pod.serves(&mut client, "shop=1.0.2").await?;
+    let deliveries = server.wait_for(refused + 2, SOON).await?;
+    let told =
+        |delivery: &Delivery| -> Result<(String, bool)> { Ok((delivery.version()?, delivery.event()?.data.truncated)) };
+    // Which keys had changed before it was killed nobody knows any more.
+    assert_eq!(told(&deliveries[refused])?, ("1.0.1".to_owned(), true));
+    assert_eq!(told(&deliveries[refused + 1])?, ("1.0.2".to_owned(), false));
     Ok(())
 }

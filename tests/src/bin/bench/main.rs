@@ -1,9 +1,10 @@
 //! Benchmarks: what Nudge costs, beside a floor or a peer measured in the same run.
 //!
 //! `bench local` measures an agent on this machine, `bench hub` the hub with very many agents, `bench activation` the way
-//! through a real API server. The other commands are the processes that they start.
+//! through a real API server, `bench admission` the injection of pods. The other commands are the processes that they start.
 
 mod activation;
+mod admission;
 mod contestant;
 mod floor;
 mod hub;
@@ -49,6 +50,8 @@ enum Command {
     HubProcess { pods: usize, address: std::net::SocketAddr },
     /// Measures a change's way through a real API server
     Activation(activation::Options),
+    /// Measures the injection of pods through a real API server
+    Admission(admission::Options),
     /// Catches SIGUSR1 and reports to a pipe when; ends when nobody reads it
     #[command(name = subscriber::NAME, hide = true)]
     Subscriber { pipe: PathBuf },
@@ -81,6 +84,10 @@ fn run(started: Monotonic) -> Result<()> {
         Command::Activation(options) => {
             let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(until_interrupted(activation::run(options)))
+        }
+        Command::Admission(options) => {
+            let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(until_interrupted(admission::run(options)))
         }
         Command::Local(options) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,9 +1,10 @@
-//! Where a web hook may point: by default to the pod itself and nowhere else.
+//! Where a web hook may point: by default to the pod itself and nowhere else. The agent checks it for every hook, the injector for those in
+//! a pod's annotations, so that a pod is refused that the agent would not start in.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-use hyper::Uri;
+use http::Uri;
 
 /// Longest URL, in bytes.
 const MAX_URL_BYTES: usize = 2048;
@@ -23,6 +24,9 @@ pub enum UrlError {
     /// The host is a name.
     #[error("the URL's host must be an IP address or 'localhost'; names are not looked up")]
     Host,
+    /// It has what separates the items of a list, and stands in one.
+    #[error("a URL in this setting may not hold a comma, which would end it; write %2C")]
+    Listed,
     /// The host is not in the pod.
     #[error(
         "{target} is not in this pod; allow it with --webhook-allow {target} (in a pod with the annotation nudge.dev/webhook-allow)"
@@ -88,7 +92,7 @@ impl FromStr for HookUrl {
         }
         let addresses = ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
         // Between host and query the slash may be left out, in a request it may not (RFC 9112, section 3.2.1).
-        let path = uri.path_and_query().map_or("/", hyper::http::uri::PathAndQuery::as_str);
+        let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         Ok(Self { text: text.to_owned(), host: authority.to_string(), path, addresses })
     }

@@ -1,0 +1,126 @@
+//! The forms of settings that the injector writes into the agent's environment and the agent reads: one reader, so that what is admitted
+//! is what the agent starts with. A variable whose list is empty is left out.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::hook_url::{HookUrl, UrlError};
+
+/// Stands between the items of every list.
+pub const SEPARATOR: char = ',';
+
+/// Longest wait of [`duration`].
+const LONGEST: Duration = Duration::from_hours(1);
+
+/// Reads `NAME=VALUE`.
+pub fn pair<N, V>(text: &str) -> Result<(N, V), String>
+where
+    N: FromStr<Err: Display>,
+    V: FromStr<Err: Display>,
+{
+    let (name, value) = text.split_once('=').ok_or("it is like NAME=VALUE")?;
+    let name = name.trim().parse().map_err(|error: N::Err| error.to_string())?;
+    Ok((name, value.trim().parse().map_err(|error: V::Err| error.to_string())?))
+}
+
+/// Writes what [`pair`] reads, for one item of a list.
+pub fn write_pair(name: impl Display, value: impl Display) -> String {
+    format!("{name}={value}")
+}
+
+/// Writes items as a list.
+pub fn write_list(items: impl IntoIterator<Item = impl Display>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    items.join(&SEPARATOR.to_string())
+}
+
+/// Reads a time such as `30s`, `2m` or `500ms`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let refuse = || "it is a number with ms, s or m, such as 30s, and at most 60m".to_owned();
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(refuse)?;
+    let number: u64 = text[..digits].parse().map_err(|_| refuse())?;
+    let millis = match &text[digits..] {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        _ => return Err(refuse()),
+    };
+    let all = number.checked_mul(millis).map(Duration::from_millis);
+    all.filter(|all| !all.is_zero() && *all <= LONGEST).ok_or_else(refuse)
+}
+
+/// Reads the list of other targets of web hooks that users write: `10.0.0.9:8080, [fd00::9]:8080`.
+pub fn targets(text: &str) -> Result<Vec<SocketAddr>, String> {
+    let read = |item: &str| {
+        let refuse = || {
+            let item: String = item.chars().take(80).collect();
+            format!(
+                "{item:?} is not an IP address with a port, such as 10.0.0.9:8080 or [fd00::9]:8080; names are not looked up"
+            )
+        };
+        item.trim().parse().ok().filter(|target: &SocketAddr| target.port() != 0).ok_or_else(refuse)
+    };
+    text.split(SEPARATOR).map(read).collect()
+}
+
+/// Reads the URL of a web hook that stands in a list.
+pub fn listed_hook(text: &str) -> Result<HookUrl, UrlError> {
+    if text.contains(SEPARATOR) { Err(UrlError::Listed) } else { text.parse() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{ContainerName, Notify};
+
+    #[test]
+    fn pairs_are_taken_apart_and_both_halves_checked() {
+        let (name, notify) = pair::<ContainerName, Notify>("app=SIGUSR1").unwrap();
+        assert_eq!((name.as_str(), notify.as_str()), ("app", "SIGUSR1"));
+        assert_eq!(write_pair(&name, notify), "app=SIGUSR1");
+        assert!(pair::<ContainerName, Notify>("app").unwrap_err().contains("NAME=VALUE"));
+        assert!(pair::<ContainerName, Notify>("app=KILL").unwrap_err().contains("SIGUSR1"));
+        assert!(pair::<ContainerName, Notify>("App=none").unwrap_err().contains("container"));
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        for (text, millis) in [("30s", 30_000), ("2m", 120_000), ("500ms", 500), ("60m", 3_600_000)] {
+            assert_eq!(duration(text).unwrap(), Duration::from_millis(millis), "{text}");
+        }
+        for bad in ["", "30", "s", "1h", "61m", "0s", "-1s", "99999999999999999999s"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn other_targets_are_addresses_with_a_port() {
+        assert_eq!(write_list(targets("10.0.0.9:8080, [fd00::9]:81").unwrap()), "10.0.0.9:8080,[fd00::9]:81");
+        for bad in ["", "10.0.0.9", "example.com:80", "10.0.0.9:0", "10.0.0.9:80,", "10.0.0.9:80 10.0.0.8:80"] {
+            assert!(targets(bad).unwrap_err().contains("10.0.0.9:8080"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_url_in_a_list_has_no_comma() {
+        assert_eq!(listed_hook("http://127.0.0.1/a?b=c,d"), Err(UrlError::Listed));
+        assert_eq!(listed_hook("http://127.0.0.1/a?b=c%2Cd").unwrap().as_str(), "http://127.0.0.1/a?b=c%2Cd");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(ports in proptest::collection::vec(1..=u16::MAX, 1..5)) {
+            let all: Vec<SocketAddr> = ports.into_iter().map(|port| SocketAddr::from(([10, 0, 0, 9], port))).collect();
+            prop_assert_eq!(targets(&write_list(&all)).unwrap(), all);
+        }
+
+        #[test]
+        fn nothing_makes_a_reader_panic(text in "\\PC{0,40}") {
+            let _ = (duration(&text), targets(&text), listed_hook(&text), pair::<ContainerName, Notify>(&text));
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Answers of the API server that are good for a few seconds: a storm of pods of one workload asks for the same again and again.
+//!
+//! An answer that is no longer fresh is still given while one task asks anew, so that in a storm nobody waits; one that nobody has
+//! asked for in a while is too old to be given. What is not there is never remembered: it may be created the next moment.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Mutex as Turn;
+use tokio::time::Instant;
+
+/// For how long, and how many.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecentSettings {
+    /// An answer this young is simply given.
+    pub(super) fresh: Duration,
+    /// An answer older than this is never given.
+    pub(super) usable: Duration,
+    /// Most answers that are remembered.
+    pub(super) most: usize,
+}
+
+/// See the module's text.
+pub(super) struct Recent<K, V> {
+    settings: RecentSettings,
+    entries: Mutex<HashMap<K, Arc<Entry<V>>>>,
+}
+
+struct Entry<V> {
+    answer: Mutex<Option<(Instant, V)>>,
+    /// Whose turn it is to ask.
+    turn: Arc<Turn<()>>,
+    made: Instant,
+}
+
+impl<V: Clone> Entry<V> {
+    /// Single assignments leave nothing half done.
+    fn answer(&self) -> Option<(Instant, V)> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn answered(&self) -> Option<Instant> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(at, _)| *at)
+    }
+
+    fn put(&self, answer: Option<V>) {
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = answer.map(|answer| (Instant::now(), answer));
+    }
+}
+
+impl<K, V> Recent<K, V>
+where
+    K: Clone + Eq + Hash + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    pub(super) fn new(settings: RecentSettings) -> Self {
+        Self { settings, entries: Mutex::default() }
+    }
+
+    /// The answer for `key`, asked by `ask` where it is not known. `None` from `ask` means that there is nothing.
+    pub(super) async fn get<E, F>(&self, key: &K, ask: impl FnOnce() -> F) -> Result<Option<V>, E>
+    where
+        F: Future<Output = Result<Option<V>, E>> + Send + 'static,
+    {
+        let entry = self.entry(key);
+        if let Some((at, answer)) = entry.answer() {
+            let age = at.elapsed();
+            if age < self.settings.fresh {
+                return Ok(Some(answer));
+            }
+            if age < self.settings.usable {
+                Self::renew(&entry, ask);
+                return Ok(Some(answer));
+            }
+        }
+        let _turn = entry.turn.lock().await;
+        // Somebody else may just have asked.
+        if let Some((at, answer)) = entry.answer()
+            && at.elapsed() < self.settings.fresh
+        {
+            return Ok(Some(answer));
+        }
+        let answer = ask().await?;
+        entry.put(answer.clone());
+        Ok(answer)
+    }
+
+    /// Asks in the background, unless somebody does.
+    fn renew<E, F>(entry: &Arc<Entry<V>>, ask: impl FnOnce() -> F)
+    where
+        F: Future<Output = Result<Option<V>, E>> + Send + 'static,
+    {
+        let Ok(turn) = Arc::clone(&entry.turn).try_lock_owned() else { return };
+        let (asking, entry) = (ask(), Arc::clone(entry));
+        tokio::spawn(async move {
+            let _turn = turn;
+            // A failure leaves the old answer until it is too old, and then whoever asks is told.
+            if let Ok(answer) = asking.await {
+                entry.put(answer);
+            }
+        });
+    }
+
+    fn entry(&self, key: &K) -> Arc<Entry<V>> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = entries.get(key) {
+            return Arc::clone(entry);
+        }
+        if entries.len() >= self.settings.most {
+            let now = Instant::now();
+            let age = |entry: &Entry<V>| now.saturating_duration_since(entry.answered().unwrap_or(entry.made));
+            entries.retain(|_, entry| age(entry) < self.settings.usable);
+            if entries.len() >= self.settings.most {
+                let oldest = entries.iter().max_by_key(|(_, entry)| age(entry)).map(|(key, _)| key.clone());
+                oldest.and_then(|oldest| entries.remove(&oldest));
+            }
+        }
+        let entry = Arc::new(Entry { answer: Mutex::new(None), turn: Arc::default(), made: Instant::now() });
+        entries.insert(key.clone(), Arc::clone(&entry));
+        entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    const SETTINGS: RecentSettings =
+        RecentSettings { fresh: Duration::from_secs(2), usable: Duration::from_secs(10), most: 3 };
+
+    /// Answers with how often it was asked, a moment later.
+    #[derive(Clone, Default)]
+    struct Source(Arc<AtomicU32>);
+
+    impl Source {
+        async fn ask(self) -> Result<Option<u32>, &'static str> {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Ok(Some(self.0.fetch_add(1, Ordering::Relaxed) + 1))
+        }
+
+        async fn asked(&self, recent: &Recent<u32, u32>, key: u32) -> u32 {
+            recent.get(&key, || self.clone().ask()).await.unwrap().unwrap()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_asks_for_all_and_nobody_waits_for_what_is_known() {
+        let (recent, source) = (Recent::new(SETTINGS), Source::default());
+        let all = futures::future::join_all((0..50).map(|_| source.asked(&recent, 7))).await;
+        assert!(all.iter().all(|&answer| answer == 1), "{all:?}");
+        tokio::time::advance(SETTINGS.fresh).await;
+        let before = Instant::now();
+        let all = futures::future::join_all((0..50).map(|_| source.asked(&recent, 7))).await;
+        assert!(all.iter().all(|&answer| answer == 1) && before.elapsed() == Duration::ZERO, "{all:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!((source.asked(&recent, 7).await, source.0.load(Ordering::Relaxed)), (2, 2));
+        tokio::time::advance(SETTINGS.usable).await;
+        assert_eq!(source.asked(&recent, 7).await, 3, "too old to be given");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_there_and_what_failed_is_asked_again() {
+        let recent = Recent::<u32, u32>::new(SETTINGS);
+        assert_eq!(recent.get(&1, || async { Ok::<_, ()>(None) }).await, Ok(None));
+        assert_eq!(recent.get(&1, || async { Err::<Option<u32>, _>("away") }).await, Err("away"));
+        assert_eq!(recent.get(&1, || async { Ok::<_, ()>(Some(5)) }).await, Ok(Some(5)));
+        tokio::time::advance(SETTINGS.fresh).await;
+        // What is gone meanwhile is given once more, then not.
+        assert_eq!(recent.get(&1, || async { Ok::<_, ()>(None) }).await, Ok(Some(5)));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(recent.get(&1, || async { Ok::<_, ()>(None) }).await, Ok(None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_number_is_bounded_and_the_oldest_goes() {
+        let (recent, source) = (Recent::new(SETTINGS), Source::default());
+        for key in 0..10 {
+            source.asked(&recent, key).await;
+        }
+        assert_eq!(recent.entries.lock().unwrap().len(), SETTINGS.most);
+        assert_eq!(source.asked(&recent, 9).await, 10, "the youngest are there");
+        assert_eq!(source.asked(&recent, 0).await, 11);
+    }
+}

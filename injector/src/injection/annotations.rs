@@ -1,0 +1,55 @@
+//! The names of a pod's annotations.
+
+/// Whether the pod opts in: `"true"`. Also as a label.
+pub use nudge_protocol::labels::INJECT;
+
+/// The configs that the pod gets, with commas; of two with the same key the later one wins.
+pub const CONFIGS: &str = "nudge.dev/configs";
+/// Restart instead of telling.
+pub const CONFIG_RESTARTS: &str = "nudge.dev/config-restarts";
+/// How containers are told; with a dot and a name, how that container is.
+pub const NOTIFY: &str = "nudge.dev/notify";
+/// With a dot and a container's name: the URL of its web hook.
+pub const WEBHOOK: &str = "nudge.dev/webhook";
+/// Targets of web hooks outside of the pod.
+pub const WEBHOOK_ALLOW: &str = "nudge.dev/webhook-allow";
+/// The endpoint's port.
+pub const PORT: &str = "nudge.dev/port";
+/// Where the values are projected as files.
+pub const MOUNT_PATH: &str = "nudge.dev/mount-path";
+/// What counts as an acknowledgement.
+pub const ACK: &str = "nudge.dev/ack";
+/// The containers that get variables and mounts.
+pub const CONTAINERS: &str = "nudge.dev/containers";
+/// The agent's user.
+pub const RUN_AS_USER: &str = "nudge.dev/run-as-user";
+/// The agent's CPU request.
+pub const CPU: &str = "nudge.dev/cpu";
+/// The agent's memory request and limit.
+pub const MEMORY: &str = "nudge.dev/memory";
+/// How long the pod's start waits for a first dictionary.
+pub const START_TIMEOUT: &str = "nudge.dev/start-timeout";
+/// No agent, but the kubelet is made to refresh the pod's volumes at once.
+pub const REFRESH: &str = "nudge.dev/refresh";
+
+/// All that users may set on a pod.
+pub(super) const KNOWN: [&str; 15] = [
+    INJECT,
+    CONFIGS,
+    CONFIG_RESTARTS,
+    NOTIFY,
+    WEBHOOK,
+    WEBHOOK_ALLOW,
+    PORT,
+    MOUNT_PATH,
+    ACK,
+    CONTAINERS,
+    RUN_AS_USER,
+    CPU,
+    MEMORY,
+    START_TIMEOUT,
+    REFRESH,
+];
+
+/// What Nudge itself writes on pods and their templates.
+pub(super) const OURS: [&str; 2] = ["nudge.dev/config-digest", "nudge.dev/refreshed"];

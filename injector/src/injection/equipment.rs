@@ -1,0 +1,81 @@
+//! What the pod's own containers get: variables and mounts.
+
+use nudge_protocol::{env, pod};
+use serde_json::{Value, json};
+
+use super::annotations::{CONTAINERS, MOUNT_PATH};
+use super::facts::Features;
+use super::refusal::{Refusal, shown};
+use super::user_pod::{FILES, Member, POD_IP, SHARE, certificate_file, token_file};
+use super::values::is_within;
+
+/// Variables and mounts of one container.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Equipment {
+    pub(super) variables: Vec<Value>,
+    pub(super) mounts: Vec<Value>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Equipment {
+    pub(super) fn of(member: &Member, port: u16, files: Option<&str>, features: Features) -> Result<Self, Refusal> {
+        let name = member.name();
+        let mut equipment = Self::default();
+        for variable in variables(name, port, features) {
+            let called = variable["name"].as_str().unwrap_or_default();
+            if !member.container.env.iter().flatten().any(|own| own.name == called) {
+                equipment.variables.push(variable);
+            } else if called == POD_IP {
+                return Err(Refusal::Pod(format!(
+                    "container {} sets variable {POD_IP}, which is Nudge's own; rename it",
+                    shown(name)
+                )));
+            } else {
+                equipment.warnings.push(format!("container {name} sets {called} itself, so Nudge leaves it out there"));
+            }
+        }
+        equipment.mount(member, SHARE, pod::CONTAINER_PATH, None)?;
+        if let Some(path) = files {
+            equipment.mount(member, FILES, path, Some(MOUNT_PATH))?;
+        }
+        Ok(equipment)
+    }
+
+    /// Mounts a volume to be read, unless the container has something there already.
+    fn mount(&mut self, member: &Member, volume: &str, path: &str, annotation: Option<&str>) -> Result<(), Refusal> {
+        let taken = member.container.volume_mounts.iter().flatten().map(|mount| mount.mount_path.trim_end_matches('/'));
+        if let Some(taken) = taken.into_iter().find(|taken| is_within(taken, path)) {
+            let (name, taken) = (shown(member.name()), shown(taken));
+            let way = match annotation {
+                Some(annotation) => format!("choose another path with annotation {annotation}"),
+                None => "mount it elsewhere".to_owned(),
+            };
+            return Err(Refusal::Pod(format!(
+                "container {name} mounts a volume at {taken}, where Nudge's files would be; {way}, or leave the container out with \
+                 annotation {CONTAINERS}"
+            )));
+        }
+        self.mounts.push(json!({"name": volume, "mountPath": path, "readOnly": true}));
+        Ok(())
+    }
+}
+
+/// The variables of the container `name`, in an order in which each refers to earlier ones only.
+fn variables(name: &str, port: u16, features: Features) -> Vec<Value> {
+    let mut variables = if features.env_files {
+        let from_file = |key: &str| json!({"name": key, "valueFrom": {"fileKeyRef": {"volumeName": SHARE, "path": "env", "key": key}}});
+        vec![from_file(env::ENDPOINT), from_file(env::TOKEN)]
+    } else {
+        let host = if features.ipv6 { format!("[$({POD_IP})]") } else { format!("$({POD_IP})") };
+        vec![
+            json!({"name": POD_IP, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}),
+            json!({"name": env::ENDPOINT, "value": format!("https://{host}:{port}{}", env::CONFIG_PATH)}),
+        ]
+    };
+    for (variable, value) in
+        [(env::TOKEN_FILE, token_file()), (env::CERT, certificate_file()), (env::CONTAINER, name.to_owned())]
+    {
+        variables.push(json!({"name": variable, "value": value}));
+    }
+    variables
+}

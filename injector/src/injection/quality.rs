@@ -1,0 +1,103 @@
+//! A pod's quality-of-service class, by the rules of Kubernetes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+
+use super::quantity::Quantity;
+
+/// The resources that count.
+pub(super) const COUNTED: [&str; 2] = ["cpu", "memory"];
+
+/// See the module's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quality {
+    Guaranteed,
+    Burstable,
+    BestEffort,
+}
+
+/// A container's request or limit; nothing where it is absent, 0 or unreadable (the API server refuses what is).
+pub(super) fn amount(map: Option<&BTreeMap<String, Text>>, resource: &str) -> Option<Quantity> {
+    map?.get(resource)?.0.parse().ok().filter(|amount| *amount > Quantity::ZERO)
+}
+
+/// Limit of a resource.
+pub(super) fn limit(of: Option<&ResourceRequirements>, resource: &str) -> Option<Quantity> {
+    amount(of?.limits.as_ref(), resource)
+}
+
+/// Request of a resource: the limit where there is none of its own.
+pub(super) fn request(of: Option<&ResourceRequirements>, resource: &str) -> Option<Quantity> {
+    if of?.requests.as_ref().is_some_and(|requests| requests.contains_key(resource)) {
+        amount(of?.requests.as_ref(), resource)
+    } else {
+        limit(of, resource)
+    }
+}
+
+/// Whether the pod as a whole says what it may use.
+pub(super) fn pod_level(spec: &PodSpec) -> bool {
+    let own = spec.resources.as_ref();
+    COUNTED.iter().any(|resource| request(own, resource).is_some() || limit(own, resource).is_some())
+}
+
+impl Quality {
+    pub(super) fn of(spec: &PodSpec) -> Self {
+        if pod_level(spec) {
+            return Self::among([spec.resources.as_ref()]);
+        }
+        let init = spec.init_containers.iter().flatten();
+        Self::among(init.chain(&spec.containers).map(|container: &Container| container.resources.as_ref()))
+    }
+
+    fn among<'a>(all: impl IntoIterator<Item = Option<&'a ResourceRequirements>>) -> Self {
+        let (mut some, mut every) = (false, true);
+        let mut sums = [(Quantity::ZERO, Quantity::ZERO); COUNTED.len()];
+        for one in all {
+            for (resource, sum) in COUNTED.iter().zip(&mut sums) {
+                let (request, limit) = (request(one, resource), limit(one, resource));
+                some |= request.is_some() || limit.is_some();
+                every &= limit.is_some();
+                sum.0 = sum.0.plus(request.unwrap_or_default());
+                sum.1 = sum.1.plus(limit.unwrap_or_default());
+            }
+        }
+        match (some, every && sums.iter().all(|(request, limit)| request == limit)) {
+            (false, _) => Self::BestEffort,
+            (true, true) => Self::Guaranteed,
+            (true, false) => Self::Burstable,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn of(containers: &Value) -> Quality {
+        let containers: Vec<Value> =
+            containers.as_array().unwrap().iter().map(|one| json!({"name": "x", "resources": one})).collect();
+        Quality::of(&serde_json::from_value(json!({"containers": containers})).unwrap())
+    }
+
+    #[test]
+    fn classes_are_those_of_kubernetes() {
+        let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
+        let same = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}});
+        let less = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1"}, "x": 1});
+        let half = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}});
+        assert_eq!(of(&json!([{}])), Quality::BestEffort);
+        assert_eq!(of(&json!([{"limits": {"cpu": "0"}}])), Quality::BestEffort);
+        assert_eq!(of(&json!([{"limits": {"example.com/gpu": "1"}}])), Quality::BestEffort);
+        assert_eq!(of(&json!([full, same, less])), Quality::Guaranteed);
+        assert_eq!(of(&json!([full, half])), Quality::Burstable);
+        assert_eq!(of(&json!([full, {}])), Quality::Burstable);
+        assert_eq!(of(&json!([{"requests": {"memory": "1"}}])), Quality::Burstable);
+        let pod = json!({"containers": [{"name": "x"}], "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}});
+        assert_eq!(Quality::of(&serde_json::from_value(pod).unwrap()), Quality::Guaranteed);
+    }
+}

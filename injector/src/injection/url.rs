@@ -1,0 +1,40 @@
+//! Whether a web hook may point where an annotation says: the agent's own rules, as it reads the same text in its environment.
+
+use std::net::SocketAddr;
+
+use nudge_protocol::hook_url::{TargetPolicy, UrlError};
+use nudge_protocol::settings::listed_hook;
+
+use super::annotations::WEBHOOK_ALLOW;
+
+/// Checks a URL. The pod's own addresses are not known yet, so loopback and `allowed` it is.
+pub(super) fn check(text: &str, allowed: &[SocketAddr]) -> Result<(), String> {
+    let policy = TargetPolicy::new(Vec::new(), allowed.to_vec());
+    match listed_hook(text).and_then(|url| policy.check(url)) {
+        Ok(_) => Ok(()),
+        Err(UrlError::Outside { target }) => Err(format!(
+            "{target} is not known to be in this pod; use localhost, or allow it with annotation {WEBHOOK_ALLOW}: {target}"
+        )),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pod_itself_and_what_is_allowed() {
+        let allowed = ["10.9.9.9:8080".parse().unwrap()];
+        for good in ["http://127.0.0.1:8080/a?b=c", "http://localhost", "http://[::1]:81/", "http://10.9.9.9:8080/x"] {
+            assert_eq!(check(good, &allowed), Ok(()), "{good}");
+        }
+        for (bad, says) in [
+            ("http://10.9.9.9:8081/", "nudge.dev/webhook-allow: 10.9.9.9:8081"),
+            ("https://127.0.0.1/", "http://"),
+            ("http://127.0.0.1/a,b", "%2C"),
+        ] {
+            assert!(check(bad, &allowed).unwrap_err().contains(says), "{bad}");
+        }
+    }
+}

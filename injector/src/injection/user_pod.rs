@@ -1,0 +1,256 @@
+//! The pod as its user and other injectors wrote it: without the parts that an earlier run of this injection put in.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use nudge_protocol::{env, labels, pod as names};
+use serde_json::Value;
+
+use super::refusal::{Refusal, shown};
+
+/// The volume with the agent's keys and last good contents.
+pub(super) const STATE: &str = "nudge-state";
+/// The volume with token, certificate and env file.
+pub(super) const SHARE: &str = "nudge-share";
+/// The volume with the values as files.
+pub(super) const FILES: &str = "nudge-files";
+/// The volume with the agent's token for the hub and the hub's authority.
+pub(super) const HUB: &str = "nudge-hub";
+/// Volumes with parts of versions begin with this.
+pub(super) const BOOTSTRAP: &str = "nudge-bootstrap-";
+/// The pod's first address, for the endpoint's URL.
+pub(super) const POD_IP: &str = "NUDGE_POD_IP";
+
+/// When a container runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Before the pod's containers, and then no more.
+    Init,
+    /// From before the pod's containers on.
+    Sidecar,
+    /// One of the pod's containers.
+    Main,
+}
+
+/// A container that is not the agent.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) role: Role,
+    pub(super) container: Container,
+}
+
+impl Member {
+    pub(super) fn name(&self) -> &str {
+        &self.container.name
+    }
+}
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub(super) struct UserPod {
+    pub(super) spec: PodSpec,
+    /// Init containers first, as they stand in the pod.
+    pub(super) members: Vec<Member>,
+    pub(super) annotations: BTreeMap<String, String>,
+    /// Kinds of the owners.
+    pub(super) owners: Vec<String>,
+}
+
+impl UserPod {
+    pub(super) fn of(pod: &Value) -> Result<Self, Refusal> {
+        let mut own = pod.clone();
+        strip(&mut own)?;
+        let typed: Pod = serde_json::from_value(own)
+            .map_err(|error| Refusal::Pod(format!("this can't be understood as a pod: {error}")))?;
+        let spec = typed.spec.ok_or_else(|| Refusal::Pod("this pod has no spec".to_owned()))?;
+        let init = spec.init_containers.iter().flatten().map(|container| Member {
+            role: if container.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init },
+            container: container.clone(),
+        });
+        let main = spec.containers.iter().map(|container| Member { role: Role::Main, container: container.clone() });
+        let members = init.chain(main).collect();
+        let meta = typed.metadata;
+        Ok(Self {
+            members,
+            annotations: meta.annotations.unwrap_or_default(),
+            owners: meta.owner_references.into_iter().flatten().map(|owner| owner.kind).collect(),
+            spec,
+        })
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().map(Member::name)
+    }
+
+    pub(super) fn member(&self, name: &str) -> Option<&Member> {
+        self.members.iter().find(|member| member.name() == name)
+    }
+}
+
+/// The elements of a list in an object; none where it is absent or `null`.
+pub(super) fn items<'a>(object: &'a Value, list: &str) -> impl DoubleEndedIterator<Item = (usize, &'a Value)> {
+    object.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default().iter().enumerate()
+}
+
+fn items_mut<'a>(object: &'a mut Value, list: &str) -> Option<&'a mut Vec<Value>> {
+    object.get_mut(list)?.as_array_mut()
+}
+
+/// The two lists of a pod's containers.
+pub(super) const LISTS: [&str; 2] = ["initContainers", "containers"];
+
+pub(super) fn is_agent(container: &Value) -> bool {
+    container["name"] == names::AGENT_CONTAINER
+}
+
+pub(super) fn is_our_volume(volume: &Value) -> bool {
+    volume["name"].as_str().is_some_and(is_reserved)
+}
+
+fn is_reserved(name: &str) -> bool {
+    matches!(name, STATE | SHARE | FILES | HUB) || name.starts_with(BOOTSTRAP)
+}
+
+/// Whether the mount of a container other than the agent is one that injection makes.
+pub(super) fn is_our_mount(mount: &Value) -> bool {
+    mount["name"] == FILES || (mount["name"] == SHARE && mount["mountPath"] == names::CONTAINER_PATH)
+}
+
+/// Whether an earlier run gave something to the container: only then can its variables be ours, however much they look like it.
+fn is_equipped(container: &Value) -> bool {
+    items(container, "volumeMounts").any(|(_, mount)| mount["name"] == SHARE && is_our_mount(mount))
+}
+
+/// The places of the variables that an earlier run gave to a container, also from other annotations than now.
+pub(super) fn our_variables(container: &Value) -> Vec<usize> {
+    if !is_equipped(container) {
+        return Vec::new();
+    }
+    let name = container["name"].as_str().unwrap_or_default();
+    items(container, "env").filter(|(_, variable)| is_our_variable(variable, name)).map(|(at, _)| at).collect()
+}
+
+fn is_our_variable(variable: &Value, name: &str) -> bool {
+    let value = variable["value"].as_str();
+    let from_file = variable["valueFrom"]["fileKeyRef"]["volumeName"] == SHARE;
+    match variable["name"].as_str().unwrap_or_default() {
+        POD_IP => variable["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP",
+        env::ENDPOINT => {
+            from_file || value.is_some_and(|value| value.starts_with("https://") && value.contains("$(NUDGE_POD_IP)"))
+        }
+        env::TOKEN => from_file,
+        env::TOKEN_FILE => value == Some(&token_file()),
+        env::CERT => value == Some(&certificate_file()),
+        env::CONTAINER => value == Some(name),
+        _ => false,
+    }
+}
+
+/// Where containers find the token.
+pub(super) fn token_file() -> String {
+    format!("{}/token", names::CONTAINER_PATH)
+}
+
+/// Where containers find the authority's certificate.
+pub(super) fn certificate_file() -> String {
+    format!("{}/ca.crt", names::CONTAINER_PATH)
+}
+
+/// Takes our parts out, and refuses what stands in their places but is not ours.
+pub(super) fn strip(pod: &mut Value) -> Result<(), Refusal> {
+    let labelled = pod["metadata"]["labels"][labels::AGENT].is_string();
+    let Some(spec) = pod.get_mut("spec") else { return Ok(()) };
+    let mut injected = false;
+    for list in LISTS {
+        if let Some((_, agent)) = items(spec, list).find(|(_, container)| is_agent(container)) {
+            if !labelled && !looks_like_the_agent(agent) {
+                return Err(Refusal::Pod(format!(
+                    "container name {} is reserved for Nudge's agent; rename this pod's container",
+                    names::AGENT_CONTAINER
+                )));
+            }
+            injected = true;
+        }
+    }
+    for (_, volume) in items(spec, "volumes").filter(|(_, volume)| is_our_volume(volume)) {
+        if !injected || !looks_like_ours(volume) {
+            let name = shown(volume["name"].as_str().unwrap_or_default());
+            return Err(Refusal::Pod(format!("volume name {name} is reserved for Nudge; rename this pod's volume")));
+        }
+    }
+    if let Some(volumes) = items_mut(spec, "volumes") {
+        volumes.retain(|volume| !is_our_volume(volume));
+    }
+    for list in LISTS {
+        let Some(containers) = items_mut(spec, list) else { continue };
+        containers.retain(|container| !is_agent(container));
+        for container in containers {
+            strip_container(container)?;
+        }
+    }
+    Ok(())
+}
+
+fn strip_container(container: &mut Value) -> Result<(), Refusal> {
+    let name = container["name"].as_str().unwrap_or_default().to_owned();
+    for at in our_variables(container).into_iter().rev() {
+        if let Some(variables) = items_mut(container, "env") {
+            variables.remove(at);
+        }
+    }
+    if let Some(mounts) = items_mut(container, "volumeMounts") {
+        mounts.retain(|mount| !is_our_mount(mount));
+        if let Some(volume) = mounts.iter().filter_map(|mount| mount["name"].as_str()).find(|name| is_reserved(name)) {
+            let (container, volume) = (shown(&name), shown(volume));
+            return Err(Refusal::Pod(format!(
+                "container {container} mounts volume {volume}, whose name is reserved for Nudge; take the mount out"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A copy of an injected pod may have lost its label (`kubectl debug --copy-to`).
+fn looks_like_the_agent(container: &Value) -> bool {
+    let configs = items(container, "env").any(|(_, variable)| variable["name"] == names::env::CONFIGS);
+    configs
+        && container["command"] == serde_json::json!(["/nudge-agent"])
+        && container["args"] == serde_json::json!(["run"])
+}
+
+fn looks_like_ours(volume: &Value) -> bool {
+    match volume["name"].as_str().unwrap_or_default() {
+        STATE | SHARE | FILES => volume["emptyDir"]["medium"] == "Memory",
+        HUB => items(&volume["projected"], "sources")
+            .any(|(_, source)| source["serviceAccountToken"]["audience"] == names::TOKEN_AUDIENCE),
+        _ => volume["configMap"]["optional"] == true || volume["secret"]["optional"] == true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(spec: &Value) -> String {
+        UserPod::of(&json!({"metadata": {"name": "web"}, "spec": spec})).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn names_of_ours_are_reserved() {
+        let own = json!({"containers": [{"name": "nudge-agent", "image": "mine"}]});
+        assert!(refused(&own).contains("container name nudge-agent is reserved"));
+        let own = json!({"containers": [{"name": "app"}], "volumes": [{"name": "nudge-state", "emptyDir": {"medium": "Memory"}}]});
+        assert!(refused(&own).contains("volume name nudge-state is reserved"));
+        let mount =
+            json!({"containers": [{"name": "app", "volumeMounts": [{"name": "nudge-hub", "mountPath": "/x"}]}]});
+        assert!(refused(&mount).contains("container app mounts volume nudge-hub"));
+    }
+
+    #[test]
+    fn what_is_no_pod_is_refused() {
+        assert!(UserPod::of(&json!({"metadata": {}})).unwrap_err().to_string().contains("no spec"));
+        assert!(refused(&json!({"containers": "app"})).contains("can't be understood as a pod"));
+    }
+}

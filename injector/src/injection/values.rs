@@ -1,0 +1,203 @@
+//! What single annotations may hold: each text is checked once and carried as a type.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use nudge_protocol::limits::MAX_CONFIGS;
+use nudge_protocol::settings::duration;
+use nudge_protocol::{ConfigName, pod};
+
+use super::quantity::Quantity;
+
+/// Most other targets of web hooks in a pod.
+const MAX_ALLOWED: usize = 64;
+
+/// What is allowed, as a sentence.
+type Rule = String;
+
+pub(super) fn flag(text: &str) -> Result<bool, Rule> {
+    match text {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err("write \"true\" or \"false\"".to_owned()),
+    }
+}
+
+pub(super) fn port(text: &str) -> Result<u16, Rule> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let port = text.parse().ok().filter(|port| *port >= 1024 && digits);
+    port.ok_or_else(|| "it is a port from 1024 to 65535".to_owned())
+}
+
+pub(super) fn uid(text: &str) -> Result<i64, Rule> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse::<i32>() {
+        Ok(0) if digits => {
+            Err("the agent never runs as root; root's processes are reached by the capability KILL, so leave this out"
+                .to_owned())
+        }
+        Ok(uid) if digits => Ok(uid.into()),
+        _ => Err("it is a user id from 1 to 2147483647".to_owned()),
+    }
+}
+
+/// From 1 s to 10 min, as the agent reads it.
+pub(super) fn start_timeout(text: &str) -> Result<String, Rule> {
+    let range = Duration::from_secs(1)..=Duration::from_mins(10);
+    match duration(text) {
+        Ok(time) if range.contains(&time) => Ok(text.to_owned()),
+        _ => Err("it is a time from 1s to 10m, such as 30s or 2m".to_owned()),
+    }
+}
+
+pub(super) fn cpu(text: &str) -> Result<Quantity, Rule> {
+    let range = Quantity::millis(1)..=Quantity::units(4);
+    let cpu = text.parse().ok().filter(|cpu: &Quantity| range.contains(cpu) && cpu.is_whole(Quantity::millis(1)));
+    cpu.ok_or_else(|| "it is a CPU quantity from 1m to 4, such as 5m or 0.1".to_owned())
+}
+
+pub(super) fn memory(text: &str) -> Result<Quantity, Rule> {
+    let range = MIN_MEMORY..=Quantity::mebi(1024);
+    let memory = text.parse().ok().filter(|size: &Quantity| range.contains(size) && size.is_whole(Quantity::units(1)));
+    memory.ok_or_else(|| "it is a memory quantity from 16Mi to 1Gi, such as 32Mi".to_owned())
+}
+
+/// With less the agent can't hold its connections and one dictionary.
+pub(super) const MIN_MEMORY: Quantity = Quantity::mebi(16);
+
+/// The names of a list with commas; blanks around them are left out.
+pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim)
+}
+
+pub(super) fn configs(text: &str) -> Result<Vec<ConfigName>, Rule> {
+    let mut configs = Vec::new();
+    for name in list(text) {
+        let name = ConfigName::new(name).map_err(|error| format!("it is a list of names with commas; {error}"))?;
+        if configs.contains(&name) {
+            return Err(format!("name each config once, in the order of merging; {name} is there twice"));
+        }
+        configs.push(name);
+        if configs.len() > MAX_CONFIGS {
+            return Err(format!("a pod can have {MAX_CONFIGS} configs at most"));
+        }
+    }
+    Ok(configs)
+}
+
+pub(super) fn targets(text: &str) -> Result<Vec<SocketAddr>, Rule> {
+    let refuse = || {
+        "it is a list with commas of IP address and port, such as 10.0.0.9:8080 or [fd00::9]:8080; names are not looked up"
+            .to_owned()
+    };
+    let targets: Result<Vec<SocketAddr>, Rule> = list(text)
+        .map(|target| {
+            let target: SocketAddr = target.parse().map_err(|_| refuse())?;
+            if target.port() == 0 || target.ip().is_unspecified() { Err(refuse()) } else { Ok(target) }
+        })
+        .collect();
+    targets.and_then(|targets| {
+        if targets.len() <= MAX_ALLOWED {
+            Ok(targets)
+        } else {
+            Err(format!("a pod can have {MAX_ALLOWED} targets at most"))
+        }
+    })
+}
+
+pub(super) fn mount_path(text: &str) -> Result<String, Rule> {
+    let path = text
+        .strip_prefix('/')
+        .filter(|path| !path.is_empty() && path.split('/').all(|part| !matches!(part, "" | "." | "..")));
+    let odd = |letter: char| letter.is_control() || matches!(letter, ':' | ',' | '$');
+    if path.is_none() || text.len() > 1024 || text.contains("..") || text.contains(odd) {
+        return Err("it is an absolute path such as /etc/shop, not '/', without '.', '..', '//', a slash at the end, \
+                    ':', ',' or '$'"
+            .to_owned());
+    }
+    // In most images /var/run is a link to /run.
+    let own = [pod::CONTAINER_PATH.to_owned(), format!("/var{}", pod::CONTAINER_PATH)];
+    if own.iter().any(|own| is_within(text, own) || is_within(own, text)) {
+        return Err(format!(
+            "{} is the agent's own; choose a path that is neither in it nor above it",
+            pod::CONTAINER_PATH
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// Whether `path` is `folder` or in it. Both are normal.
+pub(super) fn is_within(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<T: PartialEq + std::fmt::Debug>(read: fn(&str) -> Result<T, Rule>, good: &[&str], bad: &[&str]) {
+        for text in good {
+            assert!(read(text).is_ok(), "{text}: {:?}", read(text));
+        }
+        for text in bad {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_in_the_range_is_taken_and_no_more() {
+        check(flag, &["true", "false"], &["", "True", "yes", "1"]);
+        check(port, &["1024", "9002", "65535"], &["", "0", "80", "1023", "65536", "+9002", "http", "-1"]);
+        check(uid, &["1", "65532", "2147483647"], &["0", "-1", "2147483648", "+1", "app", ""]);
+        check(
+            start_timeout,
+            &["1s", "30s", "10m", "1000ms"],
+            &["", "0s", "999ms", "11m", "601s", "1h", "30", "99999999999999999999s", "18446744073709551615m"],
+        );
+        check(cpu, &["1m", "5m", "0.1", "4"], &["0", "0.5m", "4001m", "5", "-1", "x", "1.5m"]);
+        check(
+            memory,
+            &["16Mi", "32Mi", "1Gi", "20M"],
+            &["15Mi", "16777215", "1025Mi", "2Gi", "32", "x", "20000000500m"],
+        );
+        check(
+            targets,
+            &["10.0.0.9:8080", "10.0.0.9:1, [::2]:2"],
+            &["", "10.0.0.9", "host:1", "10.0.0.9:0", "0.0.0.0:1", "10.0.0.9:1,"],
+        );
+    }
+
+    #[test]
+    fn paths_are_normal_and_not_ours() {
+        let good = ["/etc/shop", "/a", "/run/nudges", "/run/other", "/etc/nudge/x y"];
+        let bad = [
+            "",
+            "/",
+            "a",
+            "/a/",
+            "//a",
+            "/a//b",
+            "/./a",
+            "/a/..",
+            "/a/..b",
+            "/a:b",
+            "/a,b",
+            "/a$b",
+            "/a\nb",
+            "/run",
+            "/run/nudge",
+            "/run/nudge/x",
+            "/var/run/nudge",
+            "/var/run",
+            "/var",
+        ];
+        check(mount_path, &good, &bad);
+    }
+
+    #[test]
+    fn configs_are_a_list_without_repetition() {
+        check(configs, &["shop", "shop,shop-keys", " shop , keys "], &["", ",", "shop,", "Shop", "a,b,a", "a b"]);
+        let names = |n: usize| (0..n).map(|n| format!("c{n}")).collect::<Vec<_>>().join(",");
+        assert!(configs(&names(MAX_CONFIGS)).is_ok() && configs(&names(MAX_CONFIGS + 1)).is_err());
+    }
+}

@@ -1,0 +1,58 @@
+//! Which namespaces are enabled: the same question that the web hooks' `namespaceSelector` answers for the API server.
+
+use std::collections::BTreeSet;
+
+/// The system's own namespaces, which are never enabled all together.
+const SYSTEM: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
+
+/// See the module's text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Enabled {
+    /// Those with the label.
+    #[default]
+    Labelled,
+    /// All but those that say no, and these.
+    AllBut(BTreeSet<String>),
+}
+
+impl Enabled {
+    /// All but the system's namespaces and that of Nudge itself, and those that say no.
+    pub fn all_but(own: &str) -> Self {
+        Self::AllBut(SYSTEM.into_iter().chain([own]).map(str::to_owned).collect())
+    }
+
+    /// The label selector of those that can be.
+    pub fn selector(&self) -> &'static str {
+        match self {
+            Self::Labelled => "nudge.dev/enabled=true",
+            // Also matches those without the label.
+            Self::AllBut(_) => "nudge.dev/enabled!=false",
+        }
+    }
+
+    /// Whether one that the selector matches is. By its own name and not the label kubernetes.io/metadata.name: servers before 1.21
+    /// don't set that.
+    pub fn takes(&self, namespace: &str) -> bool {
+        match self {
+            Self::Labelled => true,
+            Self::AllBut(names) => !names.contains(namespace),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_and_nudge_itself_are_never_enabled_together_with_all_others() {
+        let all = Enabled::all_but("nudge-here");
+        for name in ["kube-system", "kube-public", "kube-node-lease", "nudge-here"] {
+            assert!(!all.takes(name), "{name}");
+        }
+        assert!(all.takes("shop") && all.takes("default") && all.takes("nudge-system"));
+        assert_ne!(all.selector(), Enabled::Labelled.selector());
+        // Whoever has labelled one of them by hand has meant it.
+        assert!(Enabled::Labelled.takes("kube-system"));
+    }
+}

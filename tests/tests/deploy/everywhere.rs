@@ -1,0 +1,83 @@
+//! Nudge in all namespaces.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DynamicObject, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use nudge_injector::api::{VersionedConfig, VersionedConfigSpec};
+use nudge_tests::cluster::ports;
+use nudge_tests::installation::{deploy, hub_ca};
+use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
+use serde_json::{Value, json};
+
+use crate::installing::by_address;
+use crate::manifests::{documents, read, render};
+
+const SOON: Duration = Duration::from_mins(1);
+
+#[tokio::test]
+async fn all_namespaces_are_enabled_but_the_systems_and_those_that_say_no() -> Result<()> {
+    let Some(cluster) = Cluster::start(&nudge_tests::cluster::Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let (asked, said_no) =
+        (cluster.space("any").await?, cluster.space_with("no", &[("nudge.dev/enabled", "false")]).await?);
+    let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    let addresses = (address()?, address()?, address()?);
+
+    // On servers that label namespaces with their names, with the web hooks too.
+    let rendered = if cluster.has(30, "the overlay `all-namespaces`") {
+        render(&deploy().join("overlays/all-namespaces"))?
+    } else {
+        None
+    };
+    let webhooks = rendered.is_some();
+    let text = match rendered {
+        Some(text) => by_address(&text, addresses.0)?,
+        None => read(&deploy().join("components/all-namespaces/rbac.yaml"))?,
+    };
+    cluster.kubectl_on(&["apply", "--server-side", "--force-conflicts"], &text).await?;
+    let options = ReplicaOptions { addresses: Some(addresses), ..ReplicaOptions::with(&["--all-namespaces"]) };
+    let replica = installation.replica(&options).await?;
+
+    hub_ca(&asked).await?;
+    let later = cluster.space("later").await?;
+    hub_ca(&later).await?;
+    // `later` came in a round of its own, after that in which all of these would have come.
+    for namespace in ["kube-system", "kube-public", "kube-node-lease", "nudge-system", &said_no.name] {
+        let maps: Api<ConfigMap> = Api::namespaced(cluster.admin().await?, namespace);
+        ensure!(maps.get_opt("nudge-hub-ca").await?.is_none(), "{namespace}: {}", replica.log());
+    }
+    if !webhooks {
+        return Ok(());
+    }
+    let asks = async |namespace: &str| {
+        // Refused only by those who were asked: a name that can't be a label's value.
+        let name = "a".repeat(64);
+        let config = VersionedConfig::new(&name, VersionedConfigSpec::default());
+        let api: Api<VersionedConfig> = Api::namespaced(cluster.admin().await?, namespace);
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        Ok::<_, anyhow::Error>(api.create(&dry, &config).await.err().map(|error| error.to_string()))
+    };
+    let refused = async || asks(&later.name).await.ok()?.filter(|said| said.contains("shorter name"));
+    eventually(SOON, "the web hooks are asked", refused).await?;
+    for namespace in ["kube-system", "nudge-system", &said_no.name] {
+        let said = asks(namespace).await?;
+        ensure!(said.is_none(), "{namespace}: {said:?}");
+    }
+    let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy");
+    let resource = ApiResource::from_gvk_with_plural(&gvk, "validatingadmissionpolicies");
+    let policies: Api<DynamicObject> = Api::all_with(cluster.admin().await?, &resource);
+    let stored = policies.get("nudge-configs").await?;
+    let source = documents(&read(&deploy().join("components/all-namespaces/selector.yaml"))?)?.remove(0);
+    let stored = &stored.data["spec"]["matchConstraints"]["namespaceSelector"];
+    assert_eq!(stored, &source["namespaceSelector"]);
+    let webhooks = "validatingwebhookconfigurations/nudge-injector";
+    let shown = cluster.kubectl(&["get", webhooks, "-o", "json"]).await?.context("kubectl")?;
+    let shown: Value = serde_json::from_str(&shown.stdout)?;
+    ensure!(shown["webhooks"][0]["clientConfig"]["caBundle"] != json!(null));
+    Ok(())
+}

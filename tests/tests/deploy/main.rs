@@ -1,0 +1,8 @@
+//! `deploy/` as a platform team installs it, and the examples that are applied to what is installed.
+
+mod everywhere;
+mod examples;
+mod installing;
+mod manifests;
+mod rendering;
+mod roles;

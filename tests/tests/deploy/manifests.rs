@@ -1,0 +1,94 @@
+//! What is in `deploy/`, read from its files or rendered by kubectl.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use nudge_tests::installation::deploy;
+use nudge_tests::{Finished, tools};
+use serde_json::Value;
+
+/// The oldest kubectl that README asks for: with an older one `-k` does not know all that is used.
+const OLDEST_KUBECTL: u64 = 27;
+
+/// The objects of a text, in its order.
+pub(crate) fn documents(text: &str) -> Result<Vec<Value>> {
+    let all = serde_saphyr::from_multiple::<Value>(text)?;
+    Ok(all.into_iter().filter(|document| !document.is_null()).map(whole).collect())
+}
+
+/// The same with whole numbers for such as 1.0, which kustomize writes otherwise.
+fn whole(value: Value) -> Value {
+    match value {
+        Value::Array(items) => items.into_iter().map(whole).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, whole(value))).collect(),
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() && float.fract() == 0.0 => {
+                format!("{float:.0}").parse().map_or(Value::Number(number), Value::Number)
+            }
+            _ => Value::Number(number),
+        },
+        other => other,
+    }
+}
+
+/// Nothing where both hold the same objects, else the titles of those that differ: the whole of both would be pages.
+pub(crate) fn difference<'a>(one: &'a BTreeMap<String, Value>, other: &'a BTreeMap<String, Value>) -> Vec<&'a String> {
+    one.keys().chain(other.keys()).filter(|title| one.get(*title) != other.get(*title)).collect()
+}
+
+pub(crate) fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))
+}
+
+/// `Kind/name`.
+pub(crate) fn title(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    format!("{}/{}", text(&object["kind"]), text(&object["metadata"]["name"]))
+}
+
+/// Objects by kind and name; no two have the same.
+pub(crate) fn by_title(objects: Vec<Value>) -> Result<BTreeMap<String, Value>> {
+    let mut all = BTreeMap::new();
+    for object in objects {
+        // A role and its binding, in the namespace and for the cluster, have one name but not one kind.
+        let title = title(&object);
+        ensure!(all.insert(title.clone(), object).is_none(), "{title} is there twice");
+    }
+    Ok(all)
+}
+
+/// The files of the base, in the order in which they are applied, as one text. With kubectl of Kubernetes 1.20 there is no other way.
+pub(crate) fn base() -> Result<String> {
+    let kustomization = documents(&read(&deploy().join("base/kustomization.yaml"))?)?.remove(0);
+    let files = kustomization["resources"].as_array().context("no resources")?;
+    let texts = files.iter().map(|file| read(&deploy().join("base").join(file.as_str().context("no name")?)));
+    Ok(texts.collect::<Result<Vec<_>>>()?.join("\n---\n"))
+}
+
+/// What `kubectl kustomize` makes of a folder. `None` without a kubectl that can, and so the test is to be skipped.
+pub(crate) fn render(folder: &Path) -> Result<Option<String>> {
+    let Some(kubectl) = kubectl()? else { return Ok(None) };
+    let finished = Finished::of(Command::new(kubectl).arg("kustomize").arg(folder))?;
+    ensure!(finished.code == Some(0), "{} can't be rendered: {}", folder.display(), finished.stderr);
+    ensure!(finished.stderr.is_empty(), "{}: {}", folder.display(), finished.stderr);
+    Ok(Some(finished.stdout))
+}
+
+/// A kubectl that is new enough: that of the tests' cluster, or else any.
+fn kubectl() -> Result<Option<PathBuf>> {
+    let named = std::env::var_os("KUBEBUILDER_ASSETS").map(|folder| PathBuf::from(folder).join("kubectl"));
+    for kubectl in named.into_iter().filter(|file| file.is_file()).chain(tools::look("kubectl")) {
+        let finished = Finished::of(Command::new(&kubectl).args(["version", "--client", "--output", "json"]))?;
+        let version: Value = serde_json::from_str(&finished.stdout)?;
+        let minor = version["clientVersion"]["minor"].as_str().unwrap_or_default().trim_end_matches('+').parse();
+        if minor.is_ok_and(|minor: u64| minor >= OLDEST_KUBECTL) {
+            return Ok(Some(kubectl));
+        }
+    }
+    // Not a tool that tests/run could install: Debian has no newer one.
+    tools::skipped(&format!("rendering deploy/ needs kubectl 1.{OLDEST_KUBECTL} or newer"));
+    Ok(None)
+}

@@ -1,0 +1,125 @@
+//! Pods that opt in but have no agent.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::ResourceExt;
+use kube::api::ListParams;
+use nudge_tests::cluster::{Options, Space};
+use nudge_tests::installation::bind;
+use nudge_tests::{Cluster, Installation, Replica, ReplicaOptions, eventually};
+use serde_json::{Value, json};
+
+use crate::scene::{SOON, create, opted_in, plain_pod};
+
+const FAST: [&str; 2] = ["--repair-seconds=1", "--repair-age-seconds=0"];
+
+/// As a controller makes it; none runs here that would mind.
+fn owned(name: &str, owner: &str) -> Value {
+    let mut pod = opted_in(name);
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": true});
+    pod["metadata"]["ownerReferences"] = json!([owner]);
+    pod
+}
+
+/// Waits for two more looks at everything.
+async fn looked_twice(replica: &Replica) -> Result<()> {
+    let looks = async || replica.metric("nudge_repair_looks_total").await.ok();
+    let before = looks().await.context("no metric")?;
+    eventually(SOON, "it is looked again", async || (looks().await? >= before + 2.0).then_some(())).await
+}
+
+async fn names(space: &Space) -> Result<Vec<String>> {
+    Ok(space.api::<Pod>().list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect())
+}
+
+async fn events(space: &Space, reason: &str) -> Result<Vec<(String, String)>> {
+    let events = space.api::<Event>().list(&ListParams::default()).await?;
+    let told = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+    Ok(told.map(|event| (event.involved_object.name.unwrap_or_default(), event.message.unwrap_or_default())).collect())
+}
+
+#[tokio::test]
+async fn pods_without_an_agent_are_counted_and_told_of_once() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let space = installation.enabled("repair").await?;
+    let elsewhere = cluster.space("elsewhere").await?;
+    // Without web hooks nothing is injected.
+    create(&space, &opted_in("lost")).await?;
+    create(&space, &owned("lost-too", "web")).await?;
+    create(&space, &plain_pod("plain")).await?;
+    let mut done = opted_in("done");
+    done["metadata"]["labels"]["nudge.dev/agent"] = json!("0.1.0");
+    create(&space, &done).await?;
+    create(&elsewhere, &opted_in("not-enabled")).await?;
+    let replica = installation.replica(&ReplicaOptions::with(&FAST)).await?;
+    let counted = async || ((replica.metric("nudge_pods_without_agent").await.ok()? - 2.0).abs() < 0.5).then_some(());
+    eventually(SOON, "two pods lack an agent", counted).await.with_context(|| replica.log())?;
+    let told = async || {
+        let mut told = events(&space, "AgentMissing").await.ok()?;
+        told.sort();
+        (told.len() == 2).then_some(told)
+    };
+    let told = eventually(SOON, "they are told of", told).await.with_context(|| replica.log())?;
+    assert_eq!((told[0].0.as_str(), told[1].0.as_str()), ("lost", "lost-too"));
+    assert!(told[0].1.contains("delete the pod") && told[0].1.contains(&space.name), "{told:?}");
+    looked_twice(&replica).await?;
+    assert_eq!(events(&space, "AgentMissing").await?.len(), 2);
+    assert_eq!(names(&space).await?.len(), 4, "nothing is evicted unless it is asked for");
+    Ok(())
+}
+
+#[tokio::test]
+async fn on_request_they_are_evicted_at_a_limited_rate() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let space = installation.enabled("evict").await?;
+    let forbidding = installation.enabled("forbid").await?;
+    bind(&space, "nudge-recycle").await?;
+    create(&space, &opted_in("bare")).await?;
+    let guarded = create(&space, &owned("a-guarded", "guarded")).await?;
+    space.run(&guarded).await?;
+    let group = if cluster.version().minor < 21 { "v1beta1" } else { "v1" };
+    let budget = json!({
+        "apiVersion": format!("policy/{group}"), "kind": "PodDisruptionBudget",
+        "metadata": {"name": "guarded", "namespace": space.name},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"nudge.dev/inject": "true"}}},
+    });
+    cluster.kubectl_on(&["apply"], &budget.to_string()).await?;
+    for number in 0..4 {
+        create(&space, &owned(&format!("web-{number}"), &format!("web-{number}"))).await?;
+    }
+    create(&forbidding, &owned("kept", "kept")).await?;
+    // The oldest has a PodDisruptionBudget; trying it counts.
+    let arguments = [&FAST[..], &["--repair=evict", "--repair-per-minute=4"]].concat();
+    let replica = installation.replica(&ReplicaOptions::with(&arguments)).await?;
+    let evicted = async || (replica.metric("nudge_repair_evictions_total").await.ok()? >= 3.0).then_some(());
+    eventually(SOON, "pods are evicted", evicted).await.with_context(|| replica.log())?;
+    looked_twice(&replica).await?;
+    // Four tries in the first minute: the guarded one was the first of them.
+    assert_eq!(names(&space).await?, ["a-guarded", "bare", "web-3"], "{}", replica.log());
+    assert_eq!(events(&space, "AgentMissingEvicted").await?.len(), 3);
+    assert_eq!(names(&forbidding).await?, ["kept"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_namespace_that_does_not_allow_it_is_told_what_to_bind_once() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let space = installation.enabled("forbid").await?;
+    create(&space, &owned("a", "a")).await?;
+    create(&space, &owned("b", "b")).await?;
+    let arguments = [&FAST[..], &["--repair=evict"]].concat();
+    let replica = installation.replica(&ReplicaOptions::with(&arguments)).await?;
+    let binding = format!(
+        "kubectl create rolebinding nudge-recycle --clusterrole=nudge-recycle --serviceaccount=nudge-system:nudge-injector \
+         --namespace={}",
+        space.name
+    );
+    eventually(SOON, "it is told what to bind", async || replica.log().contains(&binding).then_some(())).await?;
+    looked_twice(&replica).await?;
+    assert_eq!(replica.log().matches(&binding).count(), 1);
+    assert_eq!(names(&space).await?.len(), 2);
+    Ok(())
+}
