@@ -81,7 +81,8 @@ fn missing(series: &Series, expressions: &[String]) -> Vec<String> {
         };
         for (label, values) in labels {
             let seen = known.get(&label);
-            let absent = |value: &&String| seen.is_none_or(|seen| !seen.contains(*value) && name != SHOWS_WHAT_HAPPENED);
+            let absent =
+                |value: &&String| seen.is_none_or(|seen| !seen.contains(*value) && name != SHOWS_WHAT_HAPPENED);
             missing.extend(values.iter().filter(absent).map(|value| format!("{name}{{{label}={value:?}}}")));
         }
     }
@@ -108,7 +109,8 @@ async fn dashboard_and_rules_name_figures_that_exist() -> Result<()> {
     let page = scene.client.get("/metrics").await?;
     add(&mut series, std::str::from_utf8(&page.body)?);
     // Nobody's names, so that the number of series is bounded.
-    let known = ["condition", "state", "phase", "outcome", "result", "watch", "path", "channel", "code", "le", "version"];
+    let known =
+        ["condition", "state", "phase", "outcome", "result", "watch", "path", "channel", "code", "le", "version"];
     for (name, labels) in &series {
         let strange: Vec<_> = labels.keys().filter(|label| !known.contains(&label.as_str())).collect();
         ensure!(strange.is_empty(), "{name} has labels that may be unbounded: {strange:?}");

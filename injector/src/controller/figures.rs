@@ -87,6 +87,10 @@ impl RolloutMetrics {
     }
 
     pub(super) fn changed(&self, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
+        let failure = |status: &VersionedConfigStatus| status.rollout.failure.clone();
+        if failure(after).is_some_and(|it| it.reason == "RecycleFailed") && failure(before) != failure(after) {
+            self.recycled("failed");
+        }
         match came(before, after, Timestamp::now()) {
             Some(Came::ToEnd(outcome, seconds)) => {
                 self.ended.get_or_create(&Outcome { outcome }).inc();

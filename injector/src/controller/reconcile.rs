@@ -1,6 +1,6 @@
 //! One look at one config: reads what is missing, decides, writes the status, publishes, prunes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::publishing::Looked;
 use super::recycle::{LOOK, Restarting, restarts};
 use super::{CallError, call};
 use crate::api::{PartKind, VersionedConfig, VersionedConfigStatus};
-use crate::recycling;
+use crate::recycling::{self, Report};
 use crate::versions::{Decision, Facts, Observed, PartFacts, decide};
 use crate::world::{ConfigKey, World};
 
@@ -33,6 +33,9 @@ pub(super) fn written_by_us() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
+/// A part of a rollout, and reports by workload.
+type Refused = (String, BTreeMap<String, Report>);
+
 /// What the controllers share.
 pub struct Controller {
     pub(super) client: Client,
@@ -44,6 +47,7 @@ pub struct Controller {
     /// What is known of objects whose version is not sealed yet.
     facts: Mutex<HashMap<ConfigKey, Facts>>,
     looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
+    refused: Mutex<HashMap<ConfigKey, Refused>>,
     /// Held while it is decided whether a config begins to move.
     beginning: tokio::sync::Mutex<()>,
 }
@@ -90,6 +94,7 @@ impl Controller {
             silence,
             facts: Mutex::default(),
             looked: Mutex::default(),
+            refused: Mutex::default(),
             beginning: tokio::sync::Mutex::default(),
         }
     }
@@ -102,10 +107,26 @@ impl Controller {
         locked(&self.looked).insert(key.clone(), (Instant::now(), looked));
     }
 
+    /// What could not be restarted in this part of the rollout, so that it is not tried every second.
+    pub(super) fn refused(&self, key: &ConfigKey, part: &str) -> BTreeMap<String, Report> {
+        let known = locked(&self.refused).get(key).filter(|(known, _)| known == part).cloned();
+        known.map(|(_, reports)| reports).unwrap_or_default()
+    }
+
+    pub(super) fn set_refused(&self, key: &ConfigKey, part: String, reports: BTreeMap<String, Report>) {
+        let mut all = locked(&self.refused);
+        if reports.is_empty() {
+            all.remove(key);
+        } else {
+            all.insert(key.clone(), (part, reports));
+        }
+    }
+
     /// Forgets what was seen before, as a new leader must.
     pub fn forget(&self) {
         locked(&self.facts).clear();
         locked(&self.looked).clear();
+        locked(&self.refused).clear();
     }
 
     /// Whether what is known is recent enough to delete something because of it.

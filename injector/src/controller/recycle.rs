@@ -74,7 +74,10 @@ impl Controller {
     pub(super) async fn recycle(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Restarting, CallError> {
         let later =
             || Restarting::not_looked(State::Busy("workloads without an agent have not been looked at".to_owned()));
-        let Some(status) = config.status.as_ref().filter(|status| restarts(Some(status))) else { return Ok(later()) };
+        let Some(status) = config.status.as_ref().filter(|status| restarts(Some(status))) else {
+            self.set_refused(key, String::new(), BTreeMap::new());
+            return Ok(later());
+        };
         let rollout = &status.rollout;
         let back = rollout.stage != Some(RolloutStage::Recycling);
         // What is not wanted any more, or is held, goes no further.
@@ -91,7 +94,8 @@ impl Controller {
         let since = rollout.progressed_at.as_ref().map_or(now, |time| time.0);
         let deadline = config.spec.rollout.progress_deadline_seconds;
         let mut workloads = self.users(key).await?;
-        let mut refused = BTreeMap::new();
+        let part = format!("{:?} {}", rollout.stage, published.unwrap_or_default());
+        let mut refused = self.refused(key, &part);
         let (state, reports) = loop {
             let (step, reports) =
                 next(&Look { workloads: &workloads, back, since, deadline, refused: &refused, now: Timestamp::now() });
@@ -114,10 +118,7 @@ impl Controller {
                     }
                 }
                 Next::Wait(sentence) => break (State::Busy(sentence), reports),
-                Next::Failed(sentence) => {
-                    self.figures.recycled("failed");
-                    break (State::Failed(sentence), reports);
-                }
+                Next::Failed(sentence) => break (State::Failed(sentence), reports),
                 Next::Done => break (State::Done, reports),
             }
         };
@@ -128,9 +129,10 @@ impl Controller {
             reports,
         };
         let state = match state {
-            State::Done => self.recycle_pods(key, status, &workloads, deadline, &mut found).await?,
+            State::Done => self.recycle_pods(key, status, &workloads, deadline, &mut refused, &mut found).await?,
             state => state,
         };
+        self.set_refused(key, part, refused);
         found.done = state == State::Done;
         Ok(Restarting { state, found: Some(found) })
     }

@@ -1,6 +1,6 @@
 //! Evicts pods of controllers without rolling updates, one by one, and names pods that nothing restarts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, ReplicationController};
@@ -48,6 +48,7 @@ impl Controller {
         status: &VersionedConfigStatus,
         workloads: &[(Workload, String)],
         deadline: u32,
+        refused: &mut BTreeMap<String, Report>,
         found: &mut Recycling,
     ) -> Result<State, CallError> {
         let Some(published) = &status.published_at else { return Ok(State::Done) };
@@ -58,16 +59,12 @@ impl Controller {
         let marks = workloads.iter().filter_map(|(workload, _)| Some(workload.recycled.as_ref()?.at));
         let begun = status.rollout.progressed_at.as_ref().map(|time| time.0);
         let since = marks.chain(begun).max().unwrap_or(published.0);
-        let mut refused = Vec::new();
-        loop {
-            let now = Timestamp::now();
-            match next_pod(&groups, stale, since, deadline, &refused, now) {
-                NextPod::Done => return Ok(State::Done),
-                NextPod::Wait(sentence) => return Ok(State::Busy(sentence)),
-                NextPod::Failed(sentence) => {
-                    self.figures.recycled("failed");
-                    return Ok(State::Failed(sentence));
-                }
+        let state = loop {
+            let left: Vec<String> = refused.keys().cloned().collect();
+            match next_pod(&groups, stale, since, deadline, &left, Timestamp::now()) {
+                NextPod::Done => break State::Done,
+                NextPod::Wait(sentence) => break State::Busy(sentence),
+                NextPod::Failed(sentence) => break State::Failed(sentence),
                 NextPod::Evict { group, pod } => {
                     let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
                     let evicting = || format!("evicting Pod {}/{pod}", key.namespace);
@@ -79,28 +76,29 @@ impl Controller {
                         Err(error) if error.code() == 404 => {}
                         Err(error) if error.code() == 429 => {
                             if Timestamp::now().duration_since(since).as_secs() < i64::from(deadline) {
-                                return Ok(State::Busy(format!(
+                                break State::Busy(format!(
                                     "a PodDisruptionBudget does not allow pod {pod} of {group} to be evicted now"
-                                )));
+                                ));
                             }
                             let sentence = format!(
                                 "a PodDisruptionBudget kept pod {pod} of {group} from being evicted for {deadline} s; delete it"
                             );
-                            found.reports.push(Report { word: "NotEvicted", sentence });
-                            refused.push(group);
+                            refused.insert(group, Report { word: "NotEvicted", sentence });
                             continue;
                         }
                         Err(error) => {
-                            found.reports.push(refusal(&error, &group, "restarted by evicting its pods").ok_or(error)?);
+                            let report = refusal(&error, &group, "restarted by evicting its pods").ok_or(error)?;
                             self.figures.recycled("refused");
-                            refused.push(group);
+                            refused.insert(group, report);
                             continue;
                         }
                     }
-                    return Ok(State::Busy(format!("a pod of {group} is being replaced")));
+                    break State::Busy(format!("a pod of {group} is being replaced"));
                 }
             }
-        }
+        };
+        found.reports.extend(groups.iter().filter_map(|group| refused.get(&group.id).cloned()));
+        Ok(state)
     }
 
     /// Controllers without rolling updates that use the plain ConfigMap without an agent, with their pods; and pods that nothing replaces.
