@@ -92,14 +92,19 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
             reports.push(Report::new(word, format!("{id} {why}")));
             continue;
         }
-        let late = !workload.has_deadline && over(mark.at, look.deadline, look.now);
+        // On the way back a Deployment's controller speaks of the version that is left until it has come forward.
+        let in_time = !over(mark.at, look.deadline, look.now);
+        let patient = match workload.progress {
+            Progress::Failed => look.back && in_time,
+            _ => in_time || (workload.has_deadline && !look.back),
+        };
         match workload.progress {
             Progress::Complete => {}
             _ if mark.unwell => {
                 let sentence = format!("{id} was not well before it was restarted, and was not waited for");
                 reports.push(Report::new("Unwell", sentence));
             }
-            Progress::Moving if !late => _ = waits.get_or_insert(format!("{id} is being restarted")),
+            _ if patient => _ = waits.get_or_insert(format!("{id} is being restarted")),
             _ => {
                 let sentence = format!("{id} did not come up after its restart");
                 if look.back {
@@ -222,7 +227,8 @@ mod tests {
         let (step, _) = look(&all, true, 101);
         assert_eq!(apply(&mut all, &step), Some(1));
         all[1].0.progress = Progress::Failed;
-        let (end, reports) = look(&all, true, 102);
+        assert!(matches!(look(&all, true, 102).0, Next::Wait(_)));
+        let (end, reports) = look(&all, true, 161);
         assert_eq!((end, reports[0].word), (Next::Done, "NotBack"));
     }
 
@@ -276,7 +282,7 @@ mod tests {
                     let moving = all.iter().filter(|(workload, wanted)| {
                         workload.digest.as_ref() == Some(wanted) && workload.progress == Progress::Moving
                             && !workload.recycled.as_ref().is_some_and(|mark| mark.unwell)
-                            && !(back && !workload.has_deadline && over(workload.recycled.as_ref().unwrap().at, 60, at(now)))
+                            && !(back && over(workload.recycled.as_ref().unwrap().at, 60, at(now)))
                     });
                     prop_assert!(moving.count() <= 1, "two on their way");
                 }
@@ -294,7 +300,8 @@ mod tests {
                     Happens::Passes(seconds) => now += i64::from(seconds),
                 }
             }
-            for _ in 0..20 {
+            for _ in 0..60 {
+                now += 10;
                 match turn(&mut all, now)? {
                     Next::Done | Next::Failed(_) => return Ok(()),
                     _ => {}
