@@ -20,6 +20,9 @@ pub struct VersionedConfigStatus {
     /// The version that the plain ConfigMap holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
+    /// Since when it holds that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published_at: Option<Time>,
     /// The version that a rollout moves to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
@@ -35,7 +38,7 @@ pub struct VersionedConfigStatus {
     pub retired: Vec<RetiredVersion>,
     /// How far pods have been moved.
     pub rollout: RolloutStatus,
-    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, Conflict.
+    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, Recycled, Conflict.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -197,6 +200,12 @@ pub struct RolloutStatus {
     /// What is being done; absent while nothing moves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<RolloutStage>,
+    /// When the rollout began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub began_at: Option<Time>,
+    /// On the way back: since when workloads without an agent were restarted with the target; absent if they were not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recycled_since: Option<Time>,
     /// When the rollout last came forward.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progressed_at: Option<Time>,

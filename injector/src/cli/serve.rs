@@ -21,7 +21,7 @@ use crate::certs::{
     CertificateFiles, Certificates, CertificatesError, KubeSecret, Lifetimes, PublishTimes, ServingNameError,
     ServingNames, publish_to_namespaces, publish_to_webhooks,
 };
-use crate::controller::{self, ContentKeyError, Controller, ControllerMetrics, Lease, LeaseSettings};
+use crate::controller::{self, ContentKeyError, Controller, ControllerMetrics, Lease, LeaseSettings, RolloutMetrics};
 use crate::hub::{self, Hub};
 use crate::world::{Enabled, Event, WatchSettings, World, watch_cluster};
 
@@ -84,6 +84,8 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
     let mut registry = Registry::with_prefix("nudge");
     let controller_metrics = ControllerMetrics::default();
     controller_metrics.register(&mut registry);
+    let rollout_metrics = RolloutMetrics::default();
+    rollout_metrics.register(&mut registry);
     let admission_metrics = AdmissionMetrics::default();
     admission_metrics.register(&mut registry);
 
@@ -129,6 +131,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         key,
         &replica,
         longest_silence(settings.watch_seconds),
+        rollout_metrics,
     ));
     let controlling =
         tokio::spawn(controller::run(controller, Arc::clone(&world), leadership.clone(), controller_metrics))

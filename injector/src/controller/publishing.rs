@@ -151,6 +151,7 @@ fn with_outcome(
             if status.published.as_deref() != Some(version) {
                 let message = format!("the plain ConfigMap holds version {version}");
                 notes.push(Note { warning: false, reason: "Published", message });
+                status.published_at = Some(now.clone());
             }
             status.published = Some(version.to_owned());
             set(status, published, true, "Published", format!("the plain ConfigMap holds version {version}"));

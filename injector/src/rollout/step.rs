@@ -171,6 +171,7 @@ fn rest(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str)
     status.rollout.skipped.clear();
     status.rollout.restarts.clear();
     status.rollout.failure = None;
+    status.rollout.began_at = Some(seen.now.clone());
     enter(status, RolloutStage::Moving, seen.now);
     let sentence = format!("moving {} pods from version {current} to {}", seen.pods.len(), seen.wanted);
     Step { told: Some((false, "BeingCurrent", sentence)), more: true, ..Step::default() }
@@ -370,6 +371,8 @@ fn recycle(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &st
 fn clear(status: &mut VersionedConfigStatus) {
     let rollout = &mut status.rollout;
     rollout.stage = None;
+    rollout.began_at = None;
+    rollout.recycled_since = None;
     rollout.progressed_at = None;
     rollout.applied_at = None;
     rollout.groups.clear();
@@ -440,6 +443,9 @@ fn begin_leaving(status: &mut VersionedConfigStatus, seen: &Situation<'_>, targe
 /// Every pod is told the current version again.
 fn turn_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, stage: RolloutStage) {
     let groups = std::mem::take(&mut status.rollout.groups);
+    if status.rollout.stage == Some(RolloutStage::Recycling) {
+        status.rollout.recycled_since = status.rollout.progressed_at.clone();
+    }
     enter(status, stage, seen.now);
     next_revision(status, seen.now);
     // Only pods that were told the target have something to leave, and only of those that are well it is waited for.
