@@ -9,6 +9,7 @@ pub mod controller;
 pub mod hub;
 pub mod injection;
 mod jitter;
+pub mod kubectl;
 pub mod rollout;
 mod text;
 pub mod tls;
