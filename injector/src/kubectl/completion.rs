@@ -96,8 +96,8 @@ fn place(words: &[String]) -> Place {
     place.wanted = if let Some(flag) = pending {
         of_flag(flag)
     } else if let Some((flag, Some(value))) = flag(&root, command, last) {
-        place.joined = last[..last.len() - value.len()].to_owned();
-        place.begun = value.to_owned();
+        last[..last.len() - value.len()].clone_into(&mut place.joined);
+        value.clone_into(&mut place.begun);
         of_flag(flag)
     } else if last.starts_with('-') {
         let own = command.get_arguments();
@@ -184,18 +184,18 @@ impl Place {
             if help.is_empty() { format!("{joined}{word}\n") } else { format!("{joined}{word}\t{help}\n") }
         });
         let directive = if self.wanted == Wanted::Files { FILES } else { NO_FILES };
-        lines.collect::<String>() + directive
+        lines.chain([directive.to_owned()]).collect::<Vec<_>>().concat()
     }
 }
 
 /// Prints what fits behind these words.
-pub(super) async fn run(out: &Output, words: Vec<String>) -> Result<(), Failure> {
+pub(super) async fn run(out: Output, words: Vec<String>) -> Result<(), Failure> {
     let place = place(&words);
     let candidates = match &place.wanted {
         Wanted::Words(words) => words.clone(),
         Wanted::Files | Wanted::Nothing => Vec::new(),
         // Without an answer nothing is offered; an error would stand in the middle of what the user types.
-        _ => tokio::time::timeout(PATIENCE, ask(&place, *out)).await.ok().and_then(Result::ok).unwrap_or_default(),
+        _ => tokio::time::timeout(PATIENCE, ask(&place, out)).await.ok().and_then(Result::ok).unwrap_or_default(),
     };
     out.print(&place.lines(&candidates))
 }

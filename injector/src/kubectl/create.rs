@@ -28,7 +28,7 @@ fn prepared(command: &Create) -> Result<Vec<Part>, Failure> {
 }
 
 /// Says what would be created, without an API server.
-pub(super) fn offline(out: &Output, command: &Create, namespace: Option<&str>) -> Result<(), Failure> {
+pub(super) fn offline(out: Output, command: &Create, namespace: Option<&str>) -> Result<(), Failure> {
     let parts = prepared(command)?;
     let count = parts.len();
     let objects = parts.iter().zip(1..).map(|(part, number)| {
@@ -80,7 +80,7 @@ pub(super) async fn run(session: &Session, command: &Create) -> Result<(), Failu
             }
         }
     }
-    tell(&session.out, command, &created)?;
+    tell(session.out, command, &created)?;
     if known.is_none() && command.output.is_none() {
         let suffix = command.dry.dry_run.suffix();
         session.out.line(&format!(
@@ -191,21 +191,23 @@ async fn undone(session: &Session, command: &Create, created: &[Object], mut fai
         }
     }
     if removed > 0 {
-        failure.message += &format!("; the {removed} objects created before were removed again");
+        let message = failure.message;
+        failure.message = format!("{message}; the {removed} objects created before were removed again");
     }
     if !left.is_empty() {
-        failure.message += &format!("; could not be removed again: {}; delete them", left.join(", "));
+        let message = failure.message;
+        failure.message = format!("{message}; could not be removed again: {}; delete them", left.join(", "));
     }
     failure
 }
 
-fn tell(out: &Output, command: &Create, objects: &[Object]) -> Result<(), Failure> {
+fn tell(out: Output, command: &Create, objects: &[Object]) -> Result<(), Failure> {
     let name = |object: &Object| match object {
         Object::Map(map) => format!("configmap/{}", map.metadata.name.as_deref().unwrap_or_default()),
         Object::Secret(secret) => format!("secret/{}", secret.metadata.name.as_deref().unwrap_or_default()),
     };
     match command.output {
-        Some(Format::Name) => out.print(&objects.iter().map(|object| name(object) + "\n").collect::<String>()),
+        Some(Format::Name) => out.lines(objects.iter().map(name)),
         Some(format) => {
             let unreadable = |error: serde_json::Error| Failure::new(format!("can't write the objects: {error}"));
             let mut all: Vec<Value> = Vec::new();
@@ -222,7 +224,7 @@ fn tell(out: &Output, command: &Create, objects: &[Object]) -> Result<(), Failur
         }
         None => {
             let suffix = command.dry.dry_run.suffix();
-            out.print(&objects.iter().map(|object| format!("{} created{suffix}\n", name(object))).collect::<String>())
+            out.lines(objects.iter().map(|object| format!("{} created{suffix}", name(object))))
         }
     }
 }

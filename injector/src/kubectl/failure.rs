@@ -2,8 +2,6 @@
 
 use kube::core::Status;
 
-use crate::causes::chain;
-
 /// It failed.
 pub(super) const FAILED: u8 = 1;
 /// It was called in a wrong way; clap's own code.
@@ -47,7 +45,7 @@ impl Failure {
             kube::Error::Api(status) => Self { status: status.code, ..Self::new(refusal(what, status)) },
             other => Self::new(format!(
                 "{what}: {}; check --context, --kubeconfig, and whether the API server can be reached from here",
-                chain(other)
+                causes(other)
             )),
         }
     }
@@ -69,6 +67,20 @@ fn refusal(what: &str, status: &Status) -> String {
     }
 }
 
+/// The error with its causes; libraries often say a cause in the error already.
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
 /// For [`Result::map_err`].
 pub(super) fn doing(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Failure {
     let what = what.into();
@@ -81,6 +93,16 @@ mod tests {
 
     fn api(code: u16, message: &str) -> kube::Error {
         kube::Error::Api(Status::failure(message, "").with_code(code).boxed())
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{0}")]
+        struct Outer(&'static str, #[source] std::io::Error);
+        let of = |text| causes(&Outer(text, std::io::Error::other("it is closed")));
+        assert_eq!(of("reading: it is closed"), "reading: it is closed");
+        assert_eq!(of("reading"), "reading: it is closed");
     }
 
     #[test]

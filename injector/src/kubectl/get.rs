@@ -57,19 +57,15 @@ pub(super) async fn run(session: &Session, command: &Get) -> Result<(), Failure>
         Subject::Pod(_) if command.version.is_some() => {
             return Err(Failure::usage("--version goes with a config; a pod has the versions that it is told"));
         }
-        Subject::Pod(pod) => match pod_state(&pod) {
-            Some(state) => of_pod(session, &state).await?,
-            None => {
-                let name = &command.name;
-                return Err(Failure::new(format!(
-                    "pod {name} has no agent; see the annotation nudge.dev/inject on its template"
-                )));
-            }
-        },
+        Subject::Pod(pod) => {
+            let name = &command.name;
+            let none = || format!("pod {name} has no agent; see the annotation nudge.dev/inject on its template");
+            of_pod(session, &pod_state(&pod).ok_or_else(|| Failure::new(none()))?).await?
+        }
     };
     let all = dictionary(sources, command.show_secrets);
     match command.output {
-        Some(Format::Name) => session.out.print(&all.keys().map(|key| format!("{key}\n")).collect::<String>()),
+        Some(Format::Name) => session.out.lines(all.into_keys()),
         other => session.out.document(&all, other.unwrap_or(Format::Yaml)),
     }
 }
@@ -90,7 +86,7 @@ async fn of_pod(session: &Session, pod: &PodState) -> Result<Vec<Source>, Failur
                 source.version = Some(version.version.clone());
             }
             (Some(_), None) => {
-                session.out.warn(&format!("config {name} has no current version yet; the pod has nothing of it"))
+                session.out.warn(&format!("config {name} has no current version yet; the pod has nothing of it"));
             }
             (None, _) => session.out.warn(&format!("there is no config {name}; the pod has nothing of it")),
         }

@@ -55,10 +55,10 @@ pub fn run() -> ExitCode {
     let mut words = std::env::args();
     let program = words.next().unwrap_or_default();
     let ended = if program.ends_with(COMPLETER) {
-        start(completion::run(&output, words.collect()))
+        start(completion::run(output, words.collect()))
     } else {
         let arguments = Arguments::parse();
-        start(execute(&output, arguments))
+        start(execute(output, arguments))
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -75,7 +75,7 @@ fn start(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failu
     runtime.block_on(command)
 }
 
-async fn execute(output: &Output, arguments: Arguments) -> Result<(), Failure> {
+async fn execute(output: Output, arguments: Arguments) -> Result<(), Failure> {
     let connection = &arguments.connection;
     // What needs no API server.
     match &arguments.command {
@@ -86,7 +86,7 @@ async fn execute(output: &Output, arguments: Arguments) -> Result<(), Failure> {
         }
         _ => {}
     }
-    let session = Session::connect(connection, *output).await?;
+    let session = Session::connect(connection, output).await?;
     match arguments.command {
         Command::Enable(command) => enable::run(&session, &command).await,
         Command::Create(command) => create::run(&session, &command).await,

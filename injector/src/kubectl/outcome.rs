@@ -77,13 +77,13 @@ fn line(status: &VersionedConfigStatus, version: &str, why: &str) -> String {
         })
         .collect();
     if !told.is_empty() && status.rollout.stage == Some(RolloutStage::Moving) {
-        line += &format!(", told: {}", told.join(", "));
+        line = format!("{line}, told: {}", told.join(", "));
     }
     if status.pods.skipped > 0 {
-        line += &format!(", {} skipped", status.pods.skipped);
+        line = format!("{line}, {} skipped", status.pods.skipped);
     }
     if !why.is_empty() {
-        line += &format!(": {why}");
+        line = format!("{line}: {why}");
     }
     line
 }

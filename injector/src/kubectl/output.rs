@@ -39,6 +39,12 @@ impl Output {
         self.print(&format!("{text}\n"))
     }
 
+    /// Writes lines to standard output.
+    pub(super) fn lines(self, lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
+        let lines: Vec<String> = lines.into_iter().map(|line| line + "\n").collect();
+        self.print(&lines.concat())
+    }
+
     /// Writes a document.
     pub(super) fn document(self, value: &impl Serialize, format: Format) -> Result<(), Failure> {
         self.print(&document(value, format)?)

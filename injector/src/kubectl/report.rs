@@ -176,13 +176,13 @@ impl Report {
             let agents = self.agents.iter().map(|(version, count)| format!("{version} ({count})"));
             lines.push(("Agents", agents.collect::<Vec<_>>().join(", ")));
         }
-        let mut text: String =
-            lines.iter().map(|(name, value)| format!("{:<11}{value}\n", format!("{name}:"))).collect();
+        let lines = lines.iter().map(|(name, value)| format!("{:<11}{value}\n", format!("{name}:")));
+        let mut text = lines.collect::<Vec<_>>().concat();
         if !self.conditions.is_empty() {
             let cells =
                 |it: &Condition| vec![it.kind.clone(), it.status.clone(), it.reason.clone(), it.message.clone()];
             let cells: Vec<Vec<String>> = self.conditions.iter().map(cells).collect();
-            text += &format!("\n{}", table(&["CONDITION", "STATUS", "REASON", "MESSAGE"], &cells));
+            text = format!("{text}\n{}", table(&["CONDITION", "STATUS", "REASON", "MESSAGE"], &cells));
         }
         if !self.pods.is_empty() {
             let cells = |pod: &PodReport| {
@@ -204,7 +204,8 @@ impl Report {
                 ]
             };
             let cells: Vec<Vec<String>> = self.pods.iter().map(cells).collect();
-            text += &format!("\n{}", table(&["POD", "WORKLOAD", "RUNS", "TOLD", "READY", "AGENT", "WHY NOT"], &cells));
+            text =
+                format!("{text}\n{}", table(&["POD", "WORKLOAD", "RUNS", "TOLD", "READY", "AGENT", "WHY NOT"], &cells));
         }
         text
     }
@@ -232,8 +233,7 @@ pub(super) async fn run(session: &Session, command: &Status) -> Result<(), Failu
     let reports: Vec<Report> = configs.iter().map(|config| report(config, &pods)).collect();
     match (command.output, &reports[..]) {
         (Some(Format::Name), reports) => {
-            let lines = reports.iter().map(|report| format!("versionedconfig.nudge.dev/{}\n", report.config));
-            session.out.print(&lines.collect::<String>())
+            session.out.lines(reports.iter().map(|report| format!("versionedconfig.nudge.dev/{}", report.config)))
         }
         (Some(format), [one]) if command.config.is_some() => session.out.document(one, format),
         (Some(format), reports) => session.out.document(&json!({"items": reports}), format),

@@ -7,10 +7,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource};
 
 use super::arguments::DryRun;
-use super::failure::{Failure, doing};
+use super::failure::{Failure, causes, doing};
 use super::output::Output;
 use crate::api::VersionedConfig;
-use crate::causes::chain;
 
 /// In the name of whom fields are written. Not `kubectl…`: Flux drops fields of managers that are called so.
 pub(super) const FIELD_MANAGER: &str = "nudge-cli";
@@ -43,16 +42,16 @@ impl Session {
         let config = match &connection.kubeconfig {
             Some(file) => {
                 let fault = |error: &dyn std::error::Error| {
-                    Failure::new(format!("--kubeconfig {}: {}", file.display(), chain(error)))
+                    Failure::new(format!("--kubeconfig {}: {}", file.display(), causes(error)))
                 };
                 let read = Kubeconfig::read_from(file).map_err(|error| fault(&error))?;
                 Config::from_custom_kubeconfig(read, &options).await.map_err(|error| fault(&error))?
             }
             None if connection.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|error| {
-                Failure::new(format!("--context: {}; see kubectl config get-contexts", chain(&error)))
+                Failure::new(format!("--context: {}; see kubectl config get-contexts", causes(&error)))
             })?,
             None => Config::infer().await.map_err(|error| {
-                Failure::new(format!("no cluster is known: {}; name a file with --kubeconfig", chain(&error)))
+                Failure::new(format!("no cluster is known: {}; name a file with --kubeconfig", causes(&error)))
             })?,
         };
         let namespace = connection.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());

@@ -27,13 +27,11 @@ pub(super) async fn objects(
         );
         return Err(Failure::new(message));
     }
-    let mut selector = format!("{}={config}", labels::CONFIG);
-    if let Some(version) = version {
-        selector += &format!(",{}={version}", labels::VERSION);
-    }
-    let mut found =
+    let of_version = version.map(|version| format!(",{}={version}", labels::VERSION));
+    let selector = format!("{}={config}{}", labels::CONFIG, of_version.unwrap_or_default());
+    let maps =
         list::<ConfigMap>(session, &selector).await.map_err(doing(format!("listing ConfigMaps of config {config}")))?;
-    let maps = found.drain(..).map(|meta| (PartKind::ConfigMap, meta)).collect::<Vec<_>>();
+    let maps = maps.into_iter().map(|meta| (PartKind::ConfigMap, meta)).collect::<Vec<_>>();
     match list::<Secret>(session, &selector).await {
         Ok(secrets) => {
             Ok((maps.into_iter().chain(secrets.into_iter().map(|meta| (PartKind::Secret, meta))).collect(), true))

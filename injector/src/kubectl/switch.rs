@@ -32,10 +32,7 @@ async fn there(session: &Session, name: &str, version: &str) -> Result<Versioned
     let deadline = Instant::now() + SEALING;
     loop {
         let config = session.config(name).await?;
-        let refusal = match sealed(&config, version) {
-            Ok(_) => return Ok(config),
-            Err(refusal) => refusal,
-        };
+        let Err(refusal) = sealed(&config, version) else { return Ok(config) };
         let (found, _) = objects(session, name, Some(version)).await?;
         if found.is_empty() {
             return Err(refusal);
@@ -119,21 +116,19 @@ async fn watched(
     generation: i64,
     progress: &mut Progress,
 ) -> Result<(), Failure> {
-    let what = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    // Short, so that a watch that died without a word is noticed.
+    let what = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(60);
     let mut events = pin!(watch(session.api::<VersionedConfig>(), what).default_backoff());
     while let Some(event) = events.next().await {
         let config = match event {
             Ok(Event::Apply(config) | Event::InitApply(config)) => config,
             Ok(Event::Delete(_)) => return Err(Failure::rollout(format!("config {name} was deleted meanwhile"))),
-            Ok(Event::Init | Event::InitDone) => continue,
-            // It may list, and watch, later; whoever is not allowed to never may.
-            Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) => match &error {
-                kube::Error::Api(status) if matches!(status.code, 401 | 403) => {
-                    return Err(Failure::of(&format!("watching config {name}"), &error));
-                }
-                _ => continue,
-            },
-            Err(_) => continue,
+            Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) if matches!(&error, kube::Error::Api(status) if matches!(status.code, 401 | 403)) =>
+            {
+                return Err(Failure::of(&format!("watching config {name}"), &error));
+            }
+            // What went wrong otherwise may work later; the watcher tries again.
+            Ok(Event::Init | Event::InitDone) | Err(_) => continue,
         };
         match outcome(&config, version, generation) {
             Outcome::On(view) => progress.show(&view),

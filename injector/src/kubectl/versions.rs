@@ -68,9 +68,7 @@ pub(super) async fn run(session: &Session, command: &OfConfigs) -> Result<(), Fa
     let (found, _) = objects(session, name, None).await?;
     let rows = rows(&config, &found);
     match command.output {
-        Some(Format::Name) => {
-            session.out.print(&rows.iter().map(|row| format!("{}\n", row.version)).collect::<String>())
-        }
+        Some(Format::Name) => session.out.lines(rows.into_iter().map(|row| row.version)),
         Some(format) => session.out.document(&rows, format),
         None if rows.is_empty() => Err(Failure::new(format!(
             "config {name} has no versions; kubectl nudge create {name} VERSION --from-file=…"
