@@ -115,7 +115,8 @@ pub(super) struct Dry {
   kubectl nudge enable shop --secrets --recycle")]
 pub(super) struct Enable {
     /// The namespace
-    pub(super) namespace: String,
+    #[arg(value_name = "NAMESPACE")]
+    pub(super) name: String,
     /// Let Nudge read and prune the namespace's Secrets, so that versions can have Secret parts
     #[arg(long)]
     pub(super) secrets: bool,

@@ -115,7 +115,7 @@ fn place(words: &[String]) -> Place {
             Some("version" | "old" | "new") if command.get_name() != "create" => {
                 Wanted::Versions(positionals.first().map(|&config| config.to_owned()).unwrap_or_default())
             }
-            Some("namespace") => Wanted::Namespaces,
+            Some("name") if command.get_name() == "enable" => Wanted::Namespaces,
             Some("workload") => Wanted::Workloads,
             Some("name") if command.get_name() == "get" => Wanted::PodsAndConfigs,
             Some("name") => Wanted::ConfigMaps,

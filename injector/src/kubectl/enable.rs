@@ -47,7 +47,7 @@ pub(super) async fn run(session: &Session, command: &Enable) -> Result<(), Failu
             "--service-account {given}: it must be NAMESPACE:NAME, such as nudge-system:nudge-injector"
         )));
     };
-    let (namespace, dry) = (command.namespace.as_str(), command.dry.dry_run);
+    let (namespace, dry) = (command.name.as_str(), command.dry.dry_run);
     let namespaces: Api<Namespace> = Api::all(session.client.clone());
     if namespaces.get_opt(namespace).await.map_err(doing(format!("reading namespace {namespace}")))?.is_none() {
         return Err(Failure::new(format!("there is no namespace {namespace}; kubectl create namespace {namespace}")));
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn only_what_was_asked_for_is_bound() {
         let command = |secrets, recycle| Enable {
-            namespace: "shop".into(),
+            name: "shop".into(),
             secrets,
             recycle,
             service_account: String::new(),

@@ -12,6 +12,8 @@ use crate::versions::hex;
 
 /// Longest name of an object.
 const LONGEST: usize = 253;
+/// Longest part of it between dots.
+const LONGEST_LABEL: usize = 63;
 
 /// The name without a hash, and the one with it. The first is absent where it would be no DNS name.
 pub(super) fn names(
@@ -27,15 +29,18 @@ pub(super) fn names(
     let suffix = format!("-{}", &hex(hash.as_ref())[..8]);
     let mut stem: String = plain.to_ascii_lowercase().chars().map(|it| if it == '_' { '-' } else { it }).collect();
     stem.truncate(LONGEST - suffix.len());
-    // A label ends and begins with a letter or digit, and has 63 characters at most.
-    let labels: Vec<String> =
-        stem.split('.').map(|label| label.trim_matches('-').to_owned()).filter(|label| !label.is_empty()).collect();
-    let mut stem = labels.join(".");
-    let last = stem.rsplit('.').next().map_or(0, str::len);
-    if last + suffix.len() > 63 {
-        stem.truncate(stem.len() - (last + suffix.len() - 63));
-    }
-    (good, format!("{}{suffix}", stem.trim_end_matches(['-', '.'])))
+    let mut labels: Vec<String> = stem.split('.').map(|text| label(text, LONGEST_LABEL)).collect();
+    let last = labels.pop().map(|last| label(&last, LONGEST_LABEL - suffix.len())).unwrap_or_default();
+    labels.push(last);
+    labels.retain(|label| !label.is_empty());
+    (good, format!("{}{suffix}", labels.join(".")))
+}
+
+/// The text as one part of a DNS name: it begins and ends with a letter or digit.
+fn label(text: &str, longest: usize) -> String {
+    // Config and version are ASCII.
+    let text = text.trim_matches('-');
+    text.get(..longest).unwrap_or(text).trim_end_matches('-').to_owned()
 }
 
 fn plain(config: &str, version: &str, number: usize, count: usize) -> String {
