@@ -53,7 +53,19 @@ impl<'a> Installation<'a> {
         for file in ["namespace", "crd", "rbac"] {
             let path = deploy().join(format!("base/{file}.yaml"));
             let text = fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
-            if cluster.kubectl_on(&["apply", "--server-side"], &text).await?.is_none() {
+            // A server that is ready may not serve its schemas yet, which kubectl asks for.
+            let mut refusal = String::new();
+            let applied = eventually(SOON, "the server takes manifests", async || {
+                match cluster.kubectl_on(&["apply", "--server-side"], &text).await {
+                    Ok(output) => Some(output),
+                    Err(error) => {
+                        refusal = format!("{error:#}");
+                        None
+                    }
+                }
+            });
+            let applied = applied.await;
+            if applied.with_context(|| refusal)?.is_none() {
                 return Ok(None);
             }
         }

@@ -370,7 +370,7 @@ mod tests {
             read("kubectl-nudge use game 1.0.1 --wait --timeout=5m -n shop --context dev --dry-run=server").unwrap();
         assert_eq!(all.connection.namespace.as_deref(), Some("shop"));
         let Command::Use(command) = all.command else { panic!("not use") };
-        assert_eq!((command.wait.timeout, command.dry.dry_run), (Duration::from_secs(300), DryRun::Server));
+        assert_eq!((command.wait.timeout, command.dry.dry_run), (Duration::from_mins(5), DryRun::Server));
         let Command::Pause(dry) = read("kubectl-nudge pause game --dry-run").unwrap().command else {
             panic!("not pause")
         };

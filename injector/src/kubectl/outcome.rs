@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    fn config(current: &str, status: Value) -> VersionedConfig {
+    fn config(current: &str, status: &Value) -> VersionedConfig {
         serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop", "generation": 3},
             "spec": {"current": current}, "status": status,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     fn seen(status: Value) -> Outcome {
-        outcome(&config("2", status), "2", 3)
+        outcome(&config("2", &status), "2", 3)
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn somebody_elses_choice_ends_the_waiting() {
-        let other = outcome(&config("7", json!({"observedGeneration": 4})), "2", 3);
+        let other = outcome(&config("7", &json!({"observedGeneration": 4})), "2", 3);
         assert_eq!(other, Outcome::Failed("config shop: somebody has set spec.current to 7 meanwhile".into()));
     }
 

@@ -32,7 +32,7 @@ mod tests {
 
     use super::*;
 
-    fn entry(manager: &str, fields: Value) -> ManagedFieldsEntry {
+    fn entry(manager: &str, fields: &Value) -> ManagedFieldsEntry {
         serde_json::from_value(json!({"manager": manager, "operation": "Apply", "fieldsV1": fields})).unwrap()
     }
 
@@ -40,10 +40,10 @@ mod tests {
     fn another_manager_of_the_field_is_named_and_one_of_other_fields_is_not() {
         let current = json!({"f:spec": {"f:current": {}}});
         let entries = [
-            entry("kustomize-controller", current.clone()),
-            entry("nudge-cli", current),
-            entry("nudge-controller", json!({"f:status": {"f:current": {}}})),
-            entry("somebody", json!({"f:spec": {"f:rollout": {}}})),
+            entry("kustomize-controller", &current),
+            entry("nudge-cli", &current),
+            entry("nudge-controller", &json!({"f:status": {"f:current": {}}})),
+            entry("somebody", &json!({"f:spec": {"f:rollout": {}}})),
         ];
         assert_eq!(others(&entries), ["kustomize-controller"]);
         assert!(
