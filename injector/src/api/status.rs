@@ -278,7 +278,8 @@ pub struct RolloutFailure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupStatus {
-    /// Kind and name, such as Deployment/web; empty for pods without a workload.
+    /// Kind and name, such as Deployment/web; absent for pods without a workload. (Kubernetes 1.20 takes an empty string for null.)
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workload: String,
     /// Pods whose number (of 32 bits) is below this run the target; 4294967296 is all of them.
     #[schemars(range(min = 0, max = 4_294_967_296_u64))]
