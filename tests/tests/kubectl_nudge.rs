@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(30);
 async fn run_by(kubeconfig: &Path, space: &Space, arguments: &[&str]) -> Result<Finished> {
     let mut command = Command::new(binary::kubectl_nudge()?);
     command.args(arguments).arg("--namespace").arg(&space.name).arg("--kubeconfig").arg(kubeconfig);
-    Ok(tokio::task::spawn_blocking(move || Finished::of(&mut command)).await??)
+    tokio::task::spawn_blocking(move || Finished::of(&mut command)).await?
 }
 
 async fn run(installation: &Installation<'_>, space: &Space, arguments: &[&str]) -> Result<Finished> {

@@ -81,13 +81,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
     let replica = settings.replica();
     tracing::info!(replica, version = env!("CARGO_PKG_VERSION"), health = %address(&health_listener), "starting");
 
-    let mut registry = Registry::with_prefix("nudge");
-    let controller_metrics = ControllerMetrics::default();
-    controller_metrics.register(&mut registry);
-    let rollout_metrics = RolloutMetrics::default();
-    rollout_metrics.register(&mut registry);
-    let admission_metrics = AdmissionMetrics::default();
-    admission_metrics.register(&mut registry);
+    let (mut registry, controller_metrics, rollout_metrics, admission_metrics) = metrics();
 
     let world = Arc::new(World::default());
     let content_key = Arc::new(
@@ -181,6 +175,17 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         admission.stop().await;
     }
     Ok(())
+}
+
+/// What is counted from the start on.
+fn metrics() -> (Registry, ControllerMetrics, RolloutMetrics, AdmissionMetrics) {
+    let mut registry = Registry::with_prefix("nudge");
+    let (controllers, rollouts, admission) =
+        (ControllerMetrics::default(), RolloutMetrics::default(), AdmissionMetrics::default());
+    controllers.register(&mut registry);
+    rollouts.register(&mut registry);
+    admission.register(&mut registry);
+    (registry, controllers, rollouts, admission)
 }
 
 fn enabled(settings: &ServeSettings) -> Enabled {

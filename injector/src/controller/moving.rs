@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
+use nudge_protocol::ConfigName;
 
 use super::reconcile::Controller;
 use super::{CallError, call};
@@ -41,7 +42,7 @@ impl Controller {
 
     /// Another config that some of these pods use and that is being moved.
     pub(super) fn moving_neighbour(&self, key: &ConfigKey, pods: &[Arc<PodState>]) -> Option<String> {
-        let others: BTreeSet<&str> = pods.iter().flat_map(|pod| &pod.configs).map(|name| name.as_str()).collect();
+        let others: BTreeSet<&str> = pods.iter().flat_map(|pod| &pod.configs).map(ConfigName::as_str).collect();
         let moves = |name: &&&str| {
             let config = self.world.config(&ConfigKey::new(key.namespace.clone(), **name));
             config.and_then(|config| config.status.clone()).is_some_and(|status| status.rollout.stage.is_some())

@@ -178,10 +178,8 @@ impl Controller {
         config: Arc<VersionedConfig>,
     ) -> Result<(Arc<VersionedConfig>, Again), CallError> {
         // Two configs that share pods must not both begin to move in the same moment.
-        let _one = match config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) {
-            true => None,
-            false => Some(self.beginning.lock().await),
-        };
+        let moves = config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some());
+        let _one = if moves { None } else { Some(self.beginning.lock().await) };
         let restarting = self.recycle(key, &config).await?;
         let mut facts = locked(&self.facts).get(key).cloned().unwrap_or_default();
         let mut decision = None;
@@ -223,7 +221,7 @@ impl Controller {
             Some(time) => Again::At(wait_until(time)),
             None => Again::Never,
         };
-        let more = self.with_recycling(more, &config, &restarting, &mut decision);
+        let more = Self::with_recycling(more, &config, &restarting, &mut decision);
         self.keep(key, facts, &decision.status);
         if config.status.as_ref() == Some(&decision.status) {
             return Ok((config, more));
@@ -242,7 +240,6 @@ impl Controller {
 
     /// Tells of the workloads without an agent, and looks at them again while they are on their way.
     fn with_recycling(
-        &self,
         more: Again,
         config: &VersionedConfig,
         restarting: &Restarting,

@@ -120,7 +120,7 @@ impl Controller {
         };
         let namespace = &key.namespace;
         self.each::<ReplicaSet>(namespace, |it| {
-            add(&it.metadata, "ReplicaSet", it.spec.and_then(|spec| spec.replicas))
+            add(&it.metadata, "ReplicaSet", it.spec.and_then(|spec| spec.replicas));
         })
         .await?;
         let kind = "ReplicationController";

@@ -102,15 +102,15 @@ mod tests {
         .unwrap()
     }
 
-    fn seen(status: Value) -> Outcome {
-        outcome(&config("2", &status), "2", 3)
+    fn seen(status: &Value) -> Outcome {
+        outcome(&config("2", status), "2", 3)
     }
 
     #[test]
     fn an_old_status_says_nothing() {
-        let old = seen(json!({"observedGeneration": 2, "phase": "Current", "current": "2"}));
+        let old = seen(&json!({"observedGeneration": 2, "phase": "Current", "current": "2"}));
         assert!(matches!(old, Outcome::On(view) if view.line.contains("waiting for the control plane")));
-        assert_eq!(seen(json!({"observedGeneration": 3, "phase": "Current", "current": "2"})), Outcome::Current);
+        assert_eq!(seen(&json!({"observedGeneration": 3, "phase": "Current", "current": "2"})), Outcome::Current);
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
         let failure =
             json!({"version": "2", "generation": 3, "reason": "PodNotReady", "message": "pod web-1 was Ready"});
         let of = |phase: &str, stage: Value| {
-            seen(json!({"observedGeneration": 3, "phase": phase, "current": "1", "target": "2",
+            seen(&json!({"observedGeneration": 3, "phase": phase, "current": "1", "target": "2",
                         "rollout": {"revision": 1, "failure": failure, "stage": stage}}))
         };
         let Outcome::On(view) = of("RollingBack", json!("RollingBack")) else { panic!("it has ended") };
@@ -129,7 +129,7 @@ mod tests {
         );
         let stalled = json!([{"type": "Stalled", "status": "True", "reason": "Failed", "message": "pod web-1", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         let held =
-            seen(json!({"observedGeneration": 3, "phase": "BeingCurrent", "current": "1", "conditions": stalled}));
+            seen(&json!({"observedGeneration": 3, "phase": "BeingCurrent", "current": "1", "conditions": stalled}));
         assert_eq!(held, Outcome::Failed("config shop: version 2 failed: pod web-1".into()));
     }
 
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_line_says_how_far_it_is_and_why_not_further() {
-        let Outcome::On(view) = seen(json!({
+        let Outcome::On(view) = seen(&json!({
             "observedGeneration": 3, "phase": "BeingCurrent", "current": "1", "target": "2",
             "pods": {"total": 40, "updated": 38, "skipped": 1, "summary": "38/40"},
             "rollout": {"revision": 1, "stage": "Moving", "groups": [{"workload": "Deployment/web", "threshold": 1_073_741_824_u64}]},

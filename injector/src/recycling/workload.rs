@@ -167,7 +167,7 @@ mod tests {
             {"name": "app", "envFrom": [{"configMapRef": {"name": "shop"}}]}]}})
     }
 
-    fn deployment(spec: Value, status: Value) -> Workload {
+    fn deployment(spec: &Value, status: Value) -> Workload {
         let mut object =
             json!({"metadata": {"name": "web", "generation": 2}, "spec": {"replicas": 2, "template": template()}});
         object["spec"]["selector"] = json!({});
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_deployment_is_complete_when_all_pods_are_new_and_available() {
         let done = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2});
-        let workload = deployment(json!({"progressDeadlineSeconds": 600}), done.clone());
+        let workload = deployment(&json!({"progressDeadlineSeconds": 600}), done.clone());
         assert_eq!((workload.id().as_str(), workload.progress), ("Deployment/web", Progress::Complete));
         assert_eq!((workload.digest.as_deref(), workload.has_deadline, workload.hold), (Some("d"), true, None));
         for (field, value) in
@@ -189,12 +189,12 @@ mod tests {
         {
             let mut status = done.clone();
             status[field] = value.into();
-            assert_eq!(deployment(json!({}), status).progress, Progress::Moving, "{field}");
+            assert_eq!(deployment(&json!({}), status).progress, Progress::Moving, "{field}");
         }
         let late = json!({"observedGeneration": 2, "conditions": [
             {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]});
-        assert_eq!(deployment(json!({}), late).progress, Progress::Failed);
-        let paused = deployment(json!({"paused": true, "progressDeadlineSeconds": i32::MAX}), done);
+        assert_eq!(deployment(&json!({}), late).progress, Progress::Failed);
+        let paused = deployment(&json!({"paused": true, "progressDeadlineSeconds": i32::MAX}), done);
         assert_eq!((paused.hold.map(|(word, _)| word), paused.has_deadline), (Some("Paused"), false));
     }
 

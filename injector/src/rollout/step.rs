@@ -98,7 +98,7 @@ pub fn step(status: &mut VersionedConfigStatus, seen: &Situation<'_>) -> Step {
                 );
             }
             if let Some((word, sentence)) = verdict(status, seen, &target) {
-                return fail(status, seen, &target, word, sentence);
+                return fail(status, seen, &target, word, &sentence);
             }
             match stage {
                 RolloutStage::Moving => walk(status, seen, &target),
@@ -293,10 +293,8 @@ fn prove(status: &mut VersionedConfigStatus, seen: &Situation<'_>, version: &str
         let sentence = format!("{unproven} pods do not run version {version} yet, or are not Ready");
         return Some(waits("BeingCurrent", sentence, Some(again)));
     }
-    if waited_for(status, seen).next().is_none() {
-        // Nobody to watch.
-        return None;
-    }
+    // Without anybody there is nothing to watch.
+    waited_for(status, seen).next()?;
     let applied = status.rollout.applied_at.get_or_insert_with(|| seen.now.clone()).clone();
     let enough = after(&applied, seen.spec.min_ready_seconds);
     if seen.now.0 < enough.0 {
@@ -310,7 +308,7 @@ fn prove(status: &mut VersionedConfigStatus, seen: &Situation<'_>, version: &str
 fn overdue(status: &mut VersionedConfigStatus, seen: &Situation<'_>, version: &str, unproven: usize) -> Step {
     let seconds = seen.spec.progress_deadline_seconds;
     let message = format!("{unproven} pods did not come to run version {version}, Ready, within {seconds} s");
-    fail(status, seen, version, "ProgressDeadlineExceeded".to_owned(), message)
+    fail(status, seen, version, "ProgressDeadlineExceeded".to_owned(), &message)
 }
 
 /// What is known of pods that are gone is dropped.
@@ -364,7 +362,7 @@ fn recycle(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &st
     match seen.recycling {
         Recycling::Done => make_current(status, seen, "all pods run it"),
         Recycling::Busy(sentence) => waits("Recycling", sentence.clone(), None),
-        Recycling::Failed(sentence) => fail(status, seen, target, "RecycleFailed".to_owned(), sentence.clone()),
+        Recycling::Failed(sentence) => fail(status, seen, target, "RecycleFailed".to_owned(), sentence),
     }
 }
 
@@ -398,13 +396,7 @@ fn make_current(status: &mut VersionedConfigStatus, seen: &Situation<'_>, why: &
 }
 
 /// The target is bad: every pod goes back, or all stands still, as the spec says.
-fn fail(
-    status: &mut VersionedConfigStatus,
-    seen: &Situation<'_>,
-    target: &str,
-    word: String,
-    sentence: String,
-) -> Step {
+fn fail(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str, word: String, sentence: &str) -> Step {
     if seen.spec.on_failure == OnFailure::Pause {
         return held(
             "Failed",
@@ -417,7 +409,7 @@ fn fail(
         version: target.to_owned(),
         generation: seen.generation,
         reason: word,
-        message: sentence.clone(),
+        message: sentence.to_owned(),
     });
     status.phase = Phase::RollingBack;
     turn_back(status, seen, RolloutStage::RollingBack);

@@ -14,6 +14,7 @@ const REFUSED: [&str; 2] = ["TooLarge", "Failed"];
 
 /// See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is one fact that is seen; none follows from another
 pub struct Subject {
     /// Its name.
     pub name: String,

@@ -112,7 +112,7 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
     }
     mark_states(&mut status);
     status.pods = count(&status, config.metadata.uid.as_deref().unwrap_or_default(), config, pods);
-    set_conditions(&mut status, &before, config, &outcome.map(drop), &moved, &survey, now, &mut notes);
+    notes.extend(set_conditions(&mut status, &before, config, &outcome.map(drop), &moved, &survey, now));
     Decision { status, unread: survey.unread, notes, again: moved.again }
 }
 
@@ -259,8 +259,8 @@ fn set_conditions(
     moved: &Step,
     survey: &Survey,
     now: &Time,
-    notes: &mut Vec<Note>,
-) {
+) -> Vec<Note> {
+    let mut notes = Vec::new();
     let generation = config.metadata.generation;
     let set = |status: &mut VersionedConfigStatus, kind, on: Option<bool>, reason: &str, message: String| match on {
         Some(on) => set_condition(&mut status.conditions, condition(kind, on, reason, message, generation, now)),
@@ -307,6 +307,7 @@ fn set_conditions(
         notes.push(Note { warning: true, reason: "Conflict", message: text.clone() });
     }
     set(status, ConditionType::Conflict, (!sentences.is_empty()).then_some(true), "Conflict", text);
+    notes
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::versions::hex;
 
 /// See the module's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is one fact that is seen; none follows from another
 pub struct PodState {
     /// Its namespace.
     pub namespace: String,
