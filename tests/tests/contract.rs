@@ -55,6 +55,16 @@ async fn activate(space: &Space, config: &str, current: &str) -> Result<()> {
     Ok(())
 }
 
+/// Waits until a version is current and nothing moves any more.
+async fn proven(space: &Space, config: &str, current: &str) -> Result<()> {
+    let configs = space.api::<VersionedConfig>();
+    eventually(SOON, &format!("{current} is current"), async || {
+        let status = configs.get(config).await.ok()?.status?;
+        (status.current.as_deref() == Some(current) && status.rollout.stage.is_none()).then_some(())
+    })
+    .await
+}
+
 /// An enabled namespace with the configs `shop` 1.0.0 and `keys` 1, each with another version, and a service that is called like us: it gives
 /// every pod a variable `NUDGE_PORT`.
 async fn space(installation: &Installation<'_>, purpose: &str, secret_keys: bool, bound: bool) -> Result<Space> {
@@ -178,6 +188,8 @@ async fn every_container_gets_its_own_signal_also_after_it_or_the_agent_has_cras
     kubelet.logs("app", "SIGUSR1 shop=1.0.1,keys=1").await?;
     kubelet.logs("web", "SIGUSR2 shop=1.0.1,keys=1").await?;
 
+    // A container that restarts while a version is on trial would speak against it.
+    proven(&space, "shop", "1.0.1").await?;
     let before = kubelet.id("web")?.to_owned();
     kubelet.crash("web").await?;
     assert_ne!(kubelet.id("web")?, before, "a container that starts again is another one");
