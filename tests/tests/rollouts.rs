@@ -171,13 +171,18 @@ fn quarter(pods: usize) -> usize {
 /// Follows a rollout to its end: before another batch is told, all of the one before have the version.
 async fn walks(scene: &Scene, version: &str) -> Result<()> {
     let began = Instant::now();
-    scene.set(json!({"current": version})).await?;
+    let generation = scene.set(json!({"current": version})).await?;
     let batch = quarter(scene.members.len());
     let mut before: Vec<&Member> = Vec::new();
     let mut batches = 0;
     loop {
         ensure!(began.elapsed() < LONG, "{:#?}", scene.status().await?);
         let status = scene.status().await?;
+        if status.observed_generation != Some(generation) {
+            // It still tells of what was before.
+            tokio::task::yield_now().await;
+            continue;
+        }
         if status.phase == Phase::Current && status.current.as_deref() == Some(version) {
             break;
         }
@@ -234,7 +239,10 @@ async fn fails(scene: &Scene, good: &str, bad: &str) -> Result<()> {
     };
     stamp("Failed: all are back");
     let (unready, told_back) = (unready.context("none was unready")?, told_back.context("none was told")?);
-    eprintln!("from unready to all told to go back: {} ms", told_back.saturating_duration_since(unready).as_millis());
+    eprintln!(
+        "from the first unready to all told to go back: at most {} ms",
+        told_back.saturating_duration_since(unready).as_millis()
+    );
     let batch = quarter(scene.members.len());
     for workload in WORKLOADS.map(|name| format!("Deployment/{name}")) {
         let count = scene.members.iter().filter(|it| it.workload == workload && it.was_told(bad)).count();
