@@ -10,7 +10,7 @@ use nudge_injector::api::VersionedConfig;
 use nudge_protocol::pod::{AGENT_CONTAINER, env as agent_env};
 use nudge_protocol::{env, labels};
 use nudge_tests::cluster::{Options, Space, ports};
-use nudge_tests::installation::bind;
+use nudge_tests::installation::{at_once, bind};
 use nudge_tests::kubelet::{self, Image};
 use nudge_tests::{Cluster, HookServer, Installation, Kubelet, binary, eventually, tools};
 use serde_json::{Value, json};
@@ -39,7 +39,11 @@ async fn version(space: &Space, config: &str, version: &str, lives: &str, secret
 
 /// Makes a config and waits until its version is current.
 async fn config(space: &Space, name: &str, current: &str) -> Result<()> {
-    space.create_object::<VersionedConfig>(json!({"metadata": {"name": name}, "spec": {"current": current}})).await?;
+    space
+        .create_object::<VersionedConfig>(
+            json!({"metadata": {"name": name}, "spec": {"current": current, "rollout": at_once()}}),
+        )
+        .await?;
     let api = space.api::<VersionedConfig>();
     let is_current = async || {
         let status = api.get(name).await.ok()?.status?;
@@ -82,7 +86,11 @@ async fn space(installation: &Installation<'_>, purpose: &str, secret_keys: bool
     if !secret_keys || bound {
         config(&space, "keys", "1").await?;
     } else {
-        space.create_object::<VersionedConfig>(json!({"metadata": {"name": "keys"}, "spec": {"current": "1"}})).await?;
+        space
+            .create_object::<VersionedConfig>(
+                json!({"metadata": {"name": "keys"}, "spec": {"current": "1", "rollout": at_once()}}),
+            )
+            .await?;
     }
     Ok(space)
 }
