@@ -10,6 +10,8 @@ pub mod features;
 pub mod hub;
 pub mod injection;
 mod jitter;
+pub mod kubectl;
+pub mod recycling;
 pub mod rollout;
 mod text;
 pub mod tls;

@@ -32,6 +32,13 @@ pub fn injector() -> Result<&'static Path> {
     binary.as_deref().map_err(|error| anyhow!(error.clone()))
 }
 
+/// The debug binary of the command `kubectl nudge`.
+pub fn kubectl_nudge() -> Result<&'static Path> {
+    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let made = || build(&mut program(INJECTOR, "kubectl-nudge")).map_err(|error| format!("{error:#}"));
+    BINARY.get_or_init(made).as_deref().map_err(|error| anyhow!(error.clone()))
+}
+
 /// The Rust example.
 pub fn example() -> Result<PathBuf> {
     build(&mut cargo(EXAMPLE))
@@ -60,10 +67,15 @@ fn find(build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// Builds the one program of `package`, which has the package's name.
+/// Builds the program of `package` that has the package's name.
 fn cargo(package: &str) -> Command {
+    program(package, package)
+}
+
+/// Builds a program of `package`.
+fn program(package: &str, name: &str) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--package", package, "--bin", package, "--message-format", "json-render-diagnostics"]);
+    command.args(["build", "--package", package, "--bin", name, "--message-format", "json-render-diagnostics"]);
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     // What cargo tells the programs that it runs would look like a changed setting to the build scripts that ask for it.
     for (name, _) in env::vars_os() {

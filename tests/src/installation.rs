@@ -200,6 +200,11 @@ impl<'a> Installation<'a> {
     }
 }
 
+/// `spec.rollout` of a config whose pods are all moved at once, and watched for no longer than it takes.
+pub fn at_once() -> serde_json::Value {
+    json!({"batch": "100%", "minReadySeconds": 0, "bakeSeconds": 0})
+}
+
 /// The web hooks of a manifest, answered at `address` on this machine instead of behind a Service.
 pub fn webhooks_at(manifest: &str, address: SocketAddr) -> Result<String> {
     let mut items = Vec::new();

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams};
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::cluster::Space;
-use nudge_tests::installation::{agent_token, bind, hub_ca, injected_pod};
+use nudge_tests::installation::{agent_token, at_once, bind, hub_ca, injected_pod};
 use nudge_tests::{Installation, Pod, Replica, eventually};
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ fn example(version: &str) -> Result<Value> {
 }
 
 fn config(name: &str, current: &str) -> Value {
-    json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name}, "spec": {"current": current}})
+    json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name}, "spec": {"current": current, "rollout": at_once()}})
 }
 
 /// A manifest of these objects.

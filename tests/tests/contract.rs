@@ -10,7 +10,7 @@ use nudge_injector::api::VersionedConfig;
 use nudge_protocol::pod::{AGENT_CONTAINER, env as agent_env};
 use nudge_protocol::{env, labels};
 use nudge_tests::cluster::{Options, Space, ports};
-use nudge_tests::installation::bind;
+use nudge_tests::installation::{at_once, bind};
 use nudge_tests::kubelet::{self, Image};
 use nudge_tests::{Cluster, HookServer, Installation, Kubelet, binary, eventually, tools};
 use serde_json::{Value, json};
@@ -39,7 +39,11 @@ async fn version(space: &Space, config: &str, version: &str, lives: &str, secret
 
 /// Makes a config and waits until its version is current.
 async fn config(space: &Space, name: &str, current: &str) -> Result<()> {
-    space.create_object::<VersionedConfig>(json!({"metadata": {"name": name}, "spec": {"current": current}})).await?;
+    space
+        .create_object::<VersionedConfig>(
+            json!({"metadata": {"name": name}, "spec": {"current": current, "rollout": at_once()}}),
+        )
+        .await?;
     let api = space.api::<VersionedConfig>();
     let is_current = async || {
         let status = api.get(name).await.ok()?.status?;
@@ -53,6 +57,16 @@ async fn activate(space: &Space, config: &str, current: &str) -> Result<()> {
     let patch = Patch::Merge(json!({"spec": {"current": current}}));
     space.api::<VersionedConfig>().patch(config, &PatchParams::default(), &patch).await?;
     Ok(())
+}
+
+/// Waits until a version is current and nothing moves any more.
+async fn proven(space: &Space, config: &str, current: &str) -> Result<()> {
+    let configs = space.api::<VersionedConfig>();
+    eventually(SOON, &format!("{current} is current"), async || {
+        let status = configs.get(config).await.ok()?.status?;
+        (status.current.as_deref() == Some(current) && status.rollout.stage.is_none()).then_some(())
+    })
+    .await
 }
 
 /// An enabled namespace with the configs `shop` 1.0.0 and `keys` 1, each with another version, and a service that is called like us: it gives
@@ -72,7 +86,11 @@ async fn space(installation: &Installation<'_>, purpose: &str, secret_keys: bool
     if !secret_keys || bound {
         config(&space, "keys", "1").await?;
     } else {
-        space.create_object::<VersionedConfig>(json!({"metadata": {"name": "keys"}, "spec": {"current": "1"}})).await?;
+        space
+            .create_object::<VersionedConfig>(
+                json!({"metadata": {"name": "keys"}, "spec": {"current": "1", "rollout": at_once()}}),
+            )
+            .await?;
     }
     Ok(space)
 }
@@ -178,6 +196,8 @@ async fn every_container_gets_its_own_signal_also_after_it_or_the_agent_has_cras
     kubelet.logs("app", "SIGUSR1 shop=1.0.1,keys=1").await?;
     kubelet.logs("web", "SIGUSR2 shop=1.0.1,keys=1").await?;
 
+    // A container that restarts while a version is on trial would speak against it.
+    proven(&space, "shop", "1.0.1").await?;
     let before = kubelet.id("web")?.to_owned();
     kubelet.crash("web").await?;
     assert_ne!(kubelet.id("web")?, before, "a container that starts again is another one");
@@ -186,13 +206,14 @@ async fn every_container_gets_its_own_signal_also_after_it_or_the_agent_has_cras
     kubelet.logs("app", "SIGUSR1 shop=1.0.1,keys=2").await?;
     kubelet.logs("web", "SIGUSR2 shop=1.0.1,keys=2").await?;
 
+    proven(&space, "keys", "2").await?;
     let before = identity(&kubelet)?;
     kubelet.crash(AGENT_CONTAINER).await?;
     assert_eq!(identity(&kubelet)?, before, "token and certificate stay for the pod's life");
     activate(&space, "shop", "1.0.0").await?;
     kubelet.logs("app", "SIGUSR1 shop=1.0.0,keys=2").await?;
     kubelet.logs("web", "SIGUSR2 shop=1.0.0,keys=2").await?;
-    assert_eq!(kubelet.log("app").matches("SIGUSR1").count(), 3, "each change is told once");
+    assert_eq!(kubelet.log("app").matches("SIGUSR1").count(), 3, "each change is told once: {}", kubelet.log("app"));
     assert_eq!(kubelet.log("web").matches("SIGUSR2").count(), 2, "{}", kubelet.log("web"));
     Ok(())
 }

@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::cluster::{Options, Space};
-use nudge_tests::installation::deploy;
+use nudge_tests::installation::{at_once, deploy};
 use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
 use serde_json::json;
 
@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(30);
 async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
     let space = installation.enabled(purpose).await?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "zero"}})).await?;
-    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "2"}});
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "2", "rollout": at_once()}});
     space.create_object::<VersionedConfig>(config).await?;
     for version in ["1", "2"] {
         let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});

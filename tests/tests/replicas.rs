@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::cluster::{Options, Space};
-use nudge_tests::installation::{agent_token, hub_ca, injected_pod};
+use nudge_tests::installation::{agent_token, at_once, hub_ca, injected_pod};
 use nudge_tests::{Balancer, Cluster, Installation, Pod, Replica, ReplicaOptions, eventually};
 use serde_json::json;
 
@@ -37,7 +37,7 @@ async fn create_versions(space: &Space, count: usize) -> Result<()> {
 /// A namespace with a config at version 1, and so many versions.
 async fn scene(installation: &Installation<'_>, count: usize) -> Result<Space> {
     let space = installation.enabled("replicas").await?;
-    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "1"}});
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "1", "rollout": at_once()}});
     space.create_object::<VersionedConfig>(config).await?;
     create_versions(&space, count).await?;
     let api = space.api::<VersionedConfig>();
@@ -53,6 +53,16 @@ async fn activate(space: &Space, number: usize) -> Result<()> {
     let patch = json!({"spec": {"current": number.to_string()}});
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     Ok(())
+}
+
+/// Waits until the number is proven.
+async fn proven(space: &Space, number: usize) -> Result<()> {
+    let api = space.api::<VersionedConfig>();
+    eventually(LONG, &format!("{number} is current"), async || {
+        let status = api.get("shop").await.ok()?.status?;
+        (status.current.as_deref() == Some(&*number.to_string())).then_some(())
+    })
+    .await
 }
 
 /// A pod whose application prints the number that it finds at each signal.
@@ -76,13 +86,14 @@ fn printed(pod: &Pod) -> Vec<usize> {
     lines.filter_map(|(_, number)| number.parse().ok()).collect()
 }
 
-async fn reaches(pod: &mut Pod, number: usize) -> Result<()> {
+/// Waits until the application is at this number, and the number proven.
+async fn reaches(space: &Space, pod: &mut Pod, number: usize) -> Result<()> {
     let what = format!("the application is at {number}");
     let waited = eventually(LONG, &what, async || (printed(pod).last() == Some(&number)).then_some(())).await;
     waited.map_err(|error| pod.explain(&error))?;
     let all = printed(pod);
     ensure!(all.windows(2).all(|pair| pair[0] < pair[1]), "it went back: {all:?}");
-    Ok(())
+    proven(space, number).await
 }
 
 async fn has_leader(replicas: &[&Replica]) -> Result<usize> {
@@ -115,9 +126,11 @@ async fn the_leader_is_killed_in_the_middle_of_fifty_activations() -> Result<()>
             replicas[leader].process.kill()?;
             balancer.set(&[replicas[1 - leader].hub]);
         }
+        // Whoever changes their mind during a move sends pods back to what is proven, before they go on.
+        proven(&space, number).await?;
     }
     for pod in &mut pods {
-        reaches(pod, VERSIONS).await?;
+        reaches(&space, pod, VERSIONS).await?;
     }
     Ok(())
 }
@@ -137,7 +150,7 @@ async fn a_frozen_replica_costs_an_agent_one_request_in_five_seconds_and_serves_
     balancer.set(&[live.hub]);
     activate(&space, 2).await?;
     // But then it sends the agent on to others.
-    reaches(&mut pod, 2).await?;
+    reaches(&space, &mut pod, 2).await?;
     // From now on the agent finds only the frozen one.
     balancer.set(&[frozen.hub]);
     let polls = async || frozen.metric("nudge_hub_polls_total").await;
@@ -152,7 +165,7 @@ async fn a_frozen_replica_costs_an_agent_one_request_in_five_seconds_and_serves_
     ensure!(printed(&pod) == [2], "{:?}", printed(&pod));
     wire.release();
     activate(&space, 3).await?;
-    reaches(&mut pod, 3).await
+    reaches(&space, &mut pod, 3).await
 }
 
 #[tokio::test]
@@ -177,7 +190,7 @@ async fn agents_serve_and_start_without_any_replica_and_catch_up() -> Result<()>
     activate(&space, 2).await?;
     let replica = installation.replica(&quick()).await?;
     balancer.set(&[replica.hub]);
-    reaches(&mut old, 2).await?;
+    reaches(&space, &mut old, 2).await?;
     new.serves(&mut client, "shop=2").await?;
     Ok(())
 }
@@ -193,16 +206,16 @@ async fn the_servers_below_restart_and_forget_and_the_watch_is_cut() -> Result<(
 
     wire.cut();
     activate(&space, 2).await.context("after a cut")?;
-    reaches(&mut pod, 2).await?;
+    reaches(&space, &mut pod, 2).await?;
 
     cluster.restart_apiserver().await?;
     activate(&space, 3).await.context("after the API server's restart")?;
-    reaches(&mut pod, 3).await?;
+    reaches(&space, &mut pod, 3).await?;
 
     cluster.restart_etcd().await?;
     // The API server may need a moment to find etcd again.
     eventually(LONG, "the API server writes again", async || activate(&space, 4).await.ok()).await?;
-    reaches(&mut pod, 4).await?;
+    reaches(&space, &mut pod, 4).await?;
 
     // Silence, which no error tells, while changes are made and forgotten.
     wire.hold();
@@ -211,5 +224,5 @@ async fn the_servers_below_restart_and_forget_and_the_watch_is_cut() -> Result<(
     activate(&space, 6).await?;
     wire.cut();
     wire.release();
-    reaches(&mut pod, 6).await
+    reaches(&space, &mut pod, 6).await
 }

@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use nudge_injector::api::{Phase, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
-use nudge_tests::installation::bind;
+use nudge_tests::installation::{at_once, bind};
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 
@@ -27,7 +27,10 @@ async fn version(space: &Space, config: &str, version: &str, value: &str) -> Res
     space.create_object(part(config, version, &format!("{config}-{version}"), &json!({"key": value}))).await
 }
 
-async fn config(space: &Space, name: &str, spec: Value) -> Result<VersionedConfig> {
+async fn config(space: &Space, name: &str, mut spec: Value) -> Result<VersionedConfig> {
+    if spec.get("rollout").is_none() {
+        spec["rollout"] = at_once();
+    }
     space
         .create_object(json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name}, "spec": spec}))
         .await

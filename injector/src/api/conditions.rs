@@ -17,6 +17,8 @@ pub enum ConditionType {
     Published,
     /// Somebody else has changed the plain ConfigMap.
     Drifted,
+    /// Workloads that use the plain ConfigMap without an agent were restarted with what it holds.
+    Recycled,
     /// Objects with the labels of a version do not belong to it.
     Conflict,
 }
@@ -30,6 +32,7 @@ impl ConditionType {
             Self::Stalled => "Stalled",
             Self::Published => "Published",
             Self::Drifted => "Drifted",
+            Self::Recycled => "Recycled",
             Self::Conflict => "Conflict",
         }
     }

@@ -20,6 +20,9 @@ pub struct VersionedConfigStatus {
     /// The version that the plain ConfigMap holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
+    /// Since when it holds that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published_at: Option<Time>,
     /// The version that a rollout moves to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
@@ -35,7 +38,7 @@ pub struct VersionedConfigStatus {
     pub retired: Vec<RetiredVersion>,
     /// How far pods have been moved.
     pub rollout: RolloutStatus,
-    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, Conflict.
+    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, Recycled, Conflict.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -194,13 +197,89 @@ pub struct RolloutStatus {
     /// The workloads with a threshold above 0.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupStatus>,
+    /// What is being done; absent while nothing moves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage: Option<RolloutStage>,
+    /// When the rollout began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub began_at: Option<Time>,
+    /// On the way back: since when workloads without an agent were restarted with the target; absent if they were not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recycled_since: Option<Time>,
+    /// When the rollout last came forward.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progressed_at: Option<Time>,
+    /// Since when every pod that is waited for runs what it was told and is Ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applied_at: Option<Time>,
+    /// Pods that were told but are not waited for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<SkippedPod>,
+    /// Restarts that pods already had when they were told; those with none are not listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restarts: Vec<PodRestarts>,
+    /// The version that was tried last and failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<RolloutFailure>,
+}
+
+/// What a rollout is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RolloutStage {
+    /// Pods are told batch by batch.
+    Moving,
+    /// All pods run the target, which is watched for a while.
+    Baking,
+    /// The target is published, and workloads without an agent are restarted with it.
+    Recycling,
+    /// Pods leave a target that is not wanted any more.
+    Leaving,
+    /// Pods leave a target that failed.
+    RollingBack,
+}
+
+/// A pod that was told but is not waited for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SkippedPod {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Why: NotReady, Pending, NodeNotReady, NoContact, FailedBefore, NotAcknowledged.
+    pub reason: String,
+}
+
+/// How often containers of a pod had been restarted when it was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodRestarts {
+    /// The pod's uid.
+    pub uid: String,
+    /// Restarts of its containers other than the agent.
+    pub count: i32,
+}
+
+/// A version that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutFailure {
+    /// The version.
+    pub version: String,
+    /// The generation of the spec that asked for it. It is not tried again before that changes.
+    pub generation: i64,
+    /// A word: PodNotReady, ContainerRestarted, ProgressDeadlineExceeded, RecycleFailed, or the reason that the pod reported.
+    pub reason: String,
+    /// A sentence that names the pod.
+    pub message: String,
 }
 
 /// The threshold of one workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupStatus {
-    /// Kind and name, such as Deployment/web; empty for pods without a workload.
+    /// Kind and name, such as Deployment/web; absent for pods without a workload. (Kubernetes 1.20 takes an empty string for null.)
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workload: String,
     /// Pods whose number (of 32 bits) is below this run the target; 4294967296 is all of them.
     #[schemars(range(min = 0, max = 4_294_967_296_u64))]

@@ -8,7 +8,7 @@ use super::status::VersionedConfigStatus;
 
 /// A named set of keys and values with versions. Each version is one or several immutable ConfigMaps and Secrets with
 /// the labels nudge.dev/config and nudge.dev/version; this object says which of them is current.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "nudge.dev",
     version = "v1alpha1",
@@ -50,6 +50,18 @@ pub struct VersionedConfigSpec {
 
 fn default_history_limit() -> u32 {
     10
+}
+
+impl Default for VersionedConfigSpec {
+    /// What the API server makes of an empty spec. (A derived default would keep no history at all.)
+    fn default() -> Self {
+        Self {
+            current: None,
+            rollout: RolloutSpec::default(),
+            unsubscribed: Unsubscribed::default(),
+            history_limit: default_history_limit(),
+        }
+    }
 }
 
 /// How pods are moved to another version.
@@ -142,4 +154,16 @@ pub enum Unsubscribed {
     Recycle,
     /// They are left alone.
     Ignore,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_what_an_empty_spec_says() {
+        let empty: VersionedConfigSpec = serde_json::from_str("{}").unwrap();
+        assert_eq!(VersionedConfigSpec::default(), empty);
+        assert_eq!(empty.history_limit, 10);
+    }
 }

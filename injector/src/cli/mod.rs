@@ -1,5 +1,6 @@
 //! The command line of `nudge-injector`.
 
+mod gauges;
 mod guards;
 mod health;
 mod injecting;

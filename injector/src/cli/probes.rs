@@ -11,6 +11,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use super::gauges::Gauges;
 use super::health::Health;
 use crate::admission::AdmissionServer;
 use crate::certs::Certificates;
@@ -44,6 +45,8 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
     let expiry = Gauge::<i64>::default();
     let help = "When the serving certificate expires, in seconds since 1970";
     registry.register("certificate_expiry_timestamp_seconds", help, expiry.clone());
+    let gauges = Gauges::default();
+    gauges.register(&mut registry);
     let shown = Arc::clone(&world);
     Health {
         live: Box::new(move || {
@@ -67,6 +70,7 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
             }
         }),
         refresh: Box::new(move || {
+            gauges.show(&shown);
             expiry.set(certificates.expires().unix_timestamp());
             for (watch, age) in shown.ages() {
                 ages.get_or_create(&Watched { watch }).set(age.map_or(-1.0, |age| age.as_secs_f64()));

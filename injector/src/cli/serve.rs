@@ -21,7 +21,7 @@ use crate::certs::{
     CertificateFiles, Certificates, CertificatesError, KubeSecret, Lifetimes, PublishTimes, ServingNameError,
     ServingNames, publish_to_namespaces, publish_to_webhooks,
 };
-use crate::controller::{self, ContentKeyError, Controller, ControllerMetrics, Lease, LeaseSettings};
+use crate::controller::{self, ContentKeyError, Controller, ControllerMetrics, Lease, LeaseSettings, RolloutMetrics};
 use crate::hub::{self, Hub};
 use crate::world::{Enabled, Event, WatchSettings, World, watch_cluster};
 
@@ -81,11 +81,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
     let replica = settings.replica();
     tracing::info!(replica, version = env!("CARGO_PKG_VERSION"), health = %address(&health_listener), "starting");
 
-    let mut registry = Registry::with_prefix("nudge");
-    let controller_metrics = ControllerMetrics::default();
-    controller_metrics.register(&mut registry);
-    let admission_metrics = AdmissionMetrics::default();
-    admission_metrics.register(&mut registry);
+    let (mut registry, controller_metrics, rollout_metrics, admission_metrics) = metrics();
 
     let world = Arc::new(World::default());
     let content_key = Arc::new(
@@ -129,6 +125,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         key,
         &replica,
         longest_silence(settings.watch_seconds),
+        rollout_metrics,
     ));
     let controlling =
         tokio::spawn(controller::run(controller, Arc::clone(&world), leadership.clone(), controller_metrics))
@@ -179,6 +176,17 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         admission.stop().await;
     }
     Ok(())
+}
+
+/// What is counted from the start on.
+fn metrics() -> (Registry, ControllerMetrics, RolloutMetrics, AdmissionMetrics) {
+    let mut registry = Registry::with_prefix("nudge");
+    let (controllers, rollouts, admission) =
+        (ControllerMetrics::default(), RolloutMetrics::default(), AdmissionMetrics::default());
+    controllers.register(&mut registry);
+    rollouts.register(&mut registry);
+    admission.register(&mut registry);
+    (registry, controllers, rollouts, admission)
 }
 
 fn enabled(settings: &ServeSettings) -> Enabled {

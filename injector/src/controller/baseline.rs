@@ -2,26 +2,13 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use nudge_protocol::{VersionName, labels};
+use nudge_protocol::VersionName;
 
 use super::reconcile::{Controller, written_by_us};
 use super::{CallError, call};
 use crate::api::{VersionedConfig, VersionedConfigSpec};
-use crate::versions::{Note, baseline_refusal, contents_of, part_digest};
+use crate::versions::{FIRST_VERSION, Note, baseline_refusal, first_names, first_version, is_first_version};
 use crate::world::ConfigKey;
-
-/// The version that it becomes.
-const FIRST: &str = "1.0.0";
-
-/// The version's object. `name` is free.
-fn version_of(plain: ConfigMap, config: &str, name: &str) -> ConfigMap {
-    let mut version =
-        ConfigMap { immutable: Some(true), data: plain.data, binary_data: plain.binary_data, ..ConfigMap::default() };
-    version.metadata.name = Some(name.to_owned());
-    let pairs = [(labels::CONFIG, config), (labels::VERSION, FIRST)];
-    version.metadata.labels = Some(pairs.map(|(label, value)| (label.to_owned(), value.to_owned())).into());
-    version
-}
 
 impl Controller {
     /// Makes the config, if pods use a plain ConfigMap of its name and there is nothing of it yet.
@@ -35,9 +22,8 @@ impl Controller {
             return Ok(());
         }
         let (namespace, config) = (&key.namespace, &key.name);
-        let taken = format!("{config}-{FIRST}");
         let others = self.world.parts(key);
-        if others.iter().any(|part| part.version != FIRST) {
+        if others.iter().any(|part| part.version != FIRST_VERSION) {
             // Somebody is making versions by hand; the config is theirs to make as well.
             return Ok(());
         }
@@ -48,8 +34,8 @@ impl Controller {
             tracing::info!(config = %key, reason, "not taken over");
             return Ok(());
         }
-        if !self.create_first(key, &maps, plain, &taken).await? {
-            tracing::warn!(config = %key, name = taken, "not taken over: the names for its first version are taken");
+        if !self.create_first(key, &maps, plain).await? {
+            tracing::warn!(config = %key, "not taken over: the names for its first version are taken");
             return Ok(());
         }
         let made = VersionedConfig::new(config, VersionedConfigSpec::default());
@@ -57,9 +43,10 @@ impl Controller {
         let creating = || format!("creating VersionedConfig {key}");
         match call(creating, configs.create(&written_by_us(), &made)).await {
             Ok(made) => {
-                let message = format!("ConfigMap {config} became version {FIRST}, because a pod subscribes to it");
+                let message =
+                    format!("ConfigMap {config} became version {FIRST_VERSION}, because a pod subscribes to it");
                 self.notes.tell(&made, &[Note { warning: false, reason: "Baseline", message }]).await;
-                tracing::info!(config = %key, version = FIRST, "a plain ConfigMap became a config with versions");
+                tracing::info!(config = %key, version = FIRST_VERSION, "a plain ConfigMap became a config with versions");
                 Ok(())
             }
             Err(error) if error.code() == 409 => Ok(()),
@@ -67,18 +54,9 @@ impl Controller {
         }
     }
 
-    async fn create_first(
-        &self,
-        key: &ConfigKey,
-        maps: &Api<ConfigMap>,
-        plain: ConfigMap,
-        name: &str,
-    ) -> Result<bool, CallError> {
-        // Where the name is taken by something else, the content's digest makes another.
-        let digest = part_digest(&contents_of(plain.data.clone(), plain.binary_data.clone()), None);
-        let short: String = digest.chars().rev().take(6).collect();
-        for name in [name.to_owned(), format!("{name}-{short}")] {
-            let object = version_of(plain.clone(), &key.name, &name);
+    async fn create_first(&self, key: &ConfigKey, maps: &Api<ConfigMap>, plain: ConfigMap) -> Result<bool, CallError> {
+        for name in first_names(&plain, &key.name) {
+            let object = first_version(plain.clone(), &key.name, &name);
             let creating = || format!("creating ConfigMap {}/{name}", key.namespace);
             match call(creating, maps.create(&written_by_us(), &object)).await {
                 Ok(_) => return Ok(true),
@@ -86,11 +64,8 @@ impl Controller {
                 Err(error) => return Err(error),
             }
             let reading = || format!("reading ConfigMap {}/{name}", key.namespace);
-            if let Some(found) = call(reading, maps.get_opt(&name)).await?
-                && found.metadata.labels == object.metadata.labels
-                && (found.data == object.data && found.binary_data == object.binary_data)
-                && found.metadata.deletion_timestamp.is_none()
-            {
+            let found = call(reading, maps.get_opt(&name)).await?;
+            if found.is_some_and(|found| is_first_version(&found, &object)) {
                 return Ok(true);
             }
         }

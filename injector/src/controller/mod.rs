@@ -3,20 +3,27 @@
 mod baseline;
 mod call;
 mod content_key;
+mod figures;
 mod lease;
+mod listing;
+mod moving;
 mod notes;
 mod pruning;
 mod publishing;
 mod queue;
 mod reconcile;
+mod recycle;
+mod recycle_pods;
+mod refresh;
 mod removal;
 mod repair;
 mod run;
 
 pub use call::{CallError, call};
 pub use content_key::{ContentKeyError, content_key};
+pub use figures::RolloutMetrics;
 pub use lease::{Leadership, Lease, LeaseSettings};
 pub use queue::Queue;
-pub use reconcile::Controller;
+pub use reconcile::{Again, Controller};
 pub use repair::{RepairMetrics, RepairSettings, repair};
 pub use run::{ControllerMetrics, run};

@@ -12,6 +12,7 @@ use super::{CallError, call};
 use crate::api::{
     ConditionType, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus, condition, set_condition,
 };
+use crate::rollout::to_publish;
 use crate::versions::{Data, KEYED, Note, Publication, contents_of, part_digest, publication};
 use crate::world::{ConfigKey, PublishedMeta};
 
@@ -22,20 +23,20 @@ const AGAIN: Duration = Duration::from_mins(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Looked {
     /// The version it was to hold.
-    version: String,
+    pub(super) version: String,
     /// What the watch showed of it then; `None` if it was not there or does not carry our mark.
     meta: Option<PublishedMeta>,
 }
 
 impl Controller {
-    /// Brings the plain ConfigMap to the current version. Returns the config with its new status, if that changed.
+    /// Brings the plain ConfigMap to the version that it is to hold. Returns the config with its new status, if that changed.
     pub(super) async fn publish(
         &self,
         key: &ConfigKey,
         config: &VersionedConfig,
     ) -> Result<Option<(VersionedConfig, Vec<Note>)>, CallError> {
         let Some(status) = &config.status else { return Ok(None) };
-        let Some(version) = status.current.as_deref().and_then(|current| status.version(current)) else {
+        let Some(version) = to_publish(status).and_then(|version| status.version(version)) else {
             return Ok(None);
         };
         let looked = Looked { version: version.version.clone(), meta: self.world.published(key) };
@@ -150,6 +151,7 @@ fn with_outcome(
             if status.published.as_deref() != Some(version) {
                 let message = format!("the plain ConfigMap holds version {version}");
                 notes.push(Note { warning: false, reason: "Published", message });
+                status.published_at = Some(now.clone());
             }
             status.published = Some(version.to_owned());
             set(status, published, true, "Published", format!("the plain ConfigMap holds version {version}"));

@@ -1,6 +1,6 @@
 //! One look at one config: reads what is missing, decides, writes the status, publishes, prunes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,14 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use ring::hmac;
 
+use super::figures::RolloutMetrics;
 use super::notes::Notes;
 use super::publishing::Looked;
+use super::recycle::{LOOK, Restarting, restarts};
 use super::{CallError, call};
 use crate::api::{PartKind, VersionedConfig, VersionedConfigStatus};
-use crate::versions::{Facts, Observed, PartFacts, decide};
+use crate::recycling::{self, Report};
+use crate::versions::{Decision, Facts, Observed, PartFacts, decide};
 use crate::world::{ConfigKey, World};
 
 /// How often contents are read before the rest is left to the next look.
@@ -24,11 +27,14 @@ const READS: usize = 3;
 const READ_AT_ONCE: usize = 32;
 
 /// The name under which the API server keeps which fields are ours.
-const FIELD_MANAGER: &str = "nudge-controller";
+pub(super) const FIELD_MANAGER: &str = "nudge-controller";
 
 pub(super) fn written_by_us() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
+
+/// A part of a rollout, and reports by workload.
+type Refused = (String, BTreeMap<String, Report>);
 
 /// What the controllers share.
 pub struct Controller {
@@ -36,10 +42,31 @@ pub struct Controller {
     pub(super) world: Arc<World>,
     pub(super) notes: Notes,
     pub(super) content_key: Arc<hmac::Key>,
+    pub(super) figures: RolloutMetrics,
     silence: Duration,
     /// What is known of objects whose version is not sealed yet.
     facts: Mutex<HashMap<ConfigKey, Facts>>,
     looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
+    refused: Mutex<HashMap<ConfigKey, Refused>>,
+    /// Held while it is decided whether a config begins to move.
+    beginning: tokio::sync::Mutex<()>,
+}
+
+/// When to look at a config again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// When something is seen to change.
+    Never,
+    /// There is more to do.
+    Soon,
+    /// At the latest after this time.
+    At(Duration),
+}
+
+/// How long it is until `time`; at least a moment, so that nobody turns in a circle.
+fn wait_until(time: &Time) -> Duration {
+    let left = time.0.duration_since(Timestamp::now());
+    Duration::try_from(left).unwrap_or_default().max(Duration::from_millis(20))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -55,9 +82,21 @@ impl Controller {
         content_key: Arc<hmac::Key>,
         instance: &str,
         silence: Duration,
+        figures: RolloutMetrics,
     ) -> Self {
         let notes = Notes::new(client.clone(), instance);
-        Self { client, world, notes, content_key, silence, facts: Mutex::default(), looked: Mutex::default() }
+        Self {
+            client,
+            world,
+            notes,
+            content_key,
+            figures,
+            silence,
+            facts: Mutex::default(),
+            looked: Mutex::default(),
+            refused: Mutex::default(),
+            beginning: tokio::sync::Mutex::default(),
+        }
     }
 
     pub(super) fn looked(&self, key: &ConfigKey) -> Option<(Instant, Looked)> {
@@ -68,10 +107,26 @@ impl Controller {
         locked(&self.looked).insert(key.clone(), (Instant::now(), looked));
     }
 
+    /// What could not be restarted in this part of the rollout, so that it is not tried every second.
+    pub(super) fn refused(&self, key: &ConfigKey, part: &str) -> BTreeMap<String, Report> {
+        let known = locked(&self.refused).get(key).filter(|(known, _)| known == part).cloned();
+        known.map(|(_, reports)| reports).unwrap_or_default()
+    }
+
+    pub(super) fn set_refused(&self, key: &ConfigKey, part: String, reports: BTreeMap<String, Report>) {
+        let mut all = locked(&self.refused);
+        if reports.is_empty() {
+            all.remove(key);
+        } else {
+            all.insert(key.clone(), (part, reports));
+        }
+    }
+
     /// Forgets what was seen before, as a new leader must.
     pub fn forget(&self) {
         locked(&self.facts).clear();
         locked(&self.looked).clear();
+        locked(&self.refused).clear();
     }
 
     /// Whether what is known is recent enough to delete something because of it.
@@ -79,31 +134,41 @@ impl Controller {
         self.world.is_synced() && self.world.silent(self.silence).is_none()
     }
 
-    /// Looks at one config. Returns whether there is more to look at.
-    pub async fn reconcile(&self, key: &ConfigKey) -> Result<bool, CallError> {
+    /// Looks at one config. Returns when there is more to look at.
+    pub async fn reconcile(&self, key: &ConfigKey) -> Result<Again, CallError> {
         if !self.world.is_enabled(&key.namespace) {
-            return Ok(false);
+            return Ok(Again::Never);
         }
         let Some(config) = self.world.config(key) else {
             locked(&self.facts).remove(key);
             locked(&self.looked).remove(key);
             self.baseline(key).await?;
-            return Ok(false);
+            return Ok(Again::Never);
         };
         if config.metadata.deletion_timestamp.is_some() {
-            return Ok(false);
+            return Ok(Again::Never);
         }
-        let (config, more) = self.settle(key, config).await?;
+        let (config, mut again) = self.settle(key, config).await?;
+        let looked = self.looked(key).map(|(_, looked)| looked.version);
         let config = match self.publish(key, &config).await? {
             None => config,
             Some((next, notes)) => {
-                let written = self.write(key, &next).await?;
+                let written = self.write(key, &next).await;
+                // What is not written is not known to others: it is looked at again.
+                let written = written.inspect_err(|_| drop(locked(&self.looked).remove(key)))?;
                 self.notes.tell(&written, &notes).await;
+                self.refresh_published(key, &config, &written).await;
                 Arc::new(written)
             }
         };
+        // A rollout may have waited for just that.
+        if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some())
+            && looked != self.looked(key).map(|(_, looked)| looked.version)
+        {
+            again = Again::Soon;
+        }
         self.prune(key, &config).await?;
-        Ok(more)
+        Ok(again)
     }
 
     /// Decides about the versions and writes the status. Returns the config as it is then.
@@ -111,14 +176,31 @@ impl Controller {
         &self,
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
-    ) -> Result<(Arc<VersionedConfig>, bool), CallError> {
+    ) -> Result<(Arc<VersionedConfig>, Again), CallError> {
+        // Two configs that share pods must not both begin to move in the same moment.
+        let moves = config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some());
+        let _one = if moves { None } else { Some(self.beginning.lock().await) };
+        let restarting = self.recycle(key, &config).await?;
         let mut facts = locked(&self.facts).get(key).cloned().unwrap_or_default();
         let mut decision = None;
         for _ in 0..READS {
             let (parts, secrets_known) = self.world.parts_and_secrets(key);
             let (pods, now) = (self.world.subscribers(key), Time(Timestamp::now()));
-            let observed =
-                Observed { config: &config, parts: &parts, facts: &facts, secrets_known, pods: &pods, now: &now };
+            let nodes_away = self.nodes_away(&config, &pods).await?;
+            let waiting_for = self.moving_neighbour(key, &pods);
+            let published = self.looked(key).map(|(_, looked)| looked.version);
+            let observed = Observed {
+                config: &config,
+                parts: &parts,
+                facts: &facts,
+                secrets_known,
+                pods: &pods,
+                nodes_away: &nodes_away,
+                waiting_for: waiting_for.as_deref(),
+                published: published.as_deref(),
+                recycling: &restarting.state,
+                now: &now,
+            };
             let made = decide(&observed);
             let unread = made.unread.clone();
             decision = Some(made);
@@ -133,8 +215,13 @@ impl Controller {
                 }
             }
         }
-        let Some(decision) = decision else { return Ok((config, false)) };
-        let more = !decision.unread.is_empty();
+        let Some(mut decision) = decision else { return Ok((config, Again::Never)) };
+        let more = match &decision.again {
+            _ if !decision.unread.is_empty() => Again::Soon,
+            Some(time) => Again::At(wait_until(time)),
+            None => Again::Never,
+        };
+        let more = Self::with_recycling(more, &config, &restarting, &mut decision);
         self.keep(key, facts, &decision.status);
         if config.status.as_ref() == Some(&decision.status) {
             return Ok((config, more));
@@ -142,11 +229,43 @@ impl Controller {
         let mut next = (*config).clone();
         next.status = Some(decision.status);
         let written = self.write(key, &next).await?;
+        let before = config.status.clone().unwrap_or_default();
+        self.figures.changed(&before, written.status.as_ref().unwrap_or(&before));
         for note in &decision.notes {
             tracing::info!(config = %key, reason = note.reason, message = note.message, "decided");
         }
         self.notes.tell(&written, &decision.notes).await;
         Ok((Arc::new(written), more))
+    }
+
+    /// Tells of the workloads without an agent, and looks at them again while they are on their way.
+    fn with_recycling(
+        more: Again,
+        config: &VersionedConfig,
+        restarting: &Restarting,
+        decision: &mut Decision,
+    ) -> Again {
+        if let Some(found) = &restarting.found {
+            let now = Time(Timestamp::now());
+            decision.notes.extend(recycling::tell(&mut decision.status, found, config.metadata.generation, &now));
+        }
+        let entered = !restarts(config.status.as_ref()) && restarts(Some(&decision.status));
+        match more {
+            Again::Soon => Again::Soon,
+            _ if entered => Again::Soon,
+            Again::At(wait) if restarting.found.is_some() => Again::At(wait.min(LOOK)),
+            Again::Never if restarting.found.is_some() => Again::At(LOOK),
+            more => more,
+        }
+    }
+
+    /// Has volumes read again where another version was published.
+    async fn refresh_published(&self, key: &ConfigKey, before: &VersionedConfig, after: &VersionedConfig) {
+        let published = |config: &VersionedConfig| config.status.as_ref().and_then(|status| status.published.clone());
+        match published(after) {
+            Some(version) if published(before).as_ref() != Some(&version) => self.refresh(key, after, &version).await,
+            _ => {}
+        }
     }
 
     /// Keeps the facts of objects that are not part of a sealed version yet.

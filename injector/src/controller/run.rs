@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::lease::Leadership;
-use super::{CallError, Controller, Queue};
+use super::{Again, CallError, Controller, Queue};
 use crate::api::VersionedConfig;
 use crate::causes::chain;
 use crate::world::{ConfigKey, Event, World};
@@ -21,6 +21,8 @@ use crate::world::{ConfigKey, Event, World};
 const WORKERS: usize = 8;
 /// How long changes of pods are gathered.
 const PODS: Duration = Duration::from_secs(1);
+/// The same while the config is being moved, which waits for what pods say.
+const MOVING_PODS: Duration = Duration::from_millis(100);
 /// How often each config is looked at without any event.
 const RESYNC: Duration = Duration::from_mins(10);
 /// Deleted configs that are remembered until a leader has removed their versions.
@@ -63,10 +65,14 @@ pub async fn run(
 ) {
     let queue = Arc::new(Queue::default());
     let gone = Gone::default();
-    let (sink, deleted) = (Arc::clone(&queue), Arc::clone(&gone));
+    let (sink, deleted, known) = (Arc::clone(&queue), Arc::clone(&gone), Arc::downgrade(&world));
+    let moves = move |key: &ConfigKey| {
+        let config = known.upgrade().and_then(|world| world.config(key));
+        config.is_some_and(|config| config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()))
+    };
     world.listen(move |event| match event {
         Event::Config(key) => sink.add(key.clone(), Duration::ZERO),
-        Event::Pods(key) => sink.add(key.clone(), PODS),
+        Event::Pods(key) => sink.add(key.clone(), if moves(key) { MOVING_PODS } else { PODS }),
         Event::ConfigGone(key, config) => {
             let mut deleted = deleted.lock().unwrap_or_else(PoisonError::into_inner);
             if deleted.len() == REMEMBERED {
@@ -135,11 +141,12 @@ async fn lead(
             let outcome = look(&controller, &queue, &gone, &key).await;
             turn.success = outcome.is_ok();
             match outcome {
-                Ok(true) => queue.add(key.clone(), SOON),
-                Ok(false) if world.config(&key).is_some() => {
+                Ok(Again::Soon) => queue.add(key.clone(), SOON),
+                Ok(Again::At(wait)) => queue.add(key.clone(), wait),
+                Ok(Again::Never) if world.config(&key).is_some() => {
                     queue.add(key.clone(), RESYNC.mul_f64(1.0 + rand::random::<f64>() / 5.0));
                 }
-                Ok(false) => {}
+                Ok(Again::Never) => {}
                 // Somebody was faster; the watch brings what they wrote.
                 Err(error) if error.code() == 409 => {}
                 Err(error) => {
@@ -165,8 +172,8 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Removes what a deleted config has left, and looks at the config of this name. Returns whether there is more to look at.
-async fn look(controller: &Controller, queue: &Queue, gone: &Gone, key: &ConfigKey) -> Result<bool, CallError> {
+/// Removes what a deleted config has left, and looks at the config of this name. Returns when there is more to look at.
+async fn look(controller: &Controller, queue: &Queue, gone: &Gone, key: &ConfigKey) -> Result<Again, CallError> {
     for (at, config) in deleted(gone, key) {
         let early = GRACE.saturating_sub(at.elapsed());
         if !early.is_zero() {

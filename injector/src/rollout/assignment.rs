@@ -56,6 +56,7 @@ mod tests {
             rollout: RolloutStatus {
                 revision: 1,
                 groups: vec![GroupStatus { workload: "Deployment/web".to_owned(), threshold }],
+                ..RolloutStatus::default()
             },
             ..VersionedConfigStatus::default()
         }

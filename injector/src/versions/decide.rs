@@ -2,6 +2,7 @@
 //!
 //! Pure: the object, its parts, its pods and the time in; the next status and what to tell out.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -13,7 +14,7 @@ use crate::api::{
     ConditionType, Phase, PodCounts, VersionState, VersionedConfig, VersionedConfigStatus, clipped, condition,
     set_condition,
 };
-use crate::rollout::assigned;
+use crate::rollout::{Recycling, Situation, Step, Subject, assigned, step, to_publish};
 use crate::world::{PartMeta, PodState};
 
 /// What is known of a config.
@@ -28,6 +29,14 @@ pub struct Observed<'a> {
     pub secrets_known: bool,
     /// The pods that use it.
     pub pods: &'a [Arc<PodState>],
+    /// Nodes of these pods that are not Ready, as far as they were looked at.
+    pub nodes_away: &'a BTreeSet<String>,
+    /// Another config that shares pods with this one and is being moved.
+    pub waiting_for: Option<&'a str>,
+    /// The version that the plain ConfigMap was last brought to, or that could not be written there.
+    pub published: Option<&'a str>,
+    /// Where the workloads without an agent stand.
+    pub recycling: &'a Recycling,
     /// Now.
     pub now: &'a Time,
 }
@@ -41,6 +50,8 @@ pub struct Decision {
     pub unread: Vec<(PartKind, String)>,
     /// What is worth an Event.
     pub notes: Vec<Note>,
+    /// When to look again although nothing is seen to change.
+    pub again: Option<Time>,
 }
 
 /// One Event.
@@ -72,9 +83,12 @@ impl Obstacle {
     }
 }
 
+/// Most steps of a rollout at one look.
+const MOST_STEPS: usize = 16;
+
 /// Decides.
 pub fn decide(observed: &Observed<'_>) -> Decision {
-    let Observed { config, parts, facts, secrets_known, pods, now } = *observed;
+    let Observed { config, parts, facts, secrets_known, pods, now, .. } = *observed;
     let before = config.status.clone().unwrap_or_default();
     let survey = survey(&before, parts, facts, secrets_known, now);
     let mut status = before.clone();
@@ -82,23 +96,58 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
     status.retired.clone_from(&survey.retired);
     status.observed_generation = config.metadata.generation;
 
-    let outcome = wanted(config, &survey).and_then(|version| {
-        let version = possible(&version, &survey)?;
-        Ok(turn_to(&mut status, &version, config.spec.rollout.paused, now))
-    });
+    let outcome = wanted(config, &survey).and_then(|version| possible(&version, &survey));
     let outcome = outcome.map_err(|obstacle| if secrets_known { obstacle } else { obstacle.with_hint() });
     let mut notes: Vec<Note> = survey
         .new
         .iter()
         .map(|version| Note { warning: false, reason: "Sealed", message: format!("version {version} is complete") })
         .collect();
-    if let Ok(Some(note)) = &outcome {
-        notes.push(note.clone());
+    // While what is wanted can't be moved to, pods stay with what is current, or return to it.
+    let aim = outcome.as_ref().ok().cloned().or_else(|| status.current.clone());
+    let (moved, more) = aim.map(|aim| walk(&mut status, observed, &aim)).unwrap_or_default();
+    notes.extend(more);
+    if outcome.is_err() && status.rollout.stage.is_none() {
+        status.phase = Phase::Waiting;
     }
-    mark_states(&mut status, config.spec.current.as_deref());
+    mark_states(&mut status);
     status.pods = count(&status, config.metadata.uid.as_deref().unwrap_or_default(), config, pods);
-    set_conditions(&mut status, &before, config, &outcome.map(|_| ()), &survey, now, &mut notes);
-    Decision { status, unread: survey.unread, notes }
+    notes.extend(set_conditions(&mut status, &before, config, &outcome.map(drop), &moved, &survey, now));
+    Decision { status, unread: survey.unread, notes, again: moved.again }
+}
+
+/// Takes steps towards `aim` until there is something to wait for.
+fn walk(status: &mut VersionedConfigStatus, observed: &Observed<'_>, aim: &str) -> (Step, Vec<Note>) {
+    let config = observed.config;
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let uid = config.metadata.uid.as_deref().unwrap_or_default();
+    let subject = |pod: &Arc<PodState>| Subject::of(pod, name, uid, !observed.nodes_away.contains(&pod.node));
+    let subjects: Vec<Subject> = observed.pods.iter().filter_map(subject).collect();
+    let mut notes = Vec::new();
+    for _ in 0..MOST_STEPS {
+        let published = to_publish(status).is_none_or(|version| observed.published == Some(version));
+        let made = step(
+            status,
+            &Situation {
+                spec: &config.spec.rollout,
+                generation: config.metadata.generation.unwrap_or_default(),
+                wanted: aim,
+                pods: &subjects,
+                waiting_for: observed.waiting_for,
+                published,
+                recycling: observed.recycling,
+                now: observed.now,
+            },
+        );
+        if let Some((warning, reason, message)) = &made.told {
+            notes.push(Note { warning: *warning, reason, message: message.clone() });
+        }
+        if !made.more {
+            return (made, notes);
+        }
+    }
+    // The rest at the next look.
+    (Step { again: Some(observed.now.clone()), ..Step::default() }, notes)
 }
 
 /// The version that should be current.
@@ -163,54 +212,19 @@ fn listed<'a>(versions: impl DoubleEndedIterator<Item = &'a str>) -> String {
     if names.is_empty() { "(none)".to_owned() } else { names.join(", ") }
 }
 
-/// Makes the version current, or the target of a rollout that is held.
-fn turn_to(status: &mut VersionedConfigStatus, version: &str, paused: bool, now: &Time) -> Option<Note> {
-    let target = status.target.take();
-    let groups = std::mem::take(&mut status.rollout.groups);
-    if status.current.as_deref() == Some(version) {
-        status.phase = Phase::Current;
-        if target.is_some() || !groups.is_empty() {
-            next_revision(status, now);
-        }
-        return None;
-    }
-    if paused && status.current.is_some() {
-        status.phase = Phase::BeingCurrent;
-        if target.as_deref() != Some(version) || !groups.is_empty() {
-            next_revision(status, now);
-        }
-        status.target = Some(version.to_owned());
-        return None;
-    }
-    let before = status.current.replace(version.to_owned());
-    let message = match &before {
-        Some(before) => format!("version {version} is current, {before} was"),
-        None => format!("version {version} is current, the first one"),
-    };
-    if before.is_some() {
-        status.previous = before;
-    }
-    status.phase = Phase::Current;
-    next_revision(status, now);
-    Some(Note { warning: false, reason: "Current", message })
-}
-
-/// The revision after this one. It begins at the time, so that it grows even where the status was lost: an agent never
-/// takes a lower one.
-fn next_revision(status: &mut VersionedConfigStatus, now: &Time) {
-    let millis = u64::try_from(now.0.as_millisecond()).unwrap_or(0);
-    status.rollout.revision = millis.max(status.rollout.revision + 1);
-}
-
-fn mark_states(status: &mut VersionedConfigStatus, wanted: Option<&str>) {
-    let (current, target) = (status.current.clone(), status.target.clone().or_else(|| wanted.map(str::to_owned)));
+fn mark_states(status: &mut VersionedConfigStatus) {
+    let (current, target) = (status.current.clone(), status.target.clone());
+    let failed = status.rollout.failure.as_ref().map(|failure| failure.version.clone());
     for version in &mut status.versions {
         if version.state == VersionState::Broken {
             continue;
         }
-        version.state = if Some(&version.version) == current.as_ref() {
+        let is = |other: &Option<String>| Some(&version.version) == other.as_ref();
+        version.state = if is(&current) {
             VersionState::Current
-        } else if Some(&version.version) == target.as_ref() {
+        } else if is(&failed) {
+            VersionState::Failed
+        } else if is(&target) {
             VersionState::Target
         } else {
             VersionState::Available
@@ -232,6 +246,7 @@ fn count(status: &VersionedConfigStatus, uid: &str, config: &VersionedConfig, po
         }
         counts.failed += u32::from(pod.failed());
     }
+    counts.skipped = u32::try_from(status.rollout.skipped.len()).unwrap_or(u32::MAX);
     counts.summary = format!("{}/{}", counts.updated, counts.total);
     counts
 }
@@ -241,39 +256,32 @@ fn set_conditions(
     before: &VersionedConfigStatus,
     config: &VersionedConfig,
     outcome: &Result<(), Obstacle>,
+    moved: &Step,
     survey: &Survey,
     now: &Time,
-    notes: &mut Vec<Note>,
-) {
+) -> Vec<Note> {
+    let mut notes = Vec::new();
     let generation = config.metadata.generation;
     let set = |status: &mut VersionedConfigStatus, kind, on: Option<bool>, reason: &str, message: String| match on {
         Some(on) => set_condition(&mut status.conditions, condition(kind, on, reason, message, generation, now)),
         None => status.conditions.retain(|condition| condition.type_ != kind.as_str()),
     };
     let (ready, reason, message, moving, stuck) = match outcome {
-        Ok(()) if status.phase == Phase::Current => {
+        Ok(()) if status.phase == Phase::Current && status.rollout.stage.is_none() => {
             let version = status.current.clone().unwrap_or_default();
             (true, "Current", format!("version {version} is current"), false, false)
         }
         Ok(()) => {
-            let target = status.target.clone().unwrap_or_default();
-            (
-                false,
-                "Paused",
-                format!("the move to version {target} is paused; set spec.rollout.paused to false"),
-                true,
-                false,
-            )
+            let (reason, message) = match &moved.waits {
+                Some(waits) => (waits.word, waits.sentence.clone()),
+                None => ("BeingCurrent", format!("moving to version {}", status.target.clone().unwrap_or_default())),
+            };
+            let stuck = moved.held && reason != "Paused";
+            (false, reason, message, !stuck, stuck)
         }
         Err(obstacle) => (false, obstacle.reason, obstacle.message.clone(), !obstacle.stuck, obstacle.stuck),
     };
     if let Err(obstacle) = outcome {
-        status.phase = Phase::Waiting;
-        // Nothing moves: what was held by a target stays with the current version.
-        if status.target.take().is_some() || !status.rollout.groups.is_empty() {
-            status.rollout.groups.clear();
-            next_revision(status, now);
-        }
         let message = clipped(obstacle.message.clone());
         let known =
             before.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.message == message);
@@ -299,6 +307,7 @@ fn set_conditions(
         notes.push(Note { warning: true, reason: "Conflict", message: text.clone() });
     }
     set(status, ConditionType::Conflict, (!sentences.is_empty()).then_some(true), "Conflict", text);
+    notes
 }
 
 #[cfg(test)]
@@ -338,19 +347,30 @@ mod tests {
             self.parts.push(part);
         }
 
+        /// Decides until nothing changes.
         fn step(&mut self) -> Decision {
-            self.now += 1;
-            let observed = Observed {
-                config: &self.config,
-                parts: &self.parts,
-                facts: &self.facts,
-                secrets_known: true,
-                pods: &[],
-                now: &at(self.now),
-            };
-            let decision = decide(&observed);
-            self.config.status = Some(decision.status.clone());
-            decision
+            let mut notes = Vec::new();
+            loop {
+                self.now += 1;
+                let observed = Observed {
+                    config: &self.config,
+                    parts: &self.parts,
+                    facts: &self.facts,
+                    secrets_known: true,
+                    pods: &[],
+                    nodes_away: &BTreeSet::new(),
+                    waiting_for: None,
+                    published: self.config.status.as_ref().and_then(to_publish),
+                    recycling: &Recycling::Done,
+                    now: &at(self.now),
+                };
+                let decision = decide(&observed);
+                notes.extend(decision.notes.clone());
+                if self.config.status.as_ref() == Some(&decision.status) {
+                    return Decision { notes, ..decision };
+                }
+                self.config.status = Some(decision.status.clone());
+            }
         }
 
         fn ready(&self) -> (String, String, String) {

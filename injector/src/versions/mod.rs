@@ -1,5 +1,6 @@
 //! What a version is: its parts, when it is complete, what may not change, which becomes current. Pure.
 
+mod baseline;
 mod decide;
 mod digest;
 mod facts;
@@ -8,6 +9,7 @@ mod publish;
 mod standing;
 mod survey;
 
+pub use baseline::{FIRST_VERSION, first_names, first_version, is_first_version};
 pub use decide::{Decision, Note, Observed, decide};
 pub(crate) use digest::hex;
 pub use digest::{Contents, KEYED, PLAIN, contents_of, part_digest};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus};
 use kube::core::ObjectMeta;
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::limits::MAX_CONFIGS;
@@ -14,6 +14,7 @@ use crate::versions::hex;
 
 /// See the module's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is one fact that is seen; none follows from another
 pub struct PodState {
     /// Its namespace.
     pub namespace: String,
@@ -35,6 +36,10 @@ pub struct PodState {
     pub node: String,
     /// It is Ready.
     pub ready: bool,
+    /// It is Ready or has been: by the kubelet's own clock, a pod that never was is not Ready since before it was initialized.
+    pub was_ready: bool,
+    /// Its containers were started.
+    pub running: bool,
     /// It has succeeded or failed.
     pub finished: bool,
     /// It is being deleted.
@@ -43,6 +48,8 @@ pub struct PodState {
     pub created: i64,
     /// Restarts of its containers other than the agent.
     pub restarts: i32,
+    /// When one of these last ended before it was started again, in seconds since 1970.
+    pub last_restart: Option<i64>,
     /// Our condition as it stands: status, reason, message.
     pub condition: Option<(String, String, String)>,
     /// ConfigMaps and Secrets that its volumes and variables name.
@@ -74,7 +81,9 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     let all = status.into_iter().flat_map(statuses);
     let containers = containers(spec, &all.clone().collect::<Vec<_>>());
     let counted = |name: &str| containers.iter().any(|container| container.name.as_str() == name);
-    let restarts = all.filter(|status| counted(&status.name)).map(|status| status.restart_count).sum();
+    let counted: Vec<&ContainerStatus> = all.filter(|status| counted(&status.name)).collect();
+    let ended = |status: &&ContainerStatus| status.last_state.as_ref()?.terminated.as_ref()?.finished_at.clone();
+    let phase = status.and_then(|status| status.phase.as_deref());
     Some(PodState {
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: meta.name.clone().unwrap_or_default(),
@@ -86,15 +95,27 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         containers,
         node: spec.node_name.clone().unwrap_or_default(),
         ready: condition("Ready").is_some_and(|ready| ready.status == "True"),
-        finished: matches!(status.and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed")),
+        was_ready: was_ready(condition("Ready"), condition("Initialized")),
+        running: phase == Some("Running"),
+        finished: matches!(phase, Some("Succeeded" | "Failed")),
         going: meta.deletion_timestamp.is_some(),
         created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
-        restarts,
+        restarts: counted.iter().map(|status| status.restart_count).sum(),
+        last_restart: counted.iter().filter_map(ended).map(|time| time.0.as_second()).max(),
         condition: condition(pod::CONDITION).map(|own| {
             (own.status.clone(), own.reason.clone().unwrap_or_default(), own.message.clone().unwrap_or_default())
         }),
         references: references(spec),
     })
+}
+
+/// Whether the pod is Ready or has been.
+fn was_ready(ready: Option<&PodCondition>, initialized: Option<&PodCondition>) -> bool {
+    let time = |condition: &PodCondition| condition.last_transition_time.clone().map(|time| time.0);
+    let Some(ready) = ready else { return false };
+    let initialized = initialized.filter(|initialized| initialized.status == "True").and_then(time);
+    ready.status == "True"
+        || initialized.is_some_and(|initialized| time(ready).is_some_and(|ready| ready > initialized))
 }
 
 /// The configs that stand in the agent's environment. A name that is none can only come from a hand-made pod; it is left out.

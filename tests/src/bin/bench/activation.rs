@@ -14,7 +14,7 @@ use kube::{Api, ResourceExt as _};
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::clock::Monotonic;
 use nudge_tests::cluster::{Options as ClusterOptions, Space};
-use nudge_tests::installation::{agent_token, hub_ca, injected_pod};
+use nudge_tests::installation::{agent_token, at_once, hub_ca, injected_pod};
 use nudge_tests::{Cluster, Installation, Pod, Process, ReplicaOptions, binary, eventually};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -62,7 +62,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let replica = installation.replica(&options_of).await?;
     let space = installation.enabled("bench").await?;
 
-    let spec = json!({"current": version(0)});
+    let spec = json!({"current": version(0), "rollout": at_once()});
     let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": CONFIG}, "spec": spec});
     space.create_object::<VersionedConfig>(object).await?;
     for number in 0..2 {

@@ -1,0 +1,116 @@
+//! How the configs stand, counted when `/metrics` is read. Every replica shows the same; no label holds anything that users name.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::api::{ConditionType, Phase};
+use crate::world::World;
+
+const PHASES: [Phase; 5] = [Phase::Waiting, Phase::Current, Phase::BeingCurrent, Phase::RollingBack, Phase::Failed];
+/// Conditions that somebody should look at, and the status in which that is so.
+const TROUBLES: [(ConditionType, &str); 5] = [
+    (ConditionType::Stalled, "True"),
+    (ConditionType::Published, "False"),
+    (ConditionType::Drifted, "True"),
+    (ConditionType::Recycled, "False"),
+    (ConditionType::Conflict, "True"),
+];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TroubleLabel {
+    condition: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
+}
+
+/// The gauges.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gauges {
+    phases: Family<PhaseLabel, Gauge>,
+    troubles: Family<TroubleLabel, Gauge>,
+    pods: Family<StateLabel, Gauge>,
+}
+
+impl Gauges {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register("configs", "Configs, by phase", self.phases.clone());
+        let help =
+            "Configs with a condition that somebody should look at: Published and Recycled are False, the others True";
+        registry.register("config_troubles", help, self.troubles.clone());
+        let help = "Pods that use a config, by state; one that uses two counts twice";
+        registry.register("config_pods", help, self.pods.clone());
+    }
+
+    /// Counts.
+    pub(super) fn show(&self, world: &World) {
+        let (mut phases, mut troubles, mut pods) = ([0; 5], [0; 5], [0_i64; 5]);
+        for status in world.configs().iter().filter_map(|key| world.config(key)?.status.clone()) {
+            for (phase, count) in PHASES.iter().zip(&mut phases) {
+                *count += i64::from(*phase == status.phase);
+            }
+            for ((kind, bad), count) in TROUBLES.iter().zip(&mut troubles) {
+                let is = |kind: &str, bad: &str| {
+                    status.conditions.iter().any(|condition| condition.type_ == kind && condition.status == bad)
+                };
+                *count += i64::from(is(kind.as_str(), bad));
+            }
+            let counts = &status.pods;
+            let counts = [counts.total, counts.updated, counts.ready, counts.failed, counts.skipped];
+            pods.iter_mut().zip(counts).for_each(|(sum, count)| *sum += i64::from(count));
+        }
+        for (phase, count) in PHASES.iter().zip(phases) {
+            self.phases.get_or_create(&PhaseLabel { phase: phase.as_str() }).set(count);
+        }
+        for ((kind, _), count) in TROUBLES.iter().zip(troubles) {
+            self.troubles.get_or_create(&TroubleLabel { condition: kind.as_str() }).set(count);
+        }
+        for (state, count) in ["total", "updated", "ready", "failed", "skipped"].into_iter().zip(pods) {
+            self.pods.get_or_create(&StateLabel { state }).set(count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn configs_are_counted_and_not_named() {
+        let (world, gauges, mut registry) = (World::default(), Gauges::default(), Registry::default());
+        gauges.register(&mut registry);
+        world.set_enabled(["secret-space".to_owned()].into());
+        for (name, phase) in [("one", "Failed"), ("two", "Failed"), ("three", "Current")] {
+            let config = json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {},
+                "metadata": {"name": name, "namespace": "secret-space", "uid": name, "resourceVersion": "1"},
+                "status": {"phase": phase, "pods": {"total": 3, "skipped": 1}, "conditions": [
+                    {"type": "Recycled", "status": "False", "reason": "Paused", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+            });
+            world.put_config(serde_json::from_value(config).unwrap());
+        }
+        gauges.show(&world);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "configs{phase=\"Failed\"} 2",
+            "configs{phase=\"Waiting\"} 0",
+            "config_troubles{condition=\"Recycled\"} 3",
+            "config_pods{state=\"skipped\"} 3",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line} in {text}");
+        }
+        assert!(!text.contains("secret-space") && !text.contains("three"));
+    }
+}

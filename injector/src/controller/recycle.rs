@@ -1,0 +1,203 @@
+//! Restarts the workloads that use the plain ConfigMap without an agent: lists them live, decides, writes one template at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::core::NamespaceResourceScope;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::reconcile::{Controller, FIELD_MANAGER};
+use super::{CallError, call};
+use crate::api::{RolloutStage, Unsubscribed, VersionedConfig, VersionedConfigStatus};
+use crate::recycling::{
+    DIGEST, Kind, Look, Next, RECYCLED, Recycled, Recycling, Report, Workload, content_digest, next,
+};
+use crate::rollout::{Recycling as State, to_publish};
+use crate::text::clip;
+use crate::world::ConfigKey;
+
+/// How often workloads that are on their way are looked at. They are not watched: that would be all workloads of the cluster.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+/// Longest text of the API server's in a report, in bytes.
+const MAX_REFUSAL_BYTES: usize = 200;
+
+/// What has come of it.
+pub(super) struct Restarting {
+    /// For the rollout's next step.
+    pub(super) state: State,
+    /// For the condition; `None` where nothing was looked at.
+    pub(super) found: Option<Recycling>,
+}
+
+impl Restarting {
+    fn not_looked(state: State) -> Self {
+        Self { state, found: None }
+    }
+}
+
+/// Whether workloads are restarted in this stage.
+pub(super) fn restarts(status: Option<&VersionedConfigStatus>) -> bool {
+    let stage = status.and_then(|status| status.rollout.stage);
+    matches!(stage, Some(RolloutStage::Recycling | RolloutStage::Leaving | RolloutStage::RollingBack))
+}
+
+/// A refusal that the next attempt would get, too.
+pub(super) fn refusal(error: &CallError, id: &str, doing: &str) -> Option<Report> {
+    let CallError::Api { source, .. } = error else { return None };
+    let kube::Error::Api(status) = &**source else { return None };
+    let mut text = status.message.clone();
+    clip(&mut text, MAX_REFUSAL_BYTES);
+    let report = match status.code {
+        403 if text.contains("cannot") => Report {
+            word: "NotAllowed",
+            sentence: format!(
+                "{id} can't be {doing}; bind ClusterRole nudge-recycle in this namespace (RoleBinding for ServiceAccount \
+                 nudge-system/nudge-injector), or set spec.unsubscribed to Ignore"
+            ),
+        },
+        400 | 403 | 422 => {
+            Report { word: "Refused", sentence: format!("{id} can't be {doing}, the API server refuses it: {text}") }
+        }
+        _ => return None,
+    };
+    Some(report)
+}
+
+impl Controller {
+    /// Makes the next steps for the workloads without an agent, if the rollout has come that far.
+    pub(super) async fn recycle(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Restarting, CallError> {
+        let later =
+            || Restarting::not_looked(State::Busy("workloads without an agent have not been looked at".to_owned()));
+        let Some(status) = config.status.as_ref().filter(|status| restarts(Some(status))) else {
+            self.set_refused(key, String::new(), BTreeMap::new());
+            return Ok(later());
+        };
+        let rollout = &status.rollout;
+        let back = rollout.stage != Some(RolloutStage::Recycling);
+        // What is not wanted any more, or is held, goes no further.
+        let left = config.spec.current.is_some() && config.spec.current != status.target;
+        if !back && (left || config.spec.rollout.paused) {
+            return Ok(later());
+        }
+        let published = status.published.as_deref();
+        let holds = published.is_some() && published == to_publish(status);
+        if !holds || config.spec.unsubscribed == Unsubscribed::Ignore || (back && rollout.recycled_since.is_none()) {
+            return Ok(Restarting::not_looked(State::Done));
+        }
+        let now = Timestamp::now();
+        let since = rollout.progressed_at.as_ref().map_or(now, |time| time.0);
+        let deadline = config.spec.rollout.progress_deadline_seconds;
+        let mut workloads = self.users(key).await?;
+        let part = format!("{:?} {}", rollout.stage, published.unwrap_or_default());
+        let mut refused = self.refused(key, &part);
+        let (state, reports) = loop {
+            let (step, reports) =
+                next(&Look { workloads: &workloads, back, since, deadline, refused: &refused, now: Timestamp::now() });
+            match step {
+                Next::Restart { index, mark } => {
+                    let id = workloads[index].0.id();
+                    match self.restart(key, &workloads[index].0, &mark).await {
+                        Ok(Some(written)) => {
+                            tracing::info!(config = %key, workload = id, "restarted by its template");
+                            self.figures.recycled("restarted");
+                            workloads[index].0 = written;
+                        }
+                        // It is gone.
+                        Ok(None) => _ = workloads.remove(index),
+                        Err(error) => {
+                            let report = refusal(&error, &id, "restarted").ok_or(error)?;
+                            self.figures.recycled("refused");
+                            refused.insert(id, report);
+                        }
+                    }
+                }
+                Next::Wait(sentence) => break (State::Busy(sentence), reports),
+                Next::Failed(sentence) => break (State::Failed(sentence), reports),
+                Next::Done => break (State::Done, reports),
+            }
+        };
+        let mut found = Recycling {
+            version: published.unwrap_or_default().to_owned(),
+            workloads: workloads.len(),
+            done: false,
+            reports,
+        };
+        let state = match state {
+            State::Done => self.recycle_pods(key, status, &workloads, deadline, &mut refused, &mut found).await?,
+            state => state,
+        };
+        self.set_refused(key, part, refused);
+        found.done = state == State::Done;
+        Ok(Restarting { state, found: Some(found) })
+    }
+
+    /// The workloads that use the plain ConfigMap without an agent, each with the digest that its template should have.
+    async fn users(&self, key: &ConfigKey) -> Result<Vec<(Workload, String)>, CallError> {
+        let mut all = Vec::new();
+        self.each::<Deployment>(&key.namespace, |object| all.extend(Workload::of_deployment(&object))).await?;
+        self.each::<StatefulSet>(&key.namespace, |object| all.extend(Workload::of_stateful_set(&object))).await?;
+        self.each::<DaemonSet>(&key.namespace, |object| all.extend(Workload::of_daemon_set(&object))).await?;
+        all.retain(|workload| workload.uses.contains(&key.name));
+        all.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
+        let names: BTreeSet<&String> = all.iter().flat_map(|workload| &workload.uses).collect();
+        let find =
+            |name: &String| Some((name.clone(), self.world.config(&ConfigKey::new(key.namespace.clone(), name))?));
+        let configs: BTreeMap<String, Arc<VersionedConfig>> = names.into_iter().filter_map(find).collect();
+        let config = |name: &str| configs.get(name).map(|config| &**config);
+        let wanted = |workload: Workload| content_digest(&workload.uses, config).map(|wanted| (workload, wanted));
+        Ok(all.into_iter().filter_map(wanted).collect())
+    }
+
+    /// Writes the digest into the workload's template. Returns it as it is then; `None` where it is gone.
+    async fn restart(
+        &self,
+        key: &ConfigKey,
+        workload: &Workload,
+        mark: &Recycled,
+    ) -> Result<Option<Workload>, CallError> {
+        let patch = json!({
+            "metadata": {"annotations": {RECYCLED: mark.text()}},
+            "spec": {"template": {"metadata": {"annotations": {DIGEST: mark.digest}}}},
+        });
+        let name = &workload.name;
+        match workload.kind {
+            Kind::Deployment => {
+                self.patched::<Deployment, _>(key, name, &patch, |it| Workload::of_deployment(&it)).await
+            }
+            Kind::StatefulSet => {
+                self.patched::<StatefulSet, _>(key, name, &patch, |it| Workload::of_stateful_set(&it)).await
+            }
+            Kind::DaemonSet => self.patched::<DaemonSet, _>(key, name, &patch, |it| Workload::of_daemon_set(&it)).await,
+        }
+    }
+
+    /// Patches an object; `None` where it is gone.
+    pub(super) async fn patched<K, T>(
+        &self,
+        key: &ConfigKey,
+        name: &str,
+        patch: &serde_json::Value,
+        read: impl Fn(K) -> Option<T>,
+    ) -> Result<Option<T>, CallError>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let patching = || format!("patching {} {}/{name}", K::kind(&()), key.namespace);
+        match call(patching, api.patch(name, &params, &Patch::Merge(patch))).await {
+            Ok(written) => Ok(read(written)),
+            Err(error) if error.code() == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

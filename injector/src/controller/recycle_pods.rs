@@ -1,0 +1,160 @@
+//! Evicts pods of controllers without rolling updates, one by one, and names pods that nothing restarts.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Pod, PodSpec, ReplicationController};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{EvictParams, ObjectMeta};
+
+use super::reconcile::Controller;
+use super::recycle::refusal;
+use super::{CallError, call};
+use crate::api::VersionedConfigStatus;
+use crate::recycling::{Group, NextPod, Old, Recycling, Report, Stale, Workload, next_pod, restarted_for, stale_pods};
+use crate::rollout::Recycling as State;
+use crate::world::ConfigKey;
+
+/// Owners whose pods others restart, or nobody: those of Jobs run once.
+const RESTARTED: [&str; 5] = ["Deployment", "StatefulSet", "DaemonSet", "Job", "Node"];
+
+/// What restarts the pods of an owner.
+#[derive(Clone, Copy)]
+enum Owner {
+    /// Its place among the groups.
+    Group(usize),
+    /// Somebody else.
+    Restarted,
+    /// Nobody that is known.
+    Unknown,
+}
+
+fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+fn ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+impl Controller {
+    /// The next step for pods, once all workloads are done.
+    pub(super) async fn recycle_pods(
+        &self,
+        key: &ConfigKey,
+        status: &VersionedConfigStatus,
+        workloads: &[(Workload, String)],
+        deadline: u32,
+        refused: &mut BTreeMap<String, Report>,
+        found: &mut Recycling,
+    ) -> Result<State, CallError> {
+        let Some(published) = &status.published_at else { return Ok(State::Done) };
+        let stale = Stale { published: published.0, since: status.rollout.recycled_since.as_ref().map(|time| time.0) };
+        let (groups, loose) = self.unguided(key).await?;
+        found.workloads += groups.len();
+        found.reports.extend(stale_pods(&loose, stale));
+        let marks = workloads.iter().filter_map(|(workload, _)| Some(workload.recycled.as_ref()?.at));
+        let begun = status.rollout.progressed_at.as_ref().map(|time| time.0);
+        let since = marks.chain(begun).max().unwrap_or(published.0);
+        let state = loop {
+            let left: Vec<String> = refused.keys().cloned().collect();
+            match next_pod(&groups, stale, since, deadline, &left, Timestamp::now()) {
+                NextPod::Done => break State::Done,
+                NextPod::Wait(sentence) => break State::Busy(sentence),
+                NextPod::Failed(sentence) => break State::Failed(sentence),
+                NextPod::Evict { group, pod } => {
+                    let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+                    let evicting = || format!("evicting Pod {}/{pod}", key.namespace);
+                    match call(evicting, api.evict(&pod, &EvictParams::default())).await {
+                        Ok(_) => {
+                            self.figures.recycled("evicted");
+                            tracing::info!(config = %key, pod, "evicted");
+                        }
+                        Err(error) if error.code() == 404 => {}
+                        Err(error) if error.code() == 429 => {
+                            if Timestamp::now().duration_since(since).as_secs() < i64::from(deadline) {
+                                break State::Busy(format!(
+                                    "a PodDisruptionBudget does not allow pod {pod} of {group} to be evicted now"
+                                ));
+                            }
+                            let sentence = format!(
+                                "a PodDisruptionBudget kept pod {pod} of {group} from being evicted for {deadline} s; delete it"
+                            );
+                            refused.insert(group, Report { word: "NotEvicted", sentence });
+                            continue;
+                        }
+                        Err(error) => {
+                            let report = refusal(&error, &group, "restarted by evicting its pods").ok_or(error)?;
+                            self.figures.recycled("refused");
+                            refused.insert(group, report);
+                            continue;
+                        }
+                    }
+                    break State::Busy(format!("a pod of {group} is being replaced"));
+                }
+            }
+        };
+        found.reports.extend(groups.iter().filter_map(|group| refused.get(&group.id).cloned()));
+        Ok(state)
+    }
+
+    /// Controllers without rolling updates that use the plain ConfigMap without an agent, with their pods; and pods that nothing replaces.
+    async fn unguided(&self, key: &ConfigKey) -> Result<(Vec<Group>, Vec<Old>), CallError> {
+        let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).contains(&key.name);
+        let (mut groups, mut owners) = (Vec::new(), HashMap::new());
+        let mut add = |meta: &ObjectMeta, kind: &str, replicas: Option<i32>| {
+            let owner = match controller(meta).map(|owner| owner.kind.as_str()) {
+                None => {
+                    let id = format!("{kind}/{}", meta.name.as_deref().unwrap_or_default());
+                    let replicas = usize::try_from(replicas.unwrap_or(1)).unwrap_or(0);
+                    groups.push(Group { id, replicas, pods: Vec::new() });
+                    Owner::Group(groups.len() - 1)
+                }
+                Some("Deployment") => Owner::Restarted,
+                Some(_) => Owner::Unknown,
+            };
+            owners.insert(meta.uid.clone().unwrap_or_default(), owner);
+        };
+        let namespace = &key.namespace;
+        self.each::<ReplicaSet>(namespace, |it| {
+            add(&it.metadata, "ReplicaSet", it.spec.and_then(|spec| spec.replicas));
+        })
+        .await?;
+        let kind = "ReplicationController";
+        self.each::<ReplicationController>(namespace, |it| {
+            add(&it.metadata, kind, it.spec.and_then(|spec| spec.replicas));
+        })
+        .await?;
+        let mut loose = Vec::new();
+        self.each::<Pod>(namespace, |pod| {
+            let meta = &pod.metadata;
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            let finished = matches!(phase, Some("Succeeded" | "Failed"));
+            if finished || !pod.spec.as_ref().is_some_and(|spec| uses(meta, spec)) {
+                return;
+            }
+            let old = Old {
+                name: meta.name.clone().unwrap_or_default(),
+                created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+                ready: ready(&pod),
+                going: meta.deletion_timestamp.is_some(),
+            };
+            let owner = match controller(meta) {
+                Some(owner) if RESTARTED.contains(&owner.kind.as_str()) => Owner::Restarted,
+                Some(owner) => owners.get(&owner.uid).copied().unwrap_or(Owner::Unknown),
+                None => Owner::Unknown,
+            };
+            match owner {
+                Owner::Group(index) => groups[index].pods.push(old),
+                Owner::Restarted => {}
+                Owner::Unknown => loose.push(old),
+            }
+        })
+        .await?;
+        groups.retain(|group| !group.pods.is_empty());
+        Ok((groups, loose))
+    }
+}

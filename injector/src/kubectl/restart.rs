@@ -1,0 +1,123 @@
+//! `kubectl nudge restart`: changes a workload's template, so that its own rolling update restarts its pods.
+
+use std::str::FromStr;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
+use kube::api::Patch;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::arguments::{DryRun, Restart};
+use super::failure::{Failure, doing};
+use super::session::{Session, patching};
+
+/// Annotation of the template.
+const RESTARTED: &str = "nudge.dev/restarted-at";
+
+/// Kind and name of a workload that restarts its pods by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Workload {
+    kind: Kind,
+    name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Deployment,
+    StatefulSet,
+    DaemonSet,
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse = || format!("{text:?} is not deployment/NAME, statefulset/NAME or daemonset/NAME");
+        let (kind, name) =
+            text.split_once('/').filter(|(_, name)| !name.is_empty() && !name.contains('/')).ok_or_else(refuse)?;
+        let kind = kind.to_ascii_lowercase();
+        let kind = match kind.strip_suffix(".apps").unwrap_or(&kind) {
+            "deployment" | "deployments" | "deploy" => Kind::Deployment,
+            "statefulset" | "statefulsets" | "sts" => Kind::StatefulSet,
+            "daemonset" | "daemonsets" | "ds" => Kind::DaemonSet,
+            _ => return Err(refuse()),
+        };
+        Ok(Self { kind, name: name.to_owned() })
+    }
+}
+
+pub(super) async fn run(session: &Session, command: &Restart) -> Result<(), Failure> {
+    let Workload { kind, name } = &command.workload;
+    match kind {
+        Kind::Deployment => restart::<Deployment>(session, "deployment", name, command.dry.dry_run).await,
+        Kind::StatefulSet => restart::<StatefulSet>(session, "statefulset", name, command.dry.dry_run).await,
+        Kind::DaemonSet => restart::<DaemonSet>(session, "daemonset", name, command.dry.dry_run).await,
+    }
+}
+
+/// Why nothing would come of it: an error, or a warning. Pure.
+fn obstacle(kind: &str, name: &str, spec: &Value) -> (Option<String>, Option<String>) {
+    let paused = spec["paused"] == true;
+    let on_delete = spec["updateStrategy"]["type"] == "OnDelete";
+    (
+        paused.then(|| format!("{kind} {name} is paused; kubectl rollout resume {kind}/{name} first")),
+        on_delete.then(|| {
+            format!("{kind} {name} has the update strategy OnDelete: each pod restarts when somebody deletes it")
+        }),
+    )
+}
+
+async fn restart<K>(session: &Session, kind: &str, name: &str, dry: DryRun) -> Result<(), Failure>
+where
+    K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + serde::Serialize + std::fmt::Debug,
+    K::DynamicType: Default,
+{
+    let api = session.api::<K>();
+    let workload = api.get(name).await.map_err(doing(format!("reading {kind} {name}")))?;
+    let workload = serde_json::to_value(&workload).map_err(|error| Failure::new(format!("{kind} {name}: {error}")))?;
+    let (refusal, warning) = obstacle(kind, name, &workload["spec"]);
+    if let Some(refusal) = refusal {
+        return Err(Failure::new(refusal));
+    }
+    if let Some(warning) = warning {
+        session.out.warn(&warning);
+    }
+    if dry != DryRun::Client {
+        let patch =
+            json!({"spec": {"template": {"metadata": {"annotations": {RESTARTED: Timestamp::now().to_string()}}}}});
+        let patched = api.patch(name, &patching(dry), &Patch::Merge(&patch)).await;
+        patched.map_err(doing(format!("restarting {kind} {name}")))?;
+    }
+    session.out.line(&format!("{kind}.apps/{name} restarted{}", dry.suffix()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_called_as_kubectl_calls_them() {
+        for (text, kind) in [
+            ("deploy/web", Kind::Deployment),
+            ("Deployment/web", Kind::Deployment),
+            ("deployment.apps/web", Kind::Deployment),
+            ("sts/web", Kind::StatefulSet),
+            ("daemonsets/web", Kind::DaemonSet),
+        ] {
+            assert_eq!(text.parse(), Ok(Workload { kind, name: "web".into() }), "{text}");
+        }
+        for bad in ["web", "pod/web", "deploy/", "/web", "deploy/a/b", "job/x"] {
+            assert!(bad.parse::<Workload>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_would_not_restart_is_told() {
+        assert!(obstacle("deployment", "web", &json!({"paused": true})).0.unwrap().contains("kubectl rollout resume"));
+        assert!(obstacle("daemonset", "x", &json!({"updateStrategy": {"type": "OnDelete"}})).1.is_some());
+        assert_eq!(obstacle("deployment", "web", &json!({})), (None, None));
+    }
+}

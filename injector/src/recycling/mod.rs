@@ -1,0 +1,18 @@
+//! Workloads that use the plain ConfigMap without an agent: which of them is restarted next with what is published, and what is told of
+//! those that can't be. Pure; the controllers carry it out.
+
+mod content;
+mod marks;
+mod next;
+mod pods;
+mod report;
+mod template;
+mod workload;
+
+pub use content::content_digest;
+pub use marks::{DIGEST, RECYCLED, REFRESH, REFRESHED, Recycled};
+pub use next::{Look, Next, Report, next};
+pub use pods::{Group, NextPod, Old, Stale, next_pod, stale_pods};
+pub use report::{Recycling, tell};
+pub use template::{refreshed_for, restarted_for};
+pub use workload::{Kind, Progress, Workload};

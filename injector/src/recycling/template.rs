@@ -1,0 +1,114 @@
+//! Because of which plain ConfigMaps the pods of a template must be restarted. Pure.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::PodSpec;
+use kube::api::ObjectMeta;
+use nudge_protocol::labels;
+
+use super::marks::{CONFIGS, REFRESH, RESTARTS, annotation, found};
+use crate::api::PartKind;
+use crate::world::references;
+
+/// The ConfigMaps that pods of this template read only once, or whose user wants restarts. Empty for pods that an agent tells of changes.
+pub fn restarted_for(meta: &ObjectMeta, spec: &PodSpec) -> BTreeSet<String> {
+    let injected =
+        annotation(meta, labels::INJECT) == Some("true") || found(meta.labels.as_ref(), labels::INJECT) == Some("true");
+    match annotation(meta, RESTARTS) {
+        // Said so, for pods with and without an agent.
+        Some("false") => return BTreeSet::new(),
+        Some("true") => {}
+        _ if injected => return BTreeSet::new(),
+        _ => {}
+    }
+    let mut names = if annotation(meta, REFRESH) == Some("true") { read_once(spec) } else { config_maps(spec) };
+    if injected {
+        let listed = annotation(meta, CONFIGS).unwrap_or_default().split(',').map(str::trim);
+        names.extend(listed.filter(|name| !name.is_empty()).map(str::to_owned));
+    }
+    names
+}
+
+/// Whether the kubelet is to be made to read the ConfigMap's volumes of this pod again.
+pub fn refreshed_for(meta: &ObjectMeta, spec: &PodSpec, config: &str) -> bool {
+    let agent = found(meta.labels.as_ref(), labels::AGENT).is_some();
+    let volumes = PodSpec { volumes: spec.volumes.clone(), ..PodSpec::default() };
+    !agent && annotation(meta, REFRESH) == Some("true") && config_maps(&volumes).contains(config)
+}
+
+/// All that are named by variables and volumes.
+fn config_maps(spec: &PodSpec) -> BTreeSet<String> {
+    let named = references(spec).into_iter();
+    named.filter(|(kind, _)| *kind == PartKind::ConfigMap).map(|(_, name)| name).collect()
+}
+
+/// Those that no refresh of volumes brings: variables, and files that are mounted by `subPath`.
+fn read_once(spec: &PodSpec) -> BTreeSet<String> {
+    let containers = || spec.init_containers.iter().flatten().chain(&spec.containers);
+    let mounts = containers().flat_map(|container| container.volume_mounts.iter().flatten());
+    let once: BTreeSet<&str> = mounts
+        .filter(|mount| mount.sub_path.is_some() || mount.sub_path_expr.is_some())
+        .map(|mount| mount.name.as_str())
+        .collect();
+    let mut rest = spec.clone();
+    rest.volumes.iter_mut().for_each(|volumes| volumes.retain(|volume| once.contains(volume.name.as_str())));
+    config_maps(&rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn names(meta: Value, spec: Value) -> Vec<String> {
+        let (meta, spec) = (serde_json::from_value(meta).unwrap(), serde_json::from_value(spec).unwrap());
+        restarted_for(&meta, &spec).into_iter().collect()
+    }
+
+    fn spec() -> Value {
+        json!({
+            "initContainers": [{"name": "init", "env": [
+                {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "by-env", "key": "k"}}}]}],
+            "containers": [{
+                "name": "app", "envFrom": [{"configMapRef": {"name": "by-env-from"}}],
+                "volumeMounts": [{"name": "part", "mountPath": "/p", "subPath": "k"}, {"name": "all", "mountPath": "/a"}],
+            }],
+            "volumes": [
+                {"name": "all", "configMap": {"name": "by-volume"}},
+                {"name": "part", "configMap": {"name": "by-sub-path"}},
+                {"name": "some", "projected": {"sources": [{"configMap": {"name": "projected"}}, {"secret": {"name": "secret"}}]}},
+            ],
+        })
+    }
+
+    #[test]
+    fn every_way_to_use_a_config_map_counts() {
+        let all = ["by-env", "by-env-from", "by-sub-path", "by-volume", "projected"];
+        assert_eq!(names(json!({}), spec()), all);
+        let refreshed = json!({"annotations": {"nudge.dev/refresh": "true"}});
+        assert_eq!(names(refreshed, spec()), ["by-env", "by-env-from", "by-sub-path"]);
+    }
+
+    #[test]
+    fn with_an_agent_only_those_who_ask_for_it() {
+        for meta in [
+            json!({"labels": {"nudge.dev/inject": "true"}}),
+            json!({"annotations": {"nudge.dev/inject": "true", "nudge.dev/config-restarts": "false"}}),
+            json!({"annotations": {"nudge.dev/config-restarts": "false"}}),
+        ] {
+            assert!(names(meta, spec()).is_empty());
+        }
+        let asked = json!({"annotations": {
+            "nudge.dev/inject": "true", "nudge.dev/config-restarts": "true", "nudge.dev/configs": "one, two"}});
+        assert_eq!(names(asked, json!({"containers": []})), ["one", "two"]);
+    }
+
+    #[test]
+    fn only_volumes_of_pods_that_ask_are_refreshed() {
+        let asks: ObjectMeta = serde_json::from_value(json!({"annotations": {"nudge.dev/refresh": "true"}})).unwrap();
+        let spec: PodSpec = serde_json::from_value(spec()).unwrap();
+        assert!(refreshed_for(&asks, &spec, "by-volume") && refreshed_for(&asks, &spec, "projected"));
+        assert!(!refreshed_for(&asks, &spec, "by-env") && !refreshed_for(&ObjectMeta::default(), &spec, "by-volume"));
+    }
+}

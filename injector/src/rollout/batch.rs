@@ -1,0 +1,61 @@
+//! How far a batch goes. Pure.
+
+use std::collections::BTreeMap;
+
+use super::Subject;
+use crate::api::{Batch, GroupStatus};
+
+/// The threshold below which every pod is.
+pub const ALL: u64 = 1 << 32;
+
+/// How many of `pods` a batch has: at least one.
+pub(super) fn size(batch: &Batch, pods: usize) -> usize {
+    let count = match batch {
+        Batch::Count(count) => usize::try_from(*count).unwrap_or(usize::MAX),
+        // The API server lets in nothing else than a share from 1% to 100%; what is none counts as the smallest.
+        Batch::Share(share) => {
+            let percent: usize = share.strip_suffix('%').and_then(|number| number.parse().ok()).unwrap_or(1);
+            (pods * percent.min(100)).div_ceil(100)
+        }
+    };
+    count.max(1)
+}
+
+/// The threshold of a workload.
+pub(super) fn threshold(groups: &[GroupStatus], workload: &str) -> u64 {
+    groups.iter().find(|group| group.workload == workload).map_or(0, |group| group.threshold)
+}
+
+/// Whether the pod is told the target.
+pub(super) fn is_told(groups: &[GroupStatus], pod: &Subject) -> bool {
+    u64::from(pod.number) < threshold(groups, &pod.workload)
+}
+
+/// The thresholds with one more batch in each workload; a workload whose pods are all told gets [`ALL`], so that pods which are born
+/// later are told too.
+pub(super) fn raised(groups: &[GroupStatus], pods: &[Subject], batch: &Batch) -> Vec<GroupStatus> {
+    let mut workloads: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for pod in pods {
+        workloads.entry(&pod.workload).or_default().push(pod.number);
+    }
+    // A workload without pods at the moment keeps what it has: its next pods are told what their sisters were.
+    let empty = groups.iter().filter(|group| !workloads.contains_key(group.workload.as_str())).cloned();
+    let raise = |(workload, mut numbers): (&str, Vec<u32>)| {
+        let before = threshold(groups, workload);
+        let size = size(batch, numbers.len());
+        numbers.retain(|&number| u64::from(number) >= before);
+        numbers.sort_unstable();
+        // Pods with the same number go together, which is one in four thousand million.
+        let threshold = if numbers.len() <= size { ALL } else { u64::from(numbers[size - 1]) + 1 };
+        GroupStatus { workload: workload.to_owned(), threshold }
+    };
+    let mut next: Vec<GroupStatus> =
+        workloads.iter().map(|(workload, numbers)| raise((workload, numbers.clone()))).chain(empty).collect();
+    next.sort_by(|one, other| one.workload.cmp(&other.workload));
+    next
+}
+
+/// Whether every pod there is, and every pod of its workload that may be born, is told.
+pub(super) fn is_complete(groups: &[GroupStatus], pods: &[Subject]) -> bool {
+    pods.iter().all(|pod| threshold(groups, &pod.workload) == ALL)
+}

@@ -1,0 +1,58 @@
+//! Rule 6: what a plain ConfigMap becomes when it gets versions. The control plane and `kubectl nudge baseline` do the same. Pure.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use nudge_protocol::labels;
+
+use super::digest::{contents_of, part_digest};
+
+/// The version that it becomes.
+pub const FIRST_VERSION: &str = "1.0.0";
+
+/// The first version's object. `name` is free.
+pub fn first_version(plain: ConfigMap, config: &str, name: &str) -> ConfigMap {
+    let mut version =
+        ConfigMap { immutable: Some(true), data: plain.data, binary_data: plain.binary_data, ..ConfigMap::default() };
+    version.metadata.name = Some(name.to_owned());
+    let pairs = [(labels::CONFIG, config), (labels::VERSION, FIRST_VERSION)];
+    version.metadata.labels = Some(pairs.map(|(label, value)| (label.to_owned(), value.to_owned())).into());
+    version
+}
+
+/// Names for it, to be tried in this order: where the first is taken by something else, the content's digest makes another.
+pub fn first_names(plain: &ConfigMap, config: &str) -> [String; 2] {
+    let name = format!("{config}-{FIRST_VERSION}");
+    let digest = part_digest(&contents_of(plain.data.clone(), plain.binary_data.clone()), None);
+    let short: String = digest.chars().rev().take(6).collect();
+    [name.clone(), format!("{name}-{short}")]
+}
+
+/// Whether `found` is what would be made: made before, by an attempt that did not come to its end.
+pub fn is_first_version(found: &ConfigMap, wanted: &ConfigMap) -> bool {
+    found.metadata.labels == wanted.metadata.labels
+        && (&found.data, &found.binary_data) == (&wanted.data, &wanted.binary_data)
+        && found.metadata.deletion_timestamp.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_known_again_by_labels_and_content() {
+        let plain = |value: &str| ConfigMap {
+            data: Some([("key".to_owned(), value.to_owned())].into()),
+            ..ConfigMap::default()
+        };
+        let [name, other] = first_names(&plain("one"), "shop");
+        assert_eq!(name, "shop-1.0.0");
+        assert!(other.starts_with("shop-1.0.0-") && other != first_names(&plain("two"), "shop")[1]);
+        let one = first_version(plain("one"), "shop", &name);
+        assert_eq!(
+            (one.immutable, one.metadata.labels.as_ref().unwrap()[labels::VERSION].as_str()),
+            (Some(true), "1.0.0")
+        );
+        assert!(is_first_version(&one, &first_version(plain("one"), "shop", "another")));
+        assert!(!is_first_version(&one, &first_version(plain("two"), "shop", &name)));
+        assert!(!is_first_version(&plain("one"), &one));
+    }
+}

@@ -1,0 +1,419 @@
+//! `kubectl nudge` as users run it: against a real API server, with the control plane at work.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use nudge_injector::api::{VersionedConfig, VersionedConfigStatus};
+use nudge_tests::cluster::servers::ISSUER;
+use nudge_tests::cluster::{Identity, Space};
+use nudge_tests::installation::{agent_token, bind, hub_ca, injected_pod};
+use nudge_tests::{Finished, Installation, Pod, Replica, binary, eventually};
+use serde_json::{Value, json};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Runs the command with these arguments in the namespace, by a kubeconfig.
+async fn run_by(kubeconfig: &Path, space: &Space, arguments: &[&str]) -> Result<Finished> {
+    let mut command = Command::new(binary::kubectl_nudge()?);
+    command.args(arguments).arg("--namespace").arg(&space.name).arg("--kubeconfig").arg(kubeconfig);
+    tokio::task::spawn_blocking(move || Finished::of(&mut command)).await?
+}
+
+async fn run(installation: &Installation<'_>, space: &Space, arguments: &[&str]) -> Result<Finished> {
+    run_by(&installation.cluster.kubeconfig(), space, arguments).await
+}
+
+/// Runs it, and gives what it printed, if it ended with this code.
+async fn ends(installation: &Installation<'_>, space: &Space, code: i32, arguments: &[&str]) -> Result<Finished> {
+    let finished = run(installation, space, arguments).await?;
+    ensure!(finished.code == Some(code), "kubectl nudge {arguments:?} was to end with {code}: {finished:?}");
+    Ok(finished)
+}
+
+async fn works(installation: &Installation<'_>, space: &Space, arguments: &[&str]) -> Result<String> {
+    Ok(ends(installation, space, 0, arguments).await?.stdout)
+}
+
+async fn fails(installation: &Installation<'_>, space: &Space, arguments: &[&str]) -> Result<String> {
+    Ok(ends(installation, space, 1, arguments).await?.stderr)
+}
+
+/// Waits until the status is as wanted.
+async fn status(space: &Space, name: &str, what: &str, wanted: impl Fn(&VersionedConfigStatus) -> bool) -> Result<()> {
+    let api = space.api::<VersionedConfig>();
+    let mut last = None;
+    let found = eventually(SOON, what, async || {
+        let status = api.get(name).await.ok()?.status?;
+        let is = wanted(&status);
+        last = Some(status);
+        is.then_some(())
+    });
+    let found = found.await;
+    found.with_context(|| format!("the last status was {last:?}"))
+}
+
+async fn becomes_current(space: &Space, name: &str, version: &str) -> Result<()> {
+    status(space, name, "it is current", |status| status.current.as_deref() == Some(version)).await
+}
+
+#[tokio::test]
+async fn a_version_is_made_used_compared_left_and_deleted() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("life").await?;
+    bind(&space, "nudge-secrets").await?;
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("game.properties"), "lives=3\nspeed=1\n")?;
+    let from = format!("--from-file={}", folder.path().display());
+
+    let made =
+        works(installation, &space, &["create", "game", "1.0.0", &from, "--from-literal=greeting=hello"]).await?;
+    assert_eq!(
+        made,
+        "configmap/game-1.0.0 created\nconfig game created; 1.0.0 becomes current, because it is its first version\n"
+    );
+    becomes_current(&space, "game", "1.0.0").await?;
+    assert_eq!(works(installation, &space, &["current", "game"]).await?, "1.0.0\n");
+
+    std::fs::write(folder.path().join("game.properties"), "lives=5\nspeed=1\n")?;
+    let secret = "--secret-from-literal=pin=hidden-4711";
+    let made = works(installation, &space, &["create", "game", "1.0.1", &from, secret]).await?;
+    assert_eq!(made, "configmap/game-1.0.1-1 created\nsecret/game-1.0.1-2 created\n");
+    let again = fails(installation, &space, &["create", "game", "1.0.1", &from]).await?;
+    assert!(again.contains("version 1.0.1 of config game is there already"), "{again}");
+    let missing = fails(installation, &space, &["use", "game", "7", "--wait"]).await?;
+    assert!(missing.starts_with("error: config game has no complete version 7; it has: 1.0.0"), "{missing}");
+
+    // At once after its creation: it is waited for until it is sealed.
+    let used = ends(installation, &space, 0, &["use", "game", "1.0.1", "--wait", "--timeout=30s"]).await?;
+    assert_eq!(used.stdout, "config game: spec.current is 1.0.1\nconfig game: version 1.0.1 is current\n");
+    let used = works(installation, &space, &["use", "game", "1.0.1"]).await?;
+    assert_eq!(used, "config game: version 1.0.1 is current already\n");
+
+    let versions = works(installation, &space, &["versions", "game"]).await?;
+    let words: Vec<Vec<&str>> = versions.lines().map(|line| line.split_whitespace().take(5).collect()).collect();
+    assert_eq!(words[0], ["VERSION", "STATE", "OBJECTS", "KEYS", "BYTES"]);
+    assert_eq!(words[1][..4], ["1.0.0", "Available", "1", "2"]);
+    assert_eq!(words[2][..4], ["1.0.1", "Current", "2", "2"]);
+    assert_eq!(works(installation, &space, &["versions", "game", "-o", "name"]).await?, "1.0.0\n1.0.1\n");
+
+    let diff = works(installation, &space, &["diff", "game", "1.0.0", "current"]).await?;
+    assert_eq!(
+        diff,
+        "--- game.properties (1.0.0)\n+++ game.properties (1.0.1)\n@@ -1,2 +1,2 @@\n-lives=3\n+lives=5\n speed=1\n\
+         --- greeting (1.0.0)\n+++ /dev/null\n@@ -1 +0,0 @@\n-hello\n\\ No newline at end of file\npin: added (Secret)\n"
+    );
+    let masked = works(installation, &space, &["get", "game", "-o", "json"]).await?;
+    let masked: Value = serde_json::from_str(&masked)?;
+    assert_eq!(masked["pin"], "***");
+    assert_eq!(
+        (&masked["game.properties"], &masked["nudge.configs"]),
+        (&json!("lives=5\nspeed=1\n"), &json!("game=1.0.1"))
+    );
+    let shown = works(installation, &space, &["get", "game", "--show-secrets"]).await?;
+    assert!(shown.contains("hidden-4711"));
+
+    let back = works(installation, &space, &["rollback", "game", "--wait"]).await?;
+    assert!(back.ends_with("config game: version 1.0.0 is current\n"), "{back}");
+    for (version, word) in [("1.0.0", "is current"), ("1.0.1", "is the one to roll back to")] {
+        let held = fails(installation, &space, &["delete", "game", version]).await?;
+        assert!(held.contains(word), "{held}");
+    }
+    works(installation, &space, &["create", "game", "1.0.2", "--from-literal=a=b"]).await?;
+    status(&space, "game", "1.0.2 is sealed", |status| status.version("1.0.2").is_some()).await?;
+    works(installation, &space, &["delete", "game", "1.0.2", "--dry-run=server"]).await?;
+    assert!(space.api::<ConfigMap>().get_opt("game-1.0.2").await?.is_some());
+    assert_eq!(
+        works(installation, &space, &["delete", "game", "1.0.2"]).await?,
+        "version 1.0.2 of config game deleted\n"
+    );
+    assert!(space.api::<ConfigMap>().get_opt("game-1.0.2").await?.is_none());
+    works(installation, &space, &["delete", "game"]).await?;
+    let gone = async || space.api::<ConfigMap>().get_opt("game-1.0.0").await.ok()?.is_none().then_some(());
+    eventually(SOON, "the versions go with the config", gone).await?;
+    let none = fails(installation, &space, &["current", "game"]).await?;
+    assert!(none.starts_with("error: there is no config game in namespace life-"), "{none}");
+    Ok(())
+}
+
+/// A pod of config `game` with its agent, which runs version 1.
+async fn pod(installation: &Installation<'_>, replica: &Replica, space: &Space) -> Result<Pod> {
+    works(installation, space, &["create", "game", "1", "--from-literal=lives=3"]).await?;
+    becomes_current(space, "game", "1").await?;
+    let object = injected_pod(space, "web", "game").await?;
+    let hub = format!("https://{}", replica.hub);
+    let mut pod = Pod::of(hub, &hub_ca(space).await?, &agent_token(space, &object).await?)?;
+    pod.configs = "game";
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "game=1").await?;
+    let applied = |status: &VersionedConfigStatus| status.pods.summary == "1/1";
+    status(space, "game", "the pod is counted", applied).await?;
+    Ok(pod)
+}
+
+async fn set_rollout(space: &Space, rollout: Value) -> Result<()> {
+    let patch = json!({"spec": {"rollout": rollout}});
+    space.api::<VersionedConfig>().patch("game", &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    Ok(())
+}
+
+async fn set_ready(space: &Space, ready: &str) -> Result<()> {
+    let now = k8s_openapi::jiff::Timestamp::now().to_string();
+    let patch = json!({"status": {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": now}]}});
+    let pods = space.api::<k8s_openapi::api::core::v1::Pod>();
+    pods.patch_status("web", &PatchParams::default(), &Patch::Strategic(&patch)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn whoever_waits_learns_how_the_rollout_ends() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("waits").await?;
+    let _pod = pod(installation, replica, &space).await?;
+    works(installation, &space, &["create", "game", "2", "--from-literal=lives=5"]).await?;
+
+    // Held: the time is over, and the rollout is as it was.
+    set_rollout(&space, json!({"minReadySeconds": 0, "bakeSeconds": 0})).await?;
+    assert_eq!(works(installation, &space, &["pause", "game"]).await?, "config game paused\n");
+    assert_eq!(works(installation, &space, &["pause", "game"]).await?, "config game is paused already\n");
+    let late = ends(installation, &space, 124, &["use", "game", "2", "--wait", "--timeout=2s"]).await?;
+    assert!(late.stderr.contains("the move to version 2 is paused"), "{}", late.stderr);
+    assert!(late.stderr.contains("is not current after 2 s, and the rollout goes on"), "{}", late.stderr);
+    assert_eq!(works(installation, &space, &["resume", "game"]).await?, "config game resumed\n");
+    becomes_current(&space, "game", "2").await?;
+
+    let report = works(installation, &space, &["status", "game", "-o", "json"]).await?;
+    let report: Value = serde_json::from_str(&report)?;
+    assert_eq!(
+        (&report["current"], &report["wanted"], &report["phase"]),
+        (&json!("2"), &json!("2"), &json!("Current"))
+    );
+    assert_eq!(
+        report["pods"],
+        json!([{"pod": "web", "workload": "", "agent": "0.1.0", "ready": true, "told": "2", "runs": "2", "skipped": null, "whyNot": null}])
+    );
+    let text = works(installation, &space, &["status", "game"]).await?;
+    assert!(text.contains("Pods:      1/1 as told, 0 failed, 0 skipped"), "{text}");
+    let listed = works(installation, &space, &["status"]).await?;
+    let row: Vec<&str> = listed.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+    assert_eq!(row, ["game", "2", "2", "Current", "1/1"]);
+    let dictionary = works(installation, &space, &["get", "pod/web"]).await?;
+    assert!(dictionary.contains("lives: \"5\"") && dictionary.contains("nudge.configs: game=2"), "{dictionary}");
+
+    // Failed: the pod stops being ready under the new version.
+    works(installation, &space, &["create", "game", "3", "--from-literal=lives=-1"]).await?;
+    set_rollout(&space, json!({"bakeSeconds": 600})).await?;
+    let waiting = ends(installation, &space, 3, &["use", "game", "3", "--wait", "--timeout=50s"]);
+    let breaking = async {
+        status(&space, "game", "the pod is watched", |status| status.rollout.applied_at.is_some()).await?;
+        set_ready(&space, "False").await
+    };
+    let (failed, broken) = tokio::join!(waiting, breaking);
+    broken?;
+    let failed = failed?.stderr;
+    assert!(failed.contains("rolling back from version 3"), "{failed}");
+    assert!(
+        failed.contains("error: config game: version 3 failed and 2 runs again (PodNotReady): pod web was Ready"),
+        "{failed}"
+    );
+
+    // Named again, it is tried again; and left for what is still current.
+    set_ready(&space, "True").await?;
+    works(installation, &space, &["use", "game", "3"]).await?;
+    status(&space, "game", "it is tried again", |status| status.target.as_deref() == Some("3")).await?;
+    let back = works(installation, &space, &["rollback", "game", "--wait", "--timeout=50s"]).await?;
+    assert!(back.ends_with("config game: version 2 is current\n"), "{back}");
+
+    // A config with pods stays unless forced.
+    let held = fails(installation, &space, &["delete", "game"]).await?;
+    assert!(held.contains("kubectl nudge delete --force does that"), "{held}");
+    works(installation, &space, &["delete", "game", "--force"]).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_tool_that_manages_the_field_is_named() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("gitops").await?;
+    for version in ["1", "2"] {
+        works(installation, &space, &["create", "game", version, "--from-literal=lives=3"]).await?;
+    }
+    let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "game"}, "spec": {"current": "1"}});
+    let apply = ["apply", "--server-side", "--field-manager=kustomize-controller", "--namespace", &space.name];
+    installation.cluster.kubectl_on(&apply, &format!("---\n{object}\n")).await?;
+    let first = ends(installation, &space, 0, &["use", "game", "2"]).await?;
+    assert!(
+        first.stderr.contains("warning: spec.current of config game is managed by \"kustomize-controller\""),
+        "{}",
+        first.stderr
+    );
+    let config = space.api::<VersionedConfig>().get("game").await?;
+    let managers: Vec<String> =
+        config.metadata.managed_fields.unwrap_or_default().into_iter().filter_map(|it| it.manager).collect();
+    assert!(managers.contains(&"nudge-cli".to_owned()), "{managers:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_version_is_made_whole_or_not_at_all() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("whole").await?;
+    let folder = tempfile::tempdir()?;
+    for name in ["a", "b", "c"] {
+        std::fs::write(folder.path().join(name), name.repeat(700_000))?;
+    }
+    let from = format!("--from-file={}", folder.path().display());
+    // Whoever may make ConfigMaps and no Secrets is left with neither.
+    space.service_account("maker").await?;
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "update", "delete"]},
+        {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["get", "list", "create"]},
+    ]);
+    space.allow("maker", rules).await?;
+    let token = space.token("maker", ISSUER, None).await?;
+    let kubeconfig = folder.path().with_extension("kubeconfig");
+    std::fs::write(&kubeconfig, installation.cluster.kubeconfig_of(&Identity::Token(&token)))?;
+    let failed =
+        run_by(&kubeconfig, &space, &["create", "big", "1", &from, "--secret-from-literal=pin=hidden-4711"]).await?;
+    std::fs::remove_file(&kubeconfig)?;
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.stderr.contains("; the 3 objects created before were removed again"), "{}", failed.stderr);
+    assert!(!failed.stderr.contains("hidden"));
+    let selector = ListParams::default().labels("nudge.dev/config=big");
+    assert!(space.api::<ConfigMap>().list(&selector).await?.items.is_empty());
+    assert!(space.api::<VersionedConfig>().get_opt("big").await?.is_none());
+
+    let made = works(installation, &space, &["create", "big", "1", &from]).await?;
+    assert!(
+        made.starts_with("configmap/big-1-1 created\nconfigmap/big-1-2 created\nconfigmap/big-1-3 created\n"),
+        "{made}"
+    );
+    becomes_current(&space, "big", "1").await?;
+
+    // Two versions whose names make the same DNS name, and a name that something else has.
+    space.create_object::<ConfigMap>(json!({"metadata": {"name": "big-2"}, "data": {}})).await?;
+    for version in ["Blue", "blue", "2"] {
+        let made = works(installation, &space, &["create", "big", version, "--from-literal=a=b", "-o", "name"]).await?;
+        let stem = format!("configmap/big-{}", version.to_lowercase());
+        assert!(made.starts_with(&stem) && (made.trim() == stem) == (version == "blue"), "{made}");
+        let sealed = |status: &VersionedConfigStatus| status.version(version).is_some();
+        status(&space, "big", "it is sealed", sealed).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn nothing_is_done_in_a_dry_run_and_manifests_can_be_kept() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("dry").await?;
+    let literal = "--from-literal=lives=3";
+    let text = works(installation, &space, &["create", "game", "1", literal, "--dry-run=client", "-o", "yaml"]).await?;
+    let server = works(installation, &space, &["create", "game", "1", literal, "--dry-run=server"]).await?;
+    assert!(server.starts_with("configmap/game-1 created (server dry run)\n"), "{server}");
+    assert!(space.api::<ConfigMap>().get_opt("game-1").await?.is_none());
+    let secret = ["create", "game", "1", "--secret-from-literal=pin=hidden-4711", "--dry-run=client", "-o", "yaml"];
+    let refused = ends(installation, &space, 2, &secret).await?;
+    assert!(!format!("{refused:?}").contains("hidden"), "{refused:?}");
+    // What was printed is what kubectl takes.
+    installation.cluster.kubectl_on(&["apply", "--server-side"], &text).await?;
+    let map = space.api::<ConfigMap>().get("game-1").await?;
+    assert_eq!((map.immutable, map.data), (Some(true), Some([("lives".to_owned(), "3".to_owned())].into())));
+    for bad in [
+        &["use", "game"][..],
+        &["create", "game", "1"],
+        &["restart", "pod/web"],
+        &["create", "game", "current", literal],
+    ] {
+        ends(installation, &space, 2, bad).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_namespace_is_enabled_and_plain_config_maps_get_versions() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.cluster.space("plain").await?;
+    for (name, data) in [("one", "1"), ("two", "2")] {
+        space.create_object::<ConfigMap>(json!({"metadata": {"name": name}, "data": {"key": data}})).await?;
+    }
+    space.create_object::<ConfigMap>(json!({"metadata": {"name": "fixed"}, "immutable": true, "data": {}})).await?;
+    let dry = works(installation, &space, &["enable", &space.name, "--secrets", "--dry-run=server"]).await?;
+    assert_eq!(dry.lines().filter(|line| line.ends_with("(server dry run)")).count(), 3, "{dry}");
+    assert!(space.api::<RoleBinding>().list(&ListParams::default()).await?.items.is_empty());
+    for _ in 0..2 {
+        works(installation, &space, &["enable", &space.name, "--secrets"]).await?;
+    }
+    let namespace = Api::<Namespace>::all(space.client.clone()).get(&space.name).await?;
+    assert_eq!(namespace.metadata.labels.unwrap_or_default()["nudge.dev/enabled"], "true");
+    let missing = fails(installation, &space, &["enable", "nowhere"]).await?;
+    assert!(missing.contains("there is no namespace nowhere"), "{missing}");
+
+    // A first version would overwrite what the plain ConfigMap holds.
+    let kept = fails(installation, &space, &["create", "one", "2", "--from-literal=a=b"]).await?;
+    assert!(kept.contains("keep what it holds with kubectl nudge baseline one"), "{kept}");
+    let taken = works(installation, &space, &["baseline", "one"]).await?;
+    assert_eq!(taken, "configmap/one is version 1.0.0 of config one\n");
+    becomes_current(&space, "one", "1.0.0").await?;
+    let refused = fails(installation, &space, &["baseline", "fixed"]).await?;
+    assert!(refused.contains("ConfigMap fixed is not taken over: it is immutable"), "{refused}");
+    let all = works(installation, &space, &["baseline", "--all"]).await?;
+    assert!(all.contains("configmap/fixed left alone: it is immutable\n"), "{all}");
+    assert!(all.contains("configmap/two is version 1.0.0 of config two\n"), "{all}");
+    assert!(all.contains("configmap/one left alone: ") && !all.contains("configmap/one is version"), "{all}");
+    becomes_current(&space, "two", "1.0.0").await?;
+    let names = works(installation, &space, &["status", "-o", "name"]).await?;
+    assert_eq!(names, "versionedconfig.nudge.dev/one\nversionedconfig.nudge.dev/two\n");
+    let dictionary = works(installation, &space, &["get", "one", "-o", "name"]).await?;
+    assert_eq!(dictionary, "key\nnudge.config.one.version\nnudge.configs\n");
+    ensure!(space.api::<Secret>().list(&ListParams::default().labels("nudge.dev/config")).await?.items.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_workload_is_restarted_and_words_are_completed() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("words").await?;
+    let deployment = json!({
+        "metadata": {"name": "web"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "app", "image": "test"}]},
+        }},
+    });
+    space.create_object::<Deployment>(deployment).await?;
+    let annotation = async || -> Result<Option<String>> {
+        let template = space.api::<Deployment>().get("web").await?.spec.context("no specification")?.template;
+        Ok(template.metadata.and_then(|meta| meta.annotations?.remove("nudge.dev/restarted-at")))
+    };
+    works(installation, &space, &["restart", "deploy/web", "--dry-run"]).await?;
+    assert_eq!(annotation().await?, None);
+    assert_eq!(works(installation, &space, &["restart", "deploy/web"]).await?, "deployment.apps/web restarted\n");
+    assert!(annotation().await?.is_some());
+    let missing = fails(installation, &space, &["restart", "sts/db"]).await?;
+    assert!(missing.contains("statefulset"), "{missing}");
+
+    works(installation, &space, &["create", "game", "1.0.0", "--from-literal=a=b"]).await?;
+    becomes_current(&space, "game", "1.0.0").await?;
+    // As kubectl runs it: a link of this name, the words behind it.
+    let link = tempfile::tempdir()?;
+    let program = link.path().join("kubectl_complete-nudge");
+    std::os::unix::fs::symlink(binary::kubectl_nudge()?, &program)?;
+    let kubeconfig = installation.cluster.kubeconfig();
+    let complete = async |words: &[&str]| -> Result<String> {
+        let mut command = Command::new(&program);
+        command.arg("--kubeconfig").arg(&kubeconfig).args(["-n", &space.name]).args(words);
+        let finished = tokio::task::spawn_blocking(move || Finished::of(&mut command)).await??;
+        ensure!(finished.code == Some(0), "{finished:?}");
+        Ok(finished.stdout)
+    };
+    assert_eq!(complete(&["use", ""]).await?, "game\n:4\n");
+    assert_eq!(complete(&["use", "game", "1"]).await?, "1.0.0\tCurrent\n:4\n");
+    assert_eq!(complete(&["restart", "dep"]).await?, "deployment/web\n:4\n");
+    let script = works(installation, &space, &["completion"]).await?;
+    assert!(script.starts_with("#!/bin/sh\n") && script.contains("__complete"), "{script}");
+    Ok(())
+}
