@@ -116,14 +116,14 @@ impl Subject {
 
     /// What it says about `version`, which it was told and is waited for.
     pub(super) fn opinion(&self, version: &str, rollout: &RolloutStatus) -> Opinion {
+        // While its node is away nothing is known of it: not its fault.
+        if !self.node_ready {
+            return Opinion::Unproven;
+        }
         let before = rollout.restarts.iter().find(|known| known.uid == self.uid).map_or(0, |known| known.count);
         if self.restarts > before {
             let message = format!("a container of pod {} restarted after it was told version {version}", self.name);
             return Opinion::Against("ContainerRestarted".to_owned(), message);
-        }
-        // While its node is away nothing is known of it: not its fault.
-        if !self.node_ready {
-            return Opinion::Unproven;
         }
         if !self.ready && self.was_ready {
             let message = format!("pod {} was Ready and is not since it was told version {version}", self.name);
