@@ -11,7 +11,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Resource as _, ResourceExt as _};
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::cluster::{Options, Space, ports};
-use nudge_tests::installation::{NAMESPACE, bind, deploy, hub_ca, injected_pod};
+use nudge_tests::installation::{NAMESPACE, at_once, bind, deploy, hub_ca, injected_pod};
 use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, eventually};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -197,7 +197,7 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
             .create_object::<ConfigMap>(json!({"metadata": metadata, "immutable": true, "data": {"key": version}}))
             .await?;
     }
-    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "2"}});
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "2", "rollout": at_once()}});
     // The injector writes its authority into the web hooks a moment after its start.
     let configs = space.api::<VersionedConfig>();
     let wanted: VersionedConfig = serde_json::from_value(config)?;
