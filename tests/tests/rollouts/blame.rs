@@ -56,16 +56,9 @@ async fn sick_and_lost_and_finished_pods_are_skipped_and_not_blamed() -> Result<
     // One was Ready, and its node has gone silent.
     let node = lost_node(&scene.space).await?;
     let binding = json!({"metadata": {"name": lost}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
-    scene
-        .space
-        .api::<Pod>()
-        .create_subresource::<serde_json::Value>(
-            "binding",
-            &lost,
-            &PostParams::default(),
-            serde_json::to_vec(&binding)?,
-        )
-        .await?;
+    let bound: serde_json::Value =
+        scene.space.api::<Pod>().create_subresource("binding", &lost, &PostParams::default(), &binding).await?;
+    ensure!(bound["status"] == "Success", "{bound}");
     scene.make_ready(&lost, false).await?;
     // And one pod of a Job has done its work.
     injected_pod(&scene.space, "finished", "shop").await?;

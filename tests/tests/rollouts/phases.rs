@@ -50,6 +50,12 @@ impl Plain {
                 }
             }
         });
+        // One that was not well before is not waited for.
+        let deployments = space.api::<Deployment>();
+        eventually(LONG, "the Deployment is well", async || {
+            deployments.get("plain").await.ok()?.status?.available_replicas.filter(|&available| available == 1)
+        })
+        .await?;
         Ok(Self { comes_up, task })
     }
 

@@ -17,40 +17,40 @@ use nudge_tests::{Installation, Pod, eventually, subscriber};
 use serde_json::{Value, json};
 
 /// For a machine that has much else to do.
-pub const LONG: Duration = Duration::from_mins(2);
+pub(super) const LONG: Duration = Duration::from_mins(2);
 /// The Deployments that the pods belong to.
-pub const WORKLOADS: [&str; 2] = ["web", "api"];
+pub(super) const WORKLOADS: [&str; 2] = ["web", "api"];
 
 /// One pod.
-pub struct Member {
-    pub name: String,
-    pub uid: String,
-    pub workload: String,
-    pub pod: Pod,
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) workload: String,
+    pub(super) pod: Pod,
 }
 
 impl Member {
     /// The versions that its application was told of by a signal, and found then.
-    pub fn told(&self) -> Vec<String> {
+    pub(super) fn told(&self) -> Vec<String> {
         let output = self.pod.app_output();
         output.lines().filter_map(|line| Some(line.rsplit_once("SIGUSR1 ")?.1.to_owned())).collect()
     }
 
-    pub fn was_told(&self, version: &str) -> bool {
+    pub(super) fn was_told(&self, version: &str) -> bool {
         self.told().iter().any(|told| told == version)
     }
 
     /// Stops its agent where it stands, or lets it go on.
-    pub fn signal_agent(&self, signal: Signal) -> Result<()> {
+    pub(super) fn signal_agent(&self, signal: Signal) -> Result<()> {
         let agent = self.pod.agent.as_ref().context("no agent")?;
         Ok(kill(Pid::from_raw(agent.pid()), signal)?)
     }
 }
 
 /// A config with its subscribers.
-pub struct Scene {
-    pub space: Space,
-    pub members: Vec<Member>,
+pub(super) struct Scene {
+    pub(super) space: Space,
+    pub(super) members: Vec<Member>,
     uid: String,
     hub: SocketAddr,
     born: usize,
@@ -58,7 +58,12 @@ pub struct Scene {
 
 impl Scene {
     /// So many pods, divided between the workloads.
-    pub async fn new(installation: &Installation<'_>, hub: SocketAddr, pods: usize, batch: &str) -> Result<Self> {
+    pub(super) async fn new(
+        installation: &Installation<'_>,
+        hub: SocketAddr,
+        pods: usize,
+        batch: &str,
+    ) -> Result<Self> {
         let space = installation.enabled("rollouts").await?;
         let rollout = json!({"batch": batch, "minReadySeconds": 1, "bakeSeconds": 0, "ackTimeoutSeconds": 60});
         let config = json!({"metadata": {"name": "shop"}, "spec": {"current": "1", "rollout": rollout}});
@@ -75,7 +80,7 @@ impl Scene {
     }
 
     /// One more pod of a Deployment, with an agent and an application that prints the number that it finds at each signal.
-    pub async fn bear(&mut self, deployment: &str) -> Result<&Member> {
+    pub(super) async fn bear(&mut self, deployment: &str) -> Result<&Member> {
         self.born += 1;
         let name = format!("{deployment}-5d59-{}", self.born);
         let owner = json!({
@@ -90,7 +95,7 @@ impl Scene {
     }
 
     /// Deletes a pod, and ends what stands for it.
-    pub async fn bury(&mut self, name: &str) -> Result<()> {
+    pub(super) async fn bury(&mut self, name: &str) -> Result<()> {
         let at = self.members.iter().position(|member| member.name == name).context("no such member")?;
         self.space.api::<PodObject>().delete(name, &DeleteParams::default().grace_period(0)).await?;
         drop(self.members.swap_remove(at));
@@ -110,16 +115,16 @@ impl Scene {
     }
 
     /// Asks for a version, which is made if it is not there.
-    pub async fn wants(&self, version: &str) -> Result<i64> {
+    pub(super) async fn wants(&self, version: &str) -> Result<i64> {
         self.make_version(version).await?;
         self.set(json!({"current": version})).await
     }
 
-    pub async fn status(&self) -> Result<VersionedConfigStatus> {
+    pub(super) async fn status(&self) -> Result<VersionedConfigStatus> {
         self.space.api::<VersionedConfig>().get("shop").await?.status.context("no status")
     }
 
-    pub async fn stands(
+    pub(super) async fn stands(
         &self,
         what: &str,
         is: impl Fn(&VersionedConfigStatus) -> bool,
@@ -131,27 +136,27 @@ impl Scene {
         }
     }
 
-    pub async fn is_current(&self, version: &str) -> Result<VersionedConfigStatus> {
+    pub(super) async fn is_current(&self, version: &str) -> Result<VersionedConfigStatus> {
         let what = format!("version {version} is current");
         self.stands(&what, |status| status.phase == Phase::Current && status.current.as_deref() == Some(version)).await
     }
 
     /// Changes the spec; its new generation.
-    pub async fn set(&self, spec: Value) -> Result<i64> {
+    pub(super) async fn set(&self, spec: Value) -> Result<i64> {
         let patch = Patch::Merge(json!({"spec": spec}));
         let written = self.space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &patch).await?;
         written.metadata.generation.context("no generation")
     }
 
     /// Members that the status assigns its target to.
-    pub fn assigned<'a>(&'a self, status: &VersionedConfigStatus) -> Vec<&'a Member> {
+    pub(super) fn assigned<'a>(&'a self, status: &VersionedConfigStatus) -> Vec<&'a Member> {
         let Some(target) = status.target.as_deref() else { return Vec::new() };
         let is = |member: &&Member| assigned(status, &self.uid, &member.uid, &member.workload) == Some(target);
         self.members.iter().filter(is).collect()
     }
 
     /// Waits until pods are being told, but not all of them.
-    pub async fn first_batch(&self, target: &str) -> Result<VersionedConfigStatus> {
+    pub(super) async fn first_batch(&self, target: &str) -> Result<VersionedConfigStatus> {
         self.stands("the first batch is told", |status| {
             status.target.as_deref() == Some(target)
                 && !status.rollout.groups.is_empty()
@@ -161,7 +166,7 @@ impl Scene {
     }
 
     /// Waits until every application has found this version at its last signal, or, if it was born with it, had none.
-    pub async fn all_end_with(&self, version: &str) -> Result<()> {
+    pub(super) async fn all_end_with(&self, version: &str) -> Result<()> {
         for member in &self.members {
             let what = format!("{} ends with version {version}", member.name);
             let served = member.pod.path("files").join("number");
@@ -176,21 +181,21 @@ impl Scene {
     }
 
     /// Changes the status of a pod as a kubelet would.
-    pub async fn patch_pod(&self, name: &str, status: &Value) -> Result<()> {
+    pub(super) async fn patch_pod(&self, name: &str, status: &Value) -> Result<()> {
         let patch = Patch::Strategic(json!({"status": status}));
         self.space.api::<PodObject>().patch_status(name, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 
     /// What a kubelet writes when the readiness probe changes its mind.
-    pub async fn make_ready(&self, name: &str, ready: bool) -> Result<()> {
+    pub(super) async fn make_ready(&self, name: &str, ready: bool) -> Result<()> {
         let status = if ready { "True" } else { "False" };
         let now = Timestamp::now().to_string();
         self.patch_pod(name, &json!({"conditions": [{"type": "Ready", "status": status, "lastTransitionTime": now}]}))
             .await
     }
 
-    pub async fn has_event(&self, reason: &str) -> Result<Event> {
+    pub(super) async fn has_event(&self, reason: &str) -> Result<Event> {
         eventually(LONG, &format!("there is an Event {reason}"), async || {
             let events = self.space.api::<Event>().list(&ListParams::default()).await.ok()?;
             events.into_iter().find(|event| event.reason.as_deref() == Some(reason))
@@ -200,11 +205,11 @@ impl Scene {
 }
 
 /// How many pods of each workload a batch of a quarter has.
-pub fn quarter(pods: usize) -> usize {
+pub(super) fn quarter(pods: usize) -> usize {
     pods.div_ceil(2).div_ceil(4)
 }
 
 /// A number for tests that do more when they are run by hand.
-pub fn by_hand<T: std::str::FromStr>(variable: &str, otherwise: T) -> T {
+pub(super) fn by_hand<T: std::str::FromStr>(variable: &str, otherwise: T) -> T {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
