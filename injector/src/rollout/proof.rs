@@ -87,7 +87,7 @@ pub(super) fn prove(status: &mut VersionedConfigStatus, seen: &Situation<'_>, ve
     }
     // Without anybody there is nothing to watch.
     waited_for(status, seen).next()?;
-    let applied = status.rollout.applied_at.get_or_insert_with(|| MicroTime(seen.now.0)).0;
+    let applied = status.rollout.applied_at.get_or_insert(MicroTime(seen.now.0)).0;
     let enough = after(applied, seen.spec.min_ready_seconds);
     if seen.now.0 < enough.0 {
         let sentence = format!("all pods that were told run version {version}; they are watched for a while");
