@@ -112,6 +112,7 @@ impl World {
             acknowledged: settled,
             ready: settled && nature != Nature::Crashing,
             was_ready: settled,
+            agent_away: false,
             running: settled,
             node_ready: true,
             in_contact: settled && nature != Nature::Silent,
@@ -137,7 +138,7 @@ impl World {
         let bad = self.bad.contains(&told);
         let (kind, now) = (self.random.random_range(0..3), self.now);
         let Pod { real, nature, .. } = &mut self.pods[at];
-        if *nature == Nature::Silent || !real.node_ready || !real.running {
+        if real.agent_away || *nature == Nature::Silent || !real.node_ready || !real.running {
             return;
         }
         let new = real.runs.as_ref() != Some(&told);
@@ -209,6 +210,14 @@ impl World {
             }
             88 => self.published = !self.published,
             89..92 => self.recycling = self.restarted(),
+            // An agent ends, or is back: of a pod whose application is well.
+            92..94 if count > 0 => {
+                let real = &mut self.pods[which].real;
+                if real.agent_away || (real.ready && real.failure.is_none()) {
+                    real.agent_away = !real.agent_away;
+                    real.ready = !real.agent_away;
+                }
+            }
             _ => {}
         }
     }
@@ -312,6 +321,9 @@ impl World {
             for at in 0..self.pods.len() {
                 self.pods[at].real.node_ready = true;
                 self.pods[at].real.running = true;
+                if std::mem::take(&mut self.pods[at].real.agent_away) {
+                    self.pods[at].real.ready = true;
+                }
                 self.pods[at].nature = Nature::Well;
                 self.take(at);
                 self.pods[at].seen = self.pods[at].real.clone();
