@@ -45,7 +45,15 @@ impl Traces {
         let theirs = family.iter().flat_map(|id| namespaces(&Path::new("/proc").join(id)).collect::<Vec<_>>());
         let namespaces: BTreeSet<u64> = theirs.filter(|one| !ours.contains(one)).collect();
         ensure!(namespaces.len() >= 5, "the node has too few namespaces of its own: {namespaces:?}");
-        Ok(Self { state: state.to_owned(), namespaces })
+        let traces = Self { state: state.to_owned(), namespaces };
+        let seen = traces.left();
+        for kind in ["process ", "/sys/fs/cgroup/", "/sys/class/net/"] {
+            ensure!(
+                seen.iter().any(|one| one.starts_with(kind)),
+                "of the node that is up, no {kind} is seen: {seen:?}"
+            );
+        }
+        Ok(traces)
     }
 
     /// Fails if anything is left.
@@ -67,7 +75,7 @@ impl Traces {
         }
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let of_node = |line: &&str| {
-            let namespace = line.split("[").nth(1).and_then(|rest| rest.split(']').next()?.parse().ok());
+            let namespace = line.split('[').nth(1).and_then(|rest| rest.split(']').next()?.parse().ok());
             line.contains(&state) || namespace.is_some_and(|one| self.namespaces.contains(&one))
         };
         left.extend(mounts.lines().filter(of_node).map(|line| format!("mount {line}")));

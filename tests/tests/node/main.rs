@@ -52,6 +52,7 @@ impl Named {
     }
 }
 
+#[allow(clippy::print_stderr)]
 fn main() -> ExitCode {
     let named = Named::parse();
     let trials: Vec<_> = SCENARIOS.iter().filter(|(name, _)| named.takes(name)).collect();
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
         Ok(()) if !failed => ExitCode::SUCCESS,
         Ok(()) => ExitCode::from(101),
         Err(error) => {
-            eprintln!("\ntest result: FAILED. The node is not gone without a trace: {error:?}");
+            eprintln!("\nthe node is not gone without a trace: {error:?}");
             ExitCode::from(101)
         }
     }

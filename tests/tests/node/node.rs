@@ -1,7 +1,6 @@
 //! The node of this run: `tests/node/up` and `down` under a guard that outlives this process by as long as it takes to clear up.
 
 use std::env;
-use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -21,7 +20,7 @@ pub(crate) const ADDRESS: &str = "10.251.0.2";
 const GUARD: &str = r#"if "$0/up" >/dev/null; then echo up; else echo failed; fi; read -r _; exec "$0/down" --wipe"#;
 
 /// How long taking down may take.
-const DOWN: Duration = Duration::from_secs(60);
+const DOWN: Duration = Duration::from_mins(1);
 
 /// A single-node Kubernetes.
 pub(crate) struct Node {
@@ -137,10 +136,12 @@ fn prepare() -> Result<()> {
         Ok(())
     };
     let folder = kubernetes();
-    if ["kube-apiserver", "kubelet", "kube-proxy"].iter().any(|program| !folder.join(program).is_file()) {
+    let missing = || ["kube-apiserver", "kubelet", "kube-proxy"].into_iter().find(|name| !folder.join(name).is_file());
+    if missing().is_some() && folder.starts_with(node_home()?) {
         run("debian-kubernetes")?;
     }
-    run("debian-runtime")?;
-    fs::metadata(folder.join("kubelet")).with_context(|| format!("no kubelet in {}", folder.display()))?;
-    Ok(())
+    if let Some(program) = missing() {
+        anyhow::bail!("no {program} in {}", folder.display());
+    }
+    run("debian-runtime")
 }

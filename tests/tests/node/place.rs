@@ -54,17 +54,16 @@ pub(crate) struct Place {
 
 impl Place {
     /// Makes the node, with images for all pods, or takes the cluster that is named.
-    pub(crate) async fn take() -> Result<Self> {
+    pub(crate) fn take() -> Result<Self> {
         let home = TempDir::new()?;
-        let (node, kubeconfig, kubectl) = match env::var_os(KUBECONFIG) {
-            Some(file) => (None, std::path::absolute(file)?, None),
-            None => {
-                let programs = Programs::build()?;
-                let node = Node::up()?;
-                images::load(&programs, &node)?;
-                let kubeconfig = node.kubeconfig();
-                (Some(node), kubeconfig, Some(kubernetes()))
-            }
+        let (node, kubeconfig, kubectl) = if let Some(file) = env::var_os(KUBECONFIG) {
+            (None, std::path::absolute(file)?, None)
+        } else {
+            let programs = Programs::build()?;
+            let node = Node::up()?;
+            images::load(&programs, &node)?;
+            let kubeconfig = node.kubeconfig();
+            (Some(node), kubeconfig, Some(kubernetes()))
         };
         // The first kubectl of the search path, as users have it, or else that of the node's version.
         let path = env::var_os("PATH").unwrap_or_default();

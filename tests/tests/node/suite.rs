@@ -67,7 +67,7 @@ impl Suite {
     pub(crate) async fn place(&self) -> Result<&Place> {
         let take = async || {
             let began = Instant::now();
-            let place = Place::take().await.map_err(|error| format!("{error:#}"))?;
+            let place = Place::take().map_err(|error| format!("{error:#}"))?;
             if let Some(node) = &place.node {
                 self.report.row(SCENARIOS, &["(node up)".to_owned(), String::new(), seconds(node.took)]);
                 let rest = began.elapsed().saturating_sub(node.took);

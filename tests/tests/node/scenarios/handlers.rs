@@ -44,10 +44,12 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         home.is_current(config, "1.0.0").await?;
     }
 
-    // A kubelet looks at a pod that has just started several times. From what it shows first on, it takes its usual rounds.
+    // A kubelet looks at a pod that has just started several times. From when it is made to look once more, by a change of the pod, it
+    // takes its usual rounds.
     let maps = home.space.api::<ConfigMap>();
     let plain = |greeting: &str| Patch::Merge(json!({"data": {"greeting": greeting}}));
     maps.patch("plain", &PatchParams::default(), &plain("hi")).await?;
+    home.kubectl(&["annotate", "pod", "plain", "look=again"])?;
     volume_log.line(OffsetDateTime::UNIX_EPOCH, LONG, "greeting=hi").await?;
     maps.patch("plain", &PatchParams::default(), &plain("welcome")).await?;
     let refreshed = OffsetDateTime::now_utc();

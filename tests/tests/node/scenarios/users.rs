@@ -17,6 +17,9 @@ const APP: i64 = 10001;
 /// The agent's user where that is not the application's.
 const AGENT: i64 = 65532;
 
+/// Root that becomes the application.
+const DROP: [&str; 6] = ["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups", "sh", "/app.sh"];
+
 /// What tells the cases apart: a name, the application's security context, its command where it is not the image's, and the agent's user.
 struct Case {
     name: &'static str,
@@ -29,7 +32,6 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "users").await?;
     home.apply_examples(&["shop"])?;
     home.at_once("shop").await?;
-    const DROP: [&str; 6] = ["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups", "sh", "/app.sh"];
     let cases = [
         Case { name: "same-user", security: json!({"runAsUser": APP, "runAsGroup": APP}), command: None, agent: APP },
         Case { name: "other-user", security: json!({}), command: None, agent: AGENT },
