@@ -1,15 +1,15 @@
 # Shared by the scripts of this folder; sourced, never run. It says where things live, which addresses the
-# node uses, and holds the few functions that more than one script needs. All of them take NODE_HOME, and everything
-# that they write lies under it.
+# node uses, and holds the few functions that more than one script needs. All of them take NODE_HOME, below which lies
+# everything that they write, and NODE_STATE, another place for what belongs to the running node.
 # shellcheck shell=bash disable=SC2034
 
 TOOL=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 NODE_HOME=$(realpath -m "${NODE_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/nudge-node}")
 RUNTIME=$NODE_HOME/runtime          # from debian-runtime
-STATE=$NODE_HOME/node               # the running node; down --wipe removes it
+STATE=$(realpath -m "${NODE_STATE:-$NODE_HOME/node}") # the running node; down --wipe removes it
 PKI=$STATE/pki
 LOGS=$STATE/logs
-ADMIN_KUBECONFIG=$NODE_HOME/kubeconfig
+ADMIN_KUBECONFIG=$STATE/kubeconfig
 
 NODE=node1
 CGROUP=nudge-node                   # all pods' control groups lie below this one

@@ -1,0 +1,158 @@
+//! Images for the node, made without a container engine: the programs as `deploy/images/build` makes them, and the examples with this
+//! machine's Python, Node.js and nginx, as their Containerfiles put them together. The names are those of `deploy/` and `examples/deploy`.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use nudge_tests::tools;
+
+use crate::node::Node;
+use crate::place::{repository, succeed};
+
+/// What tests/run installs as Debian's python3. Another one in the search path may have its library anywhere.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Of Python's library, what no example loads and most of its bytes are in.
+const UNUSED: [&str; 8] =
+    ["test", "idlelib", "tkinter", "ensurepip", "lib2to3", "pydoc_data", "distutils", "turtledemo"];
+
+/// Makes the images and gives them to the node.
+pub(crate) fn load(programs: &Programs, node: &Node) -> Result<()> {
+    for (name, arguments) in programs.images()? {
+        let tar = programs.folder.join(format!("{name}.tar"));
+        let mut make = node.tool("make-image");
+        make.arg(&tar).arg(format!("{name}:{}", env!("CARGO_PKG_VERSION"))).args(arguments);
+        succeed(&mut make).with_context(|| format!("can't make the image {name}"))?;
+        succeed(node.tool("load").arg(&tar)).with_context(|| format!("can't load the image {name}"))?;
+        fs::remove_file(&tar)?;
+    }
+    Ok(())
+}
+
+/// Static programs, without what only a debugger reads.
+pub(crate) struct Programs {
+    folder: PathBuf,
+}
+
+impl Programs {
+    /// Builds them. The first time takes minutes, as the static programs share nothing with those of other tests.
+    pub(crate) fn build() -> Result<Self> {
+        let folder = &Path::new(env!("CARGO_TARGET_TMPDIR")).join("images");
+        fs::create_dir_all(folder)?;
+        // 3 says that the capability can't be set here: the image has it anyway.
+        run(cargo(&repository().join("deploy/images/build")).arg("--debug").arg(folder), &[0, 3])?;
+        let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
+        let mut example = cargo(Path::new("cargo"));
+        example.args(["build", "--locked", "--package", "nudge-example-rust", "--target", &target]);
+        run(example.env("RUSTFLAGS", "-C target-feature=+crt-static"), &[0])?;
+        // Where cargo puts it is above the folder for the temporary files of tests.
+        let made = folder.ancestors().map(|above| above.join(&target).join("debug/nudge-example-rust"));
+        let made = made.into_iter().find(|file| file.is_file()).context("cargo has made no nudge-example-rust")?;
+        fs::copy(made, folder.join("nudge-example-rust"))?;
+        for name in ["nudge-agent", "nudge-injector", "nudge-example-rust"] {
+            succeed(Command::new("strip").arg(folder.join(name)))?;
+        }
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    fn file(&self, name: &str, place: &str) -> [OsString; 2] {
+        let mut argument = OsString::from(self.folder.join(name));
+        argument.push("=");
+        argument.push(place);
+        ["--file".into(), argument]
+    }
+
+    /// Names, and what `make-image` is told.
+    fn images(&self) -> Result<Vec<(&'static str, Vec<OsString>)>> {
+        let nudge = |program: &str, place: &str, command: &str| {
+            let name = place.split(':').next().unwrap_or_default();
+            let words = ["--user", "65532:65532", "--entrypoint", name, "--cmd", command].map(OsString::from);
+            self.file(program, place).into_iter().chain(words).collect::<Vec<_>>()
+        };
+        let example = |files: Vec<OsString>, entrypoint: &[&str]| {
+            let words = entrypoint.iter().flat_map(|word| ["--entrypoint", word]).map(OsString::from);
+            let user = ["--user", "10001:10001"].map(OsString::from);
+            files.into_iter().chain(user).chain(words).collect::<Vec<_>>()
+        };
+        let python = python()?;
+        let script = |app: &str| python.iter().cloned().chain(source(app, "/app.py")).collect();
+        let busybox = ["--busybox".into(), runtime()?.join("bin/busybox").into()];
+        let node = program(&tools::look("node").context("no node")?.canonicalize()?, "/usr/bin/node");
+        let node = node.into_iter().chain(source("node/app.mjs", "/app.mjs")).collect();
+        let agent = self.file("nudge-agent", "/usr/bin/nudge-agent:0111");
+        // setpriv, as Debian's base image has it.
+        let setpriv = program(&tools::look("setpriv").context("no setpriv")?, "/usr/bin/setpriv");
+        let shell =
+            busybox.iter().cloned().chain(agent).chain(setpriv).chain(source("shell/app.sh", "/app.sh")).collect();
+        let nginx = program(&tools::look("nginx").context("no nginx")?, "/usr/sbin/nginx");
+        let nginx = busybox.iter().cloned().chain(nginx).chain(source("nginx/app.sh", "/app.sh"));
+        let nginx = nginx.chain(source("nginx/nginx.conf.template", "/nginx.conf.template")).collect();
+        let rust = self.file("nudge-example-rust", "/app").to_vec();
+        Ok(vec![
+            ("nudge-agent", nudge("nudge-agent", "/nudge-agent:0111", "run")),
+            ("nudge-agent-kill", nudge("nudge-agent", "/nudge-agent:0111:cap_kill", "run")),
+            ("nudge-injector", nudge("nudge-injector", "/nudge-injector:0555", "serve")),
+            ("nudge-example-python", example(script("python/app.py"), &["python3", "/app.py"])),
+            ("nudge-example-webhook", example(script("webhook/app.py"), &["python3", "/app.py"])),
+            ("nudge-example-node", example(node, &["node", "/app.mjs"])),
+            ("nudge-example-shell", example(shell, &["sh", "/app.sh"])),
+            ("nudge-example-rust", example(rust, &["/app"])),
+            ("nudge-example-nginx", example(nginx, &["sh", "/app.sh"])),
+        ])
+    }
+}
+
+/// A file of an example.
+fn source(file: &str, place: &str) -> [OsString; 2] {
+    let path = repository().join("examples").join(file);
+    ["--file".into(), format!("{}={place}:0644", path.display()).into()]
+}
+
+/// A program of this machine with the libraries that it loads.
+fn program(path: &Path, place: &str) -> [OsString; 2] {
+    ["--program".into(), format!("{}={place}", path.display()).into()]
+}
+
+/// Python with its library, and the libraries that TLS needs.
+fn python() -> Result<Vec<OsString>> {
+    let print =
+        "import sysconfig, _ssl, _hashlib; print(sysconfig.get_path('stdlib'), _ssl.__file__, _hashlib.__file__)";
+    // -I: neither the user's packages nor variables.
+    let told = succeed(Command::new(PYTHON).args(["-I", "-c", print]))?;
+    let [library, modules @ ..] = &told.split_whitespace().collect::<Vec<_>>()[..] else {
+        anyhow::bail!("{PYTHON} does not say where its library is");
+    };
+    let mut arguments = program(Path::new(PYTHON), PYTHON).to_vec();
+    arguments.extend(["--tree".into(), format!("{library}={library}").into()]);
+    arguments.extend(modules.iter().flat_map(|module| program(Path::new(module), module)));
+    arguments.extend(UNUSED.iter().flat_map(|name| ["--without", name]).map(OsString::from));
+    Ok(arguments)
+}
+
+/// What `tests/node/debian-runtime` has fetched.
+fn runtime() -> Result<PathBuf> {
+    Ok(crate::node::node_home()?.join("runtime"))
+}
+
+/// A command that builds, without what cargo has told this test of itself: build scripts would take it for changed settings.
+fn cargo(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(repository());
+    for (name, _) in env::vars_os() {
+        let name_bytes = name.as_encoded_bytes();
+        if name_bytes.starts_with(b"CARGO_MANIFEST_") || name_bytes.starts_with(b"CARGO_PKG_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn run(command: &mut Command, good: &[i32]) -> Result<()> {
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("can't run {command:?}"))?;
+    ensure!(status.code().is_some_and(|code| good.contains(&code)), "{command:?} has failed: {status}");
+    Ok(())
+}

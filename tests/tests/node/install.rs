@@ -1,0 +1,82 @@
+//! Nudge installed, namespaces enabled and Nudge removed, by the commands of README.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use nudge_tests::eventually;
+use nudge_tests::installation::{NAMESPACE, deploy};
+
+use crate::place::{Place, succeed};
+use crate::readme;
+
+/// How long the control plane may take until all of it is ready, and to be gone.
+const SOON: Duration = Duration::from_secs(90);
+
+/// Kubernetes from which on README says to apply `overlays/current`.
+const CURRENT: u32 = 30;
+
+/// Runs one line of README, with this name for NAME.
+pub(crate) fn type_in(place: &Place, line: &str, namespace: &str) -> Result<String> {
+    let line = line
+        .replace("-n NAME", &format!("-n {namespace}"))
+        .replace("namespace NAME", &format!("namespace {namespace}"));
+    succeed(place.command("sh").args(["-ec", &line])).with_context(|| format!("README: {line}"))
+}
+
+/// Installs, and waits until every replica is ready.
+pub(crate) async fn install(place: &Place, client: &Client) -> Result<()> {
+    let folder = if minor(client).await? >= CURRENT { "deploy/overlays/current" } else { "deploy/" };
+    let images = place.images();
+    if images.is_empty() {
+        type_in(place, &readme::command("Install", &format!("-k {folder} "))?, "")?;
+    } else {
+        // As README's example does it: a kustomization of one's own beside the clone.
+        let own = tempfile::tempdir_in(deploy().join(".."))?;
+        let name = |image: &str| format!("- {{name: {image}, newName: {images}{image}}}\n");
+        let names = ["nudge-injector", "nudge-agent", "nudge-agent-kill"].map(name).concat();
+        let kind = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
+        fs::write(own.path().join("kustomization.yaml"), format!("{kind}resources: [../{folder}]\nimages:\n{names}"))?;
+        succeed(place.command("kubectl").args(["apply", "--server-side", "-k"]).arg(own.path()))?;
+    }
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+    eventually(SOON, "the control plane is ready", async || {
+        let deployment = deployments.get("nudge-injector").await.ok()?;
+        let (wanted, status) = (deployment.spec?.replicas?, deployment.status?);
+        (status.ready_replicas == Some(wanted) && status.updated_replicas == Some(wanted)).then_some(())
+    })
+    .await
+}
+
+/// Enables a namespace.
+pub(crate) fn enable(place: &Place, namespace: &str) -> Result<()> {
+    for part in ["-k deploy/namespace ", "kubectl label"] {
+        type_in(place, &readme::command("Enable a namespace", part)?, namespace)?;
+    }
+    Ok(())
+}
+
+/// Removes Nudge, and waits until its pods are gone.
+pub(crate) async fn remove(place: &Place, client: &Client) -> Result<()> {
+    let current = minor(client).await? >= CURRENT;
+    for line in readme::commands("Remove")? {
+        // README removes what it has said to install on current servers.
+        let line = if current { line } else { line.replace("-k deploy/overlays/current", "-k deploy/") };
+        type_in(place, &line, "")?;
+    }
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    eventually(SOON, "the control plane is gone", async || {
+        pods.list(&ListParams::default()).await.ok().filter(|list| list.items.is_empty()).map(drop)
+    })
+    .await
+}
+
+/// The second number of the server's version.
+pub(crate) async fn minor(client: &Client) -> Result<u32> {
+    let version = client.apiserver_version().await?;
+    version.minor.trim_end_matches('+').parse().with_context(|| format!("the server is of version {version:?}"))
+}

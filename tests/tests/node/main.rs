@@ -1,0 +1,84 @@
+//! Nudge on a real node: kubelet, containers, volumes, services. Scenarios share one cluster and one installation, and run one after
+//! another in the order of the list below. Each is a file of `scenarios`; adding one is adding it here.
+//!
+//! Without anything set, the cluster is a node that `tests/node/up` makes for this run and that is gone afterwards, however this run ends.
+//! See [`place`] for running the same against a cluster that is there.
+
+mod images;
+mod install;
+mod leftovers;
+mod log;
+mod node;
+mod place;
+mod readme;
+mod report;
+mod scenarios;
+mod space;
+mod suite;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::Parser;
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::scenarios::{handlers, quick_start, removal, users};
+use crate::suite::{Run, Suite};
+
+/// Names, and what runs. Removal takes away what all others need.
+const SCENARIOS: [(&str, Run); 4] = [
+    ("quick_start", |suite| Box::pin(quick_start::run(suite))),
+    ("handlers", |suite| Box::pin(handlers::run(suite))),
+    ("users", |suite| Box::pin(users::run(suite))),
+    ("removal", |suite| Box::pin(removal::run(suite))),
+];
+
+/// The arguments of the built-in harness, which takes several names, as tests/run gives them.
+#[derive(Parser)]
+struct Named {
+    #[command(flatten)]
+    arguments: Arguments,
+    more: Vec<String>,
+}
+
+impl Named {
+    /// Whether the names, if there are any, name this scenario.
+    fn takes(&self, scenario: &str) -> bool {
+        let mut names = self.arguments.filter.iter().chain(&self.more).peekable();
+        let exact = self.arguments.exact;
+        names.peek().is_none()
+            || names.any(|name| if exact { scenario == name } else { scenario.contains(name.as_str()) })
+    }
+}
+
+#[allow(clippy::print_stderr)]
+fn main() -> ExitCode {
+    let named = Named::parse();
+    let trials: Vec<_> = SCENARIOS.iter().filter(|(name, _)| named.takes(name)).collect();
+    let mut arguments = named.arguments;
+    arguments.filter = None;
+    // Times are taken, and all share one cluster.
+    arguments.test_threads = Some(1);
+    let skip = place::skip();
+    let suite = Arc::new(Suite::default());
+    let trial = |&(name, run): &(&'static str, Run)| {
+        let suite = Arc::clone(&suite);
+        let scenario = move || suite.scenario(name, run).map_err(|error| Failed::from(format!("{error:?}")));
+        Trial::test(name, scenario).with_ignored_flag(skip.is_some())
+    };
+    let conclusion = libtest_mimic::run(&arguments, trials.into_iter().map(trial).collect());
+    if let Some(reason) = skip {
+        nudge_tests::tools::skipped(&reason);
+    }
+    let down = Arc::into_inner(suite).context("a scenario has not ended").and_then(Suite::end);
+    let failed = conclusion.has_failed();
+    match down {
+        Ok(()) if !failed => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::from(101),
+        Err(error) => {
+            eprintln!("\nclearing up has failed: {error:?}");
+            ExitCode::from(101)
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The scenarios, one a file. Each is a function of the [`crate::suite::Suite`] that leaves everything in namespaces of its own.
+
+pub(crate) mod handlers;
+pub(crate) mod quick_start;
+pub(crate) mod removal;
+pub(crate) mod users;

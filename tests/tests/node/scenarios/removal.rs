@@ -1,0 +1,51 @@
+//! Nudge removed as README says: pods go on with what they have, and every ConfigMap stays as it was.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use time::OffsetDateTime;
+
+use crate::space::{Home, SOON, is_untouched};
+use crate::suite::Suite;
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    let home = Home::enabled(suite, "removal").await?;
+    home.apply_examples(&["shop", "shell"])?;
+    home.at_once("shop").await?;
+    let pod = home.ready_pod("app.kubernetes.io/name=example-shell").await?;
+    let log = home.follow(&pod).await?;
+    log.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.0").await?;
+    home.activate("shop", "1.0.1").await?;
+    log.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.1").await?;
+    home.is_current("shop", "1.0.1").await?;
+    let before = maps(&home).await?;
+    ensure!(["shop-1.0.0", "shop-1.0.1"].iter().all(|name| before.contains_key(*name)), "{:?}", before.keys());
+
+    suite.removed().await?;
+
+    is_untouched(&home, &pod).await?;
+    ensure!(maps(&home).await? == before, "ConfigMaps have changed");
+    // The agent still answers, with what it has.
+    let pod = pod.name_any();
+    let told = home.kubectl(&["exec", &pod, "-c", "app", "--", "nudge-agent", "get", "nudge.configs"])?;
+    ensure!(told.trim() == "shop=1.0.1", "the agent serves {told:?}");
+    // A pod that starts now has no agent, and nothing keeps it from starting.
+    home.kubectl(&["delete", "pod", &pod, "--wait=false"])?;
+    let created = nudge_tests::eventually(SOON, "another pod is made", async || {
+        let pods = home.space.api::<k8s_openapi::api::core::v1::Pod>().list(&ListParams::default()).await.ok()?;
+        pods.items.into_iter().find(|other| other.name_any() != pod && other.metadata.deletion_timestamp.is_none())
+    });
+    let created = created.await?;
+    ensure!(!created.labels().contains_key("nudge.dev/agent"), "{created:?}");
+    Ok(())
+}
+
+/// Every ConfigMap that is the user's, with all that users see of it.
+async fn maps(home: &Home<'_>) -> Result<BTreeMap<String, ConfigMap>> {
+    let all = home.space.api::<ConfigMap>().list(&ListParams::default()).await?;
+    let user = |map: &ConfigMap| map.name_any() != "kube-root-ca.crt" && map.name_any() != "nudge-hub-ca";
+    Ok(all.items.into_iter().filter(user).map(|map| (map.name_any(), map)).collect())
+}
