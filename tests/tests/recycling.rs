@@ -227,6 +227,9 @@ async fn stateful_sets_and_daemon_sets_are_restarted_too() -> Result<()> {
     bind(&space, "nudge-recycle").await?;
     let nodes: Api<Node> = Api::all(space.client.clone());
     nodes.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": space.name}}))?).await?;
+    // The API server has marked it as not ready, which keeps pods away.
+    let taken = Patch::Merge(json!({"spec": {"taints": null}}));
+    nodes.patch(&space.name, &PatchParams::default(), &taken).await?;
     let spec = |app: &str, more: &str, value: Value| {
         let mut spec = json!({"selector": {"matchLabels": {"app": app}}, "template": template(app)});
         spec[more] = value;
@@ -243,7 +246,6 @@ async fn stateful_sets_and_daemon_sets_are_restarted_too() -> Result<()> {
             let logs = space.api::<DaemonSet>().get("log").await.ok()?.status?.number_ready == 1;
             let pods = space.api::<Pod>().list(&ListParams::default()).await.ok()?.items;
             let all = pods.iter().all(|pod| pod.annotations().get(DIGEST).map(String::as_str) == digest);
-            eprintln!("{sets} {logs} {all} {:?}", pods.iter().map(|p| (p.name_any(), p.status.as_ref().unwrap().phase.clone())).collect::<Vec<_>>());
             (sets && logs && all && pods.len() == 3).then_some(())
         })
         .await
