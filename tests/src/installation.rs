@@ -257,6 +257,20 @@ pub async fn injected_pod(space: &Space, name: &str, configs: &str) -> Result<Po
     space.run(&pod).await
 }
 
+/// Which of the replicas leads, as soon as one does.
+pub async fn leader(replicas: &[Replica]) -> Result<usize> {
+    // A lease must run out first where the leader was killed.
+    eventually(Duration::from_mins(2), "one replica leads", async || {
+        for (index, replica) in replicas.iter().enumerate() {
+            if replica.metric("nudge_leader").await.is_ok_and(|leads| leads > 0.0) {
+                return Some(index);
+            }
+        }
+        None
+    })
+    .await
+}
+
 /// The token of an injected pod's agent.
 pub async fn agent_token(space: &Space, pod: &Pod) -> Result<String> {
     space.token("app", nudge_protocol::pod::TOKEN_AUDIENCE, Some(pod)).await

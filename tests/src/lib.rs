@@ -26,6 +26,7 @@ pub mod raw;
 pub mod scene;
 pub mod standard_webhooks;
 pub mod standin;
+pub mod subscriber;
 pub mod tls;
 pub mod tools;
 
@@ -45,3 +46,4 @@ pub use pod::Pod;
 pub use process::Process;
 pub use raw::Raw;
 pub use scene::Scene;
+pub use subscriber::subscriber;

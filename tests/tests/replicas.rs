@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::cluster::{Options, Space};
-use nudge_tests::installation::{agent_token, at_once, hub_ca, injected_pod};
-use nudge_tests::{Balancer, Cluster, Installation, Pod, Replica, ReplicaOptions, eventually};
+use nudge_tests::installation::{agent_token, at_once, hub_ca, injected_pod, leader};
+use nudge_tests::{Balancer, Cluster, Installation, Pod, ReplicaOptions, eventually, subscriber};
 use serde_json::json;
 
 /// A lease must run out first where the leader was killed.
@@ -65,18 +65,8 @@ async fn proven(space: &Space, number: usize) -> Result<()> {
     .await
 }
 
-/// A pod whose application prints the number that it finds at each signal.
-async fn subscriber(space: &Space, hub: SocketAddr, name: &str) -> Result<Pod> {
-    let object = injected_pod(space, name, "shop").await?;
-    let pod = Pod::of(format!("https://{hub}"), &hub_ca(space).await?, &agent_token(space, &object).await?)?;
-    let files = pod.path("files");
-    let path = files.to_str().context("a path")?.to_owned();
-    let mut pod = pod.with(&["--mount-path", &path, "--notify", "app=SIGUSR1"]);
-    let read = files.join("number");
-    let app = env!("CARGO_BIN_EXE_app");
-    pod.start_app(app, &["--catch", "SIGUSR1", "--read", read.to_str().context("a path")?]).await?;
-    pod.start().await?;
-    Ok(pod)
+async fn web(space: &Space, hub: SocketAddr, name: &str) -> Result<Pod> {
+    Ok(subscriber(space, hub, name, &json!({}), env!("CARGO_BIN_EXE_app")).await?.1)
 }
 
 /// The numbers that the application has printed.
@@ -96,18 +86,6 @@ async fn reaches(space: &Space, pod: &mut Pod, number: usize) -> Result<()> {
     proven(space, number).await
 }
 
-async fn has_leader(replicas: &[&Replica]) -> Result<usize> {
-    eventually(LONG, "one replica leads", async || {
-        for (index, replica) in replicas.iter().enumerate() {
-            if replica.metric("nudge_leader").await.is_ok_and(|leads| leads > 0.0) {
-                return Some(index);
-            }
-        }
-        None
-    })
-    .await
-}
-
 #[tokio::test]
 async fn the_leader_is_killed_in_the_middle_of_fifty_activations() -> Result<()> {
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
@@ -117,12 +95,12 @@ async fn the_leader_is_killed_in_the_middle_of_fifty_activations() -> Result<()>
     let balancer = Balancer::start(&[replicas[0].hub, replicas[1].hub]).await?;
     let mut pods = Vec::new();
     for number in 0..4 {
-        pods.push(subscriber(&space, balancer.address, &format!("web-{number}")).await?);
+        pods.push(web(&space, balancer.address, &format!("web-{number}")).await?);
     }
     for number in 2..=VERSIONS {
         activate(&space, number).await?;
         if number == VERSIONS / 2 {
-            let leader = has_leader(&[&replicas[0], &replicas[1]]).await?;
+            let leader = leader(&replicas).await?;
             replicas[leader].process.kill()?;
             balancer.set(&[replicas[1 - leader].hub]);
         }
@@ -144,7 +122,7 @@ async fn a_frozen_replica_costs_an_agent_one_request_in_five_seconds_and_serves_
     let frozen = installation.replica_by(&wire, &quick()).await?;
     let space = scene(&installation, 3).await?;
     let balancer = Balancer::start(&[frozen.hub]).await?;
-    let mut pod = subscriber(&space, balancer.address, "web").await?;
+    let mut pod = web(&space, balancer.address, "web").await?;
     // It knows version 1, the pod and its token, and then nothing more, and does not notice at first.
     wire.hold();
     balancer.set(&[live.hub]);
@@ -175,7 +153,7 @@ async fn agents_serve_and_start_without_any_replica_and_catch_up() -> Result<()>
     let mut replica = installation.replica(&quick()).await?;
     let space = scene(&installation, 2).await?;
     let balancer = Balancer::start(&[replica.hub]).await?;
-    let mut old = subscriber(&space, balancer.address, "old").await?;
+    let mut old = web(&space, balancer.address, "old").await?;
     let object = injected_pod(&space, "new", "shop").await?;
     let mut new =
         Pod::of(format!("https://{}", balancer.address), &hub_ca(&space).await?, &agent_token(&space, &object).await?)?;
@@ -202,7 +180,7 @@ async fn the_servers_below_restart_and_forget_and_the_watch_is_cut() -> Result<(
     let wire = cluster.wire().await?;
     let replica = installation.replica_by(&wire, &quick()).await?;
     let space = scene(&installation, 6).await?;
-    let mut pod = subscriber(&space, replica.hub, "web").await?;
+    let mut pod = web(&space, replica.hub, "web").await?;
 
     wire.cut();
     activate(&space, 2).await.context("after a cut")?;

@@ -1,6 +1,6 @@
 //! The status of a `VersionedConfig`: what has been proven, what is on its way, and what is stored.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -208,10 +208,10 @@ pub struct RolloutStatus {
     pub recycled_since: Option<Time>,
     /// When the rollout last came forward.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub progressed_at: Option<Time>,
+    pub progressed_at: Option<MicroTime>,
     /// Since when every pod that is waited for runs what it was told and is Ready.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub applied_at: Option<Time>,
+    pub applied_at: Option<MicroTime>,
     /// Pods that were told but are not waited for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<SkippedPod>,

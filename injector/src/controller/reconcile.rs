@@ -69,6 +69,13 @@ fn wait_until(time: &Time) -> Duration {
     Duration::try_from(left).unwrap_or_default().max(Duration::from_millis(20))
 }
 
+/// Whether it may begin to move now.
+fn may_begin(config: &VersionedConfig) -> bool {
+    let Some(status) = &config.status else { return false };
+    let wanted = config.spec.current.as_ref();
+    status.rollout.stage.is_none() && status.current.is_some() && wanted.is_some() && wanted != status.current.as_ref()
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -178,16 +185,17 @@ impl Controller {
         config: Arc<VersionedConfig>,
     ) -> Result<(Arc<VersionedConfig>, Again), CallError> {
         // Two configs that share pods must not both begin to move in the same moment.
-        let moves = config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some());
-        let _one = if moves { None } else { Some(self.beginning.lock().await) };
+        let _one = if may_begin(&config) { Some(self.beginning.lock().await) } else { None };
         let restarting = self.recycle(key, &config).await?;
+        // The nodes of exactly these pods: one that is seen to fall later, without its node, would be held against the version.
+        let pods = self.world.subscribers(key);
+        let nodes_away = self.nodes_away(&config, &pods).await?;
+        let waiting_for = self.moving_neighbour(key, &pods);
         let mut facts = locked(&self.facts).get(key).cloned().unwrap_or_default();
         let mut decision = None;
         for _ in 0..READS {
             let (parts, secrets_known) = self.world.parts_and_secrets(key);
-            let (pods, now) = (self.world.subscribers(key), Time(Timestamp::now()));
-            let nodes_away = self.nodes_away(&config, &pods).await?;
-            let waiting_for = self.moving_neighbour(key, &pods);
+            let now = Time(Timestamp::now());
             let published = self.looked(key).map(|(_, looked)| looked.version);
             let observed = Observed {
                 config: &config,

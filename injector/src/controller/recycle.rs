@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -45,6 +46,11 @@ impl Restarting {
 pub(super) fn restarts(status: Option<&VersionedConfigStatus>) -> bool {
     let stage = status.and_then(|status| status.rollout.stage);
     matches!(stage, Some(RolloutStage::Recycling | RolloutStage::Leaving | RolloutStage::RollingBack))
+}
+
+/// The second in which it was: what it is compared with was stored in whole seconds.
+pub(super) fn whole_second(time: &MicroTime) -> Timestamp {
+    Timestamp::from_second(time.0.as_second()).unwrap_or(time.0)
 }
 
 /// A refusal that the next attempt would get, too.
@@ -91,7 +97,7 @@ impl Controller {
             return Ok(Restarting::not_looked(State::Done));
         }
         let now = Timestamp::now();
-        let since = rollout.progressed_at.as_ref().map_or(now, |time| time.0);
+        let since = rollout.progressed_at.as_ref().map_or(now, whole_second);
         let deadline = config.spec.rollout.progress_deadline_seconds;
         let mut workloads = self.users(key).await?;
         let part = format!("{:?} {}", rollout.stage, published.unwrap_or_default());

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{EvictParams, ObjectMeta};
 
 use super::reconcile::Controller;
-use super::recycle::refusal;
+use super::recycle::{refusal, whole_second};
 use super::{CallError, call};
 use crate::api::VersionedConfigStatus;
 use crate::recycling::{Group, NextPod, Old, Recycling, Report, Stale, Workload, next_pod, restarted_for, stale_pods};
@@ -57,7 +57,7 @@ impl Controller {
         found.workloads += groups.len();
         found.reports.extend(stale_pods(&loose, stale));
         let marks = workloads.iter().filter_map(|(workload, _)| Some(workload.recycled.as_ref()?.at));
-        let begun = status.rollout.progressed_at.as_ref().map(|time| time.0);
+        let begun = status.rollout.progressed_at.as_ref().map(whole_second);
         let since = marks.chain(begun).max().unwrap_or(published.0);
         let state = loop {
             let left: Vec<String> = refused.keys().cloned().collect();

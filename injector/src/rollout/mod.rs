@@ -1,7 +1,9 @@
 //! Which pod runs which version, and how pods are moved from one to another.
 
 mod assignment;
+mod back;
 mod batch;
+mod proof;
 #[cfg(test)]
 mod simulation;
 mod step;
@@ -9,5 +11,5 @@ mod subject;
 
 pub use assignment::{assigned, newborn, pod_number};
 pub use batch::ALL;
-pub use step::{Reason, Recycling, Situation, Step, next_revision, step, to_publish};
+pub use step::{Reason, Recycling, Situation, Step, step, to_publish};
 pub use subject::Subject;

@@ -47,6 +47,8 @@ struct World {
     pods: Vec<Pod>,
     born: u32,
     published: bool,
+    /// Where the workloads without an agent stand.
+    recycling: Recycling,
     held: Option<&'static str>,
     steps: u64,
 }
@@ -82,6 +84,7 @@ impl World {
             pods: Vec::new(),
             born: 0,
             published: true,
+            recycling: Recycling::Done,
             held: None,
             steps: 0,
         };
@@ -162,6 +165,16 @@ impl World {
         }
     }
 
+    /// What may become of workloads without an agent now.
+    fn restarted(&mut self) -> Recycling {
+        let bad = self.status.target.as_ref().is_some_and(|target| self.bad.contains(target));
+        match self.random.random_range(0..3) {
+            0 => Recycling::Busy("one of them is being restarted".to_owned()),
+            1 if bad => Recycling::Failed("one of them did not come up".to_owned()),
+            _ => Recycling::Done,
+        }
+    }
+
     /// Something happens.
     fn event(&mut self) {
         let count = self.pods.len();
@@ -195,6 +208,7 @@ impl World {
                 self.generation += 1;
             }
             88 => self.published = !self.published,
+            89..92 => self.recycling = self.restarted(),
             _ => {}
         }
     }
@@ -234,7 +248,7 @@ impl World {
             pods: &pods,
             waiting_for: None,
             published: self.published,
-            recycling: &Recycling::Done,
+            recycling: &self.recycling,
             now: &now,
         };
         let mut decided = [self.status.clone(), serde_json::from_str(&stored).unwrap()].map(|mut status| {
@@ -258,6 +272,14 @@ impl World {
         if next.phase == Phase::Failed {
             assert!(self.pods.iter().all(|pod| Some(told(next, &pod.real)) == next.current));
             assert_eq!(next.current, before.current);
+        }
+        // Nothing becomes current, and no rollout ends, before all else runs it too.
+        let ended = before.rollout.stage.is_some() && next.rollout.stage.is_none();
+        if before.current != next.current || ended {
+            assert!(self.published && !matches!(self.recycling, Recycling::Busy(_)), "{before:?} to {next:?}");
+        }
+        if before.current != next.current {
+            assert_eq!((before.rollout.stage, &self.recycling), (Some(RolloutStage::Recycling), &Recycling::Done));
         }
         // Whoever knows another assignment has another revision.
         if self.pods.iter().any(|pod| told(before, &pod.seen) != told(next, &pod.seen)) {
@@ -286,6 +308,7 @@ impl World {
         self.spec.paused = false;
         self.published = true;
         for round in 0..400 {
+            self.recycling = Recycling::Done;
             for at in 0..self.pods.len() {
                 self.pods[at].real.node_ready = true;
                 self.pods[at].real.running = true;

@@ -3,15 +3,14 @@
 //! Pure, and nothing is remembered but the status: a leader that takes over goes on where the last one stopped. Each call makes at
 //! most one step, and a call that changes nothing waits for something to be seen or for a time to come.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::Subject;
+use super::back::{begin_leaving, fail, leave, roll_back};
 use super::batch::{is_complete, is_told, raised, size};
-use super::subject::Opinion;
-use crate::api::{
-    OnFailure, Phase, PodRestarts, RolloutFailure, RolloutSpec, RolloutStage, SkippedPod, VersionedConfigStatus,
-};
+use super::proof::{is_skipped, prove, skip, verdict};
+use crate::api::{Phase, PodRestarts, RolloutSpec, RolloutStage, VersionedConfigStatus};
 
 /// How often it is looked whether another config has done moving.
 const NEIGHBOUR_SECONDS: u32 = 2;
@@ -109,22 +108,28 @@ pub fn step(status: &mut VersionedConfigStatus, seen: &Situation<'_>) -> Step {
     }
 }
 
-fn held(word: &'static str, sentence: String) -> Step {
+pub(super) fn held(word: &'static str, sentence: String) -> Step {
     Step { waits: Some(Reason { word, sentence }), held: true, ..Step::default() }
 }
 
-fn waits(word: &'static str, sentence: String, again: Option<Time>) -> Step {
+pub(super) fn waits(word: &'static str, sentence: String, again: Option<Time>) -> Step {
     Step { waits: Some(Reason { word, sentence }), again, ..Step::default() }
 }
 
-fn after(time: &Time, seconds: u32) -> Time {
+/// The time so long after another.
+pub(super) fn after(time: Timestamp, seconds: u32) -> Time {
     // A time so far away that it can't be told never comes.
-    time.0.checked_add(SignedDuration::from_secs(i64::from(seconds))).map_or_else(|_| time.clone(), Time)
+    Time(time.checked_add(SignedDuration::from_secs(i64::from(seconds))).unwrap_or(Timestamp::MAX))
+}
+
+/// When the rollout last came forward.
+pub(super) fn progressed(status: &VersionedConfigStatus, now: &Time) -> Timestamp {
+    status.rollout.progressed_at.as_ref().map_or(now.0, |time| time.0)
 }
 
 /// The revision after this one. It begins at the time, so that it grows even where the status was lost: an agent never takes a lower
 /// one.
-pub fn next_revision(status: &mut VersionedConfigStatus, now: &Time) {
+pub(super) fn next_revision(status: &mut VersionedConfigStatus, now: &Time) {
     let millis = u64::try_from(now.0.as_millisecond()).unwrap_or(0);
     status.rollout.revision = millis.max(status.rollout.revision + 1);
 }
@@ -148,14 +153,15 @@ fn rest(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str)
     {
         status.phase = Phase::Failed;
         let sentence = format!(
-            "version {} failed and {current} runs again: {}; set spec.current to another version, or to the same once more after another",
-            failure.version, failure.message
+            "version {} failed and {current} runs again: {}; mend it as a new version and set spec.current to that, or back to {current}; \
+             any change of spec tries {} again",
+            failure.version, failure.message, failure.version
         );
         return held("Failed", sentence);
     }
     if let Some(other) = seen.waiting_for {
         status.phase = Phase::Waiting;
-        let again = after(seen.now, NEIGHBOUR_SECONDS);
+        let again = after(seen.now.0, NEIGHBOUR_SECONDS);
         let sentence = format!("config {other}, which shares pods with this one, is being moved");
         return waits("WaitingFor", sentence, Some(again));
     }
@@ -177,32 +183,10 @@ fn rest(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str)
     Step { told: Some((false, "BeingCurrent", sentence)), more: true, ..Step::default() }
 }
 
-fn enter(status: &mut VersionedConfigStatus, stage: RolloutStage, now: &Time) {
+pub(super) fn enter(status: &mut VersionedConfigStatus, stage: RolloutStage, now: &Time) {
     status.rollout.stage = Some(stage);
-    status.rollout.progressed_at = Some(now.clone());
+    status.rollout.progressed_at = Some(MicroTime(now.0));
     status.rollout.applied_at = None;
-}
-
-/// The first thing that a pod which is waited for says against the target.
-fn verdict(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<(String, String)> {
-    let rollout = &status.rollout;
-    waited_for(status, seen).find_map(|pod| match pod.opinion(target, rollout) {
-        Opinion::Against(word, sentence) => Some((word, sentence)),
-        _ => None,
-    })
-}
-
-fn skip(pod: &Subject, reason: &str) -> SkippedPod {
-    SkippedPod { name: pod.name.clone(), uid: pod.uid.clone(), reason: reason.to_owned() }
-}
-
-fn is_skipped(status: &VersionedConfigStatus, pod: &Subject) -> bool {
-    status.rollout.skipped.iter().any(|skipped| skipped.uid == pod.uid)
-}
-
-fn waited_for<'a>(status: &'a VersionedConfigStatus, seen: &'a Situation<'a>) -> impl Iterator<Item = &'a Subject> {
-    let told = seen.pods.iter().filter(|pod| is_told(&status.rollout.groups, pod));
-    told.filter(|pod| !is_skipped(status, pod))
 }
 
 /// One more batch, once the last one is proven.
@@ -239,83 +223,7 @@ fn walk(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) 
     enter(status, RolloutStage::Moving, seen.now);
     next_revision(status, seen.now);
     let told = (count > 0).then(|| (false, "Batch", format!("{count} more pods are told version {target}")));
-    Step { told, again: Some(after(seen.now, seen.spec.ack_timeout_seconds)), more: count == 0, ..Step::default() }
-}
-
-/// Waits until all that are waited for run `version` and have been Ready for long enough; `None` once that is so.
-fn prove(status: &mut VersionedConfigStatus, seen: &Situation<'_>, version: &str) -> Option<Step> {
-    forget_gone(status, seen);
-    // Whoever could not be waited for and has come round counts like the others from now on.
-    let come_round = |skipped: &SkippedPod| {
-        let pod = seen.pods.iter().find(|pod| pod.uid == skipped.uid);
-        pod.is_some_and(|pod| pod.unfit(seen.now.0.as_second()).is_none() && pod.has_taken(version))
-    };
-    let rounds: Vec<String> = status
-        .rollout
-        .skipped
-        .iter()
-        .filter(|skipped| come_round(skipped))
-        .map(|skipped| skipped.uid.clone())
-        .collect();
-    for uid in rounds {
-        status.rollout.skipped.retain(|skipped| skipped.uid != uid);
-        let restarts = seen.pods.iter().find(|pod| pod.uid == uid).map_or(0, |pod| pod.restarts);
-        status.rollout.restarts.retain(|known| known.uid != uid);
-        status.rollout.restarts.push(PodRestarts { uid, count: restarts });
-    }
-    // Of some nothing can be expected at the moment, such as those that were born and have no node yet.
-    let lost: Vec<SkippedPod> =
-        waited_for(status, seen).filter_map(|pod| Some(skip(pod, pod.unreachable()?))).collect();
-    if !lost.is_empty() {
-        status.rollout.skipped.extend(lost);
-        return Some(Step { more: true, ..Step::default() });
-    }
-    let since = status.rollout.progressed_at.clone().unwrap_or_else(|| seen.now.clone());
-    let (unproven, silent): (usize, Vec<SkippedPod>) = {
-        let unproven: Vec<&Subject> =
-            waited_for(status, seen).filter(|pod| pod.opinion(version, &status.rollout) != Opinion::Proven).collect();
-        let late = seen.now.0 >= after(&since, seen.spec.ack_timeout_seconds).0;
-        let silent = |pod: &&&Subject| late && pod.was_ready && !pod.has_taken(version);
-        (unproven.len(), unproven.iter().filter(silent).map(|pod| skip(pod, "NotAcknowledged")).collect())
-    };
-    if !silent.is_empty() {
-        status.rollout.skipped.extend(silent);
-        return Some(Step { more: true, ..Step::default() });
-    }
-    if unproven > 0 {
-        status.rollout.applied_at = None;
-        let deadline = after(&since, seen.spec.progress_deadline_seconds);
-        if seen.now.0 >= deadline.0 {
-            return Some(overdue(status, seen, version, unproven));
-        }
-        let acknowledged = after(&since, seen.spec.ack_timeout_seconds);
-        let again = if seen.now.0 < acknowledged.0 { acknowledged } else { deadline };
-        let sentence = format!("{unproven} pods do not run version {version} yet, or are not Ready");
-        return Some(waits("BeingCurrent", sentence, Some(again)));
-    }
-    // Without anybody there is nothing to watch.
-    waited_for(status, seen).next()?;
-    let applied = status.rollout.applied_at.get_or_insert_with(|| seen.now.clone()).clone();
-    let enough = after(&applied, seen.spec.min_ready_seconds);
-    if seen.now.0 < enough.0 {
-        let sentence = format!("all pods that were told run version {version}; they are watched for a while");
-        return Some(waits("BeingCurrent", sentence, Some(enough)));
-    }
-    None
-}
-
-/// The rollout stood still for too long.
-fn overdue(status: &mut VersionedConfigStatus, seen: &Situation<'_>, version: &str, unproven: usize) -> Step {
-    let seconds = seen.spec.progress_deadline_seconds;
-    let message = format!("{unproven} pods did not come to run version {version}, Ready, within {seconds} s");
-    fail(status, seen, version, "ProgressDeadlineExceeded".to_owned(), &message)
-}
-
-/// What is known of pods that are gone is dropped.
-fn forget_gone(status: &mut VersionedConfigStatus, seen: &Situation<'_>) {
-    let there = |uid: &str| seen.pods.iter().any(|pod| pod.uid == uid);
-    status.rollout.skipped.retain(|skipped| there(&skipped.uid));
-    status.rollout.restarts.retain(|known| there(&known.uid));
+    Step { told, again: Some(after(seen.now.0, seen.spec.ack_timeout_seconds)), more: count == 0, ..Step::default() }
 }
 
 /// The workload of which more pods than a batch could not be waited for.
@@ -340,8 +248,7 @@ fn bake(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) 
     if let Some(step) = prove(status, seen, target) {
         return step;
     }
-    let since = status.rollout.progressed_at.clone().unwrap_or_else(|| seen.now.clone());
-    let end = after(&since, seen.spec.bake_seconds);
+    let end = after(progressed(status, seen.now), seen.spec.bake_seconds);
     // Without pods there is nothing to watch.
     if !seen.pods.is_empty() && seen.now.0 < end.0 {
         return waits(
@@ -366,7 +273,7 @@ fn recycle(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &st
     }
 }
 
-fn clear(status: &mut VersionedConfigStatus) {
+pub(super) fn clear(status: &mut VersionedConfigStatus) {
     let rollout = &mut status.rollout;
     rollout.stage = None;
     rollout.began_at = None;
@@ -393,118 +300,6 @@ fn make_current(status: &mut VersionedConfigStatus, seen: &Situation<'_>, why: &
         status.previous = before;
     }
     Step { told: Some((false, "Current", sentence)), more: true, ..Step::default() }
-}
-
-/// The target is bad: every pod goes back, or all stands still, as the spec says.
-fn fail(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str, word: String, sentence: &str) -> Step {
-    if seen.spec.on_failure == OnFailure::Pause {
-        return held(
-            "Failed",
-            format!(
-                "{sentence}; the move stands still (onFailure: Pause): set spec.current to another version, or onFailure to Rollback"
-            ),
-        );
-    }
-    status.rollout.failure = Some(RolloutFailure {
-        version: target.to_owned(),
-        generation: seen.generation,
-        reason: word,
-        message: sentence.to_owned(),
-    });
-    status.phase = Phase::RollingBack;
-    turn_back(status, seen, RolloutStage::RollingBack);
-    let current = status.current.clone().unwrap_or_default();
-    let told = (true, "RollingBack", format!("{sentence}; every pod returns to version {current}"));
-    Step { told: Some(told), more: true, ..Step::default() }
-}
-
-fn begin_leaving(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Step {
-    status.phase = Phase::BeingCurrent;
-    turn_back(status, seen, RolloutStage::Leaving);
-    let told = (
-        false,
-        "Leaving",
-        format!(
-            "version {target} is not wanted any more; pods leave it for {}",
-            status.current.clone().unwrap_or_default()
-        ),
-    );
-    Step { told: Some(told), more: true, ..Step::default() }
-}
-
-/// Every pod is told the current version again.
-fn turn_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, stage: RolloutStage) {
-    let groups = std::mem::take(&mut status.rollout.groups);
-    if status.rollout.stage == Some(RolloutStage::Recycling) {
-        status.rollout.recycled_since = status.rollout.progressed_at.clone();
-    }
-    enter(status, stage, seen.now);
-    next_revision(status, seen.now);
-    // Only pods that were told the target have something to leave, and only of those that are well it is waited for.
-    status.rollout.restarts.clear();
-    status.rollout.skipped = seen
-        .pods
-        .iter()
-        .filter_map(|pod| {
-            let reason = if is_told(&groups, pod) { pod.unreachable()? } else { return None };
-            Some(skip(pod, reason))
-        })
-        .collect();
-}
-
-/// Waits until no pod runs the abandoned target any more; whoever takes too long is left behind. True once that is so.
-fn all_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str) -> Result<(), Step> {
-    forget_gone(status, seen);
-    let since = status.rollout.progressed_at.clone().unwrap_or_else(|| seen.now.clone());
-    let deadline = after(&since, seen.spec.progress_deadline_seconds);
-    let target = status.target.as_deref();
-    let away = seen.pods.iter().filter(|pod| !is_skipped(status, pod));
-    let away =
-        away.filter(|pod| pod.runs.as_deref() == target || (pod.in_contact && pod.runs.as_deref() != Some(current)));
-    let away: Vec<&Subject> = away.collect();
-    if away.is_empty() || seen.now.0 >= deadline.0 {
-        return Ok(());
-    }
-    let sentence = format!("{} pods do not run version {current} again yet", away.len());
-    Err(waits("RollingBack", sentence, Some(deadline)))
-}
-
-fn leave(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str) -> Step {
-    if let Err(step) = all_back(status, seen, current) {
-        return step;
-    }
-    if !seen.published {
-        return waits("Publishing", format!("version {current} is being published again"), None);
-    }
-    if let Recycling::Busy(sentence) = seen.recycling {
-        return waits("Recycling", sentence.clone(), None);
-    }
-    clear(status);
-    next_revision(status, seen.now);
-    Step { more: true, ..Step::default() }
-}
-
-fn roll_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str) -> Step {
-    status.phase = Phase::RollingBack;
-    if let Err(step) = all_back(status, seen, current) {
-        return step;
-    }
-    if !seen.published {
-        return waits("Publishing", format!("version {current} is being published again"), None);
-    }
-    if let Recycling::Busy(sentence) = seen.recycling {
-        return waits("Recycling", sentence.clone(), None);
-    }
-    let failure = status.rollout.failure.clone();
-    clear(status);
-    next_revision(status, seen.now);
-    status.phase = Phase::Failed;
-    let sentence = failure.map(|failure| failure.message).unwrap_or_default();
-    Step {
-        told: Some((true, "Failed", format!("every pod runs version {current} again: {sentence}"))),
-        more: true,
-        ..Step::default()
-    }
 }
 
 /// The version that the plain ConfigMap is to hold: the current one, except from the end of the bake on, when it is the target.

@@ -1,11 +1,13 @@
 //! Benchmarks: what Nudge costs, beside a floor or a peer measured in the same run.
 //!
 //! `bench local` measures an agent on this machine, `bench hub` the hub with very many agents, `bench activation` the way
-//! through a real API server, `bench admission` the injection of pods. The other commands are the processes that they start.
+//! through a real API server, `bench admission` the injection of pods,
+//! `bench crowd` the control plane's memory. The other commands are the processes that they start.
 
 mod activation;
 mod admission;
 mod contestant;
+mod crowd;
 mod floor;
 mod hub;
 mod idle;
@@ -52,6 +54,8 @@ enum Command {
     Activation(activation::Options),
     /// Measures the injection of pods through a real API server
     Admission(admission::Options),
+    /// Measures the control plane's memory in a full cluster
+    Crowd(crowd::Options),
     /// Catches SIGUSR1 and reports to a pipe when; ends when nobody reads it
     #[command(name = subscriber::NAME, hide = true)]
     Subscriber { pipe: PathBuf },
@@ -88,6 +92,10 @@ fn run(started: Monotonic) -> Result<()> {
         Command::Admission(options) => {
             let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(until_interrupted(admission::run(options)))
+        }
+        Command::Crowd(options) => {
+            let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(until_interrupted(crowd::run(options)))
         }
         Command::Local(options) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,0 +1,132 @@
+//! The way back: from a version that failed, or that is not wanted any more, to the current one. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::Subject;
+use super::batch::is_told;
+use super::proof::{forget_gone, is_skipped, skip};
+use super::step::{Recycling, Situation, Step, after, clear, enter, held, next_revision, progressed, waits};
+use crate::api::{OnFailure, Phase, RolloutFailure, RolloutStage, VersionedConfigStatus};
+
+/// The target is bad: every pod goes back, or all stands still, as the spec says.
+pub(super) fn fail(
+    status: &mut VersionedConfigStatus,
+    seen: &Situation<'_>,
+    target: &str,
+    word: String,
+    sentence: &str,
+) -> Step {
+    if seen.spec.on_failure == OnFailure::Pause {
+        return held(
+            "Failed",
+            format!(
+                "{sentence}; the move stands still (onFailure: Pause): set spec.current to another version, or onFailure to Rollback"
+            ),
+        );
+    }
+    status.rollout.failure = Some(RolloutFailure {
+        version: target.to_owned(),
+        generation: seen.generation,
+        reason: word,
+        message: sentence.to_owned(),
+    });
+    status.phase = Phase::RollingBack;
+    turn_back(status, seen, RolloutStage::RollingBack);
+    let current = status.current.clone().unwrap_or_default();
+    let told = (true, "RollingBack", format!("{sentence}; every pod returns to version {current}"));
+    Step { told: Some(told), more: true, ..Step::default() }
+}
+
+/// Another version is wanted before the target was current.
+pub(super) fn begin_leaving(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Step {
+    status.phase = Phase::BeingCurrent;
+    turn_back(status, seen, RolloutStage::Leaving);
+    let told = (
+        false,
+        "Leaving",
+        format!(
+            "version {target} is not wanted any more; pods leave it for {}",
+            status.current.clone().unwrap_or_default()
+        ),
+    );
+    Step { told: Some(told), more: true, ..Step::default() }
+}
+
+/// Every pod is told the current version again.
+fn turn_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, stage: RolloutStage) {
+    let groups = std::mem::take(&mut status.rollout.groups);
+    if status.rollout.stage == Some(RolloutStage::Recycling) {
+        status.rollout.recycled_since = status.rollout.progressed_at.as_ref().map(|time| Time(time.0));
+    }
+    enter(status, stage, seen.now);
+    next_revision(status, seen.now);
+    // Only pods that were told the target have something to leave, and only of those that are well it is waited for.
+    status.rollout.restarts.clear();
+    status.rollout.skipped = seen
+        .pods
+        .iter()
+        .filter_map(|pod| {
+            let reason = if is_told(&groups, pod) { pod.unreachable()? } else { return None };
+            Some(skip(pod, reason))
+        })
+        .collect();
+}
+
+/// Waits until no pod runs the abandoned target any more; whoever takes too long is left behind. `None` once that is so.
+fn away(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str) -> Option<Step> {
+    forget_gone(status, seen);
+    let deadline = after(progressed(status, seen.now), seen.spec.progress_deadline_seconds);
+    let target = status.target.as_deref();
+    let away = seen.pods.iter().filter(|pod| !is_skipped(status, pod));
+    let away =
+        away.filter(|pod| pod.runs.as_deref() == target || (pod.in_contact && pod.runs.as_deref() != Some(current)));
+    let away: Vec<&Subject> = away.collect();
+    if away.is_empty() || seen.now.0 >= deadline.0 {
+        return None;
+    }
+    let sentence = format!("{} pods do not run version {current} again yet", away.len());
+    Some(waits("RollingBack", sentence, Some(deadline)))
+}
+
+/// What is still to be waited for on the way back: pods, the plain ConfigMap, workloads without an agent.
+fn on_the_way_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str) -> Option<Step> {
+    if let Some(step) = away(status, seen, current) {
+        return Some(step);
+    }
+    if !seen.published {
+        return Some(waits("Publishing", format!("version {current} is being published again"), None));
+    }
+    match seen.recycling {
+        Recycling::Busy(sentence) => Some(waits("Recycling", sentence.clone(), None)),
+        // What did not come up with the good version either is told by the condition `Recycled`.
+        Recycling::Done | Recycling::Failed(_) => None,
+    }
+}
+
+/// The target is not wanted any more: once everything is back, the next one can be moved to.
+pub(super) fn leave(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str) -> Step {
+    if let Some(step) = on_the_way_back(status, seen, current) {
+        return step;
+    }
+    clear(status);
+    next_revision(status, seen.now);
+    Step { more: true, ..Step::default() }
+}
+
+/// The target was bad: once everything is back, it is so told.
+pub(super) fn roll_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str) -> Step {
+    status.phase = Phase::RollingBack;
+    if let Some(step) = on_the_way_back(status, seen, current) {
+        return step;
+    }
+    let failure = status.rollout.failure.clone();
+    clear(status);
+    next_revision(status, seen.now);
+    status.phase = Phase::Failed;
+    let sentence = failure.map(|failure| failure.message).unwrap_or_default();
+    Step {
+        told: Some((true, "Failed", format!("every pod runs version {current} again: {sentence}"))),
+        more: true,
+        ..Step::default()
+    }
+}

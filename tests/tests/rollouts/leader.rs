@@ -1,0 +1,52 @@
+//! The leader is killed at random moments: the rollout always ends right, and no application is told of a version twice.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use nudge_tests::cluster::Options;
+use nudge_tests::installation::leader;
+use nudge_tests::{Balancer, Cluster, Installation, ReplicaOptions};
+use rand::RngExt as _;
+
+use super::scene::{Scene, by_hand};
+
+/// About as long as a rollout of these tests takes; a kill may come after its end.
+const ROLLOUT: Duration = Duration::from_millis(5500);
+
+#[tokio::test]
+async fn the_leader_is_killed_at_random_moments_and_no_application_is_told_twice() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let options = ReplicaOptions::with(&["--lease-seconds=3", "--watch-seconds=3", "--drain-seconds=1"]);
+    let mut replicas = [installation.replica(&options).await?, installation.replica(&options).await?];
+    let balancer = Balancer::start(&[replicas[0].hub, replicas[1].hub]).await?;
+    let scene = Scene::new(&installation, balancer.address, 4, "25%").await?;
+    for kill in 0..by_hand("NUDGE_LEADER_KILLS", 3) {
+        let version = (kill + 2).to_string();
+        let leads = leader(&replicas).await?;
+        let began = Instant::now();
+        scene.wants(&version).await?;
+        let moment = rand::rng().random_range(Duration::ZERO..ROLLOUT);
+        tokio::time::sleep(moment).await; // the moment is what is tried, nothing is waited for
+        let (stage, told) =
+            (scene.status().await?.rollout.stage, scene.members.iter().filter(|it| it.was_told(&version)).count());
+        replicas[leads].process.kill()?;
+        balancer.set(&[replicas[1 - leads].hub]);
+        scene.is_current(&version).await?;
+        scene.all_end_with(&version).await?;
+        eprintln!(
+            "kill {}: after {} ms, at {stage:?} with {told} of {} told; version {version} current after {} ms",
+            kill + 1,
+            moment.as_millis(),
+            scene.members.len(),
+            began.elapsed().as_millis(),
+        );
+        for member in &scene.members {
+            let all: Vec<String> = (2..kill + 3).map(|version: usize| version.to_string()).collect();
+            ensure!(member.told() == all, "{}: {:?}", member.name, member.told());
+        }
+        replicas[leads] = installation.replica(&options).await?;
+        balancer.set(&[replicas[0].hub, replicas[1].hub]);
+    }
+    Ok(())
+}

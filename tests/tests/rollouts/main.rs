@@ -1,0 +1,11 @@
+//! Rollouts against the real API server, with agents as real processes that stand for the pods of two workloads.
+
+#![allow(clippy::print_stderr, reason = "times and timelines are for whoever runs it by hand")]
+
+mod blame;
+mod leader;
+mod pausing;
+mod phases;
+mod scene;
+mod time;
+mod walking;

@@ -1,0 +1,49 @@
+//! A pause holds what moves, and of several changes during a rollout the last one counts.
+
+use anyhow::{Result, ensure};
+use nudge_injector::api::VersionedConfigStatus;
+use nudge_tests::{Installation, eventually};
+use serde_json::json;
+
+use super::scene::{LONG, Scene};
+
+#[tokio::test]
+async fn a_pause_holds_and_the_last_word_counts() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
+    let scene = Scene::new(installation, replica.hub, 4, "50%").await?;
+    scene.wants("2").await?;
+    scene.first_batch("2").await?;
+    scene.set(json!({"rollout": {"paused": true}})).await?;
+    let paused = |status: &VersionedConfigStatus| {
+        status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == "Paused")
+    };
+    let status = scene.stands("it is paused", paused).await?;
+    let told = scene.assigned(&status).len();
+    ensure!(told == 2, "{told} pods were told");
+    for member in scene.assigned(&status) {
+        eventually(LONG, "those that were told run it", async || member.was_told("2").then_some(())).await?;
+    }
+    // Looked at again with nothing left to wait for, and it stays where it is.
+    let generation = scene.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
+    let seen = |status: &VersionedConfigStatus| {
+        status.observed_generation == Some(generation) && status.pods.updated == status.pods.total
+    };
+    let status = scene.stands("the spec is seen, and every pod runs what it was told", seen).await?;
+    ensure!(paused(&status) && scene.assigned(&status).len() == told, "{status:#?}");
+    scene.set(json!({"rollout": {"paused": false, "minReadySeconds": 1}})).await?;
+    scene.is_current("2").await?;
+    scene.all_end_with("2").await?;
+
+    // Three changes while pods are on their way.
+    scene.wants("3").await?;
+    scene.first_batch("3").await?;
+    scene.set(json!({"current": "1"})).await?;
+    scene.set(json!({"rollout": {"batch": 1}})).await?;
+    scene.wants("4").await?;
+    scene.is_current("4").await?;
+    scene.all_end_with("4").await?;
+    for member in &scene.members {
+        ensure!(!member.was_told("1"), "{} was told what nobody wanted by then: {:?}", member.name, member.told());
+    }
+    Ok(())
+}

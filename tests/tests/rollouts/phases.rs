@@ -1,0 +1,198 @@
+//! Trouble in every phase of a rollout: pods go and are born, the API server is away. It ends as it would have without.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use nix::sys::signal::Signal;
+use nudge_injector::api::{Phase, RolloutStage, VersionedConfigStatus};
+use nudge_tests::cluster::{Space, Wire};
+use nudge_tests::installation::bind;
+use nudge_tests::{Installation, ReplicaOptions, eventually};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use super::scene::{LONG, Scene, WORKLOADS, by_hand};
+
+/// A Deployment that reads the plain ConfigMap without an agent. This test stands for its controller and its pods.
+struct Plain {
+    comes_up: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Plain {
+    async fn start(space: &Space) -> Result<Self> {
+        bind(space, "nudge-recycle").await?;
+        space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"number": "0"}})).await?;
+        let container = json!({"name": "app", "image": "test", "envFrom": [{"configMapRef": {"name": "shop"}}]});
+        let template = json!({"metadata": {"labels": {"app": "plain"}}, "spec": {"containers": [container]}});
+        let spec = json!({"replicas": 1, "selector": {"matchLabels": {"app": "plain"}}, "template": template});
+        space.create_object::<Deployment>(json!({"metadata": {"name": "plain"}, "spec": spec})).await?;
+        let comes_up = Arc::new(AtomicBool::new(true));
+        let (api, ready) = (space.api::<Deployment>(), comes_up.clone());
+        let task = tokio::spawn(async move {
+            let mut turns = tokio::time::interval(Duration::from_millis(100));
+            loop {
+                turns.tick().await;
+                let Ok(object) = api.get("plain").await else { continue };
+                let seen = object.status.and_then(|status| status.observed_generation);
+                if ready.load(Ordering::Relaxed) && seen != object.metadata.generation {
+                    let status = json!({"status": {
+                        "observedGeneration": object.metadata.generation, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1,
+                        "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}],
+                    }});
+                    // It is tried again at the next turn.
+                    let _ = api.patch_status("plain", &PatchParams::default(), &Patch::Merge(status)).await;
+                }
+            }
+        });
+        // One that was not well before is not waited for.
+        let deployments = space.api::<Deployment>();
+        eventually(LONG, "the Deployment is well", async || {
+            deployments.get("plain").await.ok()?.status?.available_replicas.filter(|&available| available == 1)
+        })
+        .await?;
+        Ok(Self { comes_up, task })
+    }
+
+    fn comes_up(&self, ready: bool) {
+        self.comes_up.store(ready, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What happens in each phase.
+enum Trouble {
+    /// A pod that was told is deleted, and one of each workload is born.
+    Pods,
+    /// The control plane does not reach the API server for so long.
+    Away(Wire, Duration),
+}
+
+impl Trouble {
+    async fn happens(&self, scene: &mut Scene, phase: &str, spared: &[String]) -> Result<()> {
+        let before = scene.status().await?;
+        match self {
+            Self::Pods => {
+                let gone = scene.members.iter().find(|member| !spared.contains(&member.name)).context("nobody left")?;
+                let gone = gone.name.clone();
+                scene.bury(&gone).await?;
+                for workload in WORKLOADS {
+                    scene.bear(workload).await?;
+                }
+                let total = u32::try_from(scene.members.len())?;
+                scene.stands("they are counted", |status| status.pods.total == total).await?;
+            }
+            Self::Away(wire, time) => {
+                wire.cut();
+                tokio::time::sleep(*time).await; // the time is what is tried, nothing is waited for
+                wire.release();
+            }
+        }
+        let after = scene.status().await?;
+        ensure!(after.rollout.stage == before.rollout.stage, "{phase} did not hold: {after:#?}");
+        eprintln!("{phase}: {:?} at {}", after.rollout.stage, after.pods.summary);
+        Ok(())
+    }
+}
+
+fn at(stage: RolloutStage) -> impl Fn(&VersionedConfigStatus) -> bool {
+    move |status| status.rollout.stage == Some(stage)
+}
+
+/// A pod whose agent says nothing more keeps the way back open. Its name, and that of another that was told.
+async fn silent(scene: &Scene, target: &str) -> Result<[String; 2]> {
+    scene.stands("the batch runs it", |status| status.rollout.applied_at.is_some()).await?;
+    let status = scene.status().await?;
+    let told = scene.assigned(&status);
+    let [first, other, ..] = &told[..] else { anyhow::bail!("{} were told", told.len()) };
+    ensure!(first.was_told(target) && other.was_told(target), "told of something else");
+    first.signal_agent(Signal::SIGSTOP)?;
+    Ok([first.name.clone(), other.name.clone()])
+}
+
+fn goes_on(scene: &Scene, name: &str) -> Result<()> {
+    let member = scene.members.iter().find(|member| member.name == name).context("no such member")?;
+    member.signal_agent(Signal::SIGCONT)
+}
+
+async fn in_every_phase(installation: &Installation<'_>, hub: std::net::SocketAddr, trouble: &Trouble) -> Result<()> {
+    let mut scene = Scene::new(installation, hub, 8, "50%").await?;
+    let plain = Plain::start(&scene.space).await?;
+
+    scene.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
+    plain.comes_up(false);
+    scene.wants("2").await?;
+    scene.first_batch("2").await?;
+    trouble.happens(&mut scene, "moving", &[]).await?;
+    scene.set(json!({"rollout": {"minReadySeconds": 0, "bakeSeconds": 3600}})).await?;
+    scene.stands("it is watched", at(RolloutStage::Baking)).await?;
+    trouble.happens(&mut scene, "baking", &[]).await?;
+    scene.set(json!({"rollout": {"bakeSeconds": 0}})).await?;
+    scene.stands("workloads are restarted", at(RolloutStage::Recycling)).await?;
+    trouble.happens(&mut scene, "recycling", &[]).await?;
+    plain.comes_up(true);
+    scene.is_current("2").await?;
+    scene.all_end_with("2").await?;
+
+    scene.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
+    scene.wants("3").await?;
+    let [silent_one, sick] = silent(&scene, "3").await?;
+    scene.make_ready(&sick, false).await?;
+    scene.stands("it rolls back", at(RolloutStage::RollingBack)).await?;
+    trouble.happens(&mut scene, "rolling back", &[silent_one.clone(), sick.clone()]).await?;
+    goes_on(&scene, &silent_one)?;
+    let status = scene.stands("it has failed", |status| status.phase == Phase::Failed).await?;
+    ensure!(status.current.as_deref() == Some("2"), "{status:#?}");
+    scene.all_end_with("2").await?;
+    scene.make_ready(&sick, true).await?;
+
+    scene.wants("4").await?;
+    let [silent_one, other] = silent(&scene, "4").await?;
+    scene.wants("1").await?;
+    scene.stands("pods leave it", at(RolloutStage::Leaving)).await?;
+    trouble.happens(&mut scene, "leaving", &[silent_one.clone(), other]).await?;
+    scene.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
+    goes_on(&scene, &silent_one)?;
+    scene.is_current("1").await?;
+    scene.all_end_with("1").await?;
+    for member in &scene.members {
+        let told = member.told();
+        ensure!(told.windows(2).all(|pair| pair[0] != pair[1]), "{} was told twice: {told:?}", member.name);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn pods_go_and_are_born_in_every_phase() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
+    in_every_phase(installation, replica.hub, &Trouble::Pods).await
+}
+
+/// `NUDGE_AWAY_SECONDS` sets for how long.
+#[tokio::test]
+async fn the_api_server_is_away_in_every_phase() -> Result<()> {
+    let Some(cluster) = nudge_tests::Cluster::start(&nudge_tests::cluster::Options::default()).await? else {
+        return Ok(());
+    };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let wire = cluster.wire().await?;
+    let options = ReplicaOptions::with(&["--lease-seconds=3", "--watch-seconds=3"]);
+    let replica = installation.replica_by(&wire, &options).await?;
+    let away = Duration::from_secs(by_hand("NUDGE_AWAY_SECONDS", 4));
+    let hub = replica.hub;
+    in_every_phase(&installation, hub, &Trouble::Away(wire, away)).await?;
+    eventually(LONG, "it leads again", async || {
+        replica.metric("nudge_leader").await.is_ok_and(|it| it > 0.0).then_some(())
+    })
+    .await
+}

@@ -1,0 +1,102 @@
+//! How long it takes from a pod that is not Ready any more until every pod is back, beside what the API server alone needs.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures::{Stream, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::watcher::{self, Event, watcher};
+use nudge_injector::api::{Phase, VersionedConfig};
+use nudge_tests::{Installation, eventually};
+
+use super::scene::{LONG, Scene, by_hand};
+
+/// Waits for an object of this kind that is so.
+async fn seen<K>(
+    events: &mut (impl Stream<Item = Result<Event<K>, watcher::Error>> + Unpin),
+    is: impl Fn(&K) -> bool,
+) -> Result<()> {
+    let found = async {
+        loop {
+            match events.try_next().await?.context("the watch has ended")? {
+                Event::Apply(object) | Event::InitApply(object) if is(&object) => return Ok(()),
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(LONG, found).await.context("it was not seen")?
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn told(name: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let (middle, last) = (times[times.len() / 2], times[times.len() - 1]);
+    eprintln!(
+        "{name}: p50 {:.1} ms, longest {:.1} ms of {}",
+        middle.as_secs_f64() * 1e3,
+        last.as_secs_f64() * 1e3,
+        times.len()
+    );
+}
+
+/// `NUDGE_ROLLBACKS` sets how often.
+#[tokio::test]
+async fn all_are_told_to_go_back_at_once() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
+    let scene = Scene::new(installation, replica.hub, by_hand("NUDGE_ROLLOUT_PODS", 8), "50%").await?;
+    let (mut floor, mut decided, mut back) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..by_hand("NUDGE_ROLLBACKS", 2_u32) {
+        let bad = format!("bad-{round}");
+        scene.wants(&bad).await?;
+        // The whole batch has it, and is watched for its second.
+        let status = scene.stands("the batch runs it", |status| status.rollout.applied_at.is_some()).await?;
+        let batch = scene.assigned(&status);
+        ensure!(batch.len() == scene.members.len() / 2, "{} were told", batch.len());
+        let sick = batch[0];
+
+        let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let mut pods = Box::pin(watcher(scene.space.api::<Pod>(), only(&sick.name)));
+        seen(&mut pods, is_ready).await?;
+        let mut configs = Box::pin(watcher(scene.space.api::<VersionedConfig>(), only("shop")));
+        seen(&mut configs, |config| config.status.is_some()).await?;
+
+        let began = Instant::now();
+        let fell = async {
+            seen(&mut pods, |pod| !is_ready(pod)).await?;
+            Ok::<_, anyhow::Error>(began.elapsed())
+        };
+        let turned = async {
+            // Written is what the hub tells the pods.
+            seen(&mut configs, |config| {
+                config.status.as_ref().is_some_and(|status| matches!(status.phase, Phase::RollingBack | Phase::Failed))
+            })
+            .await?;
+            Ok::<_, anyhow::Error>(began.elapsed())
+        };
+        let returned = async {
+            eventually(LONG, "all applications are told to go back", async || {
+                batch.iter().all(|member| member.told().last().map(String::as_str) == Some("1")).then_some(())
+            })
+            .await?;
+            Ok::<_, anyhow::Error>(began.elapsed())
+        };
+        let ((), at_all, at_status, at_apps) =
+            tokio::try_join!(scene.make_ready(&sick.name, false), fell, turned, returned)?;
+        floor.push(at_all);
+        decided.push(at_status);
+        back.push(at_apps);
+        scene.stands("it has failed", |status| status.phase == Phase::Failed).await?;
+        scene.make_ready(&sick.name, true).await?;
+        // The next one begins when all is as it was.
+        scene.wants("1").await?;
+        scene.is_current("1").await?;
+    }
+    told("floor: the change itself is seen by a watch", floor);
+    told("every pod is assigned the version before", decided);
+    told("every application was signalled and has read it", back);
+    Ok(())
+}
