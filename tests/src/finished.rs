@@ -36,11 +36,16 @@ impl Finished {
 
     /// Runs any command. One that takes longer than any should is ended, and that is an error.
     pub fn of(command: &mut Command) -> Result<Self> {
+        Self::within(LONG, command)
+    }
+
+    /// The same for one that may take this long.
+    pub fn within(limit: Duration, command: &mut Command) -> Result<Self> {
         let name = command.get_program().display().to_string();
         let (stdout, stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
         command.stdin(Stdio::null()).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
         let mut process = Process::spawn(&name, command)?;
-        let status = eventually_blocking(LONG, &format!("{name} ends"), || process.try_exited().transpose())??;
+        let status = eventually_blocking(limit, &format!("{name} ends"), || process.try_exited().transpose())??;
         Ok(Self { code: status.code(), stdout: text(stdout)?, stderr: text(stderr)? })
     }
 }

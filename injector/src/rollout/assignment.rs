@@ -4,6 +4,7 @@
 use kube::core::ObjectMeta;
 use ring::digest::{SHA256, digest};
 
+use super::batch::threshold;
 use crate::api::VersionedConfigStatus;
 use crate::world::workload;
 
@@ -20,14 +21,17 @@ pub fn assigned<'a>(
     pod_uid: &str,
     workload: &str,
 ) -> Option<&'a str> {
-    if let Some(target) = &status.target {
-        let groups = &status.rollout.groups;
-        let threshold = groups.iter().find(|group| group.workload == workload).map_or(0, |group| group.threshold);
-        if u64::from(pod_number(config_uid, pod_uid)) < threshold {
-            return Some(target);
-        }
+    // Most of the time nothing moves.
+    if status.target.is_none() {
+        return status.current.as_deref();
     }
-    status.current.as_deref()
+    of_number(status, pod_number(config_uid, pod_uid), workload)
+}
+
+/// The version for the pod with this place.
+pub(super) fn of_number<'a>(status: &'a VersionedConfigStatus, number: u32, workload: &str) -> Option<&'a str> {
+    let told = u64::from(number) < threshold(&status.rollout.groups, workload);
+    status.target.as_deref().filter(|_| told).or(status.current.as_deref())
 }
 
 /// The version for a pod that is being admitted: what the hub will assign to it. Its uid is not always known by then; without one it is

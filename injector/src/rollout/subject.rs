@@ -32,6 +32,8 @@ pub struct Subject {
     pub ready: bool,
     /// It is Ready or has been.
     pub was_ready: bool,
+    /// It is not Ready because its agent is being started again, and for no other reason that is seen.
+    pub agent_away: bool,
     /// It has a node, and its containers were started.
     pub running: bool,
     /// Its node is Ready, as far as is known.
@@ -75,6 +77,7 @@ impl Subject {
             acknowledged: status == "True",
             ready: pod.ready,
             was_ready: pod.was_ready,
+            agent_away: pod.agent_away,
             running: pod.running,
             node_ready,
             in_contact: !matches!(reason.as_str(), "" | "NoContact"),
@@ -125,7 +128,8 @@ impl Subject {
             let message = format!("a container of pod {} restarted after it was told version {version}", self.name);
             return Opinion::Against("ContainerRestarted".to_owned(), message);
         }
-        if !self.ready && self.was_ready {
+        // An agent that ends says nothing about the application; one that does not come back is overdue some day.
+        if !self.ready && self.was_ready && !self.agent_away {
             let message = format!("pod {} was Ready and is not since it was told version {version}", self.name);
             return Opinion::Against("PodNotReady".to_owned(), message);
         }

@@ -38,6 +38,8 @@ pub struct PodState {
     pub ready: bool,
     /// It is Ready or has been: by the kubelet's own clock, a pod that never was is not Ready since before it was initialized.
     pub was_ready: bool,
+    /// Its agent's container is not ready while all others are.
+    pub agent_away: bool,
     /// Its containers were started.
     pub running: bool,
     /// It has succeeded or failed.
@@ -81,7 +83,8 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     let all = status.into_iter().flat_map(statuses);
     let containers = containers(spec, &all.clone().collect::<Vec<_>>());
     let counted = |name: &str| containers.iter().any(|container| container.name.as_str() == name);
-    let counted: Vec<&ContainerStatus> = all.filter(|status| counted(&status.name)).collect();
+    let counted: Vec<&ContainerStatus> = all.clone().filter(|status| counted(&status.name)).collect();
+    let agent_ready = all.clone().find(|status| status.name == pod::AGENT_CONTAINER).is_none_or(|status| status.ready);
     let ended = |status: &&ContainerStatus| status.last_state.as_ref()?.terminated.as_ref()?.finished_at.clone();
     let phase = status.and_then(|status| status.phase.as_deref());
     Some(PodState {
@@ -96,6 +99,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         node: spec.node_name.clone().unwrap_or_default(),
         ready: condition("Ready").is_some_and(|ready| ready.status == "True"),
         was_ready: was_ready(condition("Ready"), condition("Initialized")),
+        agent_away: !agent_ready && counted.iter().all(|status| status.ready),
         running: phase == Some("Running"),
         finished: matches!(phase, Some("Succeeded" | "Failed")),
         going: meta.deletion_timestamp.is_some(),
@@ -268,6 +272,20 @@ mod tests {
         assert_eq!((state.containers[0].id.len(), state.containers[1].id.as_str()), (64, ""));
         let names: Vec<&str> = state.references.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!(names, ["plain", "shop-1", "keys-7"]);
+    }
+
+    #[test]
+    fn an_agent_is_away_only_where_all_others_are_well() {
+        let state = |app: bool, agent: bool| {
+            let mut changed = sample();
+            changed["status"]["containerStatuses"][0]["ready"] = json!(app);
+            changed["status"]["containerStatuses"][1]["ready"] = json!(agent);
+            pod_state(&pod(changed)).unwrap().agent_away
+        };
+        assert_eq!([state(true, false), state(false, false), state(true, true)], [true, false, false]);
+        let mut unknown = sample();
+        unknown["status"]["containerStatuses"] = json!([]);
+        assert!(!pod_state(&pod(unknown)).unwrap().agent_away);
     }
 
     #[test]

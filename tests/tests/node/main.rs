@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         Ok(()) if !failed => ExitCode::SUCCESS,
         Ok(()) => ExitCode::from(101),
         Err(error) => {
-            eprintln!("\nthe node is not gone without a trace: {error:?}");
+            eprintln!("\nclearing up has failed: {error:?}");
             ExitCode::from(101)
         }
     }

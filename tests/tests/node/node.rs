@@ -16,8 +16,9 @@ use crate::place::{repository, succeed};
 pub(crate) const ADDRESS: &str = "10.251.0.2";
 
 /// The end of this process, and nothing else, ends the input of this shell: neither a panic nor a signal goes past it. It is in a session of
-/// its own, so that a terminal's Ctrl-C does not reach it.
-const GUARD: &str = r#"if "$0/up" >/dev/null; then echo up; else echo failed; fi; read -r _; exec "$0/down" --wipe"#;
+/// its own, so that a terminal's Ctrl-C does not reach it; and it is not the one that ends by writing to nobody.
+const GUARD: &str =
+    r#"if "$0/up" >/dev/null; then (echo up); else (echo failed); fi; read -r _; exec "$0/down" --wipe"#;
 
 /// How long taking down may take.
 const DOWN: Duration = Duration::from_mins(1);

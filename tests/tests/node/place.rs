@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 use crate::images::{self, Programs};
 use crate::node::{Node, kubernetes};
+use crate::space::LONG;
 
 const KUBECONFIG: &str = "NUDGE_E2E_KUBECONFIG";
 const IMAGES: &str = "NUDGE_E2E_IMAGES";
@@ -118,7 +119,8 @@ impl Place {
 
 /// Runs a command to its end and returns what it says; anything but success is an error.
 pub(crate) fn succeed(command: &mut Command) -> Result<String> {
-    let finished = nudge_tests::Finished::of(command)?;
+    // A namespace that is deleted is waited for, and Kubernetes 1.20 takes a minute for one whose pods take their time.
+    let finished = nudge_tests::Finished::within(LONG, command)?;
     if finished.code != Some(0) {
         bail!("{command:?} has ended with {:?}: {}{}", finished.code, finished.stdout, finished.stderr);
     }

@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
+use time::OffsetDateTime;
 
 use crate::install::type_in;
 use crate::readme;
@@ -26,6 +27,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         home.apply_examples(&["shop", "python"])?;
     }
     let pod = home.ready_pod(EXAMPLE).await?;
+    // Nobody types as fast as an application starts.
+    home.follow(&pod).await?.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.0").await?;
     type_in(home.place, patch, &home.space.name)?;
 
     // The last of them goes on until somebody stops it.
