@@ -27,8 +27,10 @@ pub mod scene;
 pub mod standard_webhooks;
 pub mod standin;
 pub mod subscriber;
+pub mod terminal;
 pub mod tls;
 pub mod tools;
+pub mod transcript;
 
 pub use access::Access;
 pub use agent::{Agent, ExecCommand};
@@ -47,3 +49,4 @@ pub use process::Process;
 pub use raw::Raw;
 pub use scene::Scene;
 pub use subscriber::subscriber;
+pub use terminal::Terminal;

@@ -14,7 +14,7 @@ use nudge_injector::api::{VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::servers::ISSUER;
 use nudge_tests::cluster::{Identity, Space};
 use nudge_tests::installation::{agent_token, bind, hub_ca, injected_pod};
-use nudge_tests::{Finished, Installation, Pod, Replica, binary, eventually};
+use nudge_tests::{Finished, Installation, Pod, Replica, Terminal, binary, eventually};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -184,6 +184,11 @@ async fn whoever_waits_learns_how_the_rollout_ends() -> Result<()> {
     assert_eq!(works(installation, &space, &["pause", "game"]).await?, "config game is paused already\n");
     let late = ends(installation, &space, 124, &["use", "game", "2", "--wait", "--timeout=2s"]).await?;
     assert!(late.stderr.contains("the move to version 2 is paused"), "{}", late.stderr);
+    assert!(
+        late.stderr.contains("or run kubectl nudge resume game\n") && !late.stderr.contains('\u{1b}'),
+        "{}",
+        late.stderr
+    );
     assert!(late.stderr.contains("is not current after 2 s, and the rollout goes on"), "{}", late.stderr);
     assert_eq!(works(installation, &space, &["resume", "game"]).await?, "config game resumed\n");
     becomes_current(&space, "game", "2").await?;
@@ -415,5 +420,80 @@ async fn a_workload_is_restarted_and_words_are_completed() -> Result<()> {
     assert_eq!(complete(&["restart", "dep"]).await?, "deployment/web\n:4\n");
     let script = works(installation, &space, &["completion"]).await?;
     assert!(script.starts_with("#!/bin/sh\n") && script.contains("__complete"), "{script}");
+    Ok(())
+}
+
+/// The command on a terminal of this width.
+fn on_terminal(
+    installation: &Installation<'_>,
+    space: &Space,
+    columns: u16,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> Result<Terminal> {
+    let mut command = Command::new(binary::kubectl_nudge()?);
+    command
+        .args(arguments)
+        .arg("--namespace")
+        .arg(&space.name)
+        .arg("--kubeconfig")
+        .arg(installation.cluster.kubeconfig());
+    command.env("TERM", "xterm-256color").envs(variables.iter().copied());
+    Terminal::spawn("kubectl-nudge", &mut command, (24, columns))
+}
+
+#[tokio::test]
+async fn a_terminal_shows_a_bar_that_leaves_nothing_behind() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("bar").await?;
+    let _pod = pod(installation, replica, &space).await?;
+    for version in ["2", "3"] {
+        works(installation, &space, &["create", "game", version, "--from-literal=lives=5"]).await?;
+    }
+    set_rollout(&space, json!({"minReadySeconds": 1, "bakeSeconds": 1})).await?;
+    let arguments = ["use", "game", "2", "--wait"];
+    let terminal = on_terminal(installation, &space, 80, &arguments, &[("NO_COLOR", "1")])?;
+    let (status, screens, raw) = terminal.ends().await?;
+    ensure!(status.success(), "{status}: {screens:#?}");
+    let first = "config game: spec.current is 2";
+    assert_eq!(
+        screens.last().map(|screen| screen.join("\n")),
+        Some(format!("{first}\nconfig game: version 2 is current"))
+    );
+    let told = "moving to version 2: 1 of 1 pods told";
+    let bar = |screen: &&Vec<String>| {
+        screen.get(1).is_some_and(|line| line.starts_with("[===")) && screen.get(2).is_some_and(|line| line == told)
+    };
+    ensure!(screens.iter().any(|screen| bar(&screen)), "no bar: {screens:#?}");
+    // Never two bars, nor anything of an older one.
+    let leftover = screens.iter().find(|screen| screen.len() > 3 || screen.first().is_some_and(|line| line != first));
+    ensure!(leftover.is_none(), "{leftover:#?}");
+    // Colours and the like are `ESC [ … m`.
+    let styled = raw
+        .split("\u{1b}[")
+        .skip(1)
+        .any(|rest| rest.trim_start_matches(|it: char| it.is_ascii_digit() || it == ';').starts_with('m'));
+    ensure!(!styled, "{raw:?}");
+
+    // What is too long for a line is wrapped, and taken away whole; Ctrl-C ends the waiting and not the rollout.
+    works(installation, &space, &["pause", "game"]).await?;
+    let terminal = on_terminal(installation, &space, 40, &["use", "game", "3", "--wait"], &[])?;
+    let said = terminal.shows("it is paused", |screen| screen.concat().contains("resume game")).await?;
+    ensure!(said.iter().all(|line| line.chars().count() <= 40) && said.len() > 3, "{said:#?}");
+    terminal.process.signal(nix::sys::signal::Signal::SIGINT)?;
+    let (status, screens, _) = terminal.ends().await?;
+    assert_eq!(status.code(), Some(130));
+    let last = screens.last().cloned().unwrap_or_default();
+    assert_eq!(last.iter().filter(|line| line.starts_with('[')).count(), 1, "{last:#?}");
+    assert!(last.concat().contains("nobody waits for version 3 any more, and the rollout goes on"), "{last:#?}");
+
+    // A terminal that can't move its cursor gets lines.
+    works(installation, &space, &["resume", "game"]).await?;
+    works(installation, &space, &["rollback", "game", "--wait"]).await?;
+    let terminal = on_terminal(installation, &space, 80, &["use", "game", "3", "--wait"], &[("TERM", "dumb")])?;
+    let (status, screens, raw) = terminal.ends().await?;
+    ensure!(status.success() && !raw.contains('\u{1b}'), "{status} {raw:?}");
+    let last = screens.last().map(|screen| screen.join("\n")).unwrap_or_default();
+    assert!(last.contains("\nmoving to version 3: 1 of 1 pods told\n"), "{last}");
     Ok(())
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
-use kube::ResourceExt as _;
-use kube::api::{ListParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use nudge_injector::api::{VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::{Cluster, Options, Space, options};
 use nudge_tests::installation::{ReplicaOptions, bind};
@@ -18,11 +18,11 @@ use tokio::sync::OnceCell;
 const SOON: Duration = Duration::from_mins(1);
 const DIGEST: &str = "nudge.dev/config-digest";
 
-/// A cluster with the controllers of Deployments and ReplicaSets. `None` where there are none and so the test is to be skipped.
+/// A cluster with the controllers of workloads. `None` where there are none and so the test is to be skipped.
 async fn installation() -> Result<Option<&'static (Installation<'static>, Replica)>> {
     static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
     static INSTALLED: OnceCell<Option<(Installation<'static>, Replica)>> = OnceCell::const_new();
-    let controllers = [&options::CONTROLLERS[..], &["deployment", "replicaset"]].concat();
+    let controllers = [&options::CONTROLLERS[..], &["deployment", "replicaset", "statefulset", "daemonset"]].concat();
     let start = async || Cluster::start(&Options::default().controllers(&controllers)).await;
     let Some(cluster) = CLUSTER.get_or_try_init(start).await? else { return Ok(None) };
     if !cluster.controls("deployment") {
@@ -218,6 +218,45 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
     ensure!(replica.metric("nudge_rollouts_total").await? >= 2.0);
     ensure!(replica.metric("nudge_rollout_duration_seconds_count").await? >= 2.0);
     Ok(())
+}
+
+#[tokio::test]
+async fn stateful_sets_and_daemon_sets_are_restarted_too() -> Result<()> {
+    let Some((installation, _)) = installation().await? else { return Ok(()) };
+    let space = shop(installation, "sets", json!({})).await?;
+    bind(&space, "nudge-recycle").await?;
+    let nodes: Api<Node> = Api::all(space.client.clone());
+    nodes.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": space.name}}))?).await?;
+    let spec = |app: &str, more: &str, value: Value| {
+        let mut spec = json!({"selector": {"matchLabels": {"app": app}}, "template": template(app)});
+        spec[more] = value;
+        json!({"metadata": {"name": app}, "spec": spec})
+    };
+    let mut set = spec("db", "serviceName", "db".into());
+    set["spec"]["replicas"] = 2.into();
+    space.create_object::<StatefulSet>(set).await?;
+    space.create_object::<DaemonSet>(spec("log", "minReadySeconds", 0.into())).await?;
+    let _kubelet = Kubelet::start(&space, |_| true);
+    let pods = async |digest: Option<&str>| {
+        eventually(SOON, &format!("three pods of {digest:?} are Ready"), async || {
+            let sets = space.api::<StatefulSet>().get("db").await.ok()?.status?.ready_replicas == Some(2);
+            let logs = space.api::<DaemonSet>().get("log").await.ok()?.status?.number_ready == 1;
+            let pods = space.api::<Pod>().list(&ListParams::default()).await.ok()?.items;
+            let all = pods.iter().all(|pod| pod.annotations().get(DIGEST).map(String::as_str) == digest);
+            eprintln!("{sets} {logs} {all} {:?}", pods.iter().map(|p| (p.name_any(), p.status.as_ref().unwrap().phase.clone())).collect::<Vec<_>>());
+            (sets && logs && all && pods.len() == 3).then_some(())
+        })
+        .await
+    };
+    pods(None).await?;
+    wants(&space, "2").await?;
+    let status = is_current(&space, "2").await?;
+    let (state, reason, message) = recycled(&status).context("not told")?;
+    ensure!((state, reason) == ("True", "Recycled"), "{message}");
+    let template = space.api::<StatefulSet>().get("db").await?.spec.context("a spec")?.template;
+    let digest = template.metadata.and_then(|meta| meta.annotations?.remove(DIGEST));
+    ensure!(digest.is_some(), "the StatefulSet was not restarted");
+    pods(digest.as_deref()).await
 }
 
 #[tokio::test]

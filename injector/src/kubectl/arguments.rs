@@ -25,8 +25,8 @@ use super::session::Connection;
   kubectl nudge status game
   kubectl nudge rollback game --wait
 
-Exit codes: 0 done; 1 failed; 2 wrong usage; 3 the rollout that was waited for failed or was rolled back;
-124 it was still on when --timeout was over."
+Exit codes: 0 done; 1 failed; 2 wrong usage; 3 the rollout that was waited for failed, or was
+rolled back; 124 it was still on when --timeout was over; 130 whoever waited pressed Ctrl-C."
 )]
 pub(super) struct Arguments {
     #[command(flatten)]
@@ -68,7 +68,8 @@ pub(super) enum Command {
     Get(Get),
     /// Print the script that makes kubectl complete these commands
     #[command(after_help = "Example:
-  kubectl nudge completion > ~/.local/bin/kubectl_complete-nudge && chmod +x ~/.local/bin/kubectl_complete-nudge")]
+  kubectl nudge completion > ~/.local/bin/kubectl_complete-nudge
+  chmod +x ~/.local/bin/kubectl_complete-nudge")]
     Completion,
     /// What the script asks
     #[command(name = "__complete", hide = true)]

@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
-use nudge_protocol::{ConfigName, VersionName};
+use nudge_protocol::{ConfigName, VersionName, labels};
 
 use super::arguments::{Baseline, DryRun};
 use super::failure::{Failure, doing};
 use super::session::{Session, creating};
-use super::stored::objects;
+use super::stored::{label, objects};
 use crate::api::{VersionedConfig, VersionedConfigSpec};
 use crate::versions::{FIRST_VERSION, baseline_refusal, first_names, first_version, is_first_version};
 
@@ -26,9 +26,16 @@ pub(super) async fn run(session: &Session, command: &Baseline) -> Result<(), Fai
     let maps = session.api::<ConfigMap>();
     if let Some(name) = &command.name {
         let plain = maps.get_opt(name).await.map_err(doing(format!("reading ConfigMap {name}")))?;
-        let none = || Failure::new(format!("there is no ConfigMap {name} in namespace {}", session.namespace));
+        let none = || {
+            Failure::new(format!(
+                "there is no ConfigMap {name} in namespace {}; see kubectl get configmaps",
+                session.namespace
+            ))
+        };
         let plain = plain.ok_or_else(none)?;
-        if let Some(reason) = refusal(&plain) {
+        // One that a config keeps up has its mark, which is none of a config that was deleted.
+        let known = session.find_config(name).await?.is_some();
+        if let Some(reason) = refusal(&plain).filter(|_| !known) {
             return Err(Failure::new(format!("ConfigMap {name} is not taken over: {reason}")));
         }
         if !take_over(session, name, plain, dry).await? {
@@ -37,9 +44,17 @@ pub(super) async fn run(session: &Session, command: &Baseline) -> Result<(), Fai
         return Ok(());
     }
     let mut failures: Vec<String> = Vec::new();
-    for plain in maps.list(&ListParams::default()).await.map_err(doing("listing ConfigMaps"))?.items {
+    let all = maps.list(&ListParams::default()).await.map_err(doing("listing ConfigMaps"))?.items;
+    if all.is_empty() {
+        let none = || Failure::new(format!("there are no ConfigMaps in namespace {}", session.namespace));
+        return Err(session.without_namespace().await.unwrap_or_else(none));
+    }
+    let configs =
+        session.api::<VersionedConfig>().list(&ListParams::default()).await.map_err(doing("listing configs"))?;
+    let known: Vec<String> = configs.items.into_iter().filter_map(|config| config.metadata.name).collect();
+    for plain in all.into_iter().filter(|plain| label(&plain.metadata, labels::VERSION).is_empty()) {
         let name = plain.metadata.name.clone().unwrap_or_default();
-        match refusal(&plain) {
+        match refusal(&plain).filter(|_| !known.contains(&name)) {
             Some(reason) => session.out.line(&format!("configmap/{name} left alone: {reason}"))?,
             None => match take_over(session, &name, plain, dry).await {
                 Ok(true) => {}

@@ -51,6 +51,9 @@ async fn delete_version(session: &Session, name: &str, version: &str, dry: DryRu
         );
         return Err(Failure::new(message));
     }
+    if found.is_empty() && config.is_none() {
+        return session.config(name).await.map(drop);
+    }
     if found.is_empty() {
         return Err(Failure::new(format!(
             "there is no version {version} of config {name}; see kubectl nudge versions {name}"

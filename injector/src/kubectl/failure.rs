@@ -10,6 +10,8 @@ pub(super) const USAGE: u8 = 2;
 pub(super) const ROLLOUT_FAILED: u8 = 3;
 /// The rollout was still on when the time was up; the code of timeout(1).
 pub(super) const TIMED_OUT: u8 = 124;
+/// Somebody pressed Ctrl-C; the code that shells give.
+pub(super) const INTERRUPTED: u8 = 130;
 
 /// See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,14 +41,20 @@ impl Failure {
         Self { code: TIMED_OUT, ..Self::new(message) }
     }
 
+    pub(super) fn interrupted(message: impl Into<String>) -> Self {
+        Self { code: INTERRUPTED, ..Self::new(message) }
+    }
+
     /// Of a call of the API server that was to do `what`.
     pub(super) fn of(what: &str, error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self { status: status.code, ..Self::new(refusal(what, status)) },
-            other => Self::new(format!(
-                "{what}: {}; check --context, --kubeconfig, and whether the API server can be reached from here",
-                causes(other)
+            // Libraries put their own names around what has happened.
+            kube::Error::Service(_) | kube::Error::HyperError(_) => Self::new(format!(
+                "{what}: no answer from the API server: {}; check --context, --kubeconfig, and whether it can be reached from here",
+                root(error)
             )),
+            other => Self::new(format!("{what}: {}", causes(other))),
         }
     }
 }
@@ -61,10 +69,34 @@ fn refusal(what: &str, status: &Status) -> String {
     }
     match status.code {
         401 => format!("{what}: {message}; log in again, or choose another --context"),
-        403 if message.contains("admission webhook") => format!("{what}: {message}"),
+        _ if message.contains("admission webhook") => format!("{what}: {}", without_webhook(message)),
+        403 if message.contains("resource \"namespaces\"") => format!("{what}: {message}; ask an admin of the cluster"),
         403 => format!("{what}: {message}; ask the namespace's admin for that right"),
         _ => format!("{what}: {message}"),
     }
+}
+
+/// Our own refusals are whole sentences without the API server's introduction; those of others are not.
+fn without_webhook(message: &str) -> &str {
+    message
+        .split_once(".nudge.dev\" denied the request: ")
+        .filter(|(before, _)| before.starts_with("admission webhook"))
+        .map_or(message, |(_, refusal)| refusal)
+}
+
+/// Without the number behind an error of the operating system.
+pub(super) fn plain(error: &str) -> String {
+    let cut = error.rfind(" (os error ").filter(|_| error.ends_with(')'));
+    cut.map_or(error, |at| &error[..at]).to_owned()
+}
+
+/// The innermost cause.
+fn root(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    plain(&last.to_string())
 }
 
 /// The error with its causes; libraries often say a cause in the error already.
@@ -78,7 +110,7 @@ pub(super) fn causes(error: &dyn std::error::Error) -> String {
         }
         cause = error.source();
     }
-    text
+    plain(&text)
 }
 
 /// For [`Result::map_err`].
@@ -103,6 +135,16 @@ mod tests {
         let of = |text| causes(&Outer(text, std::io::Error::other("it is closed")));
         assert_eq!(of("reading: it is closed"), "reading: it is closed");
         assert_eq!(of("reading"), "reading: it is closed");
+    }
+
+    #[test]
+    fn what_only_libraries_know_is_left_out() {
+        let refused = std::io::Error::from_raw_os_error(111);
+        let failure = Failure::of("reading config shop", &kube::Error::Service(Box::new(refused)));
+        let wanted = "reading config shop: no answer from the API server: Connection refused; check --context";
+        assert!(failure.message.starts_with(wanted), "{}", failure.message);
+        let ours = api(403, "admission webhook \"configs-delete.nudge.dev\" denied the request: it is in use.");
+        assert_eq!(Failure::of("deleting", &ours).message, "deleting: it is in use");
     }
 
     #[test]

@@ -24,7 +24,7 @@ async fn subject(session: &Session, name: &str) -> Result<Subject, Failure> {
     match name.split_once('/') {
         Some(("pod" | "pods" | "po", name)) => match pod(name).await? {
             Some(pod) => Ok(Subject::Pod(Box::new(pod))),
-            None => Err(Failure::new(format!("there is no pod {name} in namespace {namespace}"))),
+            None => Err(Failure::new(format!("there is no pod {name} in namespace {namespace}; see kubectl get pods"))),
         },
         Some(("config" | "vcfg" | "versionedconfig", name)) => {
             Ok(Subject::Config(Box::new(session.config(name).await?)))
@@ -39,7 +39,8 @@ async fn subject(session: &Session, name: &str) -> Result<Subject, Failure> {
                 "there is a config {name} and a pod {name}; write config/{name} or pod/{name}"
             ))),
             (None, None) => {
-                Err(Failure::new(format!("there is neither a config nor a pod {name} in namespace {namespace}")))
+                let see = "see kubectl nudge status and kubectl get pods";
+                Err(Failure::new(format!("there is neither a config nor a pod {name} in namespace {namespace}; {see}")))
             }
         },
     }

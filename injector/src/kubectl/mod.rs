@@ -17,6 +17,7 @@ mod enable;
 mod env_file;
 mod failure;
 mod get;
+mod moved;
 mod object_names;
 mod outcome;
 mod output;
@@ -49,7 +50,7 @@ const COMPLETER: &str = "kubectl_complete-nudge";
 /// Runs the command of this process's arguments.
 ///
 /// Exit codes: 0 done; 1 failed; 2 wrong usage; 3 the rollout that was waited for failed or was rolled back; 124 it was still on
-/// when the time was up.
+/// when the time was up; 130 whoever waited pressed Ctrl-C.
 pub fn run() -> ExitCode {
     let output = Output;
     let mut words = std::env::args();
@@ -87,21 +88,31 @@ async fn execute(output: Output, arguments: Arguments) -> Result<(), Failure> {
         _ => {}
     }
     let session = Session::connect(connection, output).await?;
-    match arguments.command {
-        Command::Enable(command) => enable::run(&session, &command).await,
-        Command::Create(command) => create::run(&session, &command).await,
-        Command::Use(command) => switch::run(&session, &command).await,
-        Command::Rollback(command) => rollback::run(&session, &command).await,
-        Command::Versions(command) => versions::run(&session, &command).await,
-        Command::Diff(command) => diff::run(&session, &command).await,
-        Command::Status(command) => report::run(&session, &command).await,
-        Command::Current(command) => current::run(&session, &command).await,
-        Command::Pause(command) => pause::run(&session, &command, true).await,
-        Command::Resume(command) => pause::run(&session, &command, false).await,
-        Command::Delete(command) => delete::run(&session, &command).await,
-        Command::Baseline(command) => baseline::run(&session, &command).await,
-        Command::Restart(command) => restart::run(&session, &command).await,
-        Command::Get(command) => get::run(&session, &command).await,
+    let elsewhere = matches!(arguments.command, Command::Enable(_));
+    match run_command(&session, arguments.command).await {
+        Err(failure) if failure.code == failure::FAILED && !elsewhere => {
+            Err(session.without_namespace().await.unwrap_or(failure))
+        }
+        ended => ended,
+    }
+}
+
+async fn run_command(session: &Session, command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Enable(command) => enable::run(session, &command).await,
+        Command::Create(command) => create::run(session, &command).await,
+        Command::Use(command) => switch::run(session, &command).await,
+        Command::Rollback(command) => rollback::run(session, &command).await,
+        Command::Versions(command) => versions::run(session, &command).await,
+        Command::Diff(command) => diff::run(session, &command).await,
+        Command::Status(command) => report::run(session, &command).await,
+        Command::Current(command) => current::run(session, &command).await,
+        Command::Pause(command) => pause::run(session, &command, true).await,
+        Command::Resume(command) => pause::run(session, &command, false).await,
+        Command::Delete(command) => delete::run(session, &command).await,
+        Command::Baseline(command) => baseline::run(session, &command).await,
+        Command::Restart(command) => restart::run(session, &command).await,
+        Command::Get(command) => get::run(session, &command).await,
         Command::Completion | Command::Complete { .. } => Ok(()),
     }
 }

@@ -60,9 +60,9 @@ impl Output {
         let _ = writeln!(std::io::stderr(), "error: {text}");
     }
 
-    /// Whether a person watches the progress.
+    /// Whether a person watches the progress, on a terminal that can move its cursor.
     pub(super) fn is_terminal(self) -> bool {
-        std::io::stderr().is_terminal()
+        std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
     }
 }
 

@@ -239,6 +239,9 @@ pub(super) async fn run(session: &Session, command: &Status) -> Result<(), Failu
         (Some(format), reports) => session.out.document(&json!({"items": reports}), format),
         (None, [one]) if command.config.is_some() => session.out.print(&one.text()),
         (None, []) => {
+            if let Some(failure) = session.without_namespace().await.filter(|_| !command.all_namespaces) {
+                return Err(failure);
+            }
             let place = if command.all_namespaces {
                 "any namespace".to_owned()
             } else {

@@ -76,7 +76,11 @@ where
     K::DynamicType: Default,
 {
     let api = session.api::<K>();
-    let workload = api.get(name).await.map_err(doing(format!("reading {kind} {name}")))?;
+    let none = || {
+        let namespace = &session.namespace;
+        Failure::new(format!("there is no {kind} {name} in namespace {namespace}; see kubectl get {kind}s"))
+    };
+    let workload = api.get_opt(name).await.map_err(doing(format!("reading {kind} {name}")))?.ok_or_else(none)?;
     let workload = serde_json::to_value(&workload).map_err(|error| Failure::new(format!("{kind} {name}: {error}")))?;
     let (refusal, warning) = obstacle(kind, name, &workload["spec"]);
     if let Some(refusal) = refusal {

@@ -1,18 +1,26 @@
 //! The API server, the namespace, and where results go.
 
+use std::time::Duration;
+
 use clap::Args;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::core::Status;
 use kube::{Api, Client, Config, Resource};
+use tokio::time::timeout;
 
 use super::arguments::DryRun;
-use super::failure::{Failure, causes, doing};
+use super::failure::{Failure, causes, plain};
 use super::output::Output;
 use crate::api::VersionedConfig;
 
 /// In the name of whom fields are written. Not `kubectl…`: Flux drops fields of managers that are called so.
 pub(super) const FIELD_MANAGER: &str = "nudge-cli";
+
+/// How long the search for the reason of a failure may take.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Which cluster and namespace: kubectl's own flags.
 #[derive(Clone, Debug, Default, Args)]
@@ -38,20 +46,25 @@ pub(super) struct Session {
 impl Session {
     /// Reads the kubeconfig. Nothing is asked yet.
     pub(super) async fn connect(connection: &Connection, out: Output) -> Result<Self, Failure> {
+        let known = "see kubectl config get-contexts";
         let options = KubeConfigOptions { context: connection.context.clone(), ..KubeConfigOptions::default() };
         let config = match &connection.kubeconfig {
             Some(file) => {
-                let fault = |error: &dyn std::error::Error| {
-                    Failure::new(format!("--kubeconfig {}: {}", file.display(), causes(error)))
+                let fault = |error: &KubeconfigError| {
+                    Failure::new(format!("--kubeconfig {}: {}", file.display(), unusable(error)))
                 };
                 let read = Kubeconfig::read_from(file).map_err(|error| fault(&error))?;
                 Config::from_custom_kubeconfig(read, &options).await.map_err(|error| fault(&error))?
             }
-            None if connection.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|error| {
-                Failure::new(format!("--context: {}; see kubectl config get-contexts", causes(&error)))
-            })?,
+            None if connection.context.is_some() => Config::from_kubeconfig(&options)
+                .await
+                .map_err(|error| Failure::new(format!("--context: {}; {known}", unusable(&error))))?,
             None => Config::infer().await.map_err(|error| {
-                Failure::new(format!("no cluster is known: {}; name a file with --kubeconfig", causes(&error)))
+                let source = std::error::Error::source(&error).and_then(|error| error.downcast_ref());
+                let why = source.map_or_else(|| causes(&error), unusable);
+                Failure::new(format!(
+                    "no cluster is known: {why}; name a kubeconfig file with --kubeconfig or $KUBECONFIG"
+                ))
             })?,
         };
         let namespace = connection.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
@@ -71,7 +84,23 @@ impl Session {
 
     /// The config of this name, or nothing.
     pub(super) async fn find_config(&self, name: &str) -> Result<Option<VersionedConfig>, Failure> {
-        self.api::<VersionedConfig>().get_opt(name).await.map_err(doing(format!("reading config {name}")))
+        match self.api::<VersionedConfig>().get(name).await {
+            Ok(config) => Ok(Some(config)),
+            // Only an answer about an object names it: a cluster without Nudge says 404 too.
+            Err(kube::Error::Api(status)) if status.code == 404 && names_an_object(&status) => Ok(None),
+            Err(error) => Err(Failure::of(&format!("reading config {name}"), &error)),
+        }
+    }
+
+    /// That there is no such namespace, if the API server says so: it explains whatever else has failed.
+    pub(super) async fn without_namespace(&self) -> Option<Failure> {
+        let namespaces = Api::<Namespace>::all(self.client.clone());
+        let asked = timeout(PATIENCE, namespaces.get_opt(&self.namespace)).await;
+        let message = format!(
+            "there is no namespace {}; choose one of kubectl get namespaces with -n, or create it",
+            self.namespace
+        );
+        matches!(asked, Ok(Ok(None))).then(|| Failure::new(message))
     }
 
     /// The config of this name.
@@ -83,6 +112,28 @@ impl Session {
             ))
         })
     }
+}
+
+/// Why a kubeconfig says of no cluster where it is.
+fn unusable(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(error, file) => format!("{}: {}", file.display(), plain(&error.to_string())),
+        // The rest shows the place in the file, and with it secrets.
+        KubeconfigError::Parse(error) => {
+            let text = error.to_string();
+            format!("it is no kubeconfig: {}", text.lines().next().unwrap_or_default().trim_start_matches("error: "))
+        }
+        KubeconfigError::CurrentContextNotSet => {
+            "it says no current context; choose one with --context or kubectl config use-context".to_owned()
+        }
+        KubeconfigError::LoadContext(name) => format!("there is no context {name}"),
+        KubeconfigError::LoadClusterOfContext(name) => format!("there is no cluster {name}, which the context names"),
+        other => causes(other),
+    }
+}
+
+fn names_an_object(status: &Status) -> bool {
+    status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }
 
 /// For creation.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::arguments::Sources;
 use super::content::Content;
 use super::env_file;
+use super::failure::plain;
 
 /// The key, where it is given, and the path of a `--from-file`. Pure.
 fn file_source(text: &str) -> Result<(Option<&str>, &str), String> {
@@ -52,7 +53,7 @@ pub(super) fn read(sources: &Sources) -> Result<Content, String> {
 fn from_file(content: &mut Content, secret: bool, text: &str) -> Result<(), String> {
     let (key, path) = file_source(text)?;
     let path = Path::new(path);
-    let fault = |path: &Path, error: &std::io::Error| format!("{}: {error}", path.display());
+    let fault = |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), plain(&error.to_string()));
     let about = fs::metadata(path).map_err(|error| fault(path, &error))?;
     if about.is_dir() {
         if key.is_some() {
@@ -87,7 +88,7 @@ fn file_name(path: &Path) -> Result<String, String> {
 }
 
 fn from_env_file(content: &mut Content, secret: bool, path: &Path) -> Result<(), String> {
-    let text = fs::read(path).map_err(|error| error.to_string())?;
+    let text = fs::read(path).map_err(|error| plain(&error.to_string()))?;
     for (key, value) in env_file::parse(&text, |name| std::env::var(name).ok())? {
         content.add(secret, key, value.into_bytes())?;
     }

@@ -3,16 +3,19 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::{StreamExt as _, future, stream};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::Patch;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
+use nudge_protocol::labels;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::arguments::{DryRun, Use, Wait};
 use super::failure::{Failure, doing};
-use super::outcome::{Outcome, outcome};
+use super::moved::Pods;
+use super::outcome::{Outcome, View, outcome};
 use super::owners;
 use super::progress::Progress;
 use super::session::{Session, patching};
@@ -21,6 +24,8 @@ use crate::api::{Phase, VersionedConfig};
 
 /// How long a version whose objects are there may take until it is sealed.
 const SEALING: Duration = Duration::from_secs(10);
+/// After this long without a change, what should have been over in a moment is told, too.
+const LONG: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(session: &Session, command: &Use) -> Result<(), Failure> {
     let config = there(session, command.config.as_str(), command.version.as_str()).await?;
@@ -78,7 +83,7 @@ pub(super) async fn switch(
     }
     session.out.line(&format!("config {name}: spec.current is {version}{}", dry.suffix()))?;
     if wait.wait && dry == DryRun::None {
-        wait_for(session, name, version, generation, wait.timeout).await?;
+        Box::pin(wait_for(session, name, version, generation, wait.timeout)).await?;
         session.out.line(&format!("config {name}: version {version} is current"))?;
     }
     Ok(())
@@ -99,14 +104,42 @@ async fn wait_for(
 ) -> Result<(), Failure> {
     let mut progress = Progress::new(session.out);
     let watched = watched(session, name, version, generation, &mut progress);
-    let ended = if limit.is_zero() { Ok(watched.await) } else { timeout(limit, watched).await };
-    progress.end();
-    ended.unwrap_or_else(|_| {
-        Err(Failure::timed_out(format!(
-            "config {name}: version {version} is not current after {} s, and the rollout goes on; see kubectl nudge status {name}",
-            limit.as_secs()
-        )))
-    })
+    let limited = async { if limit.is_zero() { Ok(watched.await) } else { timeout(limit, watched).await } };
+    let ended = tokio::select! {
+        ended = limited => Some(ended),
+        // Where signals can't be had, the usual thing happens.
+        Ok(()) = tokio::signal::ctrl_c() => None,
+    };
+    if ended.is_some() {
+        progress.end();
+    } else {
+        progress.leave();
+    }
+    let see = format!("and the rollout goes on; see kubectl nudge status {name}");
+    match ended {
+        Some(Ok(ended)) => ended,
+        Some(Err(_)) => {
+            let seconds = limit.as_secs_f32();
+            Err(Failure::timed_out(format!("config {name}: version {version} is not current after {seconds} s, {see}")))
+        }
+        None => Err(Failure::interrupted(format!("config {name}: nobody waits for version {version} any more, {see}"))),
+    }
+}
+
+/// What one of the two watches says.
+enum Seen {
+    Config(Box<Result<Event<VersionedConfig>, watcher::Error>>),
+    Pod(Box<Result<Event<Pod>, watcher::Error>>),
+}
+
+/// The API server's refusal, if it is one that stays.
+fn refused<T>(event: &Result<Event<T>, watcher::Error>) -> Option<&kube::Error> {
+    match event {
+        Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) => {
+            Some(error).filter(|error| matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403)))
+        }
+        _ => None,
+    }
 }
 
 async fn watched(
@@ -117,21 +150,52 @@ async fn watched(
     progress: &mut Progress,
 ) -> Result<(), Failure> {
     // Short, so that a watch that died without a word is noticed.
-    let what = watcher::Config::default().fields(&format!("metadata.name={name}")).timeout(60);
-    let mut events = pin!(watch(session.api::<VersionedConfig>(), what).default_backoff());
-    while let Some(event) = events.next().await {
-        let config = match event {
-            Ok(Event::Apply(config) | Event::InitApply(config)) => config,
-            Ok(Event::Delete(_)) => return Err(Failure::rollout(format!("config {name} was deleted meanwhile"))),
-            Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) if matches!(&error, kube::Error::Api(status) if matches!(status.code, 401 | 403)) =>
-            {
-                return Err(Failure::of(&format!("watching config {name}"), &error));
+    let short = watcher::Config::default().timeout(60);
+    let what = short.clone().fields(&format!("metadata.name={name}"));
+    let configs =
+        watch(session.api::<VersionedConfig>(), what).default_backoff().map(|event| Seen::Config(Box::new(event)));
+    let pods = watch(session.api::<Pod>(), short.labels(labels::AGENT)).default_backoff();
+    // Whoever may not list pods sees less.
+    let may_list = std::cell::Cell::new(true);
+    let pods = pods.take_while(|event| {
+        may_list.set(refused(event).is_none());
+        future::ready(may_list.get())
+    });
+    let mut events = pin!(stream::select(configs, pods.map(|event| Seen::Pod(Box::new(event)))));
+    let (mut last, mut pods) = (None, Pods::default());
+    loop {
+        match timeout(LONG, events.next()).await {
+            Ok(Some(Seen::Config(event))) => match *event {
+                Ok(Event::Apply(config) | Event::InitApply(config)) => last = Some(config),
+                Ok(Event::Delete(_)) => {
+                    return Err(Failure::rollout(format!("config {name} was deleted meanwhile")));
+                }
+                event => {
+                    if let Some(error) = refused(&event) {
+                        return Err(Failure::of(&format!("watching config {name}"), error));
+                    }
+                    // What went wrong otherwise may work later; the watcher tries again.
+                    continue;
+                }
+            },
+            Ok(Some(Seen::Pod(event))) => match *event {
+                Ok(event) => pods.take(event),
+                Err(_) => continue,
+            },
+            Ok(None) => break,
+            Err(_) => {
+                progress.lasts();
+                continue;
             }
-            // What went wrong otherwise may work later; the watcher tries again.
-            Ok(Event::Init | Event::InitDone) | Err(_) => continue,
-        };
-        match outcome(&config, version, generation) {
-            Outcome::On(view) => progress.show(&view),
+        }
+        let Some(config) = &last else { continue };
+        let moved = pods.moved(config);
+        match outcome(config, version, generation, moved) {
+            Outcome::On(view) => {
+                // Until the pods are known, the line would be another one.
+                let passing = view.passing || moved.is_none() && may_list.get();
+                progress.show(&View { passing, ..view });
+            }
             Outcome::Current => return Ok(()),
             Outcome::Failed(sentence) => return Err(Failure::rollout(sentence)),
         }

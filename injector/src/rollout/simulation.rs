@@ -51,6 +51,8 @@ struct World {
     /// Where the workloads without an agent stand.
     recycling: Recycling,
     held: Option<&'static str>,
+    /// No write gets lost any more.
+    calm: bool,
     steps: u64,
 }
 
@@ -87,6 +89,7 @@ impl World {
             published: true,
             recycling: Recycling::Done,
             held: None,
+            calm: false,
             steps: 0,
         };
         for _ in 0..world.random.random_range(0..16) {
@@ -230,7 +233,7 @@ impl World {
             let (next, made) = self.decide();
             self.check(&before, &next);
             self.steps += 1;
-            if self.random.random_bool(0.1) {
+            if !self.calm && self.random.random_bool(0.1) {
                 return;
             }
             let begins = before.rollout.stage.is_none() && next.rollout.stage.is_some();
@@ -319,6 +322,7 @@ impl World {
 
     /// All trouble ends, and everything is seen.
     fn calm(&mut self) {
+        self.calm = true;
         self.spec.paused = false;
         self.published = true;
         for round in 0..400 {

@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
 use nudge_tests::cluster::Options;
 use nudge_tests::installation::leader;
-use nudge_tests::{Balancer, Cluster, Installation, ReplicaOptions};
+use nudge_tests::{Balancer, Cluster, Installation, ReplicaOptions, eventually};
 use rand::RngExt as _;
 
-use super::scene::{Scene, by_hand};
+use super::plain::Plain;
+use super::scene::{LONG, Scene, by_hand};
 
 /// About as long as a rollout of these tests takes; a kill may come after its end.
 const ROLLOUT: Duration = Duration::from_millis(5500);
@@ -47,6 +49,36 @@ async fn the_leader_is_killed_at_random_moments_and_no_application_is_told_twice
         }
         replicas[leads] = installation.replica(&options).await?;
         balancer.set(&[replicas[0].hub, replicas[1].hub]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_leader_is_killed_while_a_workload_restarts_and_it_is_restarted_once() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let options = ReplicaOptions::with(&["--lease-seconds=3", "--watch-seconds=3", "--drain-seconds=1"]);
+    let mut replicas = [installation.replica(&options).await?, installation.replica(&options).await?];
+    let balancer = Balancer::start(&[replicas[0].hub, replicas[1].hub]).await?;
+    let scene = Scene::new(&installation, balancer.address, 2, "100%").await?;
+    let plain = Plain::start(&scene.space).await?;
+    plain.comes_up(false);
+    let leads = leader(&replicas).await?;
+    scene.wants("2").await?;
+    let deployments = scene.space.api::<Deployment>();
+    let restarted = async || {
+        let object = deployments.get("plain").await.ok()?;
+        (object.metadata.generation == Some(2)).then_some(())
+    };
+    eventually(LONG, "the Deployment has a new template", restarted).await?;
+    replicas[leads].process.kill()?;
+    balancer.set(&[replicas[1 - leads].hub]);
+    leader(&replicas).await?;
+    plain.comes_up(true);
+    scene.is_current("2").await?;
+    ensure!(deployments.get("plain").await?.metadata.generation == Some(2), "it was restarted again");
+    for member in &scene.members {
+        ensure!(member.told() == ["2"], "{}: {:?}", member.name, member.told());
     }
     Ok(())
 }

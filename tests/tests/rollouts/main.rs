@@ -6,6 +6,7 @@ mod blame;
 mod leader;
 mod pausing;
 mod phases;
+mod plain;
 mod scene;
 mod time;
 mod walking;

@@ -1,74 +1,16 @@
 //! Trouble in every phase of a rollout: pods go and are born, the API server is away. It ends as it would have without.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Patch, PatchParams};
 use nix::sys::signal::Signal;
 use nudge_injector::api::{Phase, RolloutStage, VersionedConfigStatus};
-use nudge_tests::cluster::{Space, Wire};
-use nudge_tests::installation::bind;
+use nudge_tests::cluster::Wire;
 use nudge_tests::{Installation, ReplicaOptions, eventually};
 use serde_json::json;
-use tokio::task::JoinHandle;
 
+use super::plain::Plain;
 use super::scene::{LONG, Scene, WORKLOADS, by_hand};
-
-/// A Deployment that reads the plain ConfigMap without an agent. This test stands for its controller and its pods.
-struct Plain {
-    comes_up: Arc<AtomicBool>,
-    task: JoinHandle<()>,
-}
-
-impl Plain {
-    async fn start(space: &Space) -> Result<Self> {
-        bind(space, "nudge-recycle").await?;
-        space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"number": "0"}})).await?;
-        let container = json!({"name": "app", "image": "test", "envFrom": [{"configMapRef": {"name": "shop"}}]});
-        let template = json!({"metadata": {"labels": {"app": "plain"}}, "spec": {"containers": [container]}});
-        let spec = json!({"replicas": 1, "selector": {"matchLabels": {"app": "plain"}}, "template": template});
-        space.create_object::<Deployment>(json!({"metadata": {"name": "plain"}, "spec": spec})).await?;
-        let comes_up = Arc::new(AtomicBool::new(true));
-        let (api, ready) = (space.api::<Deployment>(), comes_up.clone());
-        let task = tokio::spawn(async move {
-            let mut turns = tokio::time::interval(Duration::from_millis(100));
-            loop {
-                turns.tick().await;
-                let Ok(object) = api.get("plain").await else { continue };
-                let seen = object.status.and_then(|status| status.observed_generation);
-                if ready.load(Ordering::Relaxed) && seen != object.metadata.generation {
-                    let status = json!({"status": {
-                        "observedGeneration": object.metadata.generation, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1,
-                        "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}],
-                    }});
-                    // It is tried again at the next turn.
-                    let _ = api.patch_status("plain", &PatchParams::default(), &Patch::Merge(status)).await;
-                }
-            }
-        });
-        // One that was not well before is not waited for.
-        let deployments = space.api::<Deployment>();
-        eventually(LONG, "the Deployment is well", async || {
-            deployments.get("plain").await.ok()?.status?.available_replicas.filter(|&available| available == 1)
-        })
-        .await?;
-        Ok(Self { comes_up, task })
-    }
-
-    fn comes_up(&self, ready: bool) {
-        self.comes_up.store(ready, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Plain {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
 
 /// What happens in each phase.
 enum Trouble {

@@ -1,0 +1,292 @@
+//! The transcripts of injector/KUBECTL.md, run again as a user types them: by a shell, through a real kubectl, against a real API server
+//! with the control plane at work and agents as real processes.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod as PodObject};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use nudge_injector::api::{Phase, VersionedConfig, VersionedConfigStatus};
+use nudge_injector::rollout::pod_number;
+use nudge_tests::cluster::Space;
+use nudge_tests::installation::{agent_token, hub_ca, injected_pod};
+use nudge_tests::transcript::{Piece, difference, parse, render};
+use nudge_tests::{Finished, Installation, Pod, Replica, binary, eventually};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// For a machine that has much else to do.
+const LONG: Duration = Duration::from_secs(90);
+/// The page is written anew instead of compared where this variable is `1`.
+const WRITE: &str = "NUDGE_WRITE_TRANSCRIPTS";
+/// In place of any time.
+const TIME: &str = "2026-01-01T12:00:00Z";
+/// Two pods of each of two workloads. The first of each is in the first batch.
+const PODS: [[&str; 2]; 2] =
+    [["api-5d8f7c6b9d-4kq2z", "api-5d8f7c6b9d-w7x5n"], ["web-7d4b9c6f5-mz8rt", "web-7d4b9c6f5-x2x7p"]];
+
+fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../injector/KUBECTL.md")
+}
+
+/// What the commands of the page work on.
+struct Stage<'a> {
+    installation: &'a Installation<'static>,
+    replica: &'a Replica,
+    space: Space,
+    folder: TempDir,
+    pods: Vec<Pod>,
+}
+
+impl<'a> Stage<'a> {
+    /// A namespace, a folder with a few files, and a search path with kubectl and the plugin.
+    async fn new(installation: &'a Installation<'static>, replica: &'a Replica, kubectl: &Path) -> Result<Self> {
+        let client = installation.cluster.admin().await?;
+        let space = Space { client: client.clone(), name: "shop".to_owned() };
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": space.name}}))?;
+        Api::all(client).create(&PostParams::default(), &namespace).await?;
+        let folder = tempfile::tempdir()?;
+        let path = |name: &str| folder.path().join(name);
+        for name in ["bin", "config"] {
+            fs::create_dir(path(name))?;
+        }
+        symlink(kubectl, path("bin/kubectl"))?;
+        for name in ["kubectl-nudge", "kubectl_complete-nudge"] {
+            symlink(binary::kubectl_nudge()?, path("bin").join(name))?;
+        }
+        fs::write(path("config/game.properties"), "enemies=aliens\nlives=3\n")?;
+        fs::write(path("config/greeting"), "hello\n")?;
+        fs::write(path("game.env"), "LIVES=5\nSPEED=2\n")?;
+        let identity = installation.cluster.administrator();
+        let mut config: Value = serde_json::from_str(&installation.cluster.kubeconfig_of(&identity))?;
+        config["contexts"][0]["context"]["namespace"] = json!(space.name);
+        fs::write(path("kubeconfig"), config.to_string())?;
+        Ok(Self { installation, replica, space, folder, pods: Vec::new() })
+    }
+
+    /// What the command prints, with what differs from run to run made the same.
+    async fn output(&self, line: &str) -> Result<String> {
+        let folder = self.folder.path();
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("exec 2>&1\n{line}")).current_dir(folder);
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", folder.join("bin").display()));
+        command.env("KUBECONFIG", folder.join("kubeconfig")).env("HOME", folder);
+        let ended = tokio::task::spawn_blocking(move || Finished::of(&mut command)).await??;
+        let mut output = normal(&ended.stdout);
+        if !output.is_empty() && !output.ends_with('\n') {
+            output.push('\n');
+        }
+        match ended.code {
+            Some(0) => {}
+            Some(code) => output = format!("{output}[exit code {code}]\n"),
+            None => bail!("{line} was ended by a signal: {output}"),
+        }
+        Ok(output)
+    }
+
+    /// Does what the page asks for before its next commands.
+    async fn step(&mut self, step: &str) -> Result<()> {
+        if step == "pods" { self.start_pods().await } else { self.act(step).await }
+    }
+
+    /// Does what may also be done while a command runs.
+    async fn act(&self, step: &str) -> Result<()> {
+        match step.split(' ').collect::<Vec<_>>()[..] {
+            ["config", "map", name] => {
+                let map = json!({"metadata": {"name": name}, "data": {"from": "shop@example.com", "retries": "3"}});
+                self.space.create_object::<ConfigMap>(map).await.map(drop)
+            }
+            ["deployment", name] => {
+                let template = json!({
+                    "metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "app", "image": "test"}]},
+                });
+                let selector = json!({"matchLabels": {"app": name}});
+                let spec = json!({"replicas": 0, "selector": selector, "template": template});
+                self.space
+                    .create_object::<Deployment>(json!({"metadata": {"name": name}, "spec": spec}))
+                    .await
+                    .map(drop)
+            }
+            ["complete", config, version] => {
+                self.stands(config, step, |status| status.version(version).is_some()).await
+            }
+            ["current", config, version] => {
+                let is = |status: &VersionedConfigStatus| {
+                    status.phase == Phase::Current && status.current.as_deref() == Some(version)
+                };
+                self.stands(config, step, is).await
+            }
+            ["paused", config] => {
+                let is = |status: &VersionedConfigStatus| status.conditions.iter().any(|it| it.reason == "Paused");
+                self.stands(config, step, is).await
+            }
+            ["ready", pod] => self.set_ready(pod, true).await,
+            ["unready", pod, "with", version] => {
+                let pods = self.space.api::<PodObject>();
+                let runs = async || {
+                    let status = pods.get(pod).await.ok()?.status?;
+                    let said = status.conditions?.into_iter().filter_map(|condition| condition.message);
+                    said.into_iter().any(|said| said.contains(version)).then_some(())
+                };
+                eventually(LONG, step, runs).await?;
+                self.set_ready(pod, false).await
+            }
+            ["flux", config, version] => {
+                let object = json!({
+                    "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+                    "metadata": {"name": config, "namespace": self.space.name}, "spec": {"current": version},
+                });
+                let apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller"];
+                self.installation.cluster.kubectl_on(&apply, &object.to_string()).await.map(drop)
+            }
+            _ => bail!("the page asks for {step:?}, which is no step"),
+        }
+    }
+
+    async fn stands(&self, config: &str, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<()> {
+        let api = self.space.api::<VersionedConfig>();
+        let found = async || api.get(config).await.ok()?.status.filter(&is).map(drop);
+        match eventually(LONG, what, found).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(error.context(format!("{:#?}", api.get(config).await?.status))),
+        }
+    }
+
+    /// What a kubelet writes when the readiness probe changes its mind.
+    async fn set_ready(&self, pod: &str, ready: bool) -> Result<()> {
+        let status = if ready { "True" } else { "False" };
+        let condition = json!({"type": "Ready", "status": status, "lastTransitionTime": Timestamp::now().to_string()});
+        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        self.space.api::<PodObject>().patch_status(pod, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// Makes the pods of config `game` with their agents.
+    async fn start_pods(&mut self) -> Result<()> {
+        let config = self.space.api::<VersionedConfig>().get("game").await?;
+        let config = config.uid().context("the config has no uid")?;
+        for pair in PODS {
+            for object in self.in_order(&config, pair).await? {
+                let token = agent_token(&self.space, &object).await?;
+                let hub = format!("https://{}", self.replica.hub);
+                let mut pod = Pod::of(hub, &hub_ca(&self.space).await?, &token)?;
+                pod.configs = "game";
+                pod.start().await?;
+                self.pods.push(pod);
+            }
+        }
+        self.stands("game", "all pods run it", |status| status.pods.summary == "4/4").await
+    }
+
+    /// Two pods, the first of which is told of a version first. That depends on their uids, so it takes some attempts.
+    async fn in_order(&self, config: &str, names: [&str; 2]) -> Result<Vec<PodObject>> {
+        let api = self.space.api::<PodObject>();
+        for _ in 0..32 {
+            let mut pods = Vec::new();
+            for name in names {
+                let pod = injected_pod(&self.space, name, "game").await?;
+                let (set, _) = name.rsplit_once('-').context("a pod's name")?;
+                let (_, hash) = set.rsplit_once('-').context("a pod's name")?;
+                let owner =
+                    json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set, "controller": true});
+                let meta = json!({"labels": {"pod-template-hash": hash}, "ownerReferences": [owner]});
+                api.patch(name, &PatchParams::default(), &Patch::Merge(json!({"metadata": meta}))).await?;
+                pods.push(pod);
+            }
+            let numbers: Vec<u32> =
+                pods.iter().map(|pod| pod_number(config, pod.metadata.uid.as_deref().unwrap_or_default())).collect();
+            if numbers[0] < numbers[1] {
+                return Ok(pods);
+            }
+            for name in names {
+                api.delete(name, &DeleteParams::default().grace_period(0)).await?;
+            }
+            let gone = async || {
+                let mut gone = true;
+                for name in names {
+                    gone &= matches!(api.get_opt(name).await, Ok(None));
+                }
+                gone.then_some(())
+            };
+            eventually(LONG, "the pods are gone", gone).await?;
+        }
+        bail!("32 pairs of pods came in the wrong order")
+    }
+}
+
+/// The text with any time made the same.
+fn normal(text: &str) -> String {
+    let mask = "dddd-dd-ddTdd:dd:dd";
+    let is_time = |text: &str| {
+        let fits = |(byte, mask): (u8, u8)| if mask == b'd' { byte.is_ascii_digit() } else { byte == mask };
+        text.len() > mask.len() && text.bytes().zip(mask.bytes()).all(fits)
+    };
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        if is_time(rest) {
+            let fraction =
+                rest[mask.len()..].trim_start_matches(|letter: char| letter == '.' || letter.is_ascii_digit());
+            rest = fraction.strip_prefix('Z').unwrap_or(fraction);
+            out += TIME;
+        } else {
+            out.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    out
+}
+
+#[test]
+fn times_are_made_the_same() {
+    assert_eq!(normal("é 2026-11-21T21:56:09Z x 2026-11-21T21:56:09.123Z"), format!("é {TIME} x {TIME}"));
+    assert_eq!(normal("2026-11-21"), "2026-11-21");
+}
+
+#[tokio::test]
+async fn the_page_is_what_the_commands_print() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let kubectl = installation.cluster.kubectl_program().context("no kubectl")?;
+    let mut stage = Stage::new(installation, replica, kubectl).await?;
+    let written = fs::read_to_string(page()).context("can't read injector/KUBECTL.md")?;
+    let mut pieces = parse(&written);
+    let mut meanwhile = None;
+    let mut count = 0;
+    for piece in &mut pieces {
+        match piece {
+            Piece::Text(_) => {}
+            Piece::Before(step) => stage.step(step).await.with_context(|| format!("the step {step:?} failed"))?,
+            Piece::Meanwhile(step) => meanwhile = Some(step.clone()),
+            Piece::Block(entries) => {
+                for entry in entries {
+                    entry.output = match meanwhile.take() {
+                        Some(step) => {
+                            let (output, done) = tokio::join!(stage.output(&entry.command), stage.act(&step));
+                            done.with_context(|| format!("the step {step:?} failed"))?;
+                            output?
+                        }
+                        None => stage.output(&entry.command).await?,
+                    };
+                    count += 1;
+                }
+            }
+        }
+    }
+    ensure!(count > 20, "the page has only {count} commands");
+    let now = render(&pieces);
+    if std::env::var(WRITE).is_ok_and(|value| value == "1") {
+        return fs::write(page(), now).context("can't write injector/KUBECTL.md");
+    }
+    let Some(diff) = difference(&written, &now) else { return Ok(()) };
+    Err(anyhow!(
+        "injector/KUBECTL.md is not what the commands print:\n\n{diff}\nThis writes it anew:\n\n    {WRITE}=1 cargo test -p nudge-tests --test transcripts\n"
+    ))
+}
