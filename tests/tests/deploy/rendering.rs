@@ -144,12 +144,12 @@ fn the_selectors_for_all_namespaces_are_those_of_the_control_plane() -> Result<(
     Ok(())
 }
 
-/// README's own example of an installation with images from elsewhere.
+/// The example in deploy/README.md of an installation with images from elsewhere.
 #[test]
-fn images_and_pull_secrets_are_set_as_readme_says() -> Result<()> {
-    let readme = read(&deploy().join("../README.md"))?;
-    let mut blocks = readme.split("```").skip(1).step_by(2);
-    let block = blocks.find(|block| block.contains("registry.example.com")).context("README has no such example")?;
+fn images_and_pull_secrets_are_set_as_the_page_says() -> Result<()> {
+    let page = read(&deploy().join("README.md"))?;
+    let mut blocks = page.split("```").skip(1).step_by(2);
+    let block = blocks.find(|block| block.contains("registry.example.com")).context("the page has no such example")?;
     let text = block.strip_prefix("yaml\n").context("not YAML")?;
     let ours = "../nudge/deploy/overlays/current";
     ensure!(text.contains(ours), "{text}");
