@@ -133,8 +133,6 @@ pub enum VersionState {
     Current,
     /// It was tried and failed.
     Failed,
-    /// It breaks a rule and can't become current; the condition says which.
-    Invalid,
     /// One of its objects is gone or is not what was sealed.
     Broken,
 }
@@ -246,7 +244,7 @@ pub struct SkippedPod {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// Why: NotReady, Pending, NodeNotReady, NoContact, FailedBefore, NotAcknowledged.
+    /// Why: NotReady, Restarting, Pending, NodeNotReady, NoContact, FailedBefore, NotAcknowledged.
     pub reason: String,
 }
 

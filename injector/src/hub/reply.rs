@@ -12,7 +12,7 @@ pub(super) enum Refusal {
     BadRequest(String),
     #[error("{0}")]
     Unauthorized(&'static str),
-    #[error("namespace {0} is not enabled for Nudge; its admin enables it by the label nudge.dev/enabled=true")]
+    #[error("namespace {0} is not enabled for Nudge; a cluster admin enables it by `kubectl nudge enable {0}`")]
     NotEnabled(String),
     #[error("there is /v1/poll and /v1/report here")]
     NoSuchPath,
@@ -139,7 +139,7 @@ mod tests {
         let reply = text(Refusal::NotEnabled("shop".to_owned()).into());
         assert!(reply.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{reply}");
         assert!(reply.ends_with(
-            r#""message":"namespace shop is not enabled for Nudge; its admin enables it by the label nudge.dev/enabled=true"}"#
+            r#""message":"namespace shop is not enabled for Nudge; a cluster admin enables it by `kubectl nudge enable shop`"}"#
         ));
         assert!(text(Refusal::Unauthorized("no").into()).contains("\r\nwww-authenticate: Bearer\r\n"));
         assert!(text(Refusal::Unavailable("no").into()).contains("\r\nretry-after: "));

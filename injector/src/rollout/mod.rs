@@ -8,6 +8,8 @@ mod proof;
 mod simulation;
 mod step;
 mod subject;
+#[cfg(test)]
+mod tests;
 
 pub use assignment::{assigned, newborn, pod_number};
 pub use batch::ALL;

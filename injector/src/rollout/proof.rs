@@ -9,6 +9,9 @@ use super::step::{Situation, Step, after, progressed, waits};
 use super::subject::Opinion;
 use crate::api::{PodRestarts, SkippedPod, VersionedConfigStatus};
 
+/// Why a pod is skipped that was well and does not take what it was told.
+pub(super) const SILENT: &str = "NotAcknowledged";
+
 /// The first thing that a pod which is waited for says against the target.
 pub(super) fn verdict(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<(String, String)> {
     let rollout = &status.rollout;
@@ -68,7 +71,7 @@ pub(super) fn prove(status: &mut VersionedConfigStatus, seen: &Situation<'_>, ve
             waited_for(status, seen).filter(|pod| pod.opinion(version, &status.rollout) != Opinion::Proven).collect();
         let late = seen.now.0 >= after(since, seen.spec.ack_timeout_seconds).0;
         let silent = |pod: &&&Subject| late && pod.was_ready && !pod.has_taken(version);
-        (unproven.len(), unproven.iter().filter(silent).map(|pod| skip(pod, "NotAcknowledged")).collect())
+        (unproven.len(), unproven.iter().filter(silent).map(|pod| skip(pod, SILENT)).collect())
     };
     if !silent.is_empty() {
         status.rollout.skipped.extend(silent);

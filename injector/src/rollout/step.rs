@@ -3,13 +3,15 @@
 //! Pure, and nothing is remembered but the status: a leader that takes over goes on where the last one stopped. Each call makes at
 //! most one step, and a call that changes nothing waits for something to be seen or for a time to come.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::Subject;
 use super::back::{begin_leaving, fail, leave, roll_back};
 use super::batch::{is_complete, is_told, raised, size};
-use super::proof::{is_skipped, prove, skip, verdict};
+use super::proof::{SILENT, is_skipped, prove, skip, verdict};
 use crate::api::{Phase, PodRestarts, RolloutSpec, RolloutStage, VersionedConfigStatus};
 
 /// How often it is looked whether another config has done moving.
@@ -194,17 +196,14 @@ fn walk(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) 
     if let Some(step) = prove(status, seen, target) {
         return step;
     }
-    if let Some((workload, count, batch)) = too_many_skipped(status, seen) {
-        let name = if workload.is_empty() { "pods without a workload" } else { &workload };
-        return held(
-            "TooManySkipped",
-            format!(
-                "{count} pods of {name} could not be waited for, which is more than a batch of {batch}; see status.rollout.skipped, mend them, or set spec.rollout.batch higher"
-            ),
-        );
+    if let Some(sentence) = too_many_skipped(status, seen, target) {
+        return held("TooManySkipped", sentence + "; see status.rollout.skipped, and mend them");
     }
     if is_complete(&status.rollout.groups, seen.pods) {
+        // What was Ready for long enough need not be so once more.
+        let applied = status.rollout.applied_at.take();
         enter(status, RolloutStage::Baking, seen.now);
+        status.rollout.applied_at = applied;
         return Step { more: true, ..Step::default() };
     }
     let next = raised(&status.rollout.groups, seen.pods, &seen.spec.batch);
@@ -226,15 +225,27 @@ fn walk(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) 
     Step { told, again: Some(after(seen.now.0, seen.spec.ack_timeout_seconds)), more: count == 0, ..Step::default() }
 }
 
-/// The workload of which more pods than a batch could not be waited for.
-fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>) -> Option<(String, usize, usize)> {
-    let skipped: Vec<&Subject> = seen.pods.iter().filter(|pod| is_skipped(status, pod)).collect();
-    skipped.iter().find_map(|pod| {
-        let workload = pod.workload.as_str();
-        let of = |pods: &mut dyn Iterator<Item = &Subject>| pods.filter(|pod| pod.workload == workload).count();
-        let count = of(&mut skipped.iter().copied());
-        let batch = size(&seen.spec.batch, of(&mut seen.pods.iter()));
-        (count > batch).then(|| (workload.to_owned(), count, batch))
+/// Of a workload more pods than a batch could not be waited for, or there is none that has proven anything, although some were well: a
+/// sentence.
+fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<String> {
+    let mut workloads: BTreeMap<&str, Vec<&Subject>> = BTreeMap::new();
+    for pod in seen.pods {
+        workloads.entry(&pod.workload).or_default().push(pod);
+    }
+    workloads.iter().find_map(|(workload, pods)| {
+        let name = if workload.is_empty() { "pods without a workload" } else { workload };
+        let skipped = pods.iter().filter(|pod| is_skipped(status, pod)).count();
+        let batch = size(&seen.spec.batch, pods.len());
+        if skipped > batch {
+            return Some(format!(
+                "{skipped} pods of {name} could not be waited for, which is more than a batch of {batch} (spec.rollout.batch)"
+            ));
+        }
+        let told = pods.iter().filter(|pod| is_told(&status.rollout.groups, pod)).count();
+        let silent = |pod: &&&Subject| status.rollout.skipped.iter().any(|it| it.uid == pod.uid && it.reason == SILENT);
+        let silent = pods.iter().filter(silent).count();
+        (silent > 0 && told == skipped)
+            .then(|| format!("no pod of {name} has taken version {target}, and {silent} of them were Ready before"))
     })
 }
 
