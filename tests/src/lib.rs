@@ -23,6 +23,7 @@ pub mod pod;
 pub mod process;
 pub mod procfs;
 pub mod raw;
+pub mod recording;
 pub mod scene;
 pub mod standard_webhooks;
 pub mod standin;

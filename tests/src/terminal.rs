@@ -5,12 +5,13 @@ use std::io::Read as _;
 use std::process::{Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use nix::pty::{Winsize, openpty};
 use vt100::Parser;
 
+use crate::recording::Frame;
 use crate::{Process, eventually};
 
 /// How long a command may take, on a machine that has much else to do.
@@ -20,7 +21,7 @@ const LONG: Duration = Duration::from_mins(2);
 pub struct Terminal {
     /// The command.
     pub process: Process,
-    screens: Arc<Mutex<Vec<Vec<String>>>>,
+    frames: Arc<Mutex<Vec<Frame>>>,
     reader: JoinHandle<Vec<u8>>,
 }
 
@@ -37,9 +38,9 @@ impl Terminal {
             .stdin(std::process::Stdio::null())
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null());
-        let screens = Arc::new(Mutex::new(Vec::new()));
+        let frames = Arc::new(Mutex::new(Vec::new()));
         let mut master = File::from(pair.master);
-        let seen = Arc::clone(&screens);
+        let (seen, began) = (Arc::clone(&frames), Instant::now());
         let reader = thread::spawn(move || {
             let (mut parser, mut raw, mut buffer) = (Parser::new(rows, columns, 0), Vec::new(), [0; 4096]);
             // Linux reports an error when the last of the other end is closed.
@@ -49,16 +50,22 @@ impl Terminal {
                 let lines: Vec<String> = parser.screen().rows(0, columns).collect();
                 let used = lines.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
                 let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                seen.push(lines[..used].iter().map(|line| line.trim_end().to_owned()).collect());
+                let screen = lines[..used].iter().map(|line| line.trim_end().to_owned()).collect();
+                seen.push((began.elapsed(), screen));
             }
             raw
         });
-        Ok(Self { process, screens, reader })
+        Ok(Self { process, frames, reader })
     }
 
     /// All screens so far.
     pub fn screens(&self) -> Vec<Vec<String>> {
-        self.screens.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.frames().into_iter().map(|(_, screen)| screen).collect()
+    }
+
+    /// The same with their times.
+    pub fn frames(&self) -> Vec<Frame> {
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits until the screen is as wanted, and gives it.
@@ -71,7 +78,8 @@ impl Terminal {
     pub async fn ends(mut self) -> Result<(ExitStatus, Vec<Vec<String>>, String)> {
         let status = self.process.exited(LONG).await?;
         let raw = self.reader.join().map_err(|_| anyhow!("the terminal could not be read"))?;
-        let screens = self.screens.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let screens = frames.into_iter().map(|(_, screen)| screen).collect();
         Ok((status, screens, String::from_utf8_lossy(&raw).into_owned()))
     }
 }
