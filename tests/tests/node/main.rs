@@ -9,6 +9,7 @@ mod install;
 mod leftovers;
 mod log;
 mod node;
+mod objects;
 mod place;
 mod readme;
 mod report;
@@ -23,14 +24,15 @@ use anyhow::Context as _;
 use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::scenarios::{handlers, quick_start, removal, users};
+use crate::scenarios::{handlers, quick_start, removal, users, webhooks};
 use crate::suite::{Run, Suite};
 
 /// Names, and what runs. Removal takes away what all others need.
-const SCENARIOS: [(&str, Run); 4] = [
+const SCENARIOS: [(&str, Run); 5] = [
     ("quick_start", |suite| Box::pin(quick_start::run(suite))),
     ("handlers", |suite| Box::pin(handlers::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
+    ("webhooks", |suite| Box::pin(webhooks::run(suite))),
     ("removal", |suite| Box::pin(removal::run(suite))),
 ];
 

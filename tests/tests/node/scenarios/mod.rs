@@ -4,3 +4,4 @@ pub(crate) mod handlers;
 pub(crate) mod quick_start;
 pub(crate) mod removal;
 pub(crate) mod users;
+pub(crate) mod webhooks;
