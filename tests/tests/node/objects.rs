@@ -37,6 +37,11 @@ pub(crate) fn list(items: impl IntoIterator<Item = Value>) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": items.into_iter().collect::<Vec<_>>()}).to_string()
 }
 
+/// A ConfigMap that is no version.
+pub(crate) fn plain(name: &str, data: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+}
+
 /// A container `app` of the shell example's image that runs another script.
 pub(crate) fn shell(home: &Home<'_>, script: &str) -> Value {
     json!({"name": "app", "image": home.place.image("nudge-example-shell:0.1.0"), "command": ["sh", "-c", script]})
@@ -73,7 +78,7 @@ pub(crate) fn pod(template: Value) -> Value {
 }
 
 /// A Deployment of a template.
-pub(crate) fn deployment(template: &Value, replicas: usize) -> Value {
+pub(crate) fn deployment(template: &Value, replicas: i32) -> Value {
     let app = &template["metadata"]["labels"]["app"];
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": app},

@@ -3,5 +3,6 @@
 pub(crate) mod handlers;
 pub(crate) mod quick_start;
 pub(crate) mod removal;
+pub(crate) mod rollout;
 pub(crate) mod users;
 pub(crate) mod webhooks;
