@@ -24,16 +24,18 @@ use anyhow::Context as _;
 use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::scenarios::{handlers, quick_start, removal, rollout, users, webhooks};
+use crate::scenarios::{handlers, quick_start, recycling, refresh, removal, rollout, users, webhooks};
 use crate::suite::{Run, Suite};
 
 /// Names, and what runs. Removal takes away what all others need.
-const SCENARIOS: [(&str, Run); 6] = [
+const SCENARIOS: [(&str, Run); 8] = [
     ("quick_start", |suite| Box::pin(quick_start::run(suite))),
     ("handlers", |suite| Box::pin(handlers::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
     ("webhooks", |suite| Box::pin(webhooks::run(suite))),
     ("rollout", |suite| Box::pin(rollout::run(suite))),
+    ("recycling", |suite| Box::pin(recycling::run(suite))),
+    ("refresh", |suite| Box::pin(refresh::run(suite))),
     ("removal", |suite| Box::pin(removal::run(suite))),
 ];
 

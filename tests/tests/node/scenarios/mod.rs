@@ -2,6 +2,8 @@
 
 pub(crate) mod handlers;
 pub(crate) mod quick_start;
+pub(crate) mod recycling;
+pub(crate) mod refresh;
 pub(crate) mod removal;
 pub(crate) mod rollout;
 pub(crate) mod users;
