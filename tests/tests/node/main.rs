@@ -24,11 +24,11 @@ use anyhow::Context as _;
 use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::scenarios::{handlers, quick_start, recycling, refresh, removal, rollout, users, webhooks};
+use crate::scenarios::{handlers, quick_start, recycling, refresh, removal, rollout, secrets, users, webhooks};
 use crate::suite::{Run, Suite};
 
 /// Names, and what runs. Removal takes away what all others need.
-const SCENARIOS: [(&str, Run); 8] = [
+const SCENARIOS: [(&str, Run); 9] = [
     ("quick_start", |suite| Box::pin(quick_start::run(suite))),
     ("handlers", |suite| Box::pin(handlers::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
@@ -36,6 +36,7 @@ const SCENARIOS: [(&str, Run); 8] = [
     ("rollout", |suite| Box::pin(rollout::run(suite))),
     ("recycling", |suite| Box::pin(recycling::run(suite))),
     ("refresh", |suite| Box::pin(refresh::run(suite))),
+    ("secrets", |suite| Box::pin(secrets::run(suite))),
     ("removal", |suite| Box::pin(removal::run(suite))),
 ];
 

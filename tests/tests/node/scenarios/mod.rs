@@ -6,5 +6,6 @@ pub(crate) mod recycling;
 pub(crate) mod refresh;
 pub(crate) mod removal;
 pub(crate) mod rollout;
+pub(crate) mod secrets;
 pub(crate) mod users;
 pub(crate) mod webhooks;
