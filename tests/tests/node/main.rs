@@ -24,11 +24,13 @@ use anyhow::Context as _;
 use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::scenarios::{handlers, quick_start, recycling, refresh, removal, rollout, secrets, users, webhooks};
+use crate::scenarios::{
+    deleted, handlers, jobs, quick_start, recycling, refresh, removal, rollout, secrets, users, webhooks,
+};
 use crate::suite::{Run, Suite};
 
 /// Names, and what runs. Removal takes away what all others need.
-const SCENARIOS: [(&str, Run); 9] = [
+const SCENARIOS: [(&str, Run); 11] = [
     ("quick_start", |suite| Box::pin(quick_start::run(suite))),
     ("handlers", |suite| Box::pin(handlers::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
@@ -37,6 +39,8 @@ const SCENARIOS: [(&str, Run); 9] = [
     ("recycling", |suite| Box::pin(recycling::run(suite))),
     ("refresh", |suite| Box::pin(refresh::run(suite))),
     ("secrets", |suite| Box::pin(secrets::run(suite))),
+    ("jobs", |suite| Box::pin(jobs::run(suite))),
+    ("deleted", |suite| Box::pin(deleted::run(suite))),
     ("removal", |suite| Box::pin(removal::run(suite))),
 ];
 

@@ -1,6 +1,8 @@
 //! The scenarios, one a file. Each is a function of the [`crate::suite::Suite`] that leaves everything in namespaces of its own.
 
+pub(crate) mod deleted;
 pub(crate) mod handlers;
+pub(crate) mod jobs;
 pub(crate) mod quick_start;
 pub(crate) mod recycling;
 pub(crate) mod refresh;
