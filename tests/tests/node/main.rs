@@ -25,12 +25,12 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    deleted, handlers, jobs, quick_start, recycling, refresh, removal, rollout, secrets, users, webhooks,
+    deleted, failures, handlers, jobs, quick_start, recycling, refresh, removal, rollout, secrets, users, webhooks,
 };
 use crate::suite::{Run, Suite};
 
 /// Names, and what runs. Removal takes away what all others need.
-const SCENARIOS: [(&str, Run); 11] = [
+const SCENARIOS: [(&str, Run); 12] = [
     ("quick_start", |suite| Box::pin(quick_start::run(suite))),
     ("handlers", |suite| Box::pin(handlers::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
@@ -41,6 +41,7 @@ const SCENARIOS: [(&str, Run); 11] = [
     ("secrets", |suite| Box::pin(secrets::run(suite))),
     ("jobs", |suite| Box::pin(jobs::run(suite))),
     ("deleted", |suite| Box::pin(deleted::run(suite))),
+    ("failures", |suite| Box::pin(failures::run(suite))),
     ("removal", |suite| Box::pin(removal::run(suite))),
 ];
 

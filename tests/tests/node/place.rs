@@ -103,7 +103,6 @@ impl Place {
     }
 
     /// Our node, for what needs its inside; without one the reason for skipping is printed.
-    #[allow(dead_code, reason = "for scenarios that look into the node or hurt it")]
     pub(crate) fn inside(&self, what: &str) -> Option<&Node> {
         if self.node.is_none() {
             tools::skipped(&format!("{what} needs a node of our own"));

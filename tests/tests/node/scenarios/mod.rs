@@ -1,6 +1,7 @@
 //! The scenarios, one a file. Each is a function of the [`crate::suite::Suite`] that leaves everything in namespaces of its own.
 
 pub(crate) mod deleted;
+pub(crate) mod failures;
 pub(crate) mod handlers;
 pub(crate) mod jobs;
 pub(crate) mod quick_start;
