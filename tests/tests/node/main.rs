@@ -25,12 +25,13 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    deleted, failures, handlers, jobs, quick_start, recycling, refresh, removal, rollout, secrets, users, webhooks,
+    deleted, failures, handlers, jobs, memory, quick_start, recycling, refresh, removal, rollout, secrets, users,
+    webhooks,
 };
 use crate::suite::{Run, Suite};
 
 /// Names, and what runs. Removal takes away what all others need.
-const SCENARIOS: [(&str, Run); 12] = [
+const SCENARIOS: [(&str, Run); 13] = [
     ("quick_start", |suite| Box::pin(quick_start::run(suite))),
     ("handlers", |suite| Box::pin(handlers::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
@@ -42,6 +43,7 @@ const SCENARIOS: [(&str, Run); 12] = [
     ("jobs", |suite| Box::pin(jobs::run(suite))),
     ("deleted", |suite| Box::pin(deleted::run(suite))),
     ("failures", |suite| Box::pin(failures::run(suite))),
+    ("memory", |suite| Box::pin(memory::run(suite))),
     ("removal", |suite| Box::pin(removal::run(suite))),
 ];
 

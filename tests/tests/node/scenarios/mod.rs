@@ -4,6 +4,7 @@ pub(crate) mod deleted;
 pub(crate) mod failures;
 pub(crate) mod handlers;
 pub(crate) mod jobs;
+pub(crate) mod memory;
 pub(crate) mod quick_start;
 pub(crate) mod recycling;
 pub(crate) mod refresh;
