@@ -75,12 +75,17 @@ impl Terminal {
     }
 
     /// Waits for the command's end: its status, all screens, and all that it wrote.
-    pub async fn ends(mut self) -> Result<(ExitStatus, Vec<Vec<String>>, String)> {
+    pub async fn ends(self) -> Result<(ExitStatus, Vec<Vec<String>>, String)> {
+        let (status, frames, raw) = self.ends_with_frames().await?;
+        Ok((status, frames.into_iter().map(|(_, screen)| screen).collect(), raw))
+    }
+
+    /// The same, the screens with their times.
+    pub async fn ends_with_frames(mut self) -> Result<(ExitStatus, Vec<Frame>, String)> {
         let status = self.process.exited(LONG).await?;
         let raw = self.reader.join().map_err(|_| anyhow!("the terminal could not be read"))?;
         let frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let screens = frames.into_iter().map(|(_, screen)| screen).collect();
-        Ok((status, screens, String::from_utf8_lossy(&raw).into_owned()))
+        Ok((status, frames, String::from_utf8_lossy(&raw).into_owned()))
     }
 }
 

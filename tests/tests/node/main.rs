@@ -9,6 +9,7 @@ mod install;
 mod leftovers;
 mod log;
 mod node;
+mod objects;
 mod place;
 mod readme;
 mod report;
@@ -23,14 +24,27 @@ use anyhow::Context as _;
 use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::scenarios::{handlers, quick_start, removal, users};
+use crate::scenarios::{
+    deleted, demo, failures, handlers, jobs, memory, quick_start, recycling, refresh, removal, rollout, secrets, users,
+    webhooks,
+};
 use crate::suite::{Run, Suite};
 
 /// Names, and what runs. Removal takes away what all others need.
-const SCENARIOS: [(&str, Run); 4] = [
+const SCENARIOS: [(&str, Run); 14] = [
     ("quick_start", |suite| Box::pin(quick_start::run(suite))),
     ("handlers", |suite| Box::pin(handlers::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
+    ("webhooks", |suite| Box::pin(webhooks::run(suite))),
+    ("rollout", |suite| Box::pin(rollout::run(suite))),
+    ("recycling", |suite| Box::pin(recycling::run(suite))),
+    ("refresh", |suite| Box::pin(refresh::run(suite))),
+    ("secrets", |suite| Box::pin(secrets::run(suite))),
+    ("jobs", |suite| Box::pin(jobs::run(suite))),
+    ("deleted", |suite| Box::pin(deleted::run(suite))),
+    ("failures", |suite| Box::pin(failures::run(suite))),
+    ("memory", |suite| Box::pin(memory::run(suite))),
+    ("demo", |suite| Box::pin(demo::run(suite))),
     ("removal", |suite| Box::pin(removal::run(suite))),
 ];
 

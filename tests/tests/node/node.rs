@@ -73,7 +73,6 @@ impl Node {
     }
 
     /// A command inside of the node's namespaces.
-    #[allow(dead_code, reason = "for scenarios that look into the node or hurt it")]
     pub(crate) fn exec(&self, arguments: &[&str]) -> Result<String> {
         succeed(self.tool("exec").args(arguments))
     }

@@ -82,6 +82,16 @@ impl Place {
         command
     }
 
+    /// Where its administrator's kubeconfig is.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Where programs are looked for.
+    pub(crate) fn search(&self) -> &OsString {
+        &self.search
+    }
+
     /// A client with all rights.
     pub(crate) async fn client(&self) -> Result<Client> {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig)
@@ -103,7 +113,6 @@ impl Place {
     }
 
     /// Our node, for what needs its inside; without one the reason for skipping is printed.
-    #[allow(dead_code, reason = "for scenarios that look into the node or hurt it")]
     pub(crate) fn inside(&self, what: &str) -> Option<&Node> {
         if self.node.is_none() {
             tools::skipped(&format!("{what} needs a node of our own"));

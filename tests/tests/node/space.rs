@@ -71,8 +71,13 @@ impl<'a> Home<'a> {
 
     /// Applies objects.
     pub(crate) fn apply(&self, text: &str) -> Result<()> {
+        self.apply_with(&[], text)
+    }
+
+    /// Applies objects, with more flags.
+    pub(crate) fn apply_with(&self, flags: &[&str], text: &str) -> Result<()> {
         let mut command = self.place.command("kubectl");
-        command.args(["-n", &self.space.name, "apply", "-f", "-"]).stdin(Stdio::piped());
+        command.args(["-n", &self.space.name, "apply", "-f", "-"]).args(flags).stdin(Stdio::piped());
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         child.stdin.take().context("no input")?.write_all(text.as_bytes())?;
         let output = child.wait_with_output()?;

@@ -1,6 +1,16 @@
 //! The scenarios, one a file. Each is a function of the [`crate::suite::Suite`] that leaves everything in namespaces of its own.
 
+pub(crate) mod deleted;
+pub(crate) mod demo;
+pub(crate) mod failures;
 pub(crate) mod handlers;
+pub(crate) mod jobs;
+pub(crate) mod memory;
 pub(crate) mod quick_start;
+pub(crate) mod recycling;
+pub(crate) mod refresh;
 pub(crate) mod removal;
+pub(crate) mod rollout;
+pub(crate) mod secrets;
 pub(crate) mod users;
+pub(crate) mod webhooks;

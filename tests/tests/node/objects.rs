@@ -1,0 +1,87 @@
+//! Objects that several scenarios make.
+
+use serde_json::{Value, json};
+
+use crate::space::Home;
+
+/// The user of the examples' images.
+pub(crate) const APP: i64 = 10001;
+
+/// Versions of a config, each one ConfigMap, and the config, of which the first is current.
+pub(crate) fn config(name: &str, versions: &[(&str, Value)], rollout: &Value) -> String {
+    let part = |version: &str, data: &Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": version_of(name, version), "immutable": true, "data": data});
+    let parts = versions.iter().map(|(version, data)| part(version, data));
+    list(parts.chain([versioned(name, versions[0].0, rollout)]))
+}
+
+/// The same of Secrets.
+pub(crate) fn secret_config(name: &str, versions: &[(&str, Value)], rollout: &Value) -> String {
+    let part = |version: &str, data: &Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": version_of(name, version), "immutable": true, "stringData": data});
+    let parts = versions.iter().map(|(version, data)| part(version, data));
+    list(parts.chain([versioned(name, versions[0].0, rollout)]))
+}
+
+fn version_of(config: &str, version: &str) -> Value {
+    json!({"name": format!("{config}-{version}"), "labels": {"nudge.dev/config": config, "nudge.dev/version": version}})
+}
+
+fn versioned(name: &str, current: &str, rollout: &Value) -> Value {
+    json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
+        "spec": {"current": current, "rollout": rollout},
+    })
+}
+
+/// Several objects to apply.
+pub(crate) fn list(items: impl IntoIterator<Item = Value>) -> String {
+    json!({"apiVersion": "v1", "kind": "List", "items": items.into_iter().collect::<Vec<_>>()}).to_string()
+}
+
+/// A ConfigMap that is no version.
+pub(crate) fn plain(name: &str, data: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+}
+
+/// A container `app` of the shell example's image that runs another script.
+pub(crate) fn shell(home: &Home<'_>, script: &str) -> Value {
+    json!({"name": "app", "image": home.place.image("nudge-example-shell:0.1.0"), "command": ["sh", "-c", script]})
+}
+
+/// A pod, or the template of one, that does not opt in. Its label `app` has its name.
+pub(crate) fn template(name: &str, container: &Value) -> Value {
+    json!({
+        "metadata": {"labels": {"app": name}, "annotations": {}},
+        "spec": {
+            "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 1,
+            "securityContext": {"runAsUser": APP, "runAsGroup": APP}, "containers": [container],
+        },
+    })
+}
+
+/// The same that opts in, with these annotations, of which `nudge.dev/` is left out.
+pub(crate) fn opted_in(name: &str, container: &Value, annotations: &[(&str, &str)]) -> Value {
+    let mut template = template(name, container);
+    template["metadata"]["labels"]["nudge.dev/inject"] = "true".into();
+    for (key, value) in annotations {
+        template["metadata"]["annotations"][format!("nudge.dev/{key}")] = (*value).into();
+    }
+    template
+}
+
+/// A bare pod of a template.
+pub(crate) fn pod(template: Value) -> Value {
+    let mut pod = template;
+    pod["apiVersion"] = "v1".into();
+    pod["kind"] = "Pod".into();
+    pod["metadata"]["name"] = pod["metadata"]["labels"]["app"].clone();
+    pod
+}
+
+/// A Deployment of a template.
+pub(crate) fn deployment(template: &Value, replicas: i32) -> Value {
+    let app = &template["metadata"]["labels"]["app"];
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": app},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": app}}, "template": template},
+    })
+}

@@ -1,0 +1,80 @@
+//! A pod is deleted while it is being told: the rollout does not wait for it, and its successor gets the version as well.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams};
+use nudge_injector::api::{RolloutStage, VersionedConfig};
+use nudge_tests::eventually;
+use serde_json::json;
+use time::OffsetDateTime;
+
+use crate::objects::{config, deployment, list, opted_in, shell};
+use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
+use crate::suite::Suite;
+
+const PODS: i32 = 3;
+
+/// Fetches what it is told of, which acknowledges it, but for as long as `/tmp/slow` is there.
+const APP: &str = r#"
+    told=yes
+    trap 'told=yes; echo told' USR1
+    while :; do
+        if [ "$told" ] && [ ! -e /tmp/slow ]; then told=; echo "has $(nudge-agent get greeting)"; fi
+        sleep 0.2
+    done"#;
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    let home = Home::enabled(suite, "deleted").await?;
+    // Far longer than this test waits: what is held up is not excused.
+    let rollout = json!({"batch": 1, "minReadySeconds": 0, "bakeSeconds": 0, "ackTimeoutSeconds": 1800, "progressDeadlineSeconds": 3600});
+    let versions = [("1", json!({"greeting": "one"})), ("2", json!({"greeting": "two"}))];
+    home.apply(&config("herd", &versions, &rollout))?;
+    let annotations = [("configs", "herd"), ("notify", "SIGUSR1"), ("ack", "fetched")];
+    home.apply(&list([deployment(&opted_in("herd", &shell(&home, APP), &annotations), PODS)]))?;
+    let pods = home.space.api::<Pod>();
+    let before = eventually(LONG, "all pods are ready", async || {
+        let all = pods.list(&ListParams::default()).await.ok()?.items;
+        (i32::try_from(all.len()).ok()? == PODS && all.iter().all(is_ready)).then_some(all)
+    })
+    .await?;
+    let mut logs = Vec::new();
+    for pod in &before {
+        let log = home.follow(pod).await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has one").await?;
+        home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "touch", "/tmp/slow"])?;
+        logs.push(log);
+    }
+    home.activate("herd", "2").await?;
+    let told = async || logs.iter().position(|log| log.lines().iter().any(|line| line.text == "told"));
+    let first = eventually(SOON, "a pod is told", told).await?;
+    for (index, pod) in before.iter().enumerate() {
+        if index != first {
+            home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "rm", "/tmp/slow"])?;
+        }
+    }
+    // The rollout stands still on this pod.
+    let configs = home.space.api::<VersionedConfig>();
+    let status = configs.get("herd").await?.status.context("no status")?;
+    ensure!(status.rollout.stage == Some(RolloutStage::Moving), "{status:#?}");
+    let others = || logs.iter().enumerate().filter(|(index, _)| *index != first);
+    ensure!(others().all(|(_, log)| log.lines().iter().all(|line| line.text != "told")), "others were told as well");
+    pods.delete(&before[first].name_any(), &DeleteParams::default()).await?;
+
+    home.is_current("herd", "2").await?;
+    for (index, log) in others() {
+        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has two").await?;
+        is_untouched(&home, &before[index]).await?;
+    }
+    // Its successor was born with one of the two, and has the second by now or is told of it.
+    let known = |pod: &Pod| before.iter().any(|other| other.uid() == pod.uid());
+    let successor = eventually(LONG, "the successor is ready", async || {
+        let all = pods.list(&ListParams::default()).await.ok()?.items;
+        all.into_iter().find(|pod| !known(pod) && is_ready(pod))
+    })
+    .await?;
+    home.follow(&successor).await?.line(OffsetDateTime::UNIX_EPOCH, SOON, "has two").await?;
+    let status = configs.get("herd").await?.status.context("no status")?;
+    ensure!(status.rollout.failure.is_none(), "the version is blamed: {status:#?}");
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! A Job with an agent ends when its own container has; where the cluster has no native sidecars it is refused with a sentence.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use nudge_tests::eventually;
+use nudge_tests::installation::at_once;
+use serde_json::json;
+
+use crate::install;
+use crate::objects::{config, list, opted_in, shell};
+use crate::space::{Home, SOON};
+use crate::suite::Suite;
+
+/// Kubernetes from which on the agent is a native sidecar.
+const SIDECARS: u32 = 29;
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    let home = Home::enabled(suite, "jobs").await?;
+    home.apply(&config("work", &[("1", json!({"greeting": "hello"}))], &at_once()))?;
+    home.is_current("work", "1").await?;
+    let container = shell(&home, "nudge-agent get greeting");
+    let mut template = opted_in("work", &container, &[("configs", "work")]);
+    template["spec"]["restartPolicy"] = "Never".into();
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "work"},
+        "spec": {"backoffLimit": 0, "template": template},
+    });
+    home.apply(&list([job]))?;
+    if install::minor(&home.space.client).await? >= SIDECARS { ends(&home).await } else { refused(&home).await }
+}
+
+async fn ends(home: &Home<'_>) -> Result<()> {
+    let jobs = home.space.api::<Job>();
+    eventually(SOON, "the Job is complete", async || {
+        (jobs.get("work").await.ok()?.status?.succeeded == Some(1)).then_some(())
+    })
+    .await?;
+    let pods = home.space.api::<Pod>().list(&ListParams::default()).await?.items;
+    ensure!(pods.len() == 1, "the Job has {} pods", pods.len());
+    let said = home.kubectl(&["logs", &pods[0].name_any(), "-c", "app"])?;
+    ensure!(said.trim() == "hello", "the application has read {said:?}");
+    Ok(())
+}
+
+async fn refused(home: &Home<'_>) -> Result<()> {
+    let said = eventually(SOON, "the Job's Event says why it has no pod", async || {
+        let events = home.space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
+        let of_job = |event: &Event| event.involved_object.kind.as_deref() == Some("Job");
+        let failed = events.into_iter().find(|event| of_job(event) && event.reason.as_deref() == Some("FailedCreate"));
+        failed?.message
+    })
+    .await?;
+    let sentence = "this pod belongs to a Job, which could not end beside the agent: this cluster has no native sidecars (Kubernetes 1.29)";
+    ensure!(said.contains(sentence) && said.contains("nudge.dev/inject"), "the Job is told: {said}");
+    let pods = home.space.api::<Pod>().list(&ListParams::default()).await?.items;
+    ensure!(pods.is_empty(), "the Job has a pod");
+    Ok(())
+}

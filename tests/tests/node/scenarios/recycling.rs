@@ -1,0 +1,108 @@
+//! A Deployment that knows nothing of Nudge and takes its values from the environment is restarted with a new version, and restarted back when
+//! it crashes with it. Its pods of before serve meanwhile.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::ResourceExt as _;
+use kube::api::{ListParams, LogParams};
+use nudge_injector::api::{Phase, VersionedConfig};
+use nudge_tests::eventually;
+use nudge_tests::installation::at_once;
+use serde_json::json;
+use time::OffsetDateTime;
+
+use crate::objects::{config, deployment, list, plain, shell, template};
+use crate::report::seconds;
+use crate::space::{Home, LONG, is_ready};
+use crate::suite::Suite;
+
+const TITLE: &str = "Two pods with values from the environment, from spec.current";
+const PODS: i32 = 2;
+/// Until the Deployment's controller says that pods do not come up, in seconds.
+const DEADLINE: i32 = 15;
+
+const APP: &str = r#"[ "$MODE" != crash ] || exit 1; echo "mode=$MODE"; exec sleep 86400"#;
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    let home = Home::enabled(suite, "recycling").await?;
+    home.kubectl(&["apply", "-k", "deploy/namespace/recycle"])?;
+    let [one, two, crash] = ["one", "two", "crash"].map(|mode| json!({"MODE": mode}));
+    home.apply(&list([plain("mode", &one)]))?;
+    home.apply(&config("mode", &[("1", one), ("2", two), ("3", crash)], &at_once()))?;
+    home.is_current("mode", "1").await?;
+    let mut container = shell(&home, APP);
+    container["envFrom"] = json!([{"configMapRef": {"name": "mode"}}]);
+    let mut environment = deployment(&template("environment", &container), PODS);
+    // Time for a pod to crash before it counts as there.
+    environment["spec"]["minReadySeconds"] = 2.into();
+    environment["spec"]["progressDeadlineSeconds"] = DEADLINE.into();
+    home.apply(&list([environment]))?;
+    runs(&home, "one").await?;
+
+    home.activate("mode", "2").await?;
+    let activated = OffsetDateTime::now_utc();
+    home.is_current("mode", "2").await?;
+    let recycled = OffsetDateTime::now_utc();
+    // Already: the version is current when they run it.
+    let pods = home.space.api::<Pod>().list(&ListParams::default()).await?.items;
+    let going = |pod: &&Pod| pod.metadata.deletion_timestamp.is_some();
+    for pod in pods.iter().filter(|pod| !going(pod)) {
+        ensure!(says(&home, pod).await?.contains("mode=two"), "{} is of the version before", pod.name_any());
+    }
+    runs(&home, "two").await?;
+
+    home.activate("mode", "3").await?;
+    let bad = OffsetDateTime::now_utc();
+    let (configs, deployments) = (home.space.api::<VersionedConfig>(), home.space.api::<Deployment>());
+    let status = eventually(LONG, "the version has failed", async || {
+        // Those that were well go on meanwhile.
+        let available = deployments.get("environment").await.ok()?.status?.available_replicas.unwrap_or_default();
+        if available < PODS {
+            return Some(Err(anyhow!("only {available} pods are available")));
+        }
+        configs.get("mode").await.ok()?.status.filter(|status| status.phase == Phase::Failed).map(Ok)
+    })
+    .await??;
+    let failed = OffsetDateTime::now_utc();
+    let failure = status.rollout.failure.clone().context("status.rollout names no failure")?;
+    ensure!(failure.version == "3" && failure.reason == "RecycleFailed", "{failure:?}");
+    ensure!(failure.message.contains("Deployment/environment"), "{failure:?}");
+    ensure!(status.published.as_deref() == Some("2") && status.current.as_deref() == Some("2"), "{status:#?}");
+    let map = home.space.api::<ConfigMap>().get("mode").await?;
+    ensure!(map.data.iter().flatten().any(|(key, value)| key == "MODE" && value == "two"), "{map:?}");
+    runs(&home, "two").await?;
+
+    let row = |what: &str, from, to: OffsetDateTime| -> Result<()> {
+        suite.report.row(TITLE, &[what.to_owned(), seconds(Duration::try_from(to - from)?)]);
+        Ok(())
+    };
+    row("restarted one by one, the version is current", activated, recycled)?;
+    row(&format!("a version that crashes: all are back (the Deployment's own deadline is {DEADLINE} s)"), bad, failed)
+}
+
+async fn says(home: &Home<'_>, pod: &Pod) -> Result<String> {
+    Ok(home.space.api::<Pod>().logs(&pod.name_any(), &LogParams::default()).await?)
+}
+
+/// Waits until the Deployment's pods run with this and are available, and no others are there: Nudge waits for none that was not well before.
+async fn runs(home: &Home<'_>, mode: &str) -> Result<()> {
+    let (pods, deployments) = (home.space.api::<Pod>(), home.space.api::<Deployment>());
+    let text = format!("mode={mode}");
+    eventually(LONG, &format!("all pods say {text}"), async || {
+        let available = deployments.get("environment").await.ok()?.status?.available_replicas;
+        let all = pods.list(&ListParams::default()).await.ok()?.items;
+        if available != Some(PODS) || all.len() != usize::try_from(PODS).ok()? || !all.iter().all(is_ready) {
+            return None;
+        }
+        for pod in &all {
+            if !says(home, pod).await.ok()?.contains(&text) {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await
+}

@@ -1,0 +1,167 @@
+//! A Deployment of six is moved in batches. A version that makes the application unready, as the kubelet's own probe finds, goes no further
+//! than the first batch, and comes back by itself.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::ResourceExt as _;
+use kube::api::{ListParams, Patch, PatchParams};
+use nudge_injector::api::{Phase, VersionedConfig};
+use nudge_tests::eventually;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use crate::log::Log;
+use crate::objects::{config, deployment, list, opted_in, shell};
+use crate::report::seconds;
+use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
+use crate::suite::Suite;
+
+const TITLE: &str = "A Deployment of six, 25 % at a time";
+const PODS: i32 = 6;
+/// A quarter of them, rounded up.
+const BATCH: usize = 2;
+/// Seconds in which pods are watched before others are told. Times of the API are whole seconds, so it may be almost one less.
+const WATCHED: u64 = 2;
+
+/// Serves its files, and says when it is told. The probe asks for one that the bad version does not have.
+pub(super) const APP: &str = r#"
+    tell() { echo "runs $(cat /config/name)"; }
+    trap tell USR1
+    httpd -p 8080 -h /config
+    tell
+    while :; do sleep 3600 & wait $!; done"#;
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    let home = Home::enabled(suite, "rollout").await?;
+    let good = |name: &str| json!({"name": name, "healthy": "yes"});
+    let versions = [("1", good("one")), ("2", good("two")), ("3", json!({"name": "three"}))];
+    let rollout = json!({"batch": "25%", "minReadySeconds": WATCHED, "bakeSeconds": 1});
+    home.apply(&config("flock", &versions, &rollout))?;
+    let mut container = shell(&home, APP);
+    container["readinessProbe"] = probe();
+    let annotations = [("configs", "flock"), ("notify", "SIGUSR1"), ("mount-path", "/config")];
+    home.apply(&list([deployment(&opted_in("flock", &container, &annotations), PODS)]))?;
+    let pods = ready(&home).await?;
+    let mut logs = Vec::new();
+    for pod in &pods {
+        let log = home.follow(pod).await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "runs one").await?;
+        logs.push(log);
+    }
+    suite.report.row(TITLE, &["", "after", "pods"].map(str::to_owned));
+    batches(suite, &home, &logs).await?;
+    comes_back(suite, &home, &pods, &logs).await?;
+    for pod in &pods {
+        is_untouched(&home, pod).await?;
+    }
+    // Six pods with a probe each second are no neighbours for what is measured next.
+    home.kubectl(&["delete", "deployment", "flock", "--wait=false"])?;
+    Ok(())
+}
+
+/// Asks for what a bad version does not have.
+pub(super) fn probe() -> Value {
+    json!({"httpGet": {"path": "/healthy", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 5})
+}
+
+/// All pods, once they are ready.
+pub(super) async fn ready(home: &Home<'_>) -> Result<Vec<Pod>> {
+    let pods = home.space.api::<Pod>();
+    eventually(LONG, "all pods are ready", async || {
+        let all = pods.list(&ListParams::default()).await.ok()?.items;
+        (i32::try_from(all.len()).ok()? == PODS && all.iter().all(is_ready)).then_some(all)
+    })
+    .await
+}
+
+/// A good version reaches all, never more than a batch at a time.
+async fn batches(suite: &Suite, home: &Home<'_>, logs: &[Log]) -> Result<()> {
+    home.activate("flock", "2").await?;
+    let activated = OffsetDateTime::now_utc();
+    let mut told = Vec::new();
+    for log in logs {
+        told.push(log.line(OffsetDateTime::UNIX_EPOCH, LONG, "runs two").await?.at);
+    }
+    home.is_current("flock", "2").await?;
+    let proven = OffsetDateTime::now_utc();
+    told.sort();
+    // What is left of the time in which the first were watched, when their handlers were slow.
+    for pair in told.windows(BATCH + 1) {
+        let between = pair[BATCH] - pair[0];
+        ensure!(between > time::Duration::milliseconds(100), "more than {BATCH} pods were told at once: {told:?}");
+    }
+    for (number, batch) in told.chunks(BATCH).enumerate() {
+        let after = seconds(Duration::try_from(batch[batch.len() - 1] - activated).unwrap_or_default());
+        suite.report.row(TITLE, &[format!("batch {} runs the version", number + 1), after, batch.len().to_string()]);
+    }
+    let after = seconds(Duration::try_from(proven - activated)?);
+    suite.report.row(TITLE, &["the version is current".to_owned(), after, PODS.to_string()]);
+    Ok(())
+}
+
+/// A bad version reaches one batch, and leaves it.
+async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]) -> Result<()> {
+    // Long enough for any kubelet to notice before the second batch is told.
+    let patient = Patch::Merge(json!({"spec": {"rollout": {"minReadySeconds": 20}}}));
+    let configs = home.space.api::<VersionedConfig>();
+    configs.patch("flock", &PatchParams::default(), &patient).await?;
+    home.is_current("flock", "2").await?;
+    home.activate("flock", "3").await?;
+    let activated = OffsetDateTime::now_utc();
+    let pods = home.space.api::<Pod>();
+    eventually(SOON, "a pod is not ready", async || {
+        let all = pods.list(&ListParams::default()).await.ok()?.items;
+        all.iter().any(|pod| !is_ready(pod)).then_some(())
+    })
+    .await?;
+    let unready = OffsetDateTime::now_utc();
+    let status = eventually(LONG, "the version has failed", async || {
+        configs.get("flock").await.ok()?.status.filter(|status| status.phase == Phase::Failed)
+    })
+    .await?;
+    ready(home).await?;
+    let whole = OffsetDateTime::now_utc();
+
+    let mut told: Vec<(OffsetDateTime, OffsetDateTime)> = Vec::new();
+    let mut names = Vec::new();
+    for (pod, log) in before.iter().zip(logs) {
+        let lines = log.lines();
+        let Some(bad) = lines.iter().find(|line| line.text.contains("runs three")) else { continue };
+        let back = log.line(bad.at, SOON, "runs two").await.context("it does not come back")?;
+        told.push((bad.at, back.at));
+        names.push(pod.name_any());
+    }
+    ensure!((1..=BATCH).contains(&told.len()), "{} pods were told: {names:?}", told.len());
+    ensure!(status.current.as_deref() == Some("2") && status.target.is_none(), "{status:#?}");
+    let failure = status.rollout.failure.context("status.rollout names no failure")?;
+    ensure!(failure.version == "3" && failure.reason == "PodNotReady", "{failure:?}");
+    ensure!(names.iter().any(|name| failure.message.contains(name)), "{failure:?} names none of {names:?}");
+    for reason in ["RollingBack", "Failed"] {
+        eventually(SOON, &format!("an Event {reason} names the pod"), async || {
+            let events = home.space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
+            let of_config = |event: &Event| event.involved_object.name.as_deref() == Some("flock");
+            let says = |event: &Event| {
+                let message = event.message.clone().unwrap_or_default();
+                event.reason.as_deref() == Some(reason) && names.iter().any(|name| message.contains(name))
+            };
+            events.iter().any(|event| of_config(event) && says(event)).then_some(())
+        })
+        .await?;
+    }
+
+    let first = told.iter().map(|(bad, _)| *bad).min().context("nobody was told")?;
+    let last = told.iter().map(|(_, back)| *back).max().context("nobody came back")?;
+    let count = told.len().to_string();
+    let row = |what: &str, from: OffsetDateTime, to: OffsetDateTime, pods: &str| {
+        let after = seconds(Duration::try_from(to - from).unwrap_or_default());
+        suite.report.row(TITLE, &[what.to_owned(), after, pods.to_owned()]);
+    };
+    row("bad version: the first pod runs it", activated, first, &count);
+    row("bad version: the probe has failed", activated, unready, "");
+    row("bad version: all run the one before", activated, last, &count);
+    row("bad version: all are ready again", activated, whole, &PODS.to_string());
+    row("from not ready to all ready again", unready, whole, "");
+    Ok(())
+}
