@@ -210,6 +210,9 @@ pub struct RolloutStatus {
     /// Since when every pod that is waited for runs what it was told and is Ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<MicroTime>,
+    /// Since when that is not so; absent while it is, or while the rollout is held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unproven_since: Option<MicroTime>,
     /// Pods that were told but are not waited for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<SkippedPod>,
@@ -244,7 +247,7 @@ pub struct SkippedPod {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// Why: NotReady, Restarting, Pending, NodeNotReady, NoContact, FailedBefore, NotAcknowledged.
+    /// Why: NotReady, Restarting, Pending, Ending, NodeNotReady, NoContact, FailedBefore, NotAcknowledged.
     pub reason: String,
 }
 

@@ -4,9 +4,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Subject;
 use super::batch::is_told;
-use super::proof::{forget_gone, is_skipped, skip};
+use super::proof::{forget_gone, skip, skipped};
 use super::step::{Recycling, Situation, Step, after, clear, enter, held, next_revision, progressed, waits};
 use crate::api::{OnFailure, Phase, RolloutFailure, RolloutStage, VersionedConfigStatus};
+
+/// What is said while a move that has failed is held.
+pub(super) fn stands_still(sentence: &str) -> String {
+    format!(
+        "{sentence}; the move stands still (onFailure: Pause): set spec.current to another version, or onFailure to Rollback"
+    )
+}
 
 /// The target is bad: every pod goes back, or all stands still, as the spec says.
 pub(super) fn fail(
@@ -16,20 +23,16 @@ pub(super) fn fail(
     word: String,
     sentence: &str,
 ) -> Step {
-    if seen.spec.on_failure == OnFailure::Pause {
-        return held(
-            "Failed",
-            format!(
-                "{sentence}; the move stands still (onFailure: Pause): set spec.current to another version, or onFailure to Rollback"
-            ),
-        );
-    }
     status.rollout.failure = Some(RolloutFailure {
         version: target.to_owned(),
         generation: seen.generation,
         reason: word,
         message: sentence.to_owned(),
     });
+    if seen.spec.on_failure == OnFailure::Pause {
+        let text = stands_still(sentence);
+        return Step { told: Some((true, "Failed", text.clone())), ..held("Failed", text) };
+    }
     status.phase = Phase::RollingBack;
     turn_back(status, seen, RolloutStage::RollingBack);
     let current = status.current.clone().unwrap_or_default();
@@ -77,7 +80,8 @@ fn away(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str)
     forget_gone(status, seen);
     let deadline = after(progressed(status, seen.now), seen.spec.progress_deadline_seconds);
     let target = status.target.as_deref();
-    let away = seen.pods.iter().filter(|pod| !is_skipped(status, pod));
+    let skipped = skipped(status);
+    let away = seen.pods.iter().filter(|pod| !skipped.contains_key(pod.uid.as_str()));
     let away =
         away.filter(|pod| pod.runs.as_deref() == target || (pod.in_contact && pod.runs.as_deref() != Some(current)));
     let away: Vec<&Subject> = away.collect();

@@ -1,24 +1,36 @@
 //! Whether the pods that were told a version run it, Ready and for long enough, and who of them can't be waited for. Pure.
 
+use std::collections::{HashMap, HashSet};
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::Subject;
 use super::back::fail;
 use super::batch::is_told;
-use super::step::{Situation, Step, after, progressed, waits};
+use super::step::{Situation, Step, after, held, waits};
 use super::subject::Opinion;
 use crate::api::{PodRestarts, SkippedPod, VersionedConfigStatus};
 
 /// Why a pod is skipped that was well and does not take what it was told.
 pub(super) const SILENT: &str = "NotAcknowledged";
 
+/// Entries that the status has room for.
+const MAX_SKIPPED: usize = 2000;
+
 /// The first thing that a pod which is waited for says against the target.
 pub(super) fn verdict(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<(String, String)> {
-    let rollout = &status.rollout;
-    waited_for(status, seen).find_map(|pod| match pod.opinion(target, rollout) {
+    let before = restarts(status);
+    waited_for(status, seen).into_iter().find_map(|pod| match pod.opinion(target, before(pod)) {
         Opinion::Against(word, sentence) => Some((word, sentence)),
         _ => None,
     })
+}
+
+/// How often containers of a pod had been restarted when it was told.
+fn restarts(status: &VersionedConfigStatus) -> impl Fn(&Subject) -> i32 {
+    let known: HashMap<&str, i32> =
+        status.rollout.restarts.iter().map(|known| (known.uid.as_str(), known.count)).collect();
+    move |pod| known.get(pod.uid.as_str()).copied().unwrap_or(0)
 }
 
 /// The entry of a pod that can't be waited for.
@@ -26,70 +38,83 @@ pub(super) fn skip(pod: &Subject, reason: &str) -> SkippedPod {
     SkippedPod { name: pod.name.clone(), uid: pod.uid.clone(), reason: reason.to_owned() }
 }
 
-/// Whether the pod can't be waited for.
-pub(super) fn is_skipped(status: &VersionedConfigStatus, pod: &Subject) -> bool {
-    status.rollout.skipped.iter().any(|skipped| skipped.uid == pod.uid)
+/// Why pods can't be waited for, by uid.
+pub(super) fn skipped(status: &VersionedConfigStatus) -> HashMap<&str, &str> {
+    status.rollout.skipped.iter().map(|skipped| (skipped.uid.as_str(), skipped.reason.as_str())).collect()
 }
 
 /// The pods that were told, without those that can't be waited for.
-fn waited_for<'a>(status: &'a VersionedConfigStatus, seen: &'a Situation<'a>) -> impl Iterator<Item = &'a Subject> {
+fn waited_for<'a>(status: &VersionedConfigStatus, seen: &Situation<'a>) -> Vec<&'a Subject> {
+    let skipped = skipped(status);
     let told = seen.pods.iter().filter(|pod| is_told(&status.rollout.groups, pod));
-    told.filter(|pod| !is_skipped(status, pod))
+    told.filter(|pod| !skipped.contains_key(pod.uid.as_str())).collect()
+}
+
+/// Those of them that do not run `version`, Ready.
+fn unproven<'a>(status: &VersionedConfigStatus, seen: &Situation<'a>, version: &str) -> Vec<&'a Subject> {
+    let before = restarts(status);
+    let proven = |pod: &&Subject| pod.opinion(version, before(pod)) == Opinion::Proven;
+    waited_for(status, seen).into_iter().filter(|pod| !proven(pod)).collect()
+}
+
+/// Brings up to date who is waited for: before any of them says something about `version`.
+pub(super) fn tend(status: &mut VersionedConfigStatus, seen: &Situation<'_>, version: &str) {
+    forget_gone(status, seen);
+    // Whoever could not be waited for and has come round counts like the others from now on.
+    let entries = skipped(status);
+    let now = seen.now.0.as_second();
+    let round =
+        |pod: &&Subject| entries.contains_key(pod.uid.as_str()) && pod.unfit(now).is_none() && pod.has_taken(version);
+    let rounds: HashMap<String, i32> =
+        seen.pods.iter().filter(round).map(|pod| (pod.uid.clone(), pod.restarts)).collect();
+    if !rounds.is_empty() {
+        status.rollout.skipped.retain(|skipped| !rounds.contains_key(&skipped.uid));
+        status.rollout.restarts.retain(|known| !rounds.contains_key(&known.uid));
+        let known = rounds.into_iter().filter(|(_, count)| *count > 0).map(|(uid, count)| PodRestarts { uid, count });
+        status.rollout.restarts.extend(known);
+        status.rollout.restarts.sort_by(|one, other| one.uid.cmp(&other.uid));
+    }
+    // Of some nothing can be expected at the moment, such as those that were born and have no node yet.
+    let lost: Vec<SkippedPod> =
+        waited_for(status, seen).into_iter().filter_map(|pod| Some(skip(pod, pod.unreachable()?))).collect();
+    status.rollout.skipped.extend(lost);
 }
 
 /// Waits until all that are waited for run `version` and have been Ready for long enough; `None` once that is so.
 pub(super) fn prove(status: &mut VersionedConfigStatus, seen: &Situation<'_>, version: &str) -> Option<Step> {
-    forget_gone(status, seen);
-    // Whoever could not be waited for and has come round counts like the others from now on.
-    let come_round = |skipped: &SkippedPod| {
-        let pod = seen.pods.iter().find(|pod| pod.uid == skipped.uid);
-        pod.is_some_and(|pod| pod.unfit(seen.now.0.as_second()).is_none() && pod.has_taken(version))
-    };
-    let rounds: Vec<String> = status
-        .rollout
-        .skipped
-        .iter()
-        .filter(|skipped| come_round(skipped))
-        .map(|skipped| skipped.uid.clone())
-        .collect();
-    for uid in rounds {
-        status.rollout.skipped.retain(|skipped| skipped.uid != uid);
-        let restarts = seen.pods.iter().find(|pod| pod.uid == uid).map_or(0, |pod| pod.restarts);
-        status.rollout.restarts.retain(|known| known.uid != uid);
-        status.rollout.restarts.push(PodRestarts { uid, count: restarts });
-    }
-    // Of some nothing can be expected at the moment, such as those that were born and have no node yet.
-    let lost: Vec<SkippedPod> =
-        waited_for(status, seen).filter_map(|pod| Some(skip(pod, pod.unreachable()?))).collect();
-    if !lost.is_empty() {
-        status.rollout.skipped.extend(lost);
-        return Some(Step { more: true, ..Step::default() });
-    }
-    let since = progressed(status, seen.now);
-    let (unproven, silent): (usize, Vec<SkippedPod>) = {
-        let unproven: Vec<&Subject> =
-            waited_for(status, seen).filter(|pod| pod.opinion(version, &status.rollout) != Opinion::Proven).collect();
-        let late = seen.now.0 >= after(since, seen.spec.ack_timeout_seconds).0;
+    let unproven = unproven(status, seen, version);
+    if !unproven.is_empty() {
+        // What came before counts as little as the time in which nobody looked.
+        let since = status.rollout.unproven_since.as_ref().map_or(seen.now.0, |since| since.0);
+        let acknowledged = after(since, seen.spec.ack_timeout_seconds);
+        let late = seen.now.0 >= acknowledged.0;
         let silent = |pod: &&&Subject| late && pod.was_ready && !pod.has_taken(version);
-        (unproven.len(), unproven.iter().filter(silent).map(|pod| skip(pod, SILENT)).collect())
-    };
-    if !silent.is_empty() {
-        status.rollout.skipped.extend(silent);
-        return Some(Step { more: true, ..Step::default() });
-    }
-    if unproven > 0 {
+        let silent: Vec<SkippedPod> = unproven.iter().filter(silent).map(|pod| skip(pod, SILENT)).collect();
+        let unproven = unproven.len();
+        if status.rollout.skipped.len() + silent.len() > MAX_SKIPPED {
+            let sentence = format!(
+                "{} pods could not be waited for, more than there is room for in the status; mend them, or move fewer at a time (spec.rollout.batch)",
+                status.rollout.skipped.len() + silent.len()
+            );
+            return Some(held("TooManySkipped", sentence));
+        }
+        if !silent.is_empty() {
+            status.rollout.skipped.extend(silent);
+            return Some(Step { more: true, ..Step::default() });
+        }
         status.rollout.applied_at = None;
+        status.rollout.unproven_since = Some(MicroTime(since));
         let deadline = after(since, seen.spec.progress_deadline_seconds);
         if seen.now.0 >= deadline.0 {
             return Some(overdue(status, seen, version, unproven));
         }
-        let acknowledged = after(since, seen.spec.ack_timeout_seconds);
-        let again = if seen.now.0 < acknowledged.0 { acknowledged } else { deadline };
+        let again = if late { deadline } else { acknowledged };
         let sentence = format!("{unproven} pods do not run version {version} yet, or are not Ready");
         return Some(waits("BeingCurrent", sentence, Some(again)));
     }
+    status.rollout.unproven_since = None;
     // Without anybody there is nothing to watch.
-    waited_for(status, seen).next()?;
+    waited_for(status, seen).first()?;
     let applied = status.rollout.applied_at.get_or_insert(MicroTime(seen.now.0)).0;
     let enough = after(applied, seen.spec.min_ready_seconds);
     if seen.now.0 < enough.0 {
@@ -108,7 +133,7 @@ fn overdue(status: &mut VersionedConfigStatus, seen: &Situation<'_>, version: &s
 
 /// What is known of pods that are gone is dropped.
 pub(super) fn forget_gone(status: &mut VersionedConfigStatus, seen: &Situation<'_>) {
-    let there = |uid: &str| seen.pods.iter().any(|pod| pod.uid == uid);
-    status.rollout.skipped.retain(|skipped| there(&skipped.uid));
-    status.rollout.restarts.retain(|known| there(&known.uid));
+    let there: HashSet<&str> = seen.pods.iter().map(|pod| pod.uid.as_str()).collect();
+    status.rollout.skipped.retain(|skipped| there.contains(skipped.uid.as_str()));
+    status.rollout.restarts.retain(|known| there.contains(known.uid.as_str()));
 }

@@ -117,6 +117,7 @@ impl World {
             ready: settled && nature != Nature::Crashing,
             was_ready: settled,
             agent_away: false,
+            ending: false,
             running: settled,
             node_ready: true,
             in_contact: settled && nature != Nature::Silent,

@@ -9,10 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::Subject;
-use super::back::{begin_leaving, fail, leave, roll_back};
+use super::back::{begin_leaving, fail, leave, roll_back, stands_still};
 use super::batch::{is_complete, is_told, raised, size};
-use super::proof::{SILENT, is_skipped, prove, skip, verdict};
-use crate::api::{Phase, PodRestarts, RolloutSpec, RolloutStage, VersionedConfigStatus};
+use super::proof::{SILENT, prove, skip, skipped, tend, verdict};
+use crate::api::{Batch, Phase, PodRestarts, RolloutSpec, RolloutStage, VersionedConfigStatus};
 
 /// How often it is looked whether another config has done moving.
 const NEIGHBOUR_SECONDS: u32 = 2;
@@ -93,11 +93,22 @@ pub fn step(status: &mut VersionedConfigStatus, seen: &Situation<'_>) -> Step {
             }
             if seen.spec.paused {
                 status.phase = Phase::BeingCurrent;
+                // Nobody looks meanwhile: what was is proven once more.
+                status.rollout.applied_at = None;
+                status.rollout.unproven_since = None;
                 return held(
                     "Paused",
                     format!("the move to version {target} is paused; set spec.rollout.paused to false"),
                 );
             }
+            match &status.rollout.failure {
+                Some(failure) if failure.version == target && failure.generation == seen.generation => {
+                    return held("Failed", stands_still(&failure.message));
+                }
+                // Whoever has changed the spec wants it tried again.
+                _ => status.rollout.failure = None,
+            }
+            tend(status, seen, &target);
             if let Some((word, sentence)) = verdict(status, seen, &target) {
                 return fail(status, seen, &target, word, &sentence);
             }
@@ -189,6 +200,7 @@ pub(super) fn enter(status: &mut VersionedConfigStatus, stage: RolloutStage, now
     status.rollout.stage = Some(stage);
     status.rollout.progressed_at = Some(MicroTime(now.0));
     status.rollout.applied_at = None;
+    status.rollout.unproven_since = None;
 }
 
 /// One more batch, once the last one is proven.
@@ -196,8 +208,8 @@ fn walk(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) 
     if let Some(step) = prove(status, seen, target) {
         return step;
     }
-    if let Some(sentence) = too_many_skipped(status, seen, target) {
-        return held("TooManySkipped", sentence + "; see status.rollout.skipped, and mend them");
+    if let Some(step) = too_many_skipped(status, seen, target) {
+        return step;
     }
     if is_complete(&status.rollout.groups, seen.pods) {
         // What was Ready for long enough need not be so once more.
@@ -206,7 +218,14 @@ fn walk(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) 
         status.rollout.applied_at = applied;
         return Step { more: true, ..Step::default() };
     }
-    let next = raised(&status.rollout.groups, seen.pods, &seen.spec.batch);
+    let count = tell(status, seen, &seen.spec.batch);
+    enter(status, RolloutStage::Moving, seen.now);
+    told(count, target, seen)
+}
+
+/// One more batch of each workload is told. How many pods that are.
+fn tell(status: &mut VersionedConfigStatus, seen: &Situation<'_>, batch: &Batch) -> usize {
+    let next = raised(&status.rollout.groups, seen.pods, batch);
     let newly = |pod: &&Subject| is_told(&next, pod) && !is_told(&status.rollout.groups, pod);
     let newly: Vec<&Subject> = seen.pods.iter().filter(newly).collect();
     for pod in &newly {
@@ -217,24 +236,28 @@ fn walk(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) 
             status.rollout.restarts.push(PodRestarts { uid: pod.uid.clone(), count: pod.restarts });
         }
     }
-    let count = newly.len();
     status.rollout.groups = next;
-    enter(status, RolloutStage::Moving, seen.now);
     next_revision(status, seen.now);
+    newly.len()
+}
+
+fn told(count: usize, target: &str, seen: &Situation<'_>) -> Step {
     let told = (count > 0).then(|| (false, "Batch", format!("{count} more pods are told version {target}")));
     Step { told, again: Some(after(seen.now.0, seen.spec.ack_timeout_seconds)), more: count == 0, ..Step::default() }
 }
 
-/// Of a workload more pods than a batch could not be waited for, or there is none that has proven anything, although some were well: a
-/// sentence.
-fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<String> {
+/// Holds where of a workload more pods than a batch could not be waited for, or where none has proven anything although some were well.
+fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<Step> {
+    let reasons = skipped(status);
+    // Whose work is done holds nobody up.
+    let reason = |pod: &Subject| reasons.get(pod.uid.as_str()).copied().filter(|reason| *reason != "Ending");
     let mut workloads: BTreeMap<&str, Vec<&Subject>> = BTreeMap::new();
     for pod in seen.pods {
         workloads.entry(&pod.workload).or_default().push(pod);
     }
-    workloads.iter().find_map(|(workload, pods)| {
+    let sentence = workloads.iter().find_map(|(workload, pods)| {
         let name = if workload.is_empty() { "pods without a workload" } else { workload };
-        let skipped = pods.iter().filter(|pod| is_skipped(status, pod)).count();
+        let skipped = pods.iter().filter(|pod| reason(pod).is_some()).count();
         let batch = size(&seen.spec.batch, pods.len());
         if skipped > batch {
             return Some(format!(
@@ -242,21 +265,30 @@ fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target
             ));
         }
         let told = pods.iter().filter(|pod| is_told(&status.rollout.groups, pod)).count();
-        let silent = |pod: &&&Subject| status.rollout.skipped.iter().any(|it| it.uid == pod.uid && it.reason == SILENT);
-        let silent = pods.iter().filter(silent).count();
+        let silent = pods.iter().filter(|pod| reason(pod) == Some(SILENT)).count();
         (silent > 0 && told == skipped)
             .then(|| format!("no pod of {name} has taken version {target}, and {silent} of them were Ready before"))
-    })
+    })?;
+    // Some are well again by time alone.
+    let again = seen.pods.iter().filter(|pod| reason(pod).is_some()).filter_map(Subject::settles).min();
+    let again =
+        again.and_then(|second| Timestamp::from_second(second).ok()).filter(|time| *time > seen.now.0).map(Time);
+    Some(Step { again, ..held("TooManySkipped", sentence + "; see status.rollout.skipped, and mend them") })
 }
 
 /// All pods run the target, and are watched.
 fn bake(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Step {
     if !is_complete(&status.rollout.groups, seen.pods) {
-        // A workload that came meanwhile: its pods are walked like the others.
-        enter(status, RolloutStage::Moving, seen.now);
-        return Step { more: true, ..Step::default() };
+        // A workload that came meanwhile was born into what all others run: it is told at once. Walking it would begin the bake anew, and
+        // where workloads come and go, again and again.
+        let count = tell(status, seen, &Batch::Share("100%".to_owned()));
+        status.rollout.applied_at = None;
+        return told(count, target, seen);
     }
     if let Some(step) = prove(status, seen, target) {
+        return step;
+    }
+    if let Some(step) = too_many_skipped(status, seen, target) {
         return step;
     }
     let end = after(progressed(status, seen.now), seen.spec.bake_seconds);
@@ -291,6 +323,7 @@ pub(super) fn clear(status: &mut VersionedConfigStatus) {
     rollout.recycled_since = None;
     rollout.progressed_at = None;
     rollout.applied_at = None;
+    rollout.unproven_since = None;
     rollout.groups.clear();
     rollout.skipped.clear();
     rollout.restarts.clear();

@@ -3,7 +3,6 @@
 use nudge_protocol::pod::FAILED_REASONS;
 
 use super::pod_number;
-use crate::api::RolloutStatus;
 use crate::world::PodState;
 
 /// How long after a restart a pod may still be in a loop of them, in seconds: the kubelet waits for up to five minutes between two.
@@ -11,6 +10,9 @@ const RESTLESS: i64 = 600;
 
 /// Reasons for which an agent does not serve what it was told.
 const REFUSED: [&str; 2] = ["TooLarge", "Failed"];
+
+/// Reasons for which another of the pod's configs can't be had. Whoever runs the version of this one has taken it all the same.
+const OF_ANOTHER: [&str; 3] = ["NotFound", "NotAllowed", "Changed"];
 
 /// See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub struct Subject {
     pub was_ready: bool,
     /// It is not Ready because its agent is being started again, and for no other reason that is seen.
     pub agent_away: bool,
+    /// A container of it has done its work and is not started again.
+    pub ending: bool,
     /// It has a node, and its containers were started.
     pub running: bool,
     /// Its node is Ready, as far as is known.
@@ -74,10 +78,11 @@ impl Subject {
             workload: pod.workload.clone(),
             number: pod_number(config_uid, &pod.uid),
             runs,
-            acknowledged: status == "True",
+            acknowledged: status == "True" || OF_ANOTHER.contains(&reason.as_str()),
             ready: pod.ready,
             was_ready: pod.was_ready,
             agent_away: pod.agent_away,
+            ending: pod.ending,
             running: pod.running,
             node_ready,
             in_contact: !matches!(reason.as_str(), "" | "NoContact"),
@@ -94,6 +99,9 @@ impl Subject {
         }
         if !self.running {
             return Some("Pending");
+        }
+        if self.ending {
+            return Some("Ending");
         }
         (!self.in_contact).then_some("NoContact")
     }
@@ -112,18 +120,24 @@ impl Subject {
         self.failure.as_ref().map(|_| "FailedBefore")
     }
 
+    /// When it counts as well again if it does not restart once more, in seconds since 1970.
+    pub(super) fn settles(&self) -> Option<i64> {
+        self.last_restart.map(|restart| restart + RESTLESS)
+    }
+
     /// Whether it runs `version`, as far as it says, and its containers know.
     pub(super) fn has_taken(&self, version: &str) -> bool {
         self.acknowledged && self.runs.as_deref() == Some(version)
     }
 
     /// What it says about `version`, which it was told and is waited for.
-    pub(super) fn opinion(&self, version: &str, rollout: &RolloutStatus) -> Opinion {
-        // While its node is away nothing is known of it: not its fault.
-        if !self.node_ready {
+    ///
+    /// `before` is how often its containers had been restarted by then.
+    pub(super) fn opinion(&self, version: &str, before: i32) -> Opinion {
+        // While its node is away nothing is known of it: not its fault. Nor is it that its work is done.
+        if !self.node_ready || self.ending {
             return Opinion::Unproven;
         }
-        let before = rollout.restarts.iter().find(|known| known.uid == self.uid).map_or(0, |known| known.count);
         if self.restarts > before {
             let message = format!("a container of pod {} restarted after it was told version {version}", self.name);
             return Opinion::Against("ContainerRestarted".to_owned(), message);

@@ -5,13 +5,14 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::step::{Recycling, Situation, Step, step};
 use super::{Subject, pod_number};
-use crate::api::{Batch, Phase, RolloutSpec, RolloutStage, VersionedConfigStatus};
+use crate::api::{Batch, OnFailure, Phase, RolloutSpec, RolloutStage, VersionedConfigStatus};
 
 struct Scene {
     spec: RolloutSpec,
     status: VersionedConfigStatus,
     pods: Vec<Subject>,
     neighbour: Option<&'static str>,
+    recycling: Recycling,
     generation: i64,
     millis: i64,
 }
@@ -23,7 +24,15 @@ impl Scene {
         let spec =
             RolloutSpec { batch: Batch::Count(1), min_ready_seconds: 10, bake_seconds: 0, ..RolloutSpec::default() };
         let pods = workloads.iter().flat_map(|(workload, count)| (0..*count).map(move |number| pod(workload, number)));
-        Self { spec, status, pods: pods.collect(), neighbour: None, generation: 1, millis: 1_000_900 }
+        Self {
+            spec,
+            status,
+            pods: pods.collect(),
+            neighbour: None,
+            recycling: Recycling::Done,
+            generation: 1,
+            millis: 1_000_900,
+        }
     }
 
     /// Steps until nothing more happens at this time. What the last one waits for.
@@ -40,7 +49,7 @@ impl Scene {
                     pods: &self.pods,
                     waiting_for: self.neighbour,
                     published: true,
-                    recycling: &Recycling::Done,
+                    recycling: &self.recycling,
                     now: &now,
                 },
             );
@@ -83,6 +92,7 @@ fn pod(workload: &str, number: usize) -> Subject {
         ready: true,
         was_ready: true,
         agent_away: false,
+        ending: false,
         running: true,
         node_ready: true,
         in_contact: true,
@@ -218,4 +228,177 @@ fn nobody_in_time_is_a_failure() {
     scene.rest("2");
     let failure = scene.status.rollout.failure.clone().unwrap();
     assert_eq!(failure.reason, "ProgressDeadlineExceeded");
+}
+
+#[test]
+fn a_pod_whose_work_is_done_is_neither_blamed_nor_waited_for() {
+    let mut scene = Scene::new(&[("Job", 1), ("web", 1)]);
+    scene.rest("2");
+    scene.take();
+    (scene.pods[0].ready, scene.pods[0].ending) = (false, true);
+    scene.rest("2");
+    scene.later(10_000);
+    scene.rest("2");
+    assert_eq!((scene.status.current.as_deref(), scene.status.phase), (Some("2"), Phase::Current));
+}
+
+#[test]
+fn workloads_that_come_during_the_bake_do_not_begin_it_anew() {
+    let mut scene = Scene::new(&[("web", 1)]);
+    scene.spec.bake_seconds = 60;
+    scene.rest("2");
+    scene.take();
+    scene.rest("2");
+    scene.later(10_000);
+    scene.rest("2");
+    assert_eq!(scene.status.rollout.stage, Some(RolloutStage::Baking));
+    // One every fifteen seconds, as a CronJob or previews of changes make them.
+    for number in 0..3 {
+        scene.later(15_000);
+        scene.pods.push(pod(&format!("preview-{number}"), 0));
+        scene.rest("2");
+        assert_eq!(scene.told("2"), scene.pods.len());
+        scene.take();
+        scene.rest("2");
+        assert_eq!(scene.status.rollout.stage, Some(RolloutStage::Baking));
+    }
+    // The last one has been Ready for as long as all must be.
+    scene.later(15_000);
+    scene.rest("2");
+    assert_eq!(scene.status.current.as_deref(), Some("2"));
+}
+
+#[test]
+fn what_is_short_is_not_overdue_because_the_bake_is_long() {
+    let mut scene = Scene::new(&[("web", 1)]);
+    scene.spec.bake_seconds = 3600;
+    scene.rest("2");
+    scene.take();
+    scene.rest("2");
+    scene.later(10_000);
+    scene.rest("2");
+    scene.later(1_200_000);
+    (scene.pods[0].ready, scene.pods[0].agent_away) = (false, true);
+    assert_eq!(word(&scene.rest("2")), "BeingCurrent");
+    scene.later(2_000);
+    (scene.pods[0].ready, scene.pods[0].agent_away) = (true, false);
+    assert_eq!(word(&scene.rest("2")), "BeingCurrent", "watched again for a while");
+    scene.later(10_000);
+    assert_eq!(word(&scene.rest("2")), "Baking");
+    assert_eq!(scene.status.rollout.failure, None);
+}
+
+#[test]
+fn a_long_pause_is_not_held_against_whoever_was_on_the_way() {
+    let mut scene = Scene::new(&[("web", 2)]);
+    scene.rest("2");
+    scene.spec.paused = true;
+    assert_eq!(word(&scene.rest("2")), "Paused");
+    scene.later(i64::from(scene.spec.progress_deadline_seconds) * 2000);
+    scene.spec.paused = false;
+    let waits = scene.rest("2");
+    assert_eq!((word(&waits), scene.told("2")), ("BeingCurrent", 1), "{:?}", scene.status);
+}
+
+#[test]
+fn on_failure_pause_stands_still_whatever_the_pod_does_next_until_the_spec_changes() {
+    let mut scene = Scene::new(&[("web", 2)]);
+    scene.spec.on_failure = OnFailure::Pause;
+    scene.rest("2");
+    scene.take();
+    let told = scene.pods.iter().position(|pod| pod.runs.as_deref() == Some("2")).unwrap();
+    scene.pods[told].ready = false;
+    let held = scene.rest("2");
+    assert!(held.held && word(&held) == "Failed", "{held:?}");
+    scene.pods[told].ready = true;
+    scene.later(60_000);
+    let held = scene.rest("2");
+    assert!(held.held && word(&held) == "Failed" && scene.told("2") == 1, "{held:?}");
+    scene.generation += 1;
+    scene.rest("2");
+    scene.later(10_000);
+    scene.rest("2");
+    assert_eq!(scene.told("2"), 2);
+}
+
+#[test]
+fn nothing_is_published_that_no_pod_of_a_workload_proves_in_the_bake() {
+    let mut scene = Scene::new(&[("web", 3)]);
+    scene.spec.batch = Batch::Count(3);
+    scene.spec.bake_seconds = 60;
+    scene.rest("2");
+    scene.take();
+    scene.rest("2");
+    scene.later(10_000);
+    scene.rest("2");
+    assert_eq!(scene.status.rollout.stage, Some(RolloutStage::Baking));
+    // All are replaced, more than a batch of them, and none of the new ones starts.
+    scene.spec.batch = Batch::Count(1);
+    scene.pods = (10..13)
+        .map(|number| Subject { running: false, ready: false, was_ready: false, ..pod("web", number) })
+        .collect();
+    scene.later(60_000);
+    let held = scene.rest("2");
+    assert!(held.held && word(&held) == "TooManySkipped", "{held:?}");
+    assert_eq!(scene.status.current.as_deref(), Some("1"));
+}
+
+#[test]
+fn a_node_that_comes_back_while_workloads_restart_is_no_reason_to_go_back() {
+    let mut scene = Scene::new(&[("web", 1)]);
+    scene.recycling = Recycling::Busy("Deployment/api is on its way".to_owned());
+    scene.rest("2");
+    scene.take();
+    scene.rest("2");
+    scene.later(10_000);
+    assert_eq!(word(&scene.rest("2")), "Recycling");
+    (scene.pods[0].node_ready, scene.pods[0].ready) = (false, false);
+    scene.rest("2");
+    // The node is seen before its pods are, and they were all started anew.
+    scene.pods[0].node_ready = true;
+    scene.pods[0].restarts = 1;
+    scene.pods[0].last_restart = Some(scene.millis / 1000);
+    scene.rest("2");
+    scene.pods[0].ready = true;
+    scene.recycling = Recycling::Done;
+    scene.rest("2");
+    assert_eq!((scene.status.current.as_deref(), scene.status.phase), (Some("2"), Phase::Current));
+}
+
+#[test]
+fn pods_that_restarted_before_are_looked_at_again_when_that_is_long_ago() {
+    let mut scene = Scene::new(&[("web", 2)]);
+    for pod in &mut scene.pods {
+        pod.last_restart = Some(scene.millis / 1000 - 100);
+    }
+    scene.spec.batch = Batch::Share("100%".to_owned());
+    scene.spec.batch = Batch::Count(1);
+    scene.rest("2");
+    scene.take();
+    let second = scene.rest("2");
+    scene.take();
+    let held = scene.rest("2");
+    assert!(held.held && word(&held) == "TooManySkipped", "{second:?} {held:?}");
+    assert_eq!(held.again.map(|time| time.0.as_second()), Some(1_000 - 100 + 600));
+    scene.later(500_000);
+    scene.rest("2");
+    scene.later(10_000);
+    scene.rest("2");
+    assert_eq!(scene.status.current.as_deref(), Some("2"));
+}
+
+#[test]
+fn of_very_many_silent_pods_the_status_keeps_no_list() {
+    let mut scene = Scene::new(&[("web", 2100)]);
+    scene.spec.batch = Batch::Share("100%".to_owned());
+    scene.rest("2");
+    scene.later(i64::from(scene.spec.ack_timeout_seconds) * 1000);
+    let held = scene.rest("2");
+    assert!(held.held && word(&held) == "TooManySkipped", "{held:?}");
+    assert!(scene.status.rollout.skipped.is_empty());
+    scene.take();
+    scene.rest("2");
+    scene.later(10_000);
+    scene.rest("2");
+    assert_eq!(scene.status.current.as_deref(), Some("2"));
 }

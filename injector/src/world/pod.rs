@@ -42,6 +42,8 @@ pub struct PodState {
     pub agent_away: bool,
     /// Its containers were started.
     pub running: bool,
+    /// A container of it has done its work and is not started again.
+    pub ending: bool,
     /// It has succeeded or failed.
     pub finished: bool,
     /// It is being deleted.
@@ -95,6 +97,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         configs: configs(agent),
         workload: workload(meta),
         containers_hash: hash(&containers),
+        ending: containers.iter().any(|container| container.ended),
         containers,
         node: spec.node_name.clone().unwrap_or_default(),
         ready: condition("Ready").is_some_and(|ready| ready.status == "True"),
@@ -135,7 +138,7 @@ fn configs(agent: &Container) -> Vec<ConfigName> {
     configs
 }
 
-/// Kind and name of the workload. A ReplicaSet of a Deployment stands for it: its name is the Deployment's and the template's
+/// Kind and name of the workload; all Jobs count as one. A ReplicaSet of a Deployment stands for it: its name is the Deployment's and the template's
 /// hash, which the pod has as a label.
 pub fn workload(meta: &ObjectMeta) -> String {
     let owners = meta.owner_references.iter().flatten();
@@ -144,6 +147,8 @@ pub fn workload(meta: &ObjectMeta) -> String {
     let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
     match deployment {
         Some(name) if owner.kind == "ReplicaSet" => format!("Deployment/{name}"),
+        // Each of a CronJob's would be a workload that nobody has seen before, and of which a rollout could never be done.
+        _ if owner.kind == "Job" => "Job".to_owned(),
         _ => format!("{}/{}", owner.kind, owner.name),
     }
 }
