@@ -12,6 +12,7 @@ use kube::{Api, Client};
 use ring::hmac;
 
 use super::figures::RolloutMetrics;
+use super::moving::Away;
 use super::notes::Notes;
 use super::publishing::Looked;
 use super::recycle::{LOOK, Restarting, restarts};
@@ -52,6 +53,7 @@ pub struct Controller {
     facts: Mutex<HashMap<ConfigKey, Facts>>,
     looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
     refused: Mutex<HashMap<ConfigKey, Refused>>,
+    away: Mutex<Option<Away>>,
     /// Held while it is decided whether a config begins to move.
     beginning: tokio::sync::Mutex<()>,
 }
@@ -126,6 +128,7 @@ impl Controller {
             facts: Mutex::default(),
             looked: Mutex::default(),
             refused: Mutex::default(),
+            away: Mutex::default(),
             beginning: tokio::sync::Mutex::default(),
         }
     }
@@ -153,6 +156,15 @@ impl Controller {
         }
     }
 
+    /// The nodes that were away when all were listed last.
+    pub(super) fn away(&self) -> Option<Away> {
+        locked(&self.away).clone()
+    }
+
+    pub(super) fn set_away(&self, away: Away) {
+        *locked(&self.away) = Some(away);
+    }
+
     /// From now on this replica leads, and knows what there is.
     pub fn begin(&self) {
         *locked(&self.sees) = Some(Timestamp::now());
@@ -170,6 +182,7 @@ impl Controller {
         locked(&self.facts).clear();
         locked(&self.looked).clear();
         locked(&self.refused).clear();
+        *locked(&self.away) = None;
     }
 
     /// Whether what is known is recent enough to delete something because of it.
