@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{CallError, call};
 use crate::causes::chain;
@@ -85,10 +85,12 @@ impl Lease {
 
     /// Tries to lead until `stop`, then gives the lease up so that another replica needs not wait.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        // A third of the duration, so that one failed renewal does no harm.
+        // A third of the duration, so that a failed renewal does no harm.
         let period = self.settings.duration / 3;
         loop {
-            let tried = tokio::time::timeout(period, self.turn()).await;
+            let longest = Instant::now() + period;
+            let tried = timeout_at(self.end().unwrap_or(longest).min(longest), self.turn()).await;
+            let failed = !matches!(tried, Ok(Ok(_)));
             let leads = match tried {
                 Ok(Ok(leads)) => leads,
                 Ok(Err(error)) => {
@@ -101,10 +103,15 @@ impl Lease {
                 tracing::info!(identity = self.settings.identity, leads, "leadership changed");
                 self.leads.send_replace(leads);
             }
-            // Others look more often than the holder renews, and not in step.
-            let wait = if leads { period } else { period / 2 + (period / 4).mul_f64(rand::random()) };
+            let wait = match (leads, failed) {
+                (true, false) => period,
+                (true, true) => period / 5,
+                // Others look more often than the holder renews, and not in step.
+                (false, _) => period / 2 + (period / 4).mul_f64(rand::random()),
+            };
+            let wake = Instant::now() + wait;
             tokio::select! {
-                () = tokio::time::sleep(wait) => {}
+                () = sleep_until(self.end().unwrap_or(wake).min(wake)) => {}
                 _ = stop.wait_for(|stop| *stop) => break,
             }
         }
@@ -114,10 +121,14 @@ impl Lease {
         }
     }
 
-    /// A holder that can't reach the API server leads until shortly before others may take over.
+    /// When this replica stops to lead unless it renews the lease: some time before others may take over, whatever it is doing then.
+    fn end(&self) -> Option<Instant> {
+        let renewed = self.renewed.filter(|_| *self.leads.borrow())?;
+        Some(renewed + self.settings.duration * 2 / 3)
+    }
+
     fn may_still_lead(&self) -> bool {
-        let limit = self.settings.duration * 2 / 3;
-        *self.leads.borrow() && self.renewed.is_some_and(|renewed| renewed.elapsed() < limit)
+        self.end().is_some_and(|end| Instant::now() < end)
     }
 
     async fn turn(&mut self) -> Result<bool, CallError> {
@@ -188,6 +199,14 @@ impl Lease {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use hyper::http;
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::service_fn;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -205,5 +224,58 @@ mod tests {
         assert_eq!(decide(Some(&seen(Some("a"))), "a", start), Move::Write);
         assert_eq!(decide(Some(&seen(Some("b"))), "a", start + Duration::from_secs(15)), Move::Leave);
         assert_eq!(decide(Some(&seen(Some("b"))), "a", start + Duration::from_secs(16)), Move::Write);
+    }
+
+    /// When the lease is held by a replica whose API server answers nothing from `cut` on, and then refuses or is silent.
+    async fn led(silent: bool) -> (Duration, u32) {
+        let start = Instant::now();
+        let cut = Duration::from_secs(13);
+        let tries = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&tries);
+        let service = service_fn(move |request: http::Request<Body>| {
+            let counted = Arc::clone(&counted);
+            async move {
+                if start.elapsed() >= cut {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    if silent {
+                        std::future::pending::<()>().await;
+                    }
+                    return Err("down".into());
+                }
+                let (code, body) = match *request.method() {
+                    http::Method::GET => {
+                        (404, json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}))
+                    }
+                    _ => (201, json!({"metadata": {"name": "nudge", "resourceVersion": "1"}})),
+                };
+                let response = http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+                response.map_err(Box::<dyn std::error::Error + Send + Sync>::from)
+            }
+        });
+        let settings = LeaseSettings {
+            namespace: "ns".to_owned(),
+            name: "nudge".to_owned(),
+            identity: "a".to_owned(),
+            duration: Duration::from_secs(15),
+        };
+        let lease = Lease::new(Client::new(service, "ns"), settings);
+        let mut leadership = lease.leadership();
+        let (_stop, stopping) = watch::channel(false);
+        let running = tokio::spawn(lease.run(stopping));
+        leadership.wait_for(|leads| *leads).await.unwrap();
+        leadership.wait_for(|leads| !*leads).await.unwrap();
+        let led = start.elapsed();
+        running.abort();
+        (led, tries.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_cannot_renew_stops_before_others_may_take_over() {
+        // Renewed after 0, 5 and 10 s.
+        for silent in [false, true] {
+            let (led, tries) = led(silent).await;
+            assert!(led.as_millis().abs_diff(20_000) < 50, "{led:?} {silent}");
+            assert!(tries >= if silent { 1 } else { 4 }, "{tries} {silent}");
+        }
     }
 }

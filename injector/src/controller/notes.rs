@@ -1,5 +1,7 @@
 //! Events on configs and pods, for people who look with `kubectl describe`. Never a value.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::Resource;
@@ -37,8 +39,8 @@ impl Notes {
             let event = Event {
                 type_: if note.warning { EventType::Warning } else { EventType::Normal },
                 reason: note.reason.to_owned(),
+                action: action(note.reason, &message),
                 note: Some(message),
-                action: note.reason.to_owned(),
                 secondary: None,
             };
             let told = call(|| "writing an Event".to_owned(), self.0.publish(&event, reference)).await;
@@ -46,5 +48,25 @@ impl Notes {
                 tracing::debug!(cause = chain(&error), reason = note.reason, "no Event");
             }
         }
+    }
+}
+
+/// What makes one Event the same as another, beside its reason and its object. The recorder would add to the count of the last one of
+/// the same reason, whose message would stay. Pure.
+fn action(reason: &str, message: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    message.hash(&mut hasher);
+    format!("{reason}-{:016x}", hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_message_is_another_event() {
+        assert_eq!(action("Current", "version 2 is current"), action("Current", "version 2 is current"));
+        assert_ne!(action("Current", "version 2 is current"), action("Current", "version 3 is current"));
+        assert!(action("Current", &"m".repeat(2000)).len() <= 128, "the API takes no more");
     }
 }

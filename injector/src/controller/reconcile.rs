@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use ring::hmac;
 
 use super::figures::RolloutMetrics;
+use super::moving::Away;
 use super::notes::Notes;
 use super::publishing::Looked;
 use super::recycle::{LOOK, Restarting, restarts};
@@ -23,6 +24,8 @@ use crate::world::{ConfigKey, World};
 
 /// How often contents are read before the rest is left to the next look.
 const READS: usize = 3;
+/// When to look again at a config that can't be moved as things may be missed.
+const BLIND: Duration = Duration::from_secs(1);
 /// Objects that are read each time.
 const READ_AT_ONCE: usize = 32;
 
@@ -44,10 +47,13 @@ pub struct Controller {
     pub(super) content_key: Arc<hmac::Key>,
     pub(super) figures: RolloutMetrics,
     silence: Duration,
+    /// Since when this replica leads and sees.
+    sees: Mutex<Option<Timestamp>>,
     /// What is known of objects whose version is not sealed yet.
     facts: Mutex<HashMap<ConfigKey, Facts>>,
     looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
     refused: Mutex<HashMap<ConfigKey, Refused>>,
+    away: Mutex<Option<Away>>,
     /// Held while it is decided whether a config begins to move.
     beginning: tokio::sync::Mutex<()>,
 }
@@ -76,6 +82,25 @@ fn may_begin(config: &VersionedConfig) -> bool {
     status.rollout.stage.is_none() && status.current.is_some() && wanted.is_some() && wanted != status.current.as_ref()
 }
 
+/// Whether it is on the way, or may begin to move now.
+fn is_moved(config: &VersionedConfig) -> bool {
+    config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) || may_begin(config)
+}
+
+/// The config without the time since which all pods are well, if they were not seen all that time: it counts anew. Pure.
+fn without_unseen(config: &Arc<VersionedConfig>, sees: Option<Timestamp>) -> Arc<VersionedConfig> {
+    let applied = config.status.as_ref().and_then(|status| status.rollout.applied_at.as_ref());
+    let unseen = applied.zip(sees).is_some_and(|(applied, sees)| applied.0 < sees);
+    if !unseen {
+        return Arc::clone(config);
+    }
+    let mut config = (**config).clone();
+    if let Some(status) = &mut config.status {
+        status.rollout.applied_at = None;
+    }
+    Arc::new(config)
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -99,9 +124,11 @@ impl Controller {
             content_key,
             figures,
             silence,
+            sees: Mutex::default(),
             facts: Mutex::default(),
             looked: Mutex::default(),
             refused: Mutex::default(),
+            away: Mutex::default(),
             beginning: tokio::sync::Mutex::default(),
         }
     }
@@ -129,11 +156,33 @@ impl Controller {
         }
     }
 
+    /// The nodes that were away when all were listed last.
+    pub(super) fn away(&self) -> Option<Away> {
+        locked(&self.away).clone()
+    }
+
+    pub(super) fn set_away(&self, away: Away) {
+        *locked(&self.away) = Some(away);
+    }
+
+    /// From now on this replica leads, and knows what there is.
+    pub fn begin(&self) {
+        *locked(&self.sees) = Some(Timestamp::now());
+    }
+
+    /// Since when nothing that came and went can have been missed.
+    fn sees_since(&self) -> Option<Timestamp> {
+        let blind = self.world.last_blind().and_then(|ago| SignedDuration::try_from(ago).ok());
+        let blind = blind.and_then(|ago| Timestamp::now().checked_sub(ago).ok());
+        (*locked(&self.sees)).max(blind)
+    }
+
     /// Forgets what was seen before, as a new leader must.
     pub fn forget(&self) {
         locked(&self.facts).clear();
         locked(&self.looked).clear();
         locked(&self.refused).clear();
+        *locked(&self.away) = None;
     }
 
     /// Whether what is known is recent enough to delete something because of it.
@@ -154,6 +203,13 @@ impl Controller {
         };
         if config.metadata.deletion_timestamp.is_some() {
             return Ok(Again::Never);
+        }
+        // Pods may have crashed, and spec may have changed, without being seen.
+        if is_moved(&config)
+            && let Some(what) = self.world.doubted()
+        {
+            tracing::debug!(config = %key, what, "waits until it is sure that nothing was missed");
+            return Ok(Again::At(BLIND));
         }
         let (config, mut again) = self.settle(key, config).await?;
         let looked = self.looked(key).map(|(_, looked)| looked.version);
@@ -192,13 +248,14 @@ impl Controller {
         let nodes_away = self.nodes_away(&config, &pods).await?;
         let waiting_for = self.moving_neighbour(key, &pods);
         let mut facts = locked(&self.facts).get(key).cloned().unwrap_or_default();
+        let seen = without_unseen(&config, self.sees_since());
         let mut decision = None;
         for _ in 0..READS {
             let (parts, secrets_known) = self.world.parts_and_secrets(key);
             let now = Time(Timestamp::now());
             let published = self.looked(key).map(|(_, looked)| looked.version);
             let observed = Observed {
-                config: &config,
+                config: &seen,
                 parts: &parts,
                 facts: &facts,
                 secrets_known,
@@ -312,5 +369,27 @@ impl Controller {
                 object.map(|object| PartFacts::of_secret(object, &self.content_key))
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+    use super::*;
+    use crate::api::VersionedConfigSpec;
+
+    #[test]
+    fn pods_that_were_not_seen_all_the_time_are_proven_anew() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
+        let mut status = VersionedConfigStatus::default();
+        status.rollout.applied_at = Some(MicroTime(at(10)));
+        config.status = Some(status);
+        let config = Arc::new(config);
+        let applied = |sees| without_unseen(&config, sees).status.clone().unwrap().rollout.applied_at;
+        assert_eq!(applied(Some(at(11))), None);
+        assert_eq!(applied(Some(at(10))), Some(MicroTime(at(10))));
+        assert_eq!(applied(None), Some(MicroTime(at(10))));
     }
 }

@@ -17,6 +17,8 @@ use crate::api::VersionedConfig;
 use crate::causes::chain;
 use crate::world::{ConfigKey, Event, World};
 
+/// How long a new leader waits for the server to confirm what this replica knows.
+const CONFIRM: Duration = Duration::from_secs(30);
 /// Configs that are looked at at the same time.
 const WORKERS: usize = 8;
 /// How long changes of pods are gathered.
@@ -105,11 +107,19 @@ async fn lead(
     leadership: &mut Leadership,
     metrics: &ControllerMetrics,
 ) {
-    // What is not listed yet would look as if it were deleted.
+    let led = std::time::Instant::now();
+    // What is not listed yet would look as if it were deleted; and the leader before may have done more than is seen yet.
+    let seeing = async {
+        world.synced().await;
+        world.confirm(led, CONFIRM).await
+    };
     tokio::select! {
-        () = world.synced() => {}
+        seen = seeing => if let Err(what) = seen {
+            tracing::warn!(what, "the API server does not confirm what is known; no config is moved until it does");
+        },
         _ = leadership.wait_for(|leads| !*leads) => return,
     }
+    controller.begin();
     queue.clear();
     let deleted: Vec<ConfigKey> = {
         let gone = gone.lock().unwrap_or_else(PoisonError::into_inner);

@@ -45,7 +45,7 @@ use self::poll::Repeats;
 use self::reply::{Refusal, Reply};
 use self::seats::Seats;
 use self::view::views;
-use self::writer::Queue;
+use self::writer::{LATER, Queue, Wanted};
 use crate::causes::chain;
 use crate::world::{ConfigKey, PodKey, PodState, World};
 
@@ -62,8 +62,6 @@ pub use writer::{ConditionWriter, KubeConditions, WriteError};
 const CHORES: Duration = Duration::from_secs(15);
 /// How long a condition waits that is likely to be followed by another.
 const PASSING: Duration = Duration::from_secs(2);
-/// How long until a report is looked at again that a replica which is behind can't judge.
-const LATER: Duration = Duration::from_secs(5);
 
 /// What the hub asks of the cluster.
 pub struct Cluster {
@@ -239,15 +237,19 @@ impl Hub {
     }
 
     /// What is to be written to a pod's status.
-    fn wanted(&self, key: &PodKey) -> Option<(Arc<PodState>, Condition)> {
-        let pod = self.world.pod(key).filter(|_| self.world.is_enabled(&key.namespace))?.state;
+    fn wanted(&self, key: &PodKey) -> Wanted {
+        let Some(entry) = self.world.pod(key).filter(|_| self.world.is_enabled(&key.namespace)) else {
+            return Wanted::Nothing;
+        };
+        let pod = entry.state;
         let reported = self.reports.of(key, &pod.uid).is_some();
         let condition = match self.condition(&pod) {
             Some(condition) => condition,
-            None if !reported && self.is_without_contact(&pod) => condition::without_contact(&pod),
-            None => return None,
+            None if reported => return Wanted::Later,
+            None if self.is_without_contact(&pod) => condition::without_contact(&pod),
+            None => return Wanted::Nothing,
         };
-        (!condition.stands_in(&pod)).then_some((pod, condition))
+        if condition.stands_in(&pod) { Wanted::Nothing } else { Wanted::Write(pod, condition) }
     }
 
     /// Nobody has heard of the pod's agent: neither this replica, nor another one, which would have written a condition.

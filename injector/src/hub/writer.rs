@@ -23,8 +23,10 @@ use crate::world::{PodKey, PodState};
 const MANAGER: &str = "nudge-controller";
 /// How long one write may take.
 const WRITE: Duration = Duration::from_secs(10);
-/// How often a write is tried again; the next report tries anyway.
-const TRIES: u32 = 8;
+/// After how long a refused write is tried again the first time: somebody may have to bind a role.
+const REFUSED: Duration = Duration::from_mins(1);
+/// How long until a pod is looked at again that a replica which is behind can't judge.
+pub(super) const LATER: Duration = Duration::from_secs(5);
 
 /// Why a condition was not written.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +89,22 @@ fn patch(pod: &PodState, condition: &Condition) -> serde_json::Value {
     json!({"metadata": {"uid": pod.uid}, "status": {"conditions": [own]}})
 }
 
+/// What is to be done about a pod's condition.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// It is as it should be, or nothing is known of it here.
+    Nothing,
+    /// It is to be written.
+    Write(Arc<PodState>, Condition),
+    /// What its agent has reported can't be judged yet. The agent does not say it again.
+    Later,
+}
+
+/// How long until a write that has failed is tried again. It always is: the agent does not repeat a report that was taken. Pure.
+fn pause(refused: bool, failures: u32) -> Duration {
+    if refused { REFUSED * (1 << failures.min(4)) } else { Duration::from_secs(1 << failures.min(6)) }
+}
+
 #[derive(Default)]
 struct Due {
     order: BTreeSet<(Instant, PodKey)>,
@@ -144,32 +162,39 @@ impl Queue {
         }
     }
 
-    /// Writes until dropped. `wanted` says what the condition of a pod should be, if that differs from what it is.
+    /// Writes until dropped. `wanted` says what the condition of a pod should be, if that differs from what it is. What can't be written
+    /// is tried again until it says otherwise, as it does of a pod that is gone.
     pub(super) async fn write_all(
         &self,
         writer: &Arc<dyn ConditionWriter>,
         per_second: u32,
         metrics: &Metrics,
-        wanted: impl Fn(&PodKey) -> Option<(Arc<PodState>, Condition)>,
+        wanted: impl Fn(&PodKey) -> Wanted,
     ) {
         let gap = Duration::from_secs(1) / per_second.max(1);
         loop {
             let (key, failures) = self.next().await;
-            let Some((pod, condition)) = wanted(&key) else { continue };
+            let (pod, condition) = match wanted(&key) {
+                Wanted::Nothing => continue,
+                Wanted::Later => {
+                    self.put(&key, LATER, failures);
+                    continue;
+                }
+                Wanted::Write(pod, condition) => (pod, condition),
+            };
             let written = timeout(WRITE, writer.write(&pod, &condition)).await;
             let late = |_| Err(WriteError::Unavailable("no answer in time".into()));
             match written.unwrap_or_else(late) {
                 Ok(()) => metrics.condition(ConditionResult::Written),
-                Err(error @ (WriteError::Gone | WriteError::Refused(_))) => {
+                Err(error @ WriteError::Gone) => {
                     metrics.condition(ConditionResult::Refused);
                     tracing::debug!(pod = %key, cause = chain(&error), "pod condition not written");
                 }
                 Err(error) => {
-                    metrics.condition(ConditionResult::Unavailable);
+                    let refused = matches!(error, WriteError::Refused(_));
+                    metrics.condition(if refused { ConditionResult::Refused } else { ConditionResult::Unavailable });
                     tracing::debug!(pod = %key, cause = chain(&error), "pod condition not written yet");
-                    if failures < TRIES {
-                        self.put(&key, Duration::from_secs(1 << failures.min(6)), failures + 1);
-                    }
+                    self.put(&key, pause(refused, failures), failures.saturating_add(1));
                 }
             }
             sleep(gap).await;
@@ -185,6 +210,7 @@ mod tests {
     struct Notes {
         written: Mutex<Vec<(String, String, Duration)>>,
         failures: Mutex<u32>,
+        refuses: bool,
         started: Option<Instant>,
     }
 
@@ -194,6 +220,9 @@ mod tests {
                 let mut failures = self.failures.lock().unwrap();
                 if *failures > 0 {
                     *failures -= 1;
+                    if self.refuses {
+                        return Err(WriteError::Refused("403".into()));
+                    }
                     return Err(WriteError::Unavailable("down".into()));
                 }
                 let elapsed = self.started.unwrap().elapsed();
@@ -211,7 +240,11 @@ mod tests {
         let writer: Arc<dyn ConditionWriter> = notes.clone();
         let wanted = |key: &PodKey| {
             let pod = PodState { name: key.name.clone(), ..PodState::default() };
-            (key.name != "same").then(|| (Arc::new(pod), condition("newest")))
+            match key.name.as_str() {
+                "same" => Wanted::Nothing,
+                "behind" if notes.started.unwrap().elapsed() < Duration::from_secs(12) => Wanted::Later,
+                _ => Wanted::Write(Arc::new(pod), condition("newest")),
+            }
         };
         let metrics = Metrics::default();
         let writing = queue.write_all(&writer, 10, &metrics, wanted);
@@ -250,6 +283,25 @@ mod tests {
         let written = run(&queue, &notes, 60).await;
         assert_eq!(written.len(), 1);
         assert!(written[0].2 >= 7000, "{written:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_for_long_is_tried_again_and_so_is_what_cannot_be_judged() {
+        for (refuses, failures, earliest) in [(true, 2, 180), (false, 12, 320)] {
+            let started = Some(Instant::now());
+            let notes = Arc::new(Notes { started, failures: Mutex::new(failures), refuses, ..Notes::default() });
+            let queue = Queue::default();
+            queue.add(&PodKey::new("ns", "a"), Duration::ZERO);
+            let written = run(&queue, &notes, 600).await;
+            assert_eq!(written.len(), 1);
+            assert!(written[0].2 >= earliest * 1000, "{written:?}");
+        }
+        let (queue, notes) = (Queue::default(), Arc::new(Notes { started: Some(Instant::now()), ..Notes::default() }));
+        queue.add(&PodKey::new("ns", "behind"), LATER);
+        let written = run(&queue, &notes, 60).await;
+        assert_eq!(written.len(), 1);
+        assert!((12_000..20_000).contains(&written[0].2), "{written:?}");
+        assert!(pause(true, u32::MAX) < Duration::from_mins(20) && pause(false, u32::MAX) == Duration::from_secs(64));
     }
 
     #[test]

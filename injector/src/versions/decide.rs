@@ -307,6 +307,10 @@ fn set_conditions(
         notes.push(Note { warning: true, reason: "Conflict", message: text.clone() });
     }
     set(status, ConditionType::Conflict, (!sentences.is_empty()).then_some(true), "Conflict", text);
+    // What others say of it was not changed by an edit of spec, and whoever waits for it (kubectl wait) takes nothing about an older one.
+    for condition in &mut status.conditions {
+        condition.observed_generation = generation;
+    }
     notes
 }
 
@@ -453,6 +457,20 @@ mod tests {
         scene.config.spec.rollout.paused = false;
         let moved = scene.step().status;
         assert_eq!((moved.current.as_deref(), moved.target), (Some("2"), None));
+    }
+
+    #[test]
+    fn every_condition_is_about_the_spec_that_was_seen() {
+        let mut scene = Scene::new(Some("1")).with("1");
+        scene.step();
+        let published = condition(ConditionType::Published, true, "Published", "m".to_owned(), Some(1), &at(1));
+        set_condition(&mut scene.config.status.as_mut().unwrap().conditions, published);
+        scene.config.metadata.generation = Some(2);
+        let status = scene.step().status;
+        assert!(status.conditions.len() > 1);
+        assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(2)), "{status:?}");
+        let published = status.conditions.iter().find(|condition| condition.type_ == "Published").unwrap();
+        assert_eq!(published.last_transition_time, at(1), "only who waits for a generation sees a difference");
     }
 
     #[test]

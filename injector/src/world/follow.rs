@@ -3,8 +3,6 @@
 //! Not `kube::runtime::watcher`, because that keeps bookmarks to itself: a watch can die without a word, and what tells is the
 //! time since the server last confirmed it, by an event, a bookmark, or an end in good order.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::stream::BoxStream;
@@ -15,12 +13,16 @@ use kube::{Resource, ResourceExt};
 use nudge_protocol::labels;
 use serde::de::DeserializeOwned;
 
+use super::Pulse;
+
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 /// How much longer than it was asked to a watch may last.
 const GRACE: Duration = Duration::from_secs(5);
 /// Longest time for a whole list.
 const LIST: Duration = Duration::from_mins(1);
+/// How long a watch lasts, in seconds, that is to confirm what is known: it brings what was missed, and its end says that this was all.
+const CONFIRMING: u32 = 1;
 /// Longest wait after failures.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -80,34 +82,6 @@ impl FollowError {
             }
             _ => false,
         }
-    }
-}
-
-/// When the server last confirmed that what is known is current.
-#[derive(Clone, Debug)]
-pub struct Pulse {
-    /// What is followed.
-    pub what: &'static str,
-    began: Instant,
-    /// Milliseconds after `began`, plus one; 0 is never.
-    last: Arc<AtomicU64>,
-}
-
-impl Pulse {
-    /// A pulse that has not beaten yet.
-    pub fn new(what: &'static str) -> Self {
-        Self { what, began: Instant::now(), last: Arc::default() }
-    }
-
-    fn beat(&self) {
-        let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.last.store(millis + 1, Ordering::Relaxed);
-    }
-
-    /// The time since the last beat; `None` before the first.
-    pub fn age(&self) -> Option<Duration> {
-        let last = self.last.load(Ordering::Relaxed).checked_sub(1)?;
-        Some(self.began.elapsed().saturating_sub(Duration::from_millis(last)))
     }
 }
 
@@ -216,7 +190,13 @@ pub async fn follow<S>(
     let mut failures = 0;
     loop {
         let mut confirmed = false;
-        let ended = round(&following, &mut version, &mut sink, &mut confirmed).await;
+        let ended = tokio::select! {
+            ended = round(&following, &mut version, &mut sink, &mut confirmed) => ended,
+            () = following.pulse.asked() => {
+                following.pulse.doubt();
+                continue;
+            }
+        };
         if confirmed {
             // It worked until then: what cuts streams from time to time must not make the pauses longer and longer.
             failures = 0;
@@ -224,12 +204,16 @@ pub async fn follow<S>(
         match ended {
             Ok(()) => failures = 0,
             Err(error) => {
+                following.pulse.doubt();
                 if matches!(error, FollowError::Expired { .. } | FollowError::List { .. }) {
                     version = None;
                 }
                 failures += 1;
                 failed(&error, failures);
-                tokio::time::sleep(wait(failures, error.is_refusal(), rand::random())).await;
+                tokio::select! {
+                    () = tokio::time::sleep(wait(failures, error.is_refusal(), rand::random())) => {}
+                    () = following.pulse.asked() => {}
+                }
             }
         }
     }
@@ -259,14 +243,17 @@ where
     let since = if let Some(since) = version {
         since.clone()
     } else {
+        let began = Instant::now();
         let listed = tokio::time::timeout(LIST, list(source, labels)).await;
         let listed = listed.map_err(|_| FollowError::Silent { what })?;
         let (all, since) = listed.map_err(|source| FollowError::List { what, source })?;
         sink(Change::All(all));
         pulse.beat();
+        pulse.confirm(began);
         version.insert(since).clone()
     };
-    let mut params = WatchParams::default().timeout(*seconds);
+    let lasts = if pulse.is_doubted() { CONFIRMING } else { *seconds };
+    let mut params = WatchParams::default().timeout(lasts);
     if !labels.is_empty() {
         params = params.labels(labels);
     }
@@ -277,6 +264,7 @@ where
         Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Err(FollowError::Expired { what }),
         Ok(changes) => changes.map_err(|source| FollowError::Watch { what, source })?,
     };
+    let longest = Duration::from_secs(u64::from(lasts)) + GRACE;
     loop {
         let next = tokio::time::timeout(longest, changes.try_next()).await;
         let event = match next {
@@ -288,8 +276,15 @@ where
         *confirmed |= !matches!(event, Some(WatchEvent::Error(_)));
         match event {
             // The server has kept the watch as long as it was asked to.
-            None => return Ok(()),
-            Some(WatchEvent::Bookmark(bookmark)) => *version = Some(bookmark.metadata.resource_version),
+            None => {
+                pulse.confirm(Instant::now());
+                return Ok(());
+            }
+            // Changes come in order.
+            Some(WatchEvent::Bookmark(bookmark)) => {
+                pulse.confirm(Instant::now());
+                *version = Some(bookmark.metadata.resource_version);
+            }
             Some(WatchEvent::Error(status)) if status.code == 410 => return Err(FollowError::Expired { what }),
             Some(WatchEvent::Error(status)) => {
                 return Err(FollowError::Watch { what, source: kube::Error::Api(status) });
@@ -339,6 +334,12 @@ pub(super) fn label<'a>(object: &'a impl ResourceExt, name: &str) -> Option<&'a 
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use tokio::sync::mpsc;
+
     use super::*;
 
     #[test]
@@ -349,11 +350,48 @@ mod tests {
         assert_eq!(wait(1, false, 0.0).as_millis(), 50);
     }
 
-    #[test]
-    fn a_pulse_has_an_age_from_its_first_beat_on() {
+    /// No objects, and watches that are as the test says; notes how long each was asked to last.
+    struct Scripted {
+        watches: Mutex<VecDeque<kube::Result<Changes>>>,
+        asked: mpsc::UnboundedSender<Option<u32>>,
+    }
+
+    type Item = PartialObjectMeta<ConfigMap>;
+    type Changes = BoxStream<'static, kube::Result<WatchEvent<Item>>>;
+
+    impl Source for Scripted {
+        type Item = Item;
+        async fn page(&self, _: &ListParams) -> kube::Result<ObjectList<Item>> {
+            Ok(serde_json::from_value(serde_json::json!({"metadata": {"resourceVersion": "1"}, "items": []})).unwrap())
+        }
+        async fn changes(&self, params: &WatchParams, version: &str) -> kube::Result<Changes> {
+            assert_eq!(version, "1");
+            self.asked.send(params.timeout).unwrap();
+            self.watches.lock().unwrap().pop_front().unwrap_or_else(|| Ok(futures::stream::pending().boxed()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_have_been_missed_is_confirmed_by_a_short_watch() {
+        let (asked, mut lasts) = mpsc::unbounded_channel();
+        let ends = || Ok(futures::stream::empty().boxed());
+        let breaks = || Ok(futures::stream::iter([Err(kube::Error::LinesCodecMaxLineLengthExceeded)]).boxed());
+        let holds = || Ok(futures::stream::pending().boxed());
+        let watches = Mutex::new(VecDeque::from([breaks(), ends(), holds(), ends()]));
         let pulse = Pulse::new("tests");
-        assert_eq!(pulse.age(), None);
-        pulse.beat();
-        assert!(pulse.age().unwrap() < Duration::from_mins(1));
+        let source = Scripted { watches, asked };
+        let following = Following { source, labels: "", seconds: 30, pulse: pulse.clone() };
+        let following = tokio::spawn(follow(following, |_| {}, |_, _| {}));
+        for expected in [30, 1, 30] {
+            assert_eq!(lasts.recv().await, Some(Some(expected)));
+        }
+        assert!(!pulse.is_doubted());
+        let now = Instant::now();
+        assert!(!pulse.is_confirmed(now));
+        pulse.ask();
+        assert_eq!(lasts.recv().await, Some(Some(1)), "the watch that was held is ended");
+        assert_eq!(lasts.recv().await, Some(Some(30)));
+        assert!(pulse.is_confirmed(now));
+        following.abort();
     }
 }

@@ -8,12 +8,14 @@ mod follow;
 mod keys;
 mod parts;
 mod pod;
+mod pulse;
 mod state;
 mod watches;
 
 pub use enabled::Enabled;
-pub use follow::{Change, FollowError, Pulse, follow};
+pub use follow::{Change, FollowError, follow};
 pub use keys::{ConfigKey, Event, PartMeta, PodKey, PublishedMeta};
 pub use pod::{PodState, pod_state, references, workload};
+pub use pulse::Pulse;
 pub use state::{PodEntry, World};
 pub use watches::{WatchSettings, watch_cluster};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nudge_protocol::ConfigName;
 use tokio::sync::watch;
@@ -405,6 +405,31 @@ impl World {
     /// A watch that was not confirmed for longer than `longest`, or never.
     pub fn silent(&self, longest: Duration) -> Option<(&'static str, Option<Duration>)> {
         self.ages().into_iter().find(|(_, age)| age.is_none_or(|age| age > longest))
+    }
+
+    /// A watch that may have missed something: it was interrupted, or is asked, and the server has not confirmed yet what is known.
+    pub fn doubted(&self) -> Option<&'static str> {
+        self.lock().pulses.iter().find(|pulse| pulse.is_doubted()).map(|pulse| pulse.what)
+    }
+
+    /// How long ago a watch was last in such doubt for longer than a moment.
+    pub fn last_blind(&self) -> Option<Duration> {
+        self.lock().pulses.iter().filter_map(Pulse::last_blind).max().map(|at| at.elapsed())
+    }
+
+    /// Has the server confirm that everything until `until` is known; gives what it has not confirmed within `longest`.
+    pub async fn confirm(&self, until: Instant, longest: Duration) -> Result<(), &'static str> {
+        let open = || self.lock().pulses.iter().find(|pulse| !pulse.is_confirmed(until)).map(|pulse| pulse.what);
+        for pulse in self.lock().pulses.iter().filter(|pulse| !pulse.is_confirmed(until)) {
+            pulse.ask();
+        }
+        let confirmed = async {
+            while open().is_some() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let _ = tokio::time::timeout(longest, confirmed).await;
+        open().map_or(Ok(()), Err)
     }
 
     /// Waits until everything was listed at least once.
