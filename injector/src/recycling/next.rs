@@ -63,6 +63,49 @@ pub(super) fn over(since: Timestamp, seconds: u32, now: Timestamp) -> bool {
     since.checked_add(SignedDuration::from_secs(i64::from(seconds))).is_ok_and(|end| end <= now)
 }
 
+/// How far a restart is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    Well,
+    OnItsWay,
+    Late,
+}
+
+fn on_its_way(id: &str) -> String {
+    format!("{id} is being restarted")
+}
+
+fn late(id: &str) -> String {
+    format!("{id} did not come up after its restart")
+}
+
+/// How far the restart of this mark is.
+fn stand(look: &Look<'_>, workload: &Workload, mark: &Recycled) -> Stand {
+    let in_time = !over(mark.at, look.deadline, look.now);
+    // On the way back a Deployment's controller speaks of the version that is left until it has come forward.
+    let patient = match workload.progress {
+        Progress::Complete => return Stand::Well,
+        Progress::Failed => look.back && in_time,
+        Progress::Moving => in_time || (workload.has_deadline && !look.back),
+    };
+    if patient { Stand::OnItsWay } else { Stand::Late }
+}
+
+/// How far the restart is that this workload is still in, with what was published before another of its configs was. Whoever restarts it
+/// again now can't tell whether it was well, and nobody would be told that the restart before had failed.
+fn overtaken(look: &Look<'_>, workload: &Workload) -> Option<Stand> {
+    let mark = workload.recycled.as_ref().filter(|mark| workload.digest.as_ref() == Some(&mark.digest))?;
+    // What is left is not waited for, nor what nobody waits for anyway.
+    if look.back || mark.unwell || workload.hold.is_some() || workload.progress == Progress::Complete {
+        return None;
+    }
+    if mark.at >= look.since {
+        return Some(stand(look, workload, mark));
+    }
+    // The rollout that restarted it judges it. It has until then.
+    (!over(mark.at, look.deadline, look.now)).then_some(Stand::OnItsWay)
+}
+
 /// Decides. The reports are those of all that was looked at.
 pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
     let mut reports = Vec::new();
@@ -83,7 +126,11 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
                 let sentence = format!("somebody has undone the restart of {id}; restart it there");
                 reports.push(Report::new("Undone", sentence));
             } else if !never {
-                open.push((workload.hold.is_some() || workload.progress != Progress::Complete, index));
+                match overtaken(look, workload) {
+                    None => open.push((workload.hold.is_some() || workload.progress != Progress::Complete, index)),
+                    Some(Stand::Late) => _ = failed.get_or_insert(late(&id)),
+                    Some(_) => _ = waits.get_or_insert(on_its_way(&id)),
+                }
             }
             continue;
         }
@@ -92,28 +139,18 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
             reports.push(Report::new(word, format!("{id} {why}")));
             continue;
         }
-        // On the way back a Deployment's controller speaks of the version that is left until it has come forward.
-        let in_time = !over(mark.at, look.deadline, look.now);
-        let patient = match workload.progress {
-            Progress::Failed => look.back && in_time,
-            _ => in_time || (workload.has_deadline && !look.back),
-        };
-        match workload.progress {
-            Progress::Complete => {}
+        match stand(look, workload, mark) {
+            Stand::Well => {}
             _ if mark.unwell => {
                 let sentence = format!("{id} was not well before it was restarted, and was not waited for");
                 reports.push(Report::new("Unwell", sentence));
             }
-            _ if patient => _ = waits.get_or_insert(format!("{id} is being restarted")),
-            _ => {
-                let sentence = format!("{id} did not come up after its restart");
-                if look.back {
-                    let hint = "see its pods, and delete one that keeps a StatefulSet from replacing it";
-                    reports.push(Report::new("NotBack", format!("{sentence}: {hint}")));
-                } else {
-                    failed.get_or_insert(sentence);
-                }
+            Stand::OnItsWay => _ = waits.get_or_insert(on_its_way(&id)),
+            Stand::Late if look.back => {
+                let hint = "see its pods, and delete one that keeps a StatefulSet from replacing it";
+                reports.push(Report::new("NotBack", format!("{}: {hint}", late(&id))));
             }
+            Stand::Late => _ = failed.get_or_insert(late(&id)),
         }
     }
     reports.sort();
@@ -216,6 +253,49 @@ mod tests {
         assert_eq!(apply(&mut all, &step), Some(0));
         let (last, reports) = look(&all, false, 999);
         assert_eq!((last, reports[0].word), (Next::Done, "Unwell"));
+    }
+
+    #[test]
+    fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch_its_check_off() {
+        let both = |workload: &Workload, wanted: &str, now| {
+            let all = [(workload.clone(), wanted.to_owned())];
+            let refused = BTreeMap::new();
+            // The second config came to restarting ten seconds after the first.
+            [100, 110].map(|since| {
+                next(&Look {
+                    workloads: &all,
+                    back: false,
+                    since: at(since),
+                    deadline: 60,
+                    refused: &refused,
+                    now: at(now),
+                })
+                .0
+            })
+        };
+        let mut all = [workload("web")];
+        let (step, _) = look(&all, false, 101);
+        apply(&mut all, &step);
+        let mut web = all[0].0.clone();
+        // The second is published, so that both want another template.
+        assert!(both(&web, "newer", 112).iter().all(|next| matches!(next, Next::Wait(_))));
+        web.progress = Progress::Failed;
+        assert!(matches!(both(&web, "newer", 113), [Next::Failed(_), Next::Wait(_)]), "the first one's fault");
+        web.progress = Progress::Complete;
+        let [_, step] = both(&web, "newer", 114);
+        assert!(matches!(&step, Next::Restart { mark, .. } if !mark.unwell), "{step:?}");
+        let mut all = [(web.clone(), "newer".to_owned())];
+        apply(&mut all, &step);
+        all[0].0.progress = Progress::Failed;
+        assert!(both(&all[0].0, "newer", 115).iter().all(|next| matches!(next, Next::Failed(_))), "it is of both now");
+        // What an older rollout has left unwell is waited for no longer than its time.
+        web.progress = Progress::Moving;
+        let [_, step] = both(&web, "newer", 161);
+        assert!(matches!(step, Next::Restart { mark, .. } if mark.unwell));
+        assert!(
+            matches!(look(&[(web, "newer".to_owned())], true, 112).0, Next::Restart { .. }),
+            "the way back is not held up"
+        );
     }
 
     #[test]
