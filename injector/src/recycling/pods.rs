@@ -73,10 +73,10 @@ pub fn next_pod(
     stale: Stale,
     since: Timestamp,
     deadline: u32,
-    refused: &[String],
+    refused: impl Fn(&str) -> bool,
     now: Timestamp,
 ) -> NextPod {
-    for group in groups.iter().filter(|group| !refused.contains(&group.id)) {
+    for group in groups.iter().filter(|group| !refused(&group.id)) {
         let id = &group.id;
         let (old, new): (Vec<&Old>, Vec<&Old>) = group.pods.iter().partition(|pod| stale.is(pod));
         let staying = |pod: &&&Old| !pod.going;
@@ -143,7 +143,7 @@ mod tests {
     const STALE: Stale = Stale { published: Timestamp::UNIX_EPOCH, since: None };
 
     fn decide(pods: Vec<Old>, now: i64) -> NextPod {
-        next_pod(&group(pods), Stale { published: at(100), ..STALE }, at(100), 60, &[], at(now))
+        next_pod(&group(pods), Stale { published: at(100), ..STALE }, at(100), 60, |_| false, at(now))
     }
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn on_the_way_back_only_pods_of_the_version_that_is_left_go_and_nothing_fails() {
         let stale = Stale { published: at(200), since: Some(at(100)) };
-        let decide = |pods| next_pod(&group(pods), stale, at(200), 60, &[], at(900));
+        let decide = |pods| next_pod(&group(pods), stale, at(200), 60, |_| false, at(900));
         assert_eq!(decide(vec![pod("a", 1), pod("b", 1)]), NextPod::Done);
         let broken = Old { ready: false, ..pod("b", 150) };
         assert!(matches!(decide(vec![pod("a", 1), broken]), NextPod::Evict { pod, .. } if pod == "b"));
@@ -176,8 +176,10 @@ mod tests {
     #[test]
     fn groups_that_cannot_be_evicted_are_left_and_bare_pods_are_named() {
         let stale = Stale { published: at(100), ..STALE };
-        let refused = ["ReplicaSet/web".to_owned()];
-        assert_eq!(next_pod(&group(vec![pod("a", 1)]), stale, at(100), 60, &refused, at(101)), NextPod::Done);
+        assert_eq!(
+            next_pod(&group(vec![pod("a", 1)]), stale, at(100), 60, |id| id == "ReplicaSet/web", at(101)),
+            NextPod::Done
+        );
         let pods: Vec<Old> = (0..7).map(|n| pod(&format!("p{n}"), 1)).collect();
         let report = stale_pods(&pods, stale).unwrap();
         assert!(report.sentence.starts_with("7 pods") && report.sentence.contains("p4, …"), "{}", report.sentence);
