@@ -55,7 +55,10 @@ impl Controller {
     ) -> Result<State, CallError> {
         let Some(published) = &status.published_at else { return Ok(State::Done) };
         let stale = Stale { published: published.0, since: status.rollout.recycled_since.as_ref().map(|time| time.0) };
-        let (groups, loose) = self.unguided(key).await?;
+        let (mut groups, loose) = self.unguided(key).await?;
+        for group in &mut groups {
+            group.before = memory.ready_before(&group.id, group.ready());
+        }
         found.workloads += groups.len();
         found.reports.extend(stale_pods(&loose, stale));
         let marks = workloads.iter().filter_map(|(workload, _)| Some(workload.recycled.as_ref()?.at));
@@ -99,7 +102,10 @@ impl Controller {
                 }
             }
         };
-        found.reports.extend(groups.iter().filter_map(|group| memory.refused(&group.id).cloned()));
+        // On the way back it is the version that is left that has made them unwell.
+        let unwell = |group: &Group| group.unwell().filter(|_| stale.since.is_none());
+        let told = |group: &Group| memory.refused(&group.id).cloned().or_else(|| unwell(group));
+        found.reports.extend(groups.iter().filter_map(told));
         Ok(state)
     }
 
@@ -112,7 +118,7 @@ impl Controller {
                 None => {
                     let id = format!("{kind}/{}", meta.name.as_deref().unwrap_or_default());
                     let replicas = usize::try_from(replicas.unwrap_or(1)).unwrap_or(0);
-                    groups.push(Group { id, replicas, pods: Vec::new() });
+                    groups.push(Group { id, replicas, before: 0, pods: Vec::new() });
                     Owner::Group(groups.len() - 1)
                 }
                 Some("Deployment") => Owner::Restarted,

@@ -1,5 +1,5 @@
-//! What a leader remembers in one part of a rollout, so that it does not begin again at each look: what can't be restarted, and what it has
-//! restarted. Pure. The next leader does not know it, and tries each of them once more.
+//! What a leader remembers in one part of a rollout, so that it does not begin again at each look: what can't be restarted, what it has
+//! restarted, and how well groups of pods were before. Pure. The next leader does not know it: it tries once more, and looks anew.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +33,12 @@ impl Memory {
         self.0.get(id)
     }
 
+    /// How many pods of this group were Ready at the first look. The next leader compares with what it finds: it blames rather too little.
+    pub fn ready_before(&mut self, id: &str, now: usize) -> usize {
+        let known = self.0.entry(format!("ready {id}")).or_insert_with(|| Report::new("Ready", now.to_string()));
+        known.sentence.parse().unwrap_or(now)
+    }
+
     /// This object has the digest by a restart.
     pub fn restarted(&mut self, workload: &Workload, digest: &str) {
         self.0.insert(of_restart(workload, digest), Report::undone(&workload.id()));
@@ -46,4 +52,19 @@ impl Memory {
 
 fn of_restart(workload: &Workload, digest: &str) -> String {
     format!("restarted {} {digest}", workload.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_look_at_a_group_counts_and_is_no_refusal() {
+        let mut memory = Memory::default();
+        assert_eq!((memory.ready_before("ReplicaSet/web", 3), memory.ready_before("ReplicaSet/web", 1)), (3, 3));
+        assert_eq!(memory.ready_before("ReplicaSet/other", 0), 0);
+        assert_eq!(memory.refused("ReplicaSet/web"), None);
+        let mut kept = Memory::from(BTreeMap::from(memory));
+        assert_eq!(kept.ready_before("ReplicaSet/web", 2), 3);
+    }
 }
