@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 
-use super::reconcile::{Controller, written_by_us};
+use super::reconcile::{Controller, FIELD_MANAGER, written_by_us};
 use super::{CallError, call};
 use crate::api::{
     ConditionType, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus, condition, set_condition,
@@ -51,7 +51,7 @@ impl Controller {
         };
         let published = status.published.as_deref();
         let step = match &data {
-            Ok(data) => publication(plain.as_ref(), &version.version, published, data.as_ref()),
+            Ok(data) => publication(plain.as_ref(), &version.version, published, data.as_ref(), FIELD_MANAGER),
             Err(message) => Publication::Refused("Changed", message.clone()),
         };
         // What the watch shows of it now, or will show of what is written here.

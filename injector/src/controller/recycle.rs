@@ -17,7 +17,7 @@ use super::reconcile::{Controller, FIELD_MANAGER};
 use super::{CallError, call};
 use crate::api::{RolloutStage, Unsubscribed, VersionedConfig, VersionedConfigStatus};
 use crate::recycling::{
-    DIGEST, Kind, Look, Next, RECYCLED, Recycled, Recycling, Report, Workload, content_digest, next,
+    DIGEST, Kind, Look, Memory, Next, RECYCLED, Recycled, Recycling, Report, Workload, content_digest, next,
 };
 use crate::rollout::{Recycling as State, to_publish};
 use crate::text::clip;
@@ -101,10 +101,45 @@ impl Controller {
         let deadline = config.spec.rollout.progress_deadline_seconds;
         let mut workloads = self.users(key).await?;
         let part = format!("{:?} {}", rollout.stage, published.unwrap_or_default());
-        let mut refused = self.refused(key, &part);
-        let (state, reports) = loop {
-            let (step, reports) =
-                next(&Look { workloads: &workloads, back, since, deadline, refused: &refused, now: Timestamp::now() });
+        let mut memory = Memory::from(self.refused(key, &part));
+        let look = |workloads: &[(Workload, String)], memory: &Memory| {
+            next(&Look { workloads, back, since, deadline, memory, now: Timestamp::now() })
+        };
+        let steps = self.restart_all(key, &mut workloads, &mut memory, look).await;
+        let mut found = Recycling {
+            version: published.unwrap_or_default().to_owned(),
+            workloads: workloads.len(),
+            done: false,
+            reports: Vec::new(),
+        };
+        let state = match steps {
+            Ok((State::Done, reports)) => {
+                found.reports = reports;
+                self.recycle_pods(key, status, &workloads, deadline, &mut memory, &mut found).await
+            }
+            Ok((state, reports)) => {
+                found.reports = reports;
+                Ok(state)
+            }
+            Err(error) => Err(error),
+        };
+        // What was done before something failed was done.
+        self.set_refused(key, part, memory.into());
+        let state = state?;
+        found.done = state == State::Done;
+        Ok(Restarting { state, found: Some(found) })
+    }
+
+    /// Restarts what `look` says, until there is something to wait for.
+    async fn restart_all(
+        &self,
+        key: &ConfigKey,
+        workloads: &mut Vec<(Workload, String)>,
+        memory: &mut Memory,
+        look: impl Fn(&[(Workload, String)], &Memory) -> (Next, Vec<Report>),
+    ) -> Result<(State, Vec<Report>), CallError> {
+        loop {
+            let (step, reports) = look(workloads, memory);
             match step {
                 Next::Restart { index, mark } => {
                     let id = workloads[index].0.id();
@@ -112,6 +147,7 @@ impl Controller {
                         Ok(Some(written)) => {
                             tracing::info!(config = %key, workload = id, "restarted by its template");
                             self.figures.recycled("restarted");
+                            memory.restarted(&written, &mark.digest);
                             workloads[index].0 = written;
                         }
                         // It is gone.
@@ -119,28 +155,15 @@ impl Controller {
                         Err(error) => {
                             let report = refusal(&error, &id, "restarted").ok_or(error)?;
                             self.figures.recycled("refused");
-                            refused.insert(id, report);
+                            memory.refuse(id, report);
                         }
                     }
                 }
-                Next::Wait(sentence) => break (State::Busy(sentence), reports),
-                Next::Failed(sentence) => break (State::Failed(sentence), reports),
-                Next::Done => break (State::Done, reports),
+                Next::Wait(sentence) => return Ok((State::Busy(sentence), reports)),
+                Next::Failed(sentence) => return Ok((State::Failed(sentence), reports)),
+                Next::Done => return Ok((State::Done, reports)),
             }
-        };
-        let mut found = Recycling {
-            version: published.unwrap_or_default().to_owned(),
-            workloads: workloads.len(),
-            done: false,
-            reports,
-        };
-        let state = match state {
-            State::Done => self.recycle_pods(key, status, &workloads, deadline, &mut refused, &mut found).await?,
-            state => state,
-        };
-        self.set_refused(key, part, refused);
-        found.done = state == State::Done;
-        Ok(Restarting { state, found: Some(found) })
+        }
     }
 
     /// The workloads that use the plain ConfigMap without an agent, each with the digest that its template should have.

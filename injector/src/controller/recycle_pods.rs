@@ -1,6 +1,6 @@
 //! Evicts pods of controllers without rolling updates, one by one, and names pods that nothing restarts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, ReplicationController};
@@ -13,7 +13,9 @@ use super::reconcile::Controller;
 use super::recycle::{refusal, whole_second};
 use super::{CallError, call};
 use crate::api::VersionedConfigStatus;
-use crate::recycling::{Group, NextPod, Old, Recycling, Report, Stale, Workload, next_pod, restarted_for, stale_pods};
+use crate::recycling::{
+    Group, Memory, NextPod, Old, Recycling, Report, Stale, Workload, next_pod, restarted_for, stale_pods,
+};
 use crate::rollout::Recycling as State;
 use crate::world::ConfigKey;
 
@@ -48,20 +50,23 @@ impl Controller {
         status: &VersionedConfigStatus,
         workloads: &[(Workload, String)],
         deadline: u32,
-        refused: &mut BTreeMap<String, Report>,
+        memory: &mut Memory,
         found: &mut Recycling,
     ) -> Result<State, CallError> {
         let Some(published) = &status.published_at else { return Ok(State::Done) };
         let stale = Stale { published: published.0, since: status.rollout.recycled_since.as_ref().map(|time| time.0) };
-        let (groups, loose) = self.unguided(key).await?;
+        let (mut groups, loose) = self.unguided(key).await?;
+        for group in &mut groups {
+            group.before = memory.ready_before(&group.id, group.ready());
+        }
         found.workloads += groups.len();
         found.reports.extend(stale_pods(&loose, stale));
         let marks = workloads.iter().filter_map(|(workload, _)| Some(workload.recycled.as_ref()?.at));
         let begun = status.rollout.progressed_at.as_ref().map(whole_second);
         let since = marks.chain(begun).max().unwrap_or(published.0);
         let state = loop {
-            let left: Vec<String> = refused.keys().cloned().collect();
-            match next_pod(&groups, stale, since, deadline, &left, Timestamp::now()) {
+            let refused = |id: &str| memory.refused(id).is_some();
+            match next_pod(&groups, stale, since, deadline, refused, Timestamp::now()) {
                 NextPod::Done => break State::Done,
                 NextPod::Wait(sentence) => break State::Busy(sentence),
                 NextPod::Failed(sentence) => break State::Failed(sentence),
@@ -83,13 +88,13 @@ impl Controller {
                             let sentence = format!(
                                 "a PodDisruptionBudget kept pod {pod} of {group} from being evicted for {deadline} s; delete it"
                             );
-                            refused.insert(group, Report { word: "NotEvicted", sentence });
+                            memory.refuse(group, Report { word: "NotEvicted", sentence });
                             continue;
                         }
                         Err(error) => {
                             let report = refusal(&error, &group, "restarted by evicting its pods").ok_or(error)?;
                             self.figures.recycled("refused");
-                            refused.insert(group, report);
+                            memory.refuse(group, report);
                             continue;
                         }
                     }
@@ -97,7 +102,10 @@ impl Controller {
                 }
             }
         };
-        found.reports.extend(groups.iter().filter_map(|group| refused.get(&group.id).cloned()));
+        // On the way back it is the version that is left that has made them unwell.
+        let unwell = |group: &Group| group.unwell().filter(|_| stale.since.is_none());
+        let told = |group: &Group| memory.refused(&group.id).cloned().or_else(|| unwell(group));
+        found.reports.extend(groups.iter().filter_map(told));
         Ok(state)
     }
 
@@ -110,7 +118,7 @@ impl Controller {
                 None => {
                     let id = format!("{kind}/{}", meta.name.as_deref().unwrap_or_default());
                     let replicas = usize::try_from(replicas.unwrap_or(1)).unwrap_or(0);
-                    groups.push(Group { id, replicas, pods: Vec::new() });
+                    groups.push(Group { id, replicas, before: 0, pods: Vec::new() });
                     Owner::Group(groups.len() - 1)
                 }
                 Some("Deployment") => Owner::Restarted,

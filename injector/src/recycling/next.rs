@@ -1,11 +1,10 @@
-//! Which workload is restarted next, or what is waited for. Pure, and nothing is remembered but what stands on the workloads: a leader that
-//! takes over goes on where the last one stopped.
-
-use std::collections::BTreeMap;
+//! Which workload is restarted next, or what is waited for. Pure. What matters stands on the workloads: a leader that takes over goes on
+//! where the last one stopped.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::marks::Recycled;
+use super::memory::Memory;
 use super::workload::{Progress, Workload};
 
 /// What cannot be restarted, or is not waited for: a word and a sentence.
@@ -21,6 +20,10 @@ impl Report {
     pub(super) fn new(word: &'static str, sentence: String) -> Self {
         Self { word, sentence }
     }
+
+    pub(super) fn undone(id: &str) -> Self {
+        Self::new("Undone", format!("somebody has undone the restart of {id}; restart it there"))
+    }
 }
 
 /// What is looked at.
@@ -34,8 +37,8 @@ pub struct Look<'a> {
     pub since: Timestamp,
     /// How long a workload may take that has no deadline of its own, in seconds.
     pub deadline: u32,
-    /// Workloads that could not be written, with the report.
-    pub refused: &'a BTreeMap<String, Report>,
+    /// What this leader knows of this part of the rollout.
+    pub memory: &'a Memory,
     /// Now.
     pub now: Timestamp,
 }
@@ -63,13 +66,66 @@ pub(super) fn over(since: Timestamp, seconds: u32, now: Timestamp) -> bool {
     since.checked_add(SignedDuration::from_secs(i64::from(seconds))).is_ok_and(|end| end <= now)
 }
 
+/// How far a restart is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    Well,
+    OnItsWay,
+    Late,
+}
+
+fn on_its_way(id: &str) -> String {
+    format!("{id} is being restarted")
+}
+
+fn late(id: &str) -> String {
+    format!("{id} did not come up after its restart")
+}
+
+/// How far the restart of this mark is.
+fn stand(look: &Look<'_>, workload: &Workload, mark: &Recycled) -> Stand {
+    let in_time = !over(mark.at, look.deadline, look.now);
+    // On the way back a Deployment's controller speaks of the version that is left until it has come forward.
+    let patient = match workload.progress {
+        Progress::Complete => return Stand::Well,
+        Progress::Failed => look.back && in_time,
+        Progress::Moving => in_time || (workload.has_deadline && !look.back),
+    };
+    if patient { Stand::OnItsWay } else { Stand::Late }
+}
+
+/// Whether somebody has taken the digest away that a restart of this part wrote, and perhaps the mark with it.
+fn undone(look: &Look<'_>, workload: &Workload, ours: Option<&Recycled>, wanted: &str) -> Option<Report> {
+    match ours {
+        Some(mark) if mark.digest == wanted => Some(Report::undone(&workload.id())),
+        // It was restarted since for another of its configs.
+        Some(mark) if workload.digest.as_ref() == Some(&mark.digest) => None,
+        _ => look.memory.undone(workload, wanted).cloned(),
+    }
+}
+
+/// How far the restart is that this workload is still in, with what was published before another of its configs was. Whoever restarts it
+/// again now can't tell whether it was well, and nobody would be told that the restart before had failed.
+fn overtaken(look: &Look<'_>, workload: &Workload) -> Option<Stand> {
+    let mark = workload.recycled.as_ref().filter(|mark| workload.digest.as_ref() == Some(&mark.digest))?;
+    // What is left is not waited for, nor what nobody waits for anyway.
+    if look.back || mark.unwell || workload.hold.is_some() || workload.progress == Progress::Complete {
+        return None;
+    }
+    if mark.at >= look.since {
+        return Some(stand(look, workload, mark));
+    }
+    // The rollout that restarted it judges it. It has until then.
+    (!over(mark.at, look.deadline, look.now)).then_some(Stand::OnItsWay)
+}
+
 /// Decides. The reports are those of all that was looked at.
 pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
     let mut reports = Vec::new();
     let (mut waits, mut failed, mut open) = (None, None, Vec::new());
     for (index, (workload, wanted)) in look.workloads.iter().enumerate() {
         let id = workload.id();
-        if let Some(report) = look.refused.get(&id) {
+        if let Some(report) = look.memory.refused(&id) {
             reports.push(report.clone());
             continue;
         }
@@ -79,11 +135,14 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
             if let Some(owner) = workload.owner.as_ref().filter(|_| !never) {
                 let sentence = format!("{id} belongs to {owner}, which writes its template; restart it there");
                 reports.push(Report::new("Owned", sentence));
-            } else if ours.is_some_and(|mark| mark.digest == *wanted) {
-                let sentence = format!("somebody has undone the restart of {id}; restart it there");
-                reports.push(Report::new("Undone", sentence));
+            } else if let Some(report) = undone(look, workload, ours, wanted) {
+                reports.push(report);
             } else if !never {
-                open.push((workload.hold.is_some() || workload.progress != Progress::Complete, index));
+                match overtaken(look, workload) {
+                    None => open.push((workload.hold.is_some() || workload.progress != Progress::Complete, index)),
+                    Some(Stand::Late) => _ = failed.get_or_insert(late(&id)),
+                    Some(_) => _ = waits.get_or_insert(on_its_way(&id)),
+                }
             }
             continue;
         }
@@ -92,28 +151,18 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
             reports.push(Report::new(word, format!("{id} {why}")));
             continue;
         }
-        // On the way back a Deployment's controller speaks of the version that is left until it has come forward.
-        let in_time = !over(mark.at, look.deadline, look.now);
-        let patient = match workload.progress {
-            Progress::Failed => look.back && in_time,
-            _ => in_time || (workload.has_deadline && !look.back),
-        };
-        match workload.progress {
-            Progress::Complete => {}
+        match stand(look, workload, mark) {
+            Stand::Well => {}
             _ if mark.unwell => {
                 let sentence = format!("{id} was not well before it was restarted, and was not waited for");
                 reports.push(Report::new("Unwell", sentence));
             }
-            _ if patient => _ = waits.get_or_insert(format!("{id} is being restarted")),
-            _ => {
-                let sentence = format!("{id} did not come up after its restart");
-                if look.back {
-                    let hint = "see its pods, and delete one that keeps a StatefulSet from replacing it";
-                    reports.push(Report::new("NotBack", format!("{sentence}: {hint}")));
-                } else {
-                    failed.get_or_insert(sentence);
-                }
+            Stand::OnItsWay => _ = waits.get_or_insert(on_its_way(&id)),
+            Stand::Late if look.back => {
+                let hint = "see its pods, and delete one that keeps a StatefulSet from replacing it";
+                reports.push(Report::new("NotBack", format!("{}: {hint}", late(&id))));
             }
+            Stand::Late => _ = failed.get_or_insert(late(&id)),
         }
     }
     reports.sort();
@@ -152,6 +201,7 @@ mod tests {
         let workload = Workload {
             kind: Kind::Deployment,
             name: name.to_owned(),
+            uid: format!("uid-of-{name}"),
             uses: ["shop".to_owned()].into(),
             digest: None,
             recycled: None,
@@ -164,8 +214,8 @@ mod tests {
     }
 
     fn look(workloads: &[(Workload, String)], back: bool, now: i64) -> (Next, Vec<Report>) {
-        let refused = BTreeMap::new();
-        next(&Look { workloads, back, since: at(100), deadline: 60, refused: &refused, now: at(now) })
+        let memory = Memory::default();
+        next(&Look { workloads, back, since: at(100), deadline: 60, memory: &memory, now: at(now) })
     }
 
     /// Does what is decided, as the API server would.
@@ -219,6 +269,49 @@ mod tests {
     }
 
     #[test]
+    fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch_its_check_off() {
+        let both = |workload: &Workload, wanted: &str, now| {
+            let all = [(workload.clone(), wanted.to_owned())];
+            let memory = Memory::default();
+            // The second config came to restarting ten seconds after the first.
+            [100, 110].map(|since| {
+                next(&Look {
+                    workloads: &all,
+                    back: false,
+                    since: at(since),
+                    deadline: 60,
+                    memory: &memory,
+                    now: at(now),
+                })
+                .0
+            })
+        };
+        let mut all = [workload("web")];
+        let (step, _) = look(&all, false, 101);
+        apply(&mut all, &step);
+        let mut web = all[0].0.clone();
+        // The second is published, so that both want another template.
+        assert!(both(&web, "newer", 112).iter().all(|next| matches!(next, Next::Wait(_))));
+        web.progress = Progress::Failed;
+        assert!(matches!(both(&web, "newer", 113), [Next::Failed(_), Next::Wait(_)]), "the first one's fault");
+        web.progress = Progress::Complete;
+        let [_, step] = both(&web, "newer", 114);
+        assert!(matches!(&step, Next::Restart { mark, .. } if !mark.unwell), "{step:?}");
+        let mut all = [(web.clone(), "newer".to_owned())];
+        apply(&mut all, &step);
+        all[0].0.progress = Progress::Failed;
+        assert!(both(&all[0].0, "newer", 115).iter().all(|next| matches!(next, Next::Failed(_))), "it is of both now");
+        // What an older rollout has left unwell is waited for no longer than its time.
+        web.progress = Progress::Moving;
+        let [_, step] = both(&web, "newer", 161);
+        assert!(matches!(step, Next::Restart { mark, .. } if mark.unwell));
+        assert!(
+            matches!(look(&[(web, "newer".to_owned())], true, 112).0, Next::Restart { .. }),
+            "the way back is not held up"
+        );
+    }
+
+    #[test]
     fn on_the_way_back_only_what_was_restarted_is_restarted_and_nothing_fails() {
         let mut all = [workload("a"), workload("b")];
         all[1].0.digest = Some("bad".to_owned());
@@ -243,6 +336,30 @@ mod tests {
         let (end, reports) = look(&all, false, 103);
         let words: Vec<_> = reports.iter().map(|report| report.word).collect();
         assert_eq!((end, words), (Next::Done, vec!["Owned", "Paused", "Undone"]));
+    }
+
+    #[test]
+    fn what_is_replaced_whole_is_restarted_once_by_a_leader() {
+        let mut memory = Memory::default();
+        let look = |workload: &Workload, wanted: &str, memory: &Memory| {
+            let all = [(workload.clone(), wanted.to_owned())];
+            next(&Look { workloads: &all, back: false, since: at(100), deadline: 60, memory, now: at(102) })
+        };
+        // Template and marks are again what the tool has.
+        let (mut web, _) = workload("web");
+        assert!(matches!(look(&web, "new", &memory).0, Next::Restart { .. }), "a new leader does not know of it");
+        memory.restarted(&web, "new");
+        let (end, reports) = look(&web, "new", &memory);
+        assert_eq!((end, reports[0].word), (Next::Done, "Undone"));
+        assert!(matches!(look(&web, "newer", &memory).0, Next::Restart { .. }), "other content");
+        // Another config that it uses went there and back.
+        web.digest = Some("newer".to_owned());
+        web.recycled = Some(Recycled { at: at(101), digest: "newer".to_owned(), unwell: false });
+        assert!(matches!(look(&web, "new", &memory).0, Next::Restart { .. }));
+        web.recycled = Some(Recycled { at: at(99), digest: "newer".to_owned(), unwell: false });
+        assert_eq!(look(&web, "new", &memory).0, Next::Done, "a copy of an older state");
+        web.uid = "anew".to_owned();
+        assert!(matches!(look(&web, "new", &memory).0, Next::Restart { .. }), "another object");
     }
 
     #[derive(Clone, Debug)]

@@ -28,6 +28,8 @@ pub struct Group {
     pub id: String,
     /// How many pods it is to have.
     pub replicas: usize,
+    /// How many were Ready when this leader first looked at it in this part of the rollout.
+    pub before: usize,
     /// Its pods.
     pub pods: Vec<Old>,
 }
@@ -66,44 +68,62 @@ pub enum NextPod {
     Failed(String),
 }
 
-/// Decides about the groups, one after another. `since` is when restarting last came forward, and `refused` are groups whose pods could not
-/// be evicted.
+impl Group {
+    /// Pods that are Ready now.
+    pub fn ready(&self) -> usize {
+        self.pods.iter().filter(|pod| pod.ready && !pod.going).count()
+    }
+
+    /// Fewer of its pods are there, old or Ready, than were Ready before. An old pod that is not Ready is no fault of what is published.
+    fn is_less(&self, stale: Stale) -> bool {
+        let there = self.pods.iter().filter(|pod| !pod.going && (pod.ready || stale.is(pod))).count();
+        there < self.before.min(self.replicas)
+    }
+
+    /// What is told of a group that was not well before.
+    pub fn unwell(&self) -> Option<Report> {
+        let Self { id, replicas, before, .. } = self;
+        (before < replicas).then(|| {
+            let sentence =
+                format!("only {before} of {replicas} pods of {id} were Ready before, and no more were waited for");
+            Report::new("Unwell", sentence)
+        })
+    }
+}
+
+/// Decides about the groups, one after another. `since` is when restarting last came forward, and `refused` says of which groups the pods
+/// could not be evicted. A version is held responsible only where a group has become less than it was.
 pub fn next_pod(
     groups: &[Group],
     stale: Stale,
     since: Timestamp,
     deadline: u32,
-    refused: &[String],
+    refused: impl Fn(&str) -> bool,
     now: Timestamp,
 ) -> NextPod {
-    for group in groups.iter().filter(|group| !refused.contains(&group.id)) {
+    for group in groups.iter().filter(|group| !refused(&group.id)) {
         let id = &group.id;
         let (old, new): (Vec<&Old>, Vec<&Old>) = group.pods.iter().partition(|pod| stale.is(pod));
-        let staying = |pod: &&&Old| !pod.going;
-        let Some(victim) = old.iter().filter(staying).min_by_key(|pod| (pod.ready, &pod.name)) else {
-            // The last one may still be on its way, if there ever was one to evict.
-            let waits = new.iter().filter(staying).any(|pod| !pod.ready) || old.iter().any(|pod| pod.going);
-            if waits && stale.since.is_none() {
-                let made = new.iter().map(|pod| pod.created).max().unwrap_or(since).max(since);
-                if over(made, deadline, now) {
-                    return NextPod::Failed(format!("a new pod of {id} did not come up"));
-                }
-                return NextPod::Wait(format!("a pod of {id} is being replaced"));
-            }
-            continue;
+        let victim = old.iter().filter(|pod| !pod.going).min_by_key(|pod| (pod.ready, &pod.name));
+        let less = group.is_less(stale);
+        let going = match victim {
+            Some(_) => group.pods.iter().any(|pod| pod.going),
+            // The last one may still be on its way.
+            None => old.iter().any(|pod| pod.going),
         };
-        let unready = new.iter().filter(staying).any(|pod| !pod.ready);
-        let missing = group.pods.iter().filter(|pod| !pod.going).count() < group.replicas;
-        if unready || missing || group.pods.iter().any(|pod| pod.going) {
+        // On the way back nobody waits for the last one.
+        if (less || going) && (victim.is_some() || stale.since.is_none()) {
             let made = new.iter().map(|pod| pod.created).max().unwrap_or(since).max(since);
-            if over(made, deadline, now) && stale.since.is_none() {
-                return NextPod::Failed(format!("a new pod of {id} did not come up"));
-            }
             if !over(made, deadline, now) {
                 return NextPod::Wait(format!("a pod of {id} is being replaced"));
             }
+            if less && stale.since.is_none() {
+                return NextPod::Failed(format!("a new pod of {id} did not come up"));
+            }
         }
-        return NextPod::Evict { group: id.clone(), pod: victim.name.clone() };
+        if let Some(victim) = victim {
+            return NextPod::Evict { group: id.clone(), pod: victim.name.clone() };
+        }
     }
     NextPod::Done
 }
@@ -137,13 +157,13 @@ mod tests {
     }
 
     fn group(pods: Vec<Old>) -> [Group; 1] {
-        [Group { id: "ReplicaSet/web".to_owned(), replicas: 2, pods }]
+        [Group { id: "ReplicaSet/web".to_owned(), replicas: 2, before: 2, pods }]
     }
 
     const STALE: Stale = Stale { published: Timestamp::UNIX_EPOCH, since: None };
 
     fn decide(pods: Vec<Old>, now: i64) -> NextPod {
-        next_pod(&group(pods), Stale { published: at(100), ..STALE }, at(100), 60, &[], at(now))
+        next_pod(&group(pods), Stale { published: at(100), ..STALE }, at(100), 60, |_| false, at(now))
     }
 
     #[test]
@@ -160,14 +180,57 @@ mod tests {
         assert_eq!(decide(vec![pod("b", 1), pod("c", 101)], 102), evicts("b"));
         assert!(matches!(decide(vec![pod("d", 102), new], 103), NextPod::Wait(_)));
         assert_eq!(decide(vec![pod("c", 101), pod("d", 102)], 103), NextPod::Done);
-        // One that was not Ready before goes first, and nobody waits for it.
+        // One that is not Ready goes first.
         assert_eq!(decide(vec![pod("a", 1), Old { ready: false, ..pod("b", 1) }], 101), evicts("b"));
+    }
+
+    /// A group of which `before` pods were Ready, as it is with what happens at each eviction: the new pod is Ready or not, or there is none.
+    fn replaced(before: usize, replicas: usize, old: &[bool], comes: Option<bool>) -> (NextPod, Vec<String>) {
+        let pods = old.iter().enumerate().map(|(n, &ready)| Old { ready, ..pod(&format!("old-{n}"), 1) }).collect();
+        let mut groups = [Group { id: "ReplicaSet/web".to_owned(), replicas, before, pods }];
+        let (stale, mut now, mut evicted) = (Stale { published: at(100), ..STALE }, 101, Vec::new());
+        loop {
+            match next_pod(&groups, stale, at(100), 60, |_| false, at(now)) {
+                NextPod::Evict { pod: name, .. } => {
+                    groups[0].pods.retain(|pod| pod.name != name);
+                    let ready = comes.unwrap_or_default();
+                    groups[0].pods.extend(comes.map(|_| Old { ready, ..pod(&format!("new-{}", evicted.len()), now) }));
+                    evicted.push(name);
+                }
+                NextPod::Wait(_) => now += 10,
+                end => return (end, evicted),
+            }
+        }
+    }
+
+    #[test]
+    fn a_version_is_not_blamed_for_a_group_that_was_unwell_before() {
+        for (old, replicas) in [(&[false, false][..], 2), (&[false], 1), (&[false, false], 3)] {
+            let (end, evicted) = replaced(0, replicas, old, Some(false));
+            assert_eq!((end, evicted.len()), (NextPod::Done, old.len()), "all get what is published");
+        }
+        // A quota keeps the third away, and so do the two that are there.
+        assert_eq!(replaced(2, 3, &[true, true], Some(true)).0, NextPod::Done);
+        let (end, evicted) = replaced(1, 2, &[true, false], Some(true));
+        assert_eq!((end, evicted), (NextPod::Done, vec!["old-1".to_owned(), "old-0".to_owned()]));
+        let report = group(Vec::new()).map(|group| Group { before: 1, ..group }.unwell())[0].clone().unwrap();
+        assert!(report.word == "Unwell" && report.sentence.contains("only 1 of 2 pods"), "{}", report.sentence);
+        assert_eq!(group(Vec::new())[0].unwell(), None);
+    }
+
+    #[test]
+    fn it_is_blamed_where_a_group_has_become_less() {
+        let (end, evicted) = replaced(2, 2, &[true, true], Some(false));
+        assert!(matches!(end, NextPod::Failed(_)) && evicted.len() == 1, "the other one runs on");
+        // The one that was not Ready proves nothing, the one that was does.
+        assert!(matches!(replaced(1, 2, &[true, false], Some(false)).0, NextPod::Failed(_)));
+        assert!(matches!(replaced(2, 3, &[true, true], None).0, NextPod::Failed(_)));
     }
 
     #[test]
     fn on_the_way_back_only_pods_of_the_version_that_is_left_go_and_nothing_fails() {
         let stale = Stale { published: at(200), since: Some(at(100)) };
-        let decide = |pods| next_pod(&group(pods), stale, at(200), 60, &[], at(900));
+        let decide = |pods| next_pod(&group(pods), stale, at(200), 60, |_| false, at(900));
         assert_eq!(decide(vec![pod("a", 1), pod("b", 1)]), NextPod::Done);
         let broken = Old { ready: false, ..pod("b", 150) };
         assert!(matches!(decide(vec![pod("a", 1), broken]), NextPod::Evict { pod, .. } if pod == "b"));
@@ -176,8 +239,10 @@ mod tests {
     #[test]
     fn groups_that_cannot_be_evicted_are_left_and_bare_pods_are_named() {
         let stale = Stale { published: at(100), ..STALE };
-        let refused = ["ReplicaSet/web".to_owned()];
-        assert_eq!(next_pod(&group(vec![pod("a", 1)]), stale, at(100), 60, &refused, at(101)), NextPod::Done);
+        assert_eq!(
+            next_pod(&group(vec![pod("a", 1)]), stale, at(100), 60, |id| id == "ReplicaSet/web", at(101)),
+            NextPod::Done
+        );
         let pods: Vec<Old> = (0..7).map(|n| pod(&format!("p{n}"), 1)).collect();
         let report = stale_pods(&pods, stale).unwrap();
         assert!(report.sentence.starts_with("7 pods") && report.sentence.contains("p4, …"), "{}", report.sentence);

@@ -38,6 +38,8 @@ pub struct Workload {
     pub kind: Kind,
     /// Its name.
     pub name: String,
+    /// Its uid: under the same name it may be created anew.
+    pub uid: String,
     /// The ConfigMaps because of which its pods must be restarted.
     pub uses: BTreeSet<String>,
     /// What stands for the contents that its pods started with.
@@ -69,6 +71,7 @@ impl Workload {
         meta.deletion_timestamp.is_none().then(|| Self {
             kind,
             name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
             uses: restarted_for(of_pods, spec),
             digest: annotation(of_pods, DIGEST).map(str::to_owned),
             recycled: annotation(meta, RECYCLED).and_then(Recycled::parse),

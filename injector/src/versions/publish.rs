@@ -34,12 +34,13 @@ pub enum Publication {
 }
 
 /// Decides about `plain`, which is to hold the ConfigMap parts of `version`. `published` is what the status says it holds. `data`
-/// reads the parts, where that is needed; `None` says there are only Secrets.
+/// reads the parts, where that is needed; `None` says there are only Secrets. `writer` is the field manager of what Nudge writes.
 pub fn publication(
     plain: Option<&ConfigMap>,
     version: &str,
     published: Option<&str>,
     data: Option<&Data>,
+    writer: &str,
 ) -> Publication {
     let Some(plain) = plain else { return Publication::NotThere };
     let name = plain.metadata.name.as_deref().unwrap_or_default();
@@ -63,7 +64,7 @@ pub fn publication(
     let ours = label(labels::PUBLISHED) == Some(version);
     if published == Some(version) {
         // What somebody else wrote stands until the next activation.
-        if stored != wanted {
+        if stored != wanted && !is_unrecorded(plain, version, &stored, writer) {
             return Publication::Drifted(format!(
                 "ConfigMap {name} was changed by someone else and does not hold version {version}; the next activation \
                  overwrites it: make a version of the change"
@@ -98,6 +99,20 @@ pub fn publication(
     Publication::Replace(Box::new(next))
 }
 
+/// Whether it holds, unchanged, another version that Nudge wrote and could not record: the status was not written any more.
+fn is_unrecorded(plain: &ConfigMap, version: &str, stored: &str, writer: &str) -> bool {
+    let meta = &plain.metadata;
+    let label = meta.labels.as_ref().and_then(|map| map.get(labels::PUBLISHED));
+    let digest = meta.annotations.as_ref().and_then(|map| map.get(DIGEST));
+    // Who applies a copy of an older state has the marks, too, and would apply it again and again.
+    let of_others = meta.managed_fields.iter().flatten().any(|entry| {
+        let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.pointer("/f:metadata/f:labels"));
+        let label = fields.and_then(|fields| fields.get(format!("f:{}", labels::PUBLISHED)));
+        label.is_some() && entry.manager.as_deref() != Some(writer)
+    });
+    label.is_some_and(|label| label != version) && digest.is_some_and(|digest| digest == stored) && !of_others
+}
+
 /// Why a plain ConfigMap is not made the first version of a config, if there is a reason.
 pub fn baseline_refusal(plain: &ConfigMap) -> Option<&'static str> {
     let marks = plain.metadata.labels.as_ref();
@@ -118,9 +133,12 @@ pub fn baseline_refusal(plain: &ConfigMap) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, OwnerReference};
+    use serde_json::json;
 
     use super::*;
+
+    const WRITER: &str = "nudge-controller";
 
     fn data(value: &str) -> Data {
         (BTreeMap::from([("key".to_owned(), value.to_owned())]), BTreeMap::new())
@@ -134,7 +152,7 @@ mod tests {
     }
 
     fn written(map: Option<&ConfigMap>, version: &str, published: Option<&str>, value: &str) -> ConfigMap {
-        match publication(map, version, published, Some(&data(value))) {
+        match publication(map, version, published, Some(&data(value)), WRITER) {
             Publication::Replace(next) => *next,
             other => panic!("{other:?}"),
         }
@@ -147,22 +165,52 @@ mod tests {
         let next = written(Some(&old), "1", None, "new");
         assert_eq!(next.data, Some(data("new").0));
         assert_eq!(next.metadata.resource_version.as_deref(), Some("7"));
-        assert_eq!(publication(Some(&next), "1", Some("1"), Some(&data("new"))), Publication::Published);
-        assert_eq!(publication(None, "1", None, Some(&data("new"))), Publication::NotThere);
+        assert_eq!(publication(Some(&next), "1", Some("1"), Some(&data("new")), WRITER), Publication::Published);
+        assert_eq!(publication(None, "1", None, Some(&data("new")), WRITER), Publication::NotThere);
     }
 
     #[test]
     fn an_edit_by_others_stands_until_the_next_version() {
         let mut map = written(Some(&plain("old")), "1", None, "new");
         map.data = Some(data("edited").0);
-        let found = publication(Some(&map), "1", Some("1"), Some(&data("new")));
+        let found = publication(Some(&map), "1", Some("1"), Some(&data("new")), WRITER);
         assert!(matches!(found, Publication::Drifted(message) if message.contains("make a version of the change")));
         assert_eq!(written(Some(&map), "2", Some("1"), "newer").data, Some(data("newer").0));
     }
 
+    fn label_of(manager: &str) -> ManagedFieldsEntry {
+        let fields = json!({"f:metadata": {"f:labels": {"f:nudge.dev/published": {}}}});
+        ManagedFieldsEntry {
+            manager: Some(manager.to_owned()),
+            fields_v1: Some(FieldsV1(fields)),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_version_of_ours_that_was_not_recorded_is_taken_back() {
+        // Version 2 was written while it was tried, and the status still says 1.
+        let mut map = written(Some(&plain("one")), "2", Some("1"), "two");
+        for fields in [None, Some(vec![label_of(WRITER)])] {
+            map.metadata.managed_fields = fields;
+            let back = written(Some(&map), "1", Some("1"), "one");
+            assert_eq!(back.data, Some(data("one").0));
+            assert_eq!(back.metadata.labels.unwrap()[labels::PUBLISHED], "1");
+        }
+        let drifts = |map: &ConfigMap| {
+            let found = publication(Some(map), "1", Some("1"), Some(&data("one")), WRITER);
+            matches!(found, Publication::Drifted(_))
+        };
+        let mut applied = map.clone();
+        applied.metadata.managed_fields = Some(vec![label_of("kubectl")]);
+        assert!(drifts(&applied), "a copy with our marks that somebody applied");
+        map.data = Some(data("edited").0);
+        assert!(drifts(&map), "version 2 was edited");
+    }
+
     #[test]
     fn what_cannot_be_written_is_said() {
-        let reason = |map: &ConfigMap, data: Option<&Data>| match publication(Some(map), "1", None, data) {
+        let reason = |map: &ConfigMap, data: Option<&Data>| match publication(Some(map), "1", None, data, WRITER) {
             Publication::Refused(reason, _) => reason,
             other => panic!("{other:?}"),
         };
@@ -185,7 +233,10 @@ mod tests {
         let mut owned = plain("x");
         owned.metadata.owner_references = Some(vec![OwnerReference::default()]);
         assert!(baseline_refusal(&owned).is_some());
-        assert!(matches!(publication(Some(&owned), "1", None, Some(&data("x"))), Publication::Refused("NotOurs", _)));
+        assert!(matches!(
+            publication(Some(&owned), "1", None, Some(&data("x")), WRITER),
+            Publication::Refused("NotOurs", _)
+        ));
         let written = written(Some(&plain("old")), "1", None, "new");
         assert!(baseline_refusal(&written).is_some(), "a config that was deleted does not come back by itself");
     }
