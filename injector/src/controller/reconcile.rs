@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -87,16 +87,17 @@ fn is_moved(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) || may_begin(config)
 }
 
-/// The config without the time since which all pods are well, if they were not seen all that time: it counts anew. Pure.
+/// The config without the times since which all pods are well, or not all, if they were not seen all that time: both count anew. Pure.
 fn without_unseen(config: &Arc<VersionedConfig>, sees: Option<Timestamp>) -> Arc<VersionedConfig> {
-    let applied = config.status.as_ref().and_then(|status| status.rollout.applied_at.as_ref());
-    let unseen = applied.zip(sees).is_some_and(|(applied, sees)| applied.0 < sees);
-    if !unseen {
+    let Some((status, sees)) = config.status.as_ref().zip(sees) else { return Arc::clone(config) };
+    let unseen = |time: &Option<MicroTime>| time.as_ref().is_some_and(|time| time.0 < sees);
+    if !unseen(&status.rollout.applied_at) && !unseen(&status.rollout.unproven_since) {
         return Arc::clone(config);
     }
     let mut config = (**config).clone();
     if let Some(status) = &mut config.status {
-        status.rollout.applied_at = None;
+        status.rollout.applied_at.take_if(|time| time.0 < sees);
+        status.rollout.unproven_since.take_if(|time| time.0 < sees);
     }
     Arc::new(config)
 }
@@ -374,7 +375,6 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::*;
     use crate::api::VersionedConfigSpec;
@@ -391,5 +391,9 @@ mod tests {
         assert_eq!(applied(Some(at(11))), None);
         assert_eq!(applied(Some(at(10))), Some(MicroTime(at(10))));
         assert_eq!(applied(None), Some(MicroTime(at(10))));
+        let mut config = (*config).clone();
+        config.status.as_mut().unwrap().rollout.unproven_since = Some(MicroTime(at(20)));
+        let seen = without_unseen(&Arc::new(config), Some(at(11))).status.clone().unwrap().rollout;
+        assert_eq!((seen.applied_at, seen.unproven_since), (None, Some(MicroTime(at(20)))));
     }
 }

@@ -4,7 +4,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use nudge_tests::recording::film;
 use nudge_tests::terminal::Terminal;
 use nudge_tests::{binary, tools};
@@ -38,7 +38,9 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     };
     let home = Home::enabled(suite, "demo").await?;
     let rollout = json!({"batch": "25%", "minReadySeconds": 2, "bakeSeconds": 2});
-    home.apply(&config("shop", &[("1.0.0", json!({"name": "hello", "healthy": "yes"}))], &rollout))?;
+    // As if the plugin had made it: what another tool has made it warns of.
+    let ours = ["--server-side", "--field-manager=nudge-cli"];
+    home.apply_with(&ours, &config("shop", &[("1.0.0", json!({"name": "hello", "healthy": "yes"}))], &rollout))?;
     let mut container = shell(&home, rollout::APP);
     container["readinessProbe"] = rollout::probe();
     let annotations = [("configs", "shop"), ("notify", "SIGUSR1"), ("mount-path", "/config")];
@@ -64,8 +66,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let terminal = Terminal::spawn("demo", &mut command, SIZE)?;
     let (status, frames, _) = terminal.ends_with_frames().await?;
     ensure!(status.success(), "the commands have ended with {status}");
-    let last = frames.last().context("nothing was seen")?.1.join("\n");
-    ensure!(last.contains("shop") && !last.contains("error"), "{last}");
+    let seen = frames.iter().map(|(_, screen)| screen.join("\n")).collect::<Vec<_>>().join("\n");
+    for wanted in ["version 1.0.1 is current", "version 1.0.2 failed and 1.0.1 runs again"] {
+        ensure!(seen.contains(wanted), "nobody saw {wanted:?}: {seen}");
+    }
     fs::write(PathBuf::from(file), film(&frames, SIZE.1, SIZE.0, TITLE))?;
     Ok(())
 }
