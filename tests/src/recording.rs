@@ -38,7 +38,7 @@ pub fn film(frames: &[Frame], columns: u16, rows: u16, title: &str) -> String {
             }
             let class = if line.starts_with("$ ") { " class=\"typed\"" } else { "" };
             let top = MARGIN + (f64::from(row) + 0.8) * LINE;
-            let _ = writeln!(screens, "<text x=\"{MARGIN}\" y=\"{top:.1}\"{class}>{}</text>", escaped(line));
+            let _ = writeln!(screens, "<text x=\"{MARGIN}\" y=\"{top:.1}\"{class}>{}</text>", columns_kept(line));
         }
         screens += "</g>\n";
         left += width;
@@ -47,7 +47,7 @@ pub fn film(frames: &[Frame], columns: u16, rows: u16, title: &str) -> String {
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0} {height:.0}" width="{width:.0}" height="{height:.0}" role="img">
 <title>{title}</title>
 <style>
-text{{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d0d7de;white-space:pre}}
+text{{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d0d7de}}
 .typed{{fill:#7ee787;font-weight:600}}
 .film{{animation:film {whole:.2}s steps(1,end) infinite}}
 @keyframes film{{
@@ -78,6 +78,11 @@ fn cut(frames: &[Frame]) -> Vec<Frame> {
     kept
 }
 
+/// Several spaces would be shown as one: not every program that shows SVG knows the style for that.
+fn columns_kept(line: &str) -> String {
+    escaped(line).replace(' ', "\u{a0}")
+}
+
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -100,7 +105,8 @@ mod tests {
     fn every_screen_is_in_the_film_once_as_plain_text() {
         let film = film(&[frame(0, "$ a < b & c"), frame(1000, "done")], 20, 2, "a <demo>");
         assert!(
-            film.contains("<title>a &lt;demo&gt;</title>") && film.contains(">$ a &lt; b &amp; c</text>"),
+            film.contains("<title>a &lt;demo&gt;</title>")
+                && film.contains(">$\u{a0}a\u{a0}&lt;\u{a0}b\u{a0}&amp;\u{a0}c</text>"),
             "{film}"
         );
         assert_eq!(film.matches("<g transform").count(), 2);
@@ -112,6 +118,9 @@ mod tests {
     fn of_long_screens_the_end_is_seen() {
         let lines = (0..5).map(|number| format!("line {number}")).collect();
         let film = film(&[(Duration::ZERO, lines)], 20, 2, "");
-        assert!(film.contains("line 4") && film.contains("line 3") && !film.contains("line 2"), "{film}");
+        assert!(
+            film.contains("line\u{a0}4") && film.contains("line\u{a0}3") && !film.contains("line\u{a0}2"),
+            "{film}"
+        );
     }
 }
