@@ -75,6 +75,15 @@ impl Scene {
         }
     }
 
+    /// The next batch is told, takes the version, and is Ready for as long as it must.
+    fn prove_batch(&mut self, version: &str) {
+        self.rest(version);
+        self.take();
+        self.rest(version);
+        self.later(10_000);
+        self.rest(version);
+    }
+
     fn told(&self, version: &str) -> usize {
         let told = |pod: &&Subject| super::assigned(&self.status, "uid", &pod.uid, &pod.workload) == Some(version);
         self.pods.iter().filter(told).count()
@@ -246,11 +255,7 @@ fn a_pod_whose_work_is_done_is_neither_blamed_nor_waited_for() {
 fn workloads_that_come_during_the_bake_do_not_begin_it_anew() {
     let mut scene = Scene::new(&[("web", 1)]);
     scene.spec.bake_seconds = 60;
-    scene.rest("2");
-    scene.take();
-    scene.rest("2");
-    scene.later(10_000);
-    scene.rest("2");
+    scene.prove_batch("2");
     assert_eq!(scene.status.rollout.stage, Some(RolloutStage::Baking));
     // One every fifteen seconds, as a CronJob or previews of changes make them.
     for number in 0..3 {
@@ -272,11 +277,7 @@ fn workloads_that_come_during_the_bake_do_not_begin_it_anew() {
 fn what_is_short_is_not_overdue_because_the_bake_is_long() {
     let mut scene = Scene::new(&[("web", 1)]);
     scene.spec.bake_seconds = 3600;
-    scene.rest("2");
-    scene.take();
-    scene.rest("2");
-    scene.later(10_000);
-    scene.rest("2");
+    scene.prove_batch("2");
     scene.later(1_200_000);
     (scene.pods[0].ready, scene.pods[0].agent_away) = (false, true);
     assert_eq!(word(&scene.rest("2")), "BeingCurrent");
@@ -326,11 +327,7 @@ fn nothing_is_published_that_no_pod_of_a_workload_proves_in_the_bake() {
     let mut scene = Scene::new(&[("web", 3)]);
     scene.spec.batch = Batch::Count(3);
     scene.spec.bake_seconds = 60;
-    scene.rest("2");
-    scene.take();
-    scene.rest("2");
-    scene.later(10_000);
-    scene.rest("2");
+    scene.prove_batch("2");
     assert_eq!(scene.status.rollout.stage, Some(RolloutStage::Baking));
     // All are replaced, more than a batch of them, and none of the new ones starts.
     scene.spec.batch = Batch::Count(1);
@@ -371,7 +368,6 @@ fn pods_that_restarted_before_are_looked_at_again_when_that_is_long_ago() {
     for pod in &mut scene.pods {
         pod.last_restart = Some(scene.millis / 1000 - 100);
     }
-    scene.spec.batch = Batch::Share("100%".to_owned());
     scene.spec.batch = Batch::Count(1);
     scene.rest("2");
     scene.take();
