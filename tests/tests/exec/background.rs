@@ -4,17 +4,16 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nudge_tests::scene::SOON;
-use nudge_tests::{Scene, binary, eventually, procfs};
+use nudge_tests::{Scene, eventually, procfs};
 
 use super::scene::APP;
-use super::terminal::{CTRL_C, Terminal, words};
+use super::terminal::{Terminal, command_line};
 
 #[tokio::test]
 async fn a_job_in_the_background_leaves_the_terminal_to_the_shell() -> Result<()> {
     let dir = Scene::shop()?;
-    let agent = binary::debug()?.to_str().context("odd path")?;
     let mut terminal = Terminal::start(&["sh", "-i"])?;
-    terminal.types(&format!("{} &\n", words(agent, &dir, &[APP, "--catch", "SIGUSR1"])?.join(" ")))?;
+    terminal.types(&format!("{} &\n", command_line(&dir, &[APP, "--catch", "SIGUSR1"])?))?;
     let app = terminal.ready().await?;
     for times in 1..=2 {
         terminal.types(&format!("echo still $(({times} + 40))\n"))?;
@@ -24,20 +23,17 @@ async fn a_job_in_the_background_leaves_the_terminal_to_the_shell() -> Result<()
     terminal.shows(1, &format!("{app} SIGUSR1")).await?;
     terminal.types("fg\n")?;
     terminal.belongs_to(app).await?;
-    terminal.types(CTRL_C)?;
-    eventually(SOON, "the application has ended", async || procfs::state(app).is_none().then_some(())).await?;
-    terminal.types("echo ended $?\n")?;
-    terminal.shows(1, "ended 130").await
+    terminal.interrupts(app).await?;
+    terminal.has_ended_with(130).await
 }
 
 #[tokio::test]
 async fn a_child_in_the_background_that_reads_the_terminal_waits_quietly() -> Result<()> {
     let dir = Scene::shop()?;
-    let agent = binary::debug()?.to_str().context("odd path")?;
     let child = ["sh", "-c", r#"'trap "echo again" CONT; echo $$ ready; read word'"#];
     let mut terminal = Terminal::start(&["sh", "-i"])?;
     // Nobody's job, so that the kernel does not stop the agent.
-    terminal.types(&format!("({} </dev/tty &)\n", words(agent, &dir, &child)?.join(" ")))?;
+    terminal.types(&format!("({} </dev/tty &)\n", command_line(&dir, &child)?))?;
     let child = terminal.ready().await?;
     eventually(SOON, "it is stopped", async || (procfs::state(child) == Some('T')).then_some(())).await?;
     for version in ["1.0.1", "1.0.2"] {
@@ -56,25 +52,22 @@ async fn a_child_in_the_background_that_reads_the_terminal_waits_quietly() -> Re
 #[tokio::test]
 async fn in_a_pipeline_the_terminal_is_left_to_the_one_that_reads_from_it() -> Result<()> {
     let dir = Scene::shop()?;
-    let agent = binary::debug()?.to_str().context("odd path")?;
     let mut terminal = Terminal::start(&["sh", "-i"])?;
     // As less(1) does.
     let pager = "(read first; echo \"$first\"; read key </dev/tty; echo \"key $key\"; cat)";
-    terminal.types(&format!("{} | {pager}\n", words(agent, &dir, &[APP])?.join(" ")))?;
+    terminal.types(&format!("{} | {pager}\n", command_line(&dir, &[APP])?))?;
     let app = terminal.ready().await?;
     terminal.types("q\n")?;
     terminal.shows(1, "key q").await?;
-    terminal.types(CTRL_C)?;
-    eventually(SOON, "the application has ended", async || procfs::state(app).is_none().then_some(())).await
+    terminal.interrupts(app).await
 }
 
 #[tokio::test]
 async fn in_a_pipeline_the_child_gets_the_terminal_when_it_reads_from_it() -> Result<()> {
     let dir = Scene::shop()?;
-    let agent = binary::debug()?.to_str().context("odd path")?;
     let mut terminal = Terminal::start(&["sh", "-i"])?;
     let child = ["sh", "-c", "'read word; echo \"read $word\"'"];
-    terminal.types(&format!("{} | cat\n", words(agent, &dir, &child)?.join(" ")))?;
+    terminal.types(&format!("{} | cat\n", command_line(&dir, &child)?))?;
     terminal.shows(1, " ready endpoint").await?;
     terminal.types("something\n")?;
     terminal.shows(1, "read something").await

@@ -2,16 +2,15 @@
 
 use anyhow::{Context, Result};
 use nudge_tests::scene::SOON;
-use nudge_tests::{Scene, binary, eventually, procfs};
+use nudge_tests::{Scene, eventually, procfs};
 
 use super::scene::APP;
-use super::terminal::{CTRL_C, CTRL_Z, Terminal, words};
+use super::terminal::{CTRL_C, CTRL_Z, Terminal, command_line, words};
 
 #[tokio::test]
 async fn ctrl_c_reaches_the_child_once() -> Result<()> {
     let dir = Scene::shop()?;
-    let agent = binary::debug()?.to_str().context("odd path")?;
-    let mut terminal = Terminal::start(&words(agent, &dir, &[APP, "--catch", "SIGINT"])?)?;
+    let mut terminal = Terminal::start(&words(&dir, &[APP, "--catch", "SIGINT"])?)?;
     terminal.ready_in_front().await?;
     for times in 1..=3 {
         terminal.types(CTRL_C)?;
@@ -25,10 +24,9 @@ async fn ctrl_c_reaches_the_child_once() -> Result<()> {
 #[tokio::test]
 async fn a_child_that_reads_the_terminal_at_once_is_not_stopped() -> Result<()> {
     let dir = Scene::shop()?;
-    let agent = binary::debug()?.to_str().context("odd path")?;
     for _ in 0..10 {
         let child = ["sh", "-c", "read word && echo \"read $word\""];
-        let mut terminal = Terminal::start(&words(agent, &dir, &child)?)?;
+        let mut terminal = Terminal::start(&words(&dir, &child)?)?;
         terminal.types("something\n")?;
         terminal.shows(1, "read something").await?;
         assert_eq!(terminal.process.exited(SOON).await?.code(), Some(0));
@@ -39,9 +37,8 @@ async fn a_child_that_reads_the_terminal_at_once_is_not_stopped() -> Result<()> 
 #[tokio::test]
 async fn ctrl_z_stops_the_job_and_fg_goes_on_with_it() -> Result<()> {
     let dir = Scene::shop()?;
-    let agent = binary::debug()?.to_str().context("odd path")?;
     let mut terminal = Terminal::start(&["sh", "-i"])?;
-    terminal.types(&format!("{}\n", words(agent, &dir, &[APP, "--catch", "SIGUSR1"])?.join(" ")))?;
+    terminal.types(&format!("{}\n", command_line(&dir, &[APP, "--catch", "SIGUSR1"])?))?;
     let app = terminal.ready_in_front().await?;
     let job = procfs::parent(app).context("the application has no parent")?;
 
@@ -59,17 +56,14 @@ async fn ctrl_z_stops_the_job_and_fg_goes_on_with_it() -> Result<()> {
     dir.switch("shop", "1.0.1")?;
     terminal.shows(1, &format!("{app} SIGUSR1")).await?;
 
-    terminal.types(CTRL_C)?;
-    eventually(SOON, "the application has ended", async || procfs::state(app).is_none().then_some(())).await?;
-    terminal.types("echo ended $?\n")?;
-    terminal.shows(1, "ended 130").await
+    terminal.interrupts(app).await?;
+    terminal.has_ended_with(130).await
 }
 
 #[tokio::test]
 async fn a_script_has_the_terminal_again_when_the_child_has_ended() -> Result<()> {
     let dir = Scene::shop()?;
-    let agent = binary::debug()?.to_str().context("odd path")?;
-    let script = format!("{}; read word && echo \"read $word\"", words(agent, &dir, &["true"])?.join(" "));
+    let script = format!("{}; read word && echo \"read $word\"", command_line(&dir, &["true"])?);
     let mut terminal = Terminal::start(&["sh", "-c", &script])?;
     terminal.types("something\n")?;
     terminal.shows(1, "read something").await
@@ -78,9 +72,8 @@ async fn a_script_has_the_terminal_again_when_the_child_has_ended() -> Result<()
 #[tokio::test]
 async fn ctrl_z_where_no_shell_could_go_on_with_the_job_stops_nothing() -> Result<()> {
     let dir = Scene::shop()?;
-    let agent = binary::debug()?.to_str().context("odd path")?;
     // As with `ssh -t` or `docker run -it`: the agent is the session's first process.
-    let mut terminal = Terminal::start(&words(agent, &dir, &[APP, "--catch", "SIGUSR1", "--catch", "SIGCONT"])?)?;
+    let mut terminal = Terminal::start(&words(&dir, &[APP, "--catch", "SIGUSR1", "--catch", "SIGCONT"])?)?;
     let app = terminal.ready_in_front().await?;
     terminal.types(CTRL_Z)?;
     terminal.shows(1, &format!("{app} SIGCONT")).await?;

@@ -1,5 +1,6 @@
 //! A terminal to type at, with a command in it.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,7 +12,7 @@ use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, tcgetpgrp};
 use nudge_tests::scene::SOON;
-use nudge_tests::{ConfigDir, Process, eventually, procfs};
+use nudge_tests::{ConfigDir, Process, binary, eventually, procfs};
 use tempfile::TempDir;
 
 /// A terminal with a command in it, in a session of its own.
@@ -23,7 +24,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    pub(super) fn start(command: &[&str]) -> Result<Self> {
+    pub(super) fn start(command: &[impl AsRef<OsStr>]) -> Result<Self> {
         let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         grantpt(&master)?;
         unlockpt(&master)?;
@@ -41,6 +42,18 @@ impl Terminal {
     /// Types something.
     pub(super) fn types(&mut self, keys: &str) -> Result<()> {
         Ok(self.master.write_all(keys.as_bytes())?)
+    }
+
+    /// Presses Ctrl-C, and waits until the application has ended.
+    pub(super) async fn interrupts(&mut self, app: i32) -> Result<()> {
+        self.types(CTRL_C)?;
+        eventually(SOON, "the application has ended", async || procfs::state(app).is_none().then_some(())).await
+    }
+
+    /// Asks the shell with which status the last command has ended.
+    pub(super) async fn has_ended_with(&mut self, status: i32) -> Result<()> {
+        self.types("echo ended $?\n")?;
+        self.shows(1, &format!("ended {status}")).await
     }
 
     /// All that has been shown so far.
@@ -92,12 +105,16 @@ impl Drop for Terminal {
 }
 
 /// A command line that runs the application under the agent.
-pub(super) fn words<'a>(agent: &'a str, dir: &'a ConfigDir, app: &[&'a str]) -> Result<Vec<&'a str>> {
+pub(super) fn words(dir: &ConfigDir, app: &[&str]) -> Result<Vec<String>> {
+    let agent = binary::debug()?.to_str().context("odd path")?;
     let dir = dir.path().to_str().context("odd path")?;
-    let mut words =
-        vec![agent, "exec", "--dir", dir, "--port", "0", "--notify", "SIGUSR1", "--log-level", "debug", "--"];
-    words.extend(app);
-    Ok(words)
+    let words = [agent, "exec", "--dir", dir, "--port", "0", "--notify", "SIGUSR1", "--log-level", "debug", "--"];
+    Ok(words.iter().chain(app).map(|&word| word.to_owned()).collect())
+}
+
+/// The same for a shell to type.
+pub(super) fn command_line(dir: &ConfigDir, app: &[&str]) -> Result<String> {
+    Ok(words(dir, app)?.join(" "))
 }
 
 pub(super) const CTRL_C: &str = "\x03";

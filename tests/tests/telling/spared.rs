@@ -1,7 +1,7 @@
 //! Who has no handler gets no signal, and why nobody was told is said.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use nix::sys::signal::{Signal, kill};
@@ -40,8 +40,8 @@ async fn a_child_that_ignores_the_signal_is_named_as_such() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn a_handler_installed_late_gets_the_signal() -> Result<()> {
+/// An application that installs its handlers when there is the file that comes with it; a switch has come before.
+async fn switched_before_there_are_handlers() -> Result<(Scene, PathBuf)> {
     let dir = Scene::shop()?;
     let handlers = dir.beside("handlers");
     let child = [APP, "--catch", "SIGUSR1", "--fetch", "--after"].map(Path::new);
@@ -49,6 +49,12 @@ async fn a_handler_installed_late_gets_the_signal() -> Result<()> {
     let mut scene = Scene::start(dir, &USR1, &child).await?;
     scene.says(1, "without handlers").await?;
     scene.dir.switch("shop", "1.0.1")?;
+    Ok((scene, handlers))
+}
+
+#[tokio::test]
+async fn a_handler_installed_late_gets_the_signal() -> Result<()> {
+    let (mut scene, handlers) = switched_before_there_are_handlers().await?;
     // About a quarter of a second.
     scene.told_when("the agent has tried often", |told| told.attempts > 7).await?;
     fs::write(&handlers, "")?;
@@ -59,13 +65,7 @@ async fn a_handler_installed_late_gets_the_signal() -> Result<()> {
 
 #[tokio::test]
 async fn a_handler_installed_after_the_agent_gave_up_still_gets_the_newest() -> Result<()> {
-    let dir = Scene::shop()?;
-    let handlers = dir.beside("handlers");
-    let child = [APP, "--catch", "SIGUSR1", "--fetch", "--after"].map(Path::new);
-    let child = child.into_iter().chain([handlers.as_path()]).collect::<Vec<_>>();
-    let mut scene = Scene::start(dir, &USR1, &child).await?;
-    scene.says(1, "without handlers").await?;
-    scene.dir.switch("shop", "1.0.1")?;
+    let (mut scene, handlers) = switched_before_there_are_handlers().await?;
     scene.told_when("there is no handler", |told| told.outcome == Outcome::NoHandler).await?;
     fs::write(&handlers, "")?;
     scene.says(1, "SIGUSR1 shop=1.0.1").await?;

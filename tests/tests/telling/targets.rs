@@ -1,6 +1,6 @@
 //! Which processes of the child get the signal.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nudge_protocol::status::Told;
@@ -36,15 +36,21 @@ async fn each_of_the_three_signals_can_be_chosen() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn the_application_below_a_shell_gets_the_signal_and_the_shell_survives() -> Result<()> {
-    let script = format!("{APP} --catch SIGUSR1; echo the shell goes on");
-    let mut scene = Scene::start(Scene::shop()?, &USR1, &["sh", "-c", &script]).await?;
+/// Switches, and gives the process id of the application, which is the only one that was told.
+async fn the_application_alone_is_told(scene: &mut Scene) -> Result<i32> {
     let app = scene.ready().await?;
     scene.dir.switch("shop", "1.0.1")?;
     scene.says(1, "SIGUSR1").await?;
     let container = scene.told_when("the signal is delivered", delivered).await?;
-    assert_eq!(container.told.processes, [app]);
+    ensure!(container.told.processes == [app], "{:?}", container.told.processes);
+    Ok(app)
+}
+
+#[tokio::test]
+async fn the_application_below_a_shell_gets_the_signal_and_the_shell_survives() -> Result<()> {
+    let script = format!("{APP} --catch SIGUSR1; echo the shell goes on");
+    let mut scene = Scene::start(Scene::shop()?, &USR1, &["sh", "-c", &script]).await?;
+    the_application_alone_is_told(&mut scene).await?;
     assert!(!scene.agent.output().contains("the shell goes on"));
     Ok(())
 }
@@ -54,11 +60,7 @@ async fn the_application_below_an_init_gets_the_signal() -> Result<()> {
     // The init catches what an init does, and starts the application by a shell.
     let script = format!("trap : TERM INT CHLD; sh -c '{APP} --catch SIGUSR1; exit'; wait");
     let mut scene = Scene::start(Scene::shop()?, &USR1, &["sh", "-c", &script]).await?;
-    let app = scene.ready().await?;
-    scene.dir.switch("shop", "1.0.1")?;
-    scene.says(1, "SIGUSR1").await?;
-    let container = scene.told_when("the signal is delivered", delivered).await?;
-    assert_eq!(container.told.processes, [app]);
+    let app = the_application_alone_is_told(&mut scene).await?;
     // The init would wait for ever.
     kill(Pid::from_raw(app), Signal::SIGKILL)?;
     Ok(())
