@@ -24,10 +24,9 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
-use crate::cluster::ports;
 use crate::cluster::servers::ISSUER;
 use crate::cluster::{Cluster, Identity, Space, Wire};
-use crate::{Process, binary, eventually};
+use crate::{Process, binary, eventually, ports};
 
 /// The namespace of the control plane.
 pub const NAMESPACE: &str = "nudge-system";

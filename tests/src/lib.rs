@@ -21,6 +21,7 @@ pub mod installation;
 pub mod kubelet;
 pub mod pair;
 pub mod pod;
+pub mod ports;
 pub mod process;
 pub mod procfs;
 pub mod raw;

@@ -50,6 +50,8 @@ impl Raw {
 
     /// Whether the server has sent nothing so far.
     pub async fn is_silent(&self) -> bool {
+        // The runtime takes in what has come.
+        tokio::task::yield_now().await;
         timeout(Duration::ZERO, self.tcp().peek(&mut [0])).await.is_err()
     }
 

@@ -9,10 +9,10 @@ use kube::api::{Patch, PatchParams};
 use nudge_injector::api::VersionedConfig;
 use nudge_protocol::pod::{AGENT_CONTAINER, env as agent_env};
 use nudge_protocol::{env, labels};
-use nudge_tests::cluster::{Options, Space, ports};
+use nudge_tests::cluster::{Options, Space};
 use nudge_tests::installation::{at_once, bind};
 use nudge_tests::kubelet::{self, Image};
-use nudge_tests::{Cluster, HookServer, Installation, Kubelet, binary, eventually, tools};
+use nudge_tests::{Cluster, HookServer, Installation, Kubelet, binary, eventually, ports, tools};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -3,13 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nudge_tests::scene::SOON;
-use nudge_tests::{ConfigDir, ExecCommand, Scene, binary, eventually, tools};
+use nudge_tests::{ConfigDir, ExecCommand, Scene, binary, eventually, ports, tools};
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
@@ -127,7 +127,7 @@ async fn nginx() -> Result<()> {
     let dir = configuration("web")?;
     let folder = dir.beside("nginx");
     // Taken by nginx itself a moment later.
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let port = ports::free()?;
     let mounted = [OsStr::new("--mount-path").to_owned(), folder.join("config").into()];
     let set = |exec: ExecCommand| {
         exec.args(["--config", "web", "--notify", "SIGHUP"]).args(mounted).env("NGINX_PORT", port.to_string())

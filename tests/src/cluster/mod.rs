@@ -16,7 +16,6 @@ mod faults;
 mod kubeconfig;
 pub mod options;
 mod part;
-pub mod ports;
 mod reaper;
 pub mod servers;
 pub mod space;

@@ -9,6 +9,7 @@ use hyper::Request;
 use kube::Client;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 
+use super::Cluster;
 use super::authority::Authority;
 use super::binaries::Binaries;
 use super::etcd::Etcd;
@@ -18,8 +19,7 @@ use super::part::Part;
 use super::reaper::Reaper;
 use super::servers::Files;
 use super::version::Version;
-use super::{Cluster, ports};
-use crate::tools;
+use crate::{ports, tools};
 
 /// How long the API server may take to be ready, on a machine that has much else to do.
 const START: Duration = Duration::from_secs(90);

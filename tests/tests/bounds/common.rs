@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use nudge_tests::{Client, ConfigDir, Scene, procfs};
+use nudge_tests::{Client, ConfigDir, Reply, Scene, procfs};
 use tokio::net::{TcpSocket, TcpStream};
 
 /// The application of the tests.
@@ -30,7 +30,11 @@ pub(crate) async fn promptly<T>(what: &str, result: impl Future<Output = Result<
 
 /// How many connections the agent has, this client's among them.
 pub(crate) async fn connections(client: &mut Client) -> Result<usize> {
-    let metrics = client.get("/metrics").await?;
+    connections_in(&client.get("/metrics").await?)
+}
+
+/// The same, read in a reply.
+pub(crate) fn connections_in(metrics: &Reply) -> Result<usize> {
     let line = str::from_utf8(&metrics.body)?.lines().find_map(|line| line.strip_prefix("nudge_agent_connections "));
     Ok(line.context("no such figure")?.parse()?)
 }

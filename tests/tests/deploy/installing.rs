@@ -10,9 +10,9 @@ use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Resource as _, ResourceExt as _};
 use nudge_injector::api::VersionedConfig;
-use nudge_tests::cluster::{Options, Space, ports};
+use nudge_tests::cluster::{Options, Space};
 use nudge_tests::installation::{NAMESPACE, at_once, bind, deploy, hub_ca, injected_pod};
-use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, eventually};
+use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, eventually, ports};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 

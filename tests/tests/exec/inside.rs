@@ -5,6 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 use nudge_protocol::env;
 use nudge_tests::agent::IDLE;
+use nudge_tests::ports::Nobody;
 use nudge_tests::{ConfigDir, Finished, Scene, binary};
 
 use super::scene::APP;
@@ -69,7 +70,8 @@ async fn get_says_what_is_wrong_in_one_line() -> Result<()> {
     dir.switch("shop", "2")?;
     let other = inside(Scene::shop()?).await?;
     let scene = inside(dir).await?;
-    let unused = format!("https://{}/config", std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?);
+    let nobody = Nobody::new()?;
+    let unused = format!("https://{}/config", nobody.address);
     let other_authority = other.access.variables[env::CERT].as_str();
     let unreadable = "/no/such/file";
     for (arguments, change, part) in [

@@ -1,6 +1,6 @@
 //! Losing the hub and finding it again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use nudge_protocol::status::Status;
@@ -129,11 +129,9 @@ async fn something_that_cuts_held_polls_is_met_by_polls_that_are_not_held() -> R
         status.contact.as_ref().is_some_and(|contact| contact.interval && contact.connected)
     })
     .await?;
-    let began = Instant::now();
+    let count = hub.polls().len();
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
-    ensure!(began.elapsed() < Duration::from_secs(10));
-    let count = hub.polls().len();
     let polls = hub.polled(count + 2, SOON).await?;
     ensure!(polls[count..].iter().all(|poll| poll.request.wait_seconds == 0));
     Ok(())

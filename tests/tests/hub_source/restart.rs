@@ -136,7 +136,7 @@ async fn it_ends_soon_when_asked_to_and_its_memory_is_its_own() -> Result<()> {
         ensure!(fs::read(format!("/proc/{}/environ", agent.pid())).is_err(), "its environment can be read");
     }
     agent.process().signal(Signal::SIGTERM)?;
-    let status = agent.process().exited(std::time::Duration::from_secs(5)).await?;
+    let status = agent.process().exited(SOON).await?;
     assert_eq!(status.code(), Some(0));
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::unistd::geteuid;
 use nudge_tests::affinity::Pinned;
-use nudge_tests::{Access, Process, eventually, procfs};
+use nudge_tests::{Access, Process, eventually, ports, procfs};
 use rcgen::{CertificateParams, KeyPair};
 use tempfile::TempDir;
 
@@ -90,7 +90,7 @@ fn binary() -> &'static str {
 
 /// nginx can't say which port it got, so another process could take this one in between; then it fails to start.
 fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+    Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?)))
 }
 
 fn settings(home: &Path, address: SocketAddr) -> String {

@@ -1,0 +1,58 @@
+//! Ports that stay ours while a server is down, and one at which there never is a server.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use anyhow::{Result, bail};
+use tokio::net::TcpSocket;
+
+/// Below the ports that Linux gives to outgoing connections (32768 and up), one of which could otherwise take a server's
+/// port while that server is restarted.
+const RANGE: std::ops::Range<u16> = 20_000..32_000;
+
+/// How many ports to try.
+const TRIES: usize = 1000;
+
+/// A port of 127.0.0.1 that nobody listens on.
+pub fn free() -> Result<u16> {
+    for _ in 0..TRIES {
+        // Test processes that run at the same time must not all try the same ones. A hasher's keys are random.
+        let random = RandomState::new().build_hasher().finish() % u64::from(RANGE.end - RANGE.start);
+        let port = RANGE.start + u16::try_from(random)?;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port of {RANGE:?} is free");
+}
+
+/// An address at which nobody listens, and nobody else can while this is kept: every connection is refused.
+pub struct Nobody {
+    /// The address.
+    pub address: SocketAddr,
+    _socket: TcpSocket,
+}
+
+impl Nobody {
+    /// Takes a port of 127.0.0.1.
+    pub fn new() -> Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        Ok(Self { address: socket.local_addr()?, _socket: socket })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn nobody_listens_and_nobody_else_can() {
+        let nobody = Nobody::new().unwrap();
+        assert_eq!(TcpStream::connect(nobody.address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(TcpListener::bind(nobody.address).unwrap_err().kind(), ErrorKind::AddrInUse);
+    }
+}
