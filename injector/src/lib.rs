@@ -10,6 +10,7 @@ pub mod features;
 pub mod hub;
 pub mod injection;
 mod jitter;
+mod kubeconfig;
 pub mod kubectl;
 pub mod recycling;
 pub mod rollout;

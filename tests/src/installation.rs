@@ -288,6 +288,11 @@ pub struct ReplicaOptions {
 }
 
 impl ReplicaOptions {
+    /// Short times, so that tests need not wait long for what takes long by design.
+    pub fn quick() -> Self {
+        Self::with(&["--lease-seconds=3", "--watch-seconds=3", "--drain-seconds=1"])
+    }
+
     /// With these arguments.
     pub fn with(arguments: &[&str]) -> Self {
         Self { arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(), ..Self::default() }

@@ -1,4 +1,4 @@
-//! Readings from `/proc`: memory, processor time, context switches, descendants.
+//! Readings from `/proc`: memory, processor time, context switches, states, parents and descendants.
 
 use std::collections::HashMap;
 use std::fs;
@@ -46,6 +46,20 @@ pub fn cpu_time(pid: i32) -> Result<Duration> {
     Ok(Duration::from_secs(stat.ticks) / per_second)
 }
 
+/// The state of the process in one letter (proc(5)); `None` if it is gone.
+pub fn state(pid: i32) -> Option<char> {
+    stat(pid).map(|stat| stat.state)
+}
+
+/// The process that has started it, or has taken it over; `None` if it is gone.
+pub fn parent(pid: i32) -> Option<i32> {
+    stat(pid).map(|stat| stat.parent)
+}
+
+fn stat(pid: i32) -> Option<Stat> {
+    Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
 /// The processes that `pid` has started, and those that they have, parents first.
 pub fn descendants(pid: i32) -> Result<Vec<i32>> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
@@ -53,8 +67,7 @@ pub fn descendants(pid: i32) -> Result<Vec<i32>> {
         let name = entry?.file_name();
         let Some(process) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
         // A process that has ended meanwhile is nobody's descendant.
-        let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { continue };
-        if let Some(stat) = Stat::parse(&stat) {
+        if let Some(stat) = stat(process) {
             children.entry(stat.parent).or_default().push(process);
         }
     }
@@ -70,6 +83,7 @@ pub fn descendants(pid: i32) -> Result<Vec<i32>> {
 /// What is needed of `/proc/<pid>/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
+    state: char,
     parent: i32,
     ticks: u64,
 }
@@ -78,12 +92,13 @@ impl Stat {
     fn parse(text: &str) -> Option<Self> {
         // The second field is the program's name in parentheses and may itself hold spaces and parentheses.
         let (_, rest) = text.rsplit_once(')')?;
-        let mut fields = rest.split_ascii_whitespace().skip(1);
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
         let mut times = fields.skip(9);
         let user: u64 = times.next()?.parse().ok()?;
         let kernel: u64 = times.next()?.parse().ok()?;
-        Some(Self { parent, ticks: user + kernel })
+        Some(Self { state, parent, ticks: user + kernel })
     }
 }
 
@@ -104,7 +119,7 @@ mod tests {
     #[test]
     fn a_hostile_program_name_does_not_shift_the_fields() {
         let line = "42 (a) S 1 (b) R) S 7 42 42 0 -1 4194560 100 0 0 0 150 25 0 0 20 0 1 0 12345 0 0";
-        assert_eq!(Stat::parse(line), Some(Stat { parent: 7, ticks: 175 }));
+        assert_eq!(Stat::parse(line), Some(Stat { state: 'S', parent: 7, ticks: 175 }));
         assert_eq!(Stat::parse("42 (a"), None);
     }
 
@@ -124,5 +139,7 @@ mod tests {
         assert!(context_switches(pid).unwrap() > 0);
         cpu_time(pid).unwrap();
         descendants(pid).unwrap();
+        assert_eq!(state(pid).map(|state| "RSD".contains(state)), Some(true));
+        assert_eq!(parent(pid), Some(nix::unistd::getppid().as_raw()));
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Method;
@@ -116,6 +116,16 @@ impl Scene {
     pub async fn says(&mut self, count: usize, end: &str) -> Result<String> {
         let what = format!("{count} lines {end:?} from the child");
         self.output_when(&what, |output| output.lines().filter(|line| line.ends_with(end)).count() >= count).await
+    }
+
+    /// Waits until the application is ready, and gives its process id: the first word of the line.
+    pub async fn ready(&mut self) -> Result<i32> {
+        let output = self.says(1, "ready").await?;
+        let line = output.lines().find(|line| line.ends_with("ready")).unwrap_or_default();
+        line.split_whitespace()
+            .next()
+            .and_then(|word| word.parse().ok())
+            .with_context(|| format!("{line:?} names no process"))
     }
 
     /// Waits until the agent's log holds `part`.

@@ -36,6 +36,16 @@ impl Scene {
         self.stand_in.activate(&self.stand_in.stored.add(version, &[&[("key", value.to_vec())]]));
     }
 
+    /// The agent of a pod that has asked, has taken in the answer, and waits for another.
+    async fn waiting(&self, number: usize) -> Result<Raw> {
+        let mut agent = self.connect().await?;
+        agent.send(poll(&token(number), &PollRequest::default())?).await?;
+        let reply = agent.reply().await?;
+        agent.send(poll(&token(number), &after(&read(&reply)?.0))?).await?;
+        self.held(number).await?;
+        Ok(agent)
+    }
+
     async fn held(&self, number: usize) -> Result<()> {
         let uid = pod(number).uid;
         eventually(SOON, "the poll is held", async || self.stand_in.hub.is_connected(&uid).then_some(())).await
@@ -152,12 +162,7 @@ async fn a_report_is_kept_and_answered_without_a_body() -> Result<()> {
 async fn a_poll_that_nobody_waits_for_any_more_is_dropped() -> Result<()> {
     let scene = Scene::new(Settings::default())?;
     scene.activate("1", b"x");
-    let mut agent = scene.connect().await?;
-    agent.send(poll(&token(0), &PollRequest::default())?).await?;
-    let reply = agent.reply().await?;
-    agent.send(poll(&token(0), &after(&read(&reply)?.0))?).await?;
-    scene.held(0).await?;
-    drop(agent);
+    drop(scene.waiting(0).await?);
     let uid = pod(0).uid;
     eventually(SOON, "its place is free", async || (!scene.stand_in.hub.is_connected(&uid)).then_some(())).await
 }
@@ -242,12 +247,7 @@ async fn a_replica_that_ends_sends_its_agents_away_and_returns() -> Result<()> {
     scene.activate("1", b"x");
     let mut agents = Vec::new();
     for number in 0..3 {
-        let mut agent = scene.connect().await?;
-        agent.send(poll(&token(number), &PollRequest::default())?).await?;
-        let reply = agent.reply().await?;
-        agent.send(poll(&token(number), &after(&read(&reply)?.0))?).await?;
-        scene.held(number).await?;
-        agents.push(agent);
+        agents.push(scene.waiting(number).await?);
     }
     scene.front.stop();
     for agent in &mut agents {

@@ -9,18 +9,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::cluster::{Options, Space};
-use nudge_tests::installation::{agent_token, at_once, hub_ca, injected_pod, leader};
-use nudge_tests::{Balancer, Cluster, Installation, Pod, ReplicaOptions, eventually, subscriber};
+use nudge_tests::installation::{agent_token, at_once, hub_ca, injected_pod};
+use nudge_tests::{Balancer, Cluster, Installation, Pair, Pod, ReplicaOptions, eventually, subscriber};
 use serde_json::json;
 
 /// A lease must run out first where the leader was killed.
 const LONG: Duration = Duration::from_mins(2);
 const VERSIONS: usize = 50;
-
-/// Short times, so that the tests need not wait long for what takes long by design.
-fn quick() -> ReplicaOptions {
-    ReplicaOptions::with(&["--lease-seconds=3", "--watch-seconds=3", "--drain-seconds=1"])
-}
 
 async fn create_versions(space: &Space, count: usize) -> Result<()> {
     for number in 1..=count {
@@ -90,19 +85,16 @@ async fn reaches(space: &Space, pod: &mut Pod, number: usize) -> Result<()> {
 async fn the_leader_is_killed_in_the_middle_of_fifty_activations() -> Result<()> {
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
-    let mut replicas = [installation.replica(&quick()).await?, installation.replica(&quick()).await?];
+    let mut pair = Pair::start(&installation).await?;
     let space = scene(&installation, VERSIONS).await?;
-    let balancer = Balancer::start(&[replicas[0].hub, replicas[1].hub]).await?;
     let mut pods = Vec::new();
     for number in 0..4 {
-        pods.push(web(&space, balancer.address, &format!("web-{number}")).await?);
+        pods.push(web(&space, pair.hub(), &format!("web-{number}")).await?);
     }
     for number in 2..=VERSIONS {
         activate(&space, number).await?;
         if number == VERSIONS / 2 {
-            let leader = leader(&replicas).await?;
-            replicas[leader].process.kill()?;
-            balancer.set(&[replicas[1 - leader].hub]);
+            pair.kill(pair.leader().await?)?;
         }
         // Whoever changes their mind during a move sends pods back to what is proven, before they go on.
         proven(&space, number).await?;
@@ -117,9 +109,9 @@ async fn the_leader_is_killed_in_the_middle_of_fifty_activations() -> Result<()>
 async fn a_frozen_replica_costs_an_agent_one_request_in_five_seconds_and_serves_nothing_old() -> Result<()> {
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
-    let live = installation.replica(&quick()).await?;
+    let live = installation.replica(&ReplicaOptions::quick()).await?;
     let wire = cluster.wire().await?;
-    let frozen = installation.replica_by(&wire, &quick()).await?;
+    let frozen = installation.replica_by(&wire, &ReplicaOptions::quick()).await?;
     let space = scene(&installation, 3).await?;
     let balancer = Balancer::start(&[frozen.hub]).await?;
     let mut pod = web(&space, balancer.address, "web").await?;
@@ -150,7 +142,7 @@ async fn a_frozen_replica_costs_an_agent_one_request_in_five_seconds_and_serves_
 async fn agents_serve_and_start_without_any_replica_and_catch_up() -> Result<()> {
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
-    let mut replica = installation.replica(&quick()).await?;
+    let mut replica = installation.replica(&ReplicaOptions::quick()).await?;
     let space = scene(&installation, 2).await?;
     let balancer = Balancer::start(&[replica.hub]).await?;
     let mut old = web(&space, balancer.address, "old").await?;
@@ -166,7 +158,7 @@ async fn agents_serve_and_start_without_any_replica_and_catch_up() -> Result<()>
     let mut client_of_old = old.client().await?;
     ensure!(client_of_old.get("/config/number").await?.body == b"1"[..]);
     activate(&space, 2).await?;
-    let replica = installation.replica(&quick()).await?;
+    let replica = installation.replica(&ReplicaOptions::quick()).await?;
     balancer.set(&[replica.hub]);
     reaches(&space, &mut old, 2).await?;
     new.serves(&mut client, "shop=2").await?;
@@ -178,7 +170,7 @@ async fn the_servers_below_restart_and_forget_and_the_watch_is_cut() -> Result<(
     let Some(mut cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let wire = cluster.wire().await?;
-    let replica = installation.replica_by(&wire, &quick()).await?;
+    let replica = installation.replica_by(&wire, &ReplicaOptions::quick()).await?;
     let space = scene(&installation, 6).await?;
     let mut pod = web(&space, replica.hub, "web").await?;
 

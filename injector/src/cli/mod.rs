@@ -1,5 +1,6 @@
 //! The command line of `nudge-injector`.
 
+mod cluster;
 mod gauges;
 mod guards;
 mod health;
@@ -39,7 +40,10 @@ enum Command {
 /// Runs the command of this process's arguments.
 pub fn run() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Serve(settings) => serve::serve(*settings).map_err(|error| chain(&error)),
+        Command::Serve(settings) => serve::serve(*settings).map_err(|error| match error.help() {
+            Some(help) => format!("{}\nhelp: {help}", chain(&error)),
+            None => chain(&error),
+        }),
         Command::Crd => crd_yaml().map_err(|error| chain(&error)).and_then(|text| {
             std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("standard output: {error}"))
         }),

@@ -11,12 +11,13 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::cluster::NoCluster;
 use super::health;
 use super::probes::{Probed, probes};
 use super::settings::ServeSettings;
-use super::{guards, injecting, logging, tuning};
+use super::{cluster, guards, injecting, logging, tuning};
 use crate::admission::{AdmissionMetrics, AdmissionSettings, StartError};
-use crate::causes::chain;
+use crate::causes::{chain, sentence};
 use crate::certs::{
     CertificateFiles, Certificates, CertificatesError, KubeSecret, Lifetimes, PublishTimes, ServingNameError,
     ServingNames, publish_to_namespaces, publish_to_webhooks,
@@ -32,8 +33,8 @@ pub(super) enum ServeError {
     #[error("the runtime can't start")]
     Runtime(#[source] io::Error),
     /// The API server is not known.
-    #[error("there is no cluster to work with: neither a service account nor a kubeconfig")]
-    Cluster(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error(transparent)]
+    Cluster(#[from] NoCluster),
     /// A port is taken.
     #[error("can't listen on {address} for {what}")]
     Listen {
@@ -61,6 +62,16 @@ pub(super) enum ServeError {
     Signals(#[source] io::Error),
 }
 
+impl ServeError {
+    /// The way out, where the error alone does not show it.
+    pub(super) fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::Cluster(error) => Some(error.help()),
+            _ => None,
+        }
+    }
+}
+
 /// Serves until SIGTERM or SIGINT.
 pub(super) fn serve(settings: ServeSettings) -> Result<(), ServeError> {
     logging::begin(settings.log_level, settings.log_format);
@@ -74,9 +85,9 @@ pub(super) fn serve(settings: ServeSettings) -> Result<(), ServeError> {
 async fn run(settings: ServeSettings) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
-    let mut config = kube::Config::infer().await.map_err(|error| ServeError::Cluster(error.into()))?;
+    let mut config = cluster::find().await?;
     config.connect_timeout = Some(Duration::from_secs(5));
-    let client = Client::try_from(config.clone()).map_err(|error| ServeError::Cluster(error.into()))?;
+    let client = Client::try_from(config.clone()).map_err(|error| NoCluster::Unusable(sentence(&error)))?;
     let health_listener = listen(settings.listen_health, "health and metrics").await?;
     let replica = settings.replica();
     tracing::info!(replica, version = env!("CARGO_PKG_VERSION"), health = %address(&health_listener), "starting");

@@ -2,6 +2,8 @@
 
 use kube::core::Status;
 
+use crate::causes::{plain, sentence};
+
 /// It failed.
 pub(super) const FAILED: u8 = 1;
 /// It was called in a wrong way; clap's own code.
@@ -54,7 +56,7 @@ impl Failure {
                 "{what}: no answer from the API server: {}; check --context, --kubeconfig, and whether it can be reached from here",
                 root(error)
             )),
-            other => Self::new(format!("{what}: {}", causes(other))),
+            other => Self::new(format!("{what}: {}", sentence(other))),
         }
     }
 }
@@ -84,12 +86,6 @@ fn without_webhook(message: &str) -> &str {
         .map_or(message, |(_, refusal)| refusal)
 }
 
-/// Without the number behind an error of the operating system.
-pub(super) fn plain(error: &str) -> String {
-    let cut = error.rfind(" (os error ").filter(|_| error.ends_with(')'));
-    cut.map_or(error, |at| &error[..at]).to_owned()
-}
-
 /// The innermost cause.
 fn root(error: &dyn std::error::Error) -> String {
     let mut last = error;
@@ -97,20 +93,6 @@ fn root(error: &dyn std::error::Error) -> String {
         last = cause;
     }
     plain(&last.to_string())
-}
-
-/// The error with its causes; libraries often say a cause in the error already.
-pub(super) fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    plain(&text)
 }
 
 /// For [`Result::map_err`].
@@ -125,16 +107,6 @@ mod tests {
 
     fn api(code: u16, message: &str) -> kube::Error {
         kube::Error::Api(Status::failure(message, "").with_code(code).boxed())
-    }
-
-    #[test]
-    fn a_cause_is_told_once() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("{0}")]
-        struct Outer(&'static str, #[source] std::io::Error);
-        let of = |text| causes(&Outer(text, std::io::Error::other("it is closed")));
-        assert_eq!(of("reading: it is closed"), "reading: it is closed");
-        assert_eq!(of("reading"), "reading: it is closed");
     }
 
     #[test]

@@ -25,11 +25,17 @@ struct Report {
     namespace: String,
     config: String,
     phase: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     stage: Option<RolloutStage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     current: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     wanted: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     previous: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     published: Option<String>,
     paused: bool,
     counts: PodCounts,
@@ -54,16 +60,22 @@ struct Condition {
 #[serde(rename_all = "camelCase")]
 struct PodReport {
     pod: String,
+    /// Absent for a pod without one.
+    #[serde(skip_serializing_if = "String::is_empty")]
     workload: String,
     agent: String,
     ready: bool,
     /// What it is told to run.
+    #[serde(skip_serializing_if = "Option::is_none")]
     told: Option<String>,
     /// What it says it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
     runs: Option<String>,
     /// The rollout does not wait for it: the reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
     skipped: Option<String>,
     /// Why it does not run what it is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<String>,
 }
 
@@ -306,6 +318,17 @@ mod tests {
         );
         assert_eq!(why(Some(("True", "Applied", "shop=1")), current()), "Applied");
         assert_eq!(why(None, json!({})), "there is no current version yet");
+    }
+
+    #[test]
+    fn a_document_leaves_out_what_there_is_not() {
+        let report = serde_json::to_value(report(&config(&json!({})), &[pod(None)])).unwrap();
+        let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(
+            keys(&report),
+            ["agents", "conditions", "config", "counts", "namespace", "paused", "phase", "pods", "wanted"]
+        );
+        assert_eq!(keys(&report["pods"][0]), ["agent", "pod", "ready", "whyNot"]);
     }
 
     #[test]

@@ -12,9 +12,10 @@ use kube::{Api, Client, Config, Resource};
 use tokio::time::timeout;
 
 use super::arguments::DryRun;
-use super::failure::{Failure, causes, plain};
+use super::failure::Failure;
 use super::output::Output;
 use crate::api::VersionedConfig;
+use crate::kubeconfig::{none_found, unusable};
 
 /// In the name of whom fields are written. Not `kubectl…`: Flux drops fields of managers that are called so.
 pub(super) const FIELD_MANAGER: &str = "nudge-cli";
@@ -60,11 +61,8 @@ impl Session {
                 .await
                 .map_err(|error| Failure::new(format!("--context: {}; {known}", unusable(&error))))?,
             None => Config::infer().await.map_err(|error| {
-                let source = std::error::Error::source(&error).and_then(|error| error.downcast_ref());
-                let why = source.map_or_else(|| causes(&error), unusable);
-                Failure::new(format!(
-                    "no cluster is known: {why}; name a kubeconfig file with --kubeconfig or $KUBECONFIG"
-                ))
+                let why = none_found(&error);
+                Failure::new(format!("{why}; name a kubeconfig file with --kubeconfig or $KUBECONFIG"))
             })?,
         };
         let namespace = connection.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
@@ -111,24 +109,6 @@ impl Session {
                 self.namespace
             ))
         })
-    }
-}
-
-/// Why a kubeconfig says of no cluster where it is.
-fn unusable(error: &KubeconfigError) -> String {
-    match error {
-        KubeconfigError::ReadConfig(error, file) => format!("{}: {}", file.display(), plain(&error.to_string())),
-        // The rest shows the place in the file, and with it secrets.
-        KubeconfigError::Parse(error) => {
-            let text = error.to_string();
-            format!("it is no kubeconfig: {}", text.lines().next().unwrap_or_default().trim_start_matches("error: "))
-        }
-        KubeconfigError::CurrentContextNotSet => {
-            "it says no current context; choose one with --context or kubectl config use-context".to_owned()
-        }
-        KubeconfigError::LoadContext(name) => format!("there is no context {name}"),
-        KubeconfigError::LoadClusterOfContext(name) => format!("there is no cluster {name}, which the context names"),
-        other => causes(other),
     }
 }
 

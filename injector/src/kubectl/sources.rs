@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::arguments::Sources;
 use super::content::Content;
 use super::env_file;
-use super::failure::plain;
+use crate::causes::plain;
 
 /// The key, where it is given, and the path of a `--from-file`. Pure.
 fn file_source(text: &str) -> Result<(Option<&str>, &str), String> {

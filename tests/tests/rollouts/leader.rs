@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use nudge_tests::cluster::Options;
-use nudge_tests::installation::leader;
-use nudge_tests::{Balancer, Cluster, Installation, ReplicaOptions, eventually};
+use nudge_tests::{Cluster, Installation, Pair, eventually};
 use rand::RngExt as _;
 
 use super::plain::Plain;
@@ -19,21 +18,18 @@ const ROLLOUT: Duration = Duration::from_millis(5500);
 async fn the_leader_is_killed_at_random_moments_and_no_application_is_told_twice() -> Result<()> {
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
-    let options = ReplicaOptions::with(&["--lease-seconds=3", "--watch-seconds=3", "--drain-seconds=1"]);
-    let mut replicas = [installation.replica(&options).await?, installation.replica(&options).await?];
-    let balancer = Balancer::start(&[replicas[0].hub, replicas[1].hub]).await?;
-    let scene = Scene::new(&installation, balancer.address, 4, "25%").await?;
+    let mut pair = Pair::start(&installation).await?;
+    let scene = Scene::new(&installation, pair.hub(), 4, "25%").await?;
     for kill in 0..by_hand("NUDGE_LEADER_KILLS", 3) {
         let version = (kill + 2).to_string();
-        let leads = leader(&replicas).await?;
+        let leads = pair.leader().await?;
         let began = Instant::now();
         scene.wants(&version).await?;
         let moment = rand::rng().random_range(Duration::ZERO..ROLLOUT);
         tokio::time::sleep(moment).await; // the moment is what is tried, nothing is waited for
         let (stage, told) =
             (scene.status().await?.rollout.stage, scene.members.iter().filter(|it| it.was_told(&version)).count());
-        replicas[leads].process.kill()?;
-        balancer.set(&[replicas[1 - leads].hub]);
+        pair.kill(leads)?;
         scene.is_current(&version).await?;
         scene.all_end_with(&version).await?;
         eprintln!(
@@ -47,8 +43,7 @@ async fn the_leader_is_killed_at_random_moments_and_no_application_is_told_twice
             let all: Vec<String> = (2..kill + 3).map(|version: usize| version.to_string()).collect();
             ensure!(member.told() == all, "{}: {:?}", member.name, member.told());
         }
-        replicas[leads] = installation.replica(&options).await?;
-        balancer.set(&[replicas[0].hub, replicas[1].hub]);
+        pair.replace(leads).await?;
     }
     Ok(())
 }
@@ -57,13 +52,11 @@ async fn the_leader_is_killed_at_random_moments_and_no_application_is_told_twice
 async fn the_leader_is_killed_while_a_workload_restarts_and_it_is_restarted_once() -> Result<()> {
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
-    let options = ReplicaOptions::with(&["--lease-seconds=3", "--watch-seconds=3", "--drain-seconds=1"]);
-    let mut replicas = [installation.replica(&options).await?, installation.replica(&options).await?];
-    let balancer = Balancer::start(&[replicas[0].hub, replicas[1].hub]).await?;
-    let scene = Scene::new(&installation, balancer.address, 2, "100%").await?;
+    let mut pair = Pair::start(&installation).await?;
+    let scene = Scene::new(&installation, pair.hub(), 2, "100%").await?;
     let plain = Plain::start(&scene.space).await?;
     plain.comes_up(false);
-    let leads = leader(&replicas).await?;
+    let leads = pair.leader().await?;
     scene.wants("2").await?;
     let deployments = scene.space.api::<Deployment>();
     let restarted = async || {
@@ -71,9 +64,8 @@ async fn the_leader_is_killed_while_a_workload_restarts_and_it_is_restarted_once
         (object.metadata.generation == Some(2)).then_some(())
     };
     eventually(LONG, "the Deployment has a new template", restarted).await?;
-    replicas[leads].process.kill()?;
-    balancer.set(&[replicas[1 - leads].hub]);
-    leader(&replicas).await?;
+    pair.kill(leads)?;
+    pair.leader().await?;
     plain.comes_up(true);
     scene.is_current("2").await?;
     ensure!(deployments.get("plain").await?.metadata.generation == Some(2), "it was restarted again");

@@ -1,7 +1,6 @@
 //! `bench activation`: from `spec.current` to the application's signal handler, and from a ConfigMap to a sealed version, through
 //! a real API server, beside the raw watch events of the same server in the same run.
 
-use std::io::{self, Write};
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,19 +12,19 @@ use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::clock::Monotonic;
-use nudge_tests::cluster::{Options as ClusterOptions, Space};
+use nudge_tests::cluster::Space;
 use nudge_tests::installation::{agent_token, at_once, hub_ca, injected_pod};
-use nudge_tests::{Cluster, Installation, Pod, Process, ReplicaOptions, binary, eventually};
+use nudge_tests::{Pod, Process, ReplicaOptions, binary, eventually};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::payload::entries;
-use crate::progress;
 use crate::report::Report;
 use crate::row::{Row, Target, Unit};
 use crate::samples::Samples;
 use crate::subscriber::Reports;
+use crate::{control_plane, progress};
 
 const CONFIG: &str = "shop";
 const DICTIONARY: usize = 4 * 1024;
@@ -56,8 +55,8 @@ struct Seen {
 pub(crate) async fn run(options: Options) -> Result<()> {
     progress("building the agent and the control plane, unless they are up to date");
     let (agent, injector) = (binary::release()?, binary::release_injector()?);
-    let cluster = Cluster::start(&ClusterOptions::default()).await?.context("no Kubernetes; run tests/run first")?;
-    let installation = Installation::apply(&cluster).await?.context("kubectl is missing")?;
+    let cluster = control_plane::cluster().await?;
+    let installation = control_plane::install(&cluster).await?;
     let options_of = ReplicaOptions { binary: Some(injector), ..ReplicaOptions::default() };
     let replica = installation.replica(&options_of).await?;
     let space = installation.enabled("bench").await?;
@@ -114,8 +113,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     rows(&mut report, "spec.current to status.current", &Samples::new(decided), &raw, None);
     rows(&mut report, "spec.current to handler", &Samples::new(handled), &raw, Some(ALLOWED_MS));
     rows(&mut report, "ConfigMap created to version sealed", &Samples::new(sealed), &Samples::new(created), None);
-    let text = if options.json { report.json()? + "\n" } else { report.table() };
-    io::stdout().write_all(text.as_bytes()).context("can't print the results")
+    report.print(options.json)
 }
 
 fn rows(report: &mut Report, what: &str, ours: &Samples, raw: &Samples, allowed: Option<f64>) {

@@ -1,9 +1,8 @@
 //! `bench admission`: pods that opt in, created as fast as the machine gives by dry runs, through a real API server; beside pods that
 //! Nudge is not asked about, in the same run.
 
-use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,13 +12,14 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
 use kube::api::PostParams;
 use nudge_injector::api::VersionedConfig;
-use nudge_tests::cluster::{Options as ClusterOptions, Space};
+use nudge_tests::cluster::Space;
 use nudge_tests::installation::hub_ca;
-use nudge_tests::{Cluster, Installation, Raw, Replica, ReplicaOptions, binary, eventually, tls};
+use nudge_tests::{Cluster, Raw, Replica, eventually, tls};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
+use crate::control_plane::{self, ControlPlane};
 use crate::payload::entries;
 use crate::progress;
 use crate::report::Report;
@@ -43,26 +43,17 @@ pub(crate) struct Options {
     /// Clients at the same time
     #[arg(long, default_value_t = 20)]
     clients: usize,
-    /// The control plane's program, instead of building its release
-    #[arg(long)]
-    injector: Option<PathBuf>,
+    #[command(flatten)]
+    control_plane: ControlPlane,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) async fn run(options: Options) -> Result<()> {
-    let injector = if let Some(program) = &options.injector {
-        program.clone()
-    } else {
-        progress("building the control plane, unless it is up to date");
-        binary::release_injector()?
-    };
-    let cluster = Cluster::start(&ClusterOptions::default()).await?.context("no Kubernetes; run tests/run first")?;
-    let installation = Installation::apply(&cluster).await?.context("kubectl is missing")?;
-    // As users have it: what it logs for debugging costs time.
-    let arguments = vec!["--log-level=info".to_owned()];
-    let replica_options = ReplicaOptions { binary: Some(injector), arguments, ..ReplicaOptions::default() };
+    let replica_options = options.control_plane.replica_options()?;
+    let cluster = control_plane::cluster().await?;
+    let installation = control_plane::install(&cluster).await?;
     let replica = installation.guarded_replica_with(replica_options).await?;
     let space = installation.enabled("bench").await?;
     prepare(&space).await?;
@@ -117,8 +108,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     };
     report.row(row("p50", Samples::median));
     report.row(row("p99", |samples| samples.percentile(99)));
-    let text = if options.json { report.json()? + "\n" } else { report.table() };
-    io::stdout().write_all(text.as_bytes()).context("can't print the results")
+    report.print(options.json)
 }
 
 /// A config with a version, and a ConfigMap that has none yet: a pod that uses both needs all that is looked up.

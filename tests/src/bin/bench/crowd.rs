@@ -1,10 +1,8 @@
 //! `bench crowd`: the control plane's memory in a cluster full of what is not its own, beside the same program in an empty cluster.
 
-use std::io::{self, Write};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use futures::StreamExt as _;
 use futures::stream;
@@ -12,12 +10,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Api;
 use kube::api::PostParams;
 use nudge_injector::api::VersionedConfig;
-use nudge_tests::cluster::{Options as ClusterOptions, Space};
+use nudge_tests::cluster::Space;
 use nudge_tests::installation::bind;
 use nudge_tests::procfs::{self, Memory};
-use nudge_tests::{Cluster, Installation, Replica, ReplicaOptions, binary, eventually};
+use nudge_tests::{Replica, eventually};
 use serde_json::{Value, json};
 
+use crate::control_plane::{self, ControlPlane};
 use crate::progress;
 use crate::report::Report;
 use crate::row::{Row, Target, Unit, float};
@@ -45,28 +44,17 @@ pub(crate) struct Options {
     /// How long each is watched; the control plane looks through pods once a minute
     #[arg(long, default_value_t = 75)]
     seconds: u64,
-    /// The control plane's program, instead of building its release
-    #[arg(long)]
-    injector: Option<PathBuf>,
+    #[command(flatten)]
+    control_plane: ControlPlane,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) async fn run(options: Options) -> Result<()> {
-    let injector = if let Some(program) = &options.injector {
-        program.clone()
-    } else {
-        progress("building the control plane, unless it is up to date");
-        binary::release_injector()?
-    };
-    let cluster = Cluster::start(&ClusterOptions::default()).await?.context("no Kubernetes; run tests/run first")?;
-    let installation = Installation::apply(&cluster).await?.context("kubectl is missing")?;
-    let replica_options = ReplicaOptions {
-        binary: Some(injector),
-        arguments: vec!["--log-level=info".to_owned()],
-        ..ReplicaOptions::default()
-    };
+    let replica_options = options.control_plane.replica_options()?;
+    let cluster = control_plane::cluster().await?;
+    let installation = control_plane::install(&cluster).await?;
     let watched = Duration::from_secs(options.seconds);
 
     progress(&format!("an empty cluster, {} s", watched.as_secs()));
@@ -113,8 +101,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
             .beside("empty", kib(empty.vm_rss))
             .target(Target::AtMost(ALLOWED_KIB)),
     );
-    let text = if options.json { report.json()? + "\n" } else { report.table() };
-    io::stdout().write_all(text.as_bytes()).context("can't print the results")
+    report.print(options.json)
 }
 
 /// The highest that was seen.

@@ -1,10 +1,9 @@
 //! `bench local`: all measures of an agent in local mode, on one machine.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use nudge_tests::binary;
 
@@ -95,8 +94,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         }
     }
 
-    let report = if options.json { bench.report.json()? + "\n" } else { bench.report.table() };
-    io::stdout().write_all(report.as_bytes()).context("can't print the results")
+    bench.report.print(options.json)
 }
 
 async fn run_one(measure: Measure, bench: &mut Bench) -> Result<()> {

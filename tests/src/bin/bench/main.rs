@@ -7,6 +7,7 @@
 mod activation;
 mod admission;
 mod contestant;
+mod control_plane;
 mod crowd;
 mod floor;
 mod hub;

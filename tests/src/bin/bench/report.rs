@@ -1,8 +1,10 @@
 //! The results of a run: one aligned table for people, the same as JSON for programs.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::iter;
 
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use crate::row::{HEAD, Row};
@@ -23,8 +25,14 @@ impl Report {
         self.remarks.push(remark.into());
     }
 
+    /// Writes the results to standard output.
+    pub(crate) fn print(&self, json: bool) -> Result<()> {
+        let text = if json { self.json()? + "\n" } else { self.table() };
+        io::stdout().write_all(text.as_bytes()).context("can't print the results")
+    }
+
     /// The table, then the remarks.
-    pub(crate) fn table(&self) -> String {
+    fn table(&self) -> String {
         let head = iter::once(HEAD.map(str::to_owned));
         let lines: Vec<[String; 6]> = head.chain(self.rows.iter().map(Row::cells)).collect();
         let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
@@ -49,7 +57,7 @@ impl Report {
     }
 
     /// The same as JSON.
-    pub(crate) fn json(&self) -> serde_json::Result<String> {
+    fn json(&self) -> serde_json::Result<String> {
         let measures: Vec<Value> = self.rows.iter().map(Row::json).collect();
         serde_json::to_string_pretty(&json!({"measures": measures, "remarks": self.remarks}))
     }

@@ -4,7 +4,6 @@ mod agents;
 mod reviews;
 mod server;
 
-use std::io::{self, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -60,8 +59,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         "agents are connections of this process over real TLS; a stand-in that takes 3 ms reviews their tokens",
     );
     report.remark("hub and agents share the processors of this machine, and its other load");
-    let text = if options.json { report.json()? } else { report.table() };
-    io::stdout().write_all(text.as_bytes()).context("can't print the results")
+    report.print(options.json)
 }
 
 async fn measure(agents: usize, report: &mut Report) -> Result<()> {

@@ -1,0 +1,45 @@
+//! Why a kubeconfig leads to no cluster, without anything that stands in it: it holds secrets.
+
+use kube::config::{InferConfigError, KubeconfigError};
+
+use crate::causes::{plain, sentence};
+
+/// That there is no cluster, and what the kubeconfig lacks: it is what people are more likely to have wrong than the pod's own account.
+pub(crate) fn none_found(error: &InferConfigError) -> String {
+    let source = std::error::Error::source(error).and_then(|error| error.downcast_ref());
+    format!("no cluster is known: {}", source.map_or_else(|| sentence(error), unusable))
+}
+
+/// Why a kubeconfig says of no cluster where it is.
+pub(crate) fn unusable(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(error, file) => format!("{}: {}", file.display(), plain(&error.to_string())),
+        // The rest shows the place in the file, and with it secrets.
+        KubeconfigError::Parse(error) => {
+            let text = error.to_string();
+            format!("it is no kubeconfig: {}", text.lines().next().unwrap_or_default().trim_start_matches("error: "))
+        }
+        KubeconfigError::CurrentContextNotSet => {
+            "it says no current context; choose one with --context or kubectl config use-context".to_owned()
+        }
+        KubeconfigError::LoadContext(name) => format!("there is no context {name}"),
+        KubeconfigError::LoadClusterOfContext(name) => format!("there is no cluster {name}, which the context names"),
+        other => sentence(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::Kubeconfig;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_is_named_and_what_stands_around_it_is_not() {
+        let error = Kubeconfig::from_yaml("users:\n- token: hunter2\n  name: [\n").unwrap_err();
+        assert!(error.to_string().contains("hunter2"), "the library keeps it to itself: {error}");
+        let said = unusable(&error);
+        assert!(said.starts_with("it is no kubeconfig: line ") && !said.contains("hunter2"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}

@@ -1,0 +1,82 @@
+//! At a terminal the child has the foreground, and Ctrl-C and Ctrl-Z work as without the agent.
+
+use anyhow::{Context, Result};
+use nudge_tests::scene::SOON;
+use nudge_tests::{Scene, eventually, procfs};
+
+use super::scene::APP;
+use super::terminal::{CTRL_C, CTRL_Z, Terminal, command_line, words};
+
+#[tokio::test]
+async fn ctrl_c_reaches_the_child_once() -> Result<()> {
+    let dir = Scene::shop()?;
+    let mut terminal = Terminal::start(&words(&dir, &[APP, "--catch", "SIGINT"])?)?;
+    terminal.ready_in_front().await?;
+    for times in 1..=3 {
+        terminal.types(CTRL_C)?;
+        terminal.shows(times, " SIGINT").await?;
+    }
+    assert_eq!(terminal.shown().matches(" SIGINT").count(), 3, "{}", terminal.shown());
+    assert!(!terminal.shown().contains("passed on"), "the agent got it too: {}", terminal.shown());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_child_that_reads_the_terminal_at_once_is_not_stopped() -> Result<()> {
+    let dir = Scene::shop()?;
+    for _ in 0..10 {
+        let child = ["sh", "-c", "read word && echo \"read $word\""];
+        let mut terminal = Terminal::start(&words(&dir, &child)?)?;
+        terminal.types("something\n")?;
+        terminal.shows(1, "read something").await?;
+        assert_eq!(terminal.process.exited(SOON).await?.code(), Some(0));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn ctrl_z_stops_the_job_and_fg_goes_on_with_it() -> Result<()> {
+    let dir = Scene::shop()?;
+    let mut terminal = Terminal::start(&["sh", "-i"])?;
+    terminal.types(&format!("{}\n", command_line(&dir, &[APP, "--catch", "SIGUSR1"])?))?;
+    let app = terminal.ready_in_front().await?;
+    let job = procfs::parent(app).context("the application has no parent")?;
+
+    terminal.types(CTRL_Z)?;
+    for pid in [app, job] {
+        eventually(SOON, "it is stopped", async || (procfs::state(pid) == Some('T')).then_some(())).await?;
+    }
+    terminal.types("echo back $((6 * 7))\n")?;
+    terminal.shows(1, "back 42").await?;
+
+    terminal.types("fg\n")?;
+    for pid in [app, job] {
+        eventually(SOON, "it goes on", async || (procfs::state(pid) != Some('T')).then_some(())).await?;
+    }
+    dir.switch("shop", "1.0.1")?;
+    terminal.shows(1, &format!("{app} SIGUSR1")).await?;
+
+    terminal.interrupts(app).await?;
+    terminal.has_ended_with(130).await
+}
+
+#[tokio::test]
+async fn a_script_has_the_terminal_again_when_the_child_has_ended() -> Result<()> {
+    let dir = Scene::shop()?;
+    let script = format!("{}; read word && echo \"read $word\"", command_line(&dir, &["true"])?);
+    let mut terminal = Terminal::start(&["sh", "-c", &script])?;
+    terminal.types("something\n")?;
+    terminal.shows(1, "read something").await
+}
+
+#[tokio::test]
+async fn ctrl_z_where_no_shell_could_go_on_with_the_job_stops_nothing() -> Result<()> {
+    let dir = Scene::shop()?;
+    // As with `ssh -t` or `docker run -it`: the agent is the session's first process.
+    let mut terminal = Terminal::start(&words(&dir, &[APP, "--catch", "SIGUSR1", "--catch", "SIGCONT"])?)?;
+    let app = terminal.ready_in_front().await?;
+    terminal.types(CTRL_Z)?;
+    terminal.shows(1, &format!("{app} SIGCONT")).await?;
+    dir.switch("shop", "1.0.1")?;
+    terminal.shows(1, &format!("{app} SIGUSR1")).await
+}

@@ -1,0 +1,58 @@
+//! What may not be read does not replace what was good, and is read as soon as it may be.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use anyhow::Result;
+use nix::unistd::Uid;
+use nudge_protocol::status::ProblemReason;
+use nudge_tests::agent::IDLE;
+use nudge_tests::{Scene, tools};
+
+#[tokio::test]
+async fn a_version_that_may_not_be_read_does_not_replace_the_good_one() -> Result<()> {
+    let Some(bound) = bound_by_modes() else { return Ok(()) };
+    let mut scene = Scene::start_with(Scene::shop()?, |exec| exec.under(bound), &IDLE).await?;
+    let key = scene.dir.path().join("shop/1.0.1/lives");
+    fs::set_permissions(&key, Permissions::from_mode(0o000))?;
+    scene.dir.switch("shop", "1.0.1")?;
+    let problem = scene.problem("shop", "lives can't be read").await?;
+    assert_eq!(problem.reason, ProblemReason::Unreadable);
+    scene.serves("shop=1.0.0").await?;
+    // The change of the mode alone is noticed.
+    fs::set_permissions(&key, Permissions::from_mode(0o400))?;
+    scene.serves("shop=1.0.1").await?;
+    scene.all_is_well().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_versions_folder_that_may_not_be_read_does_not_replace_the_good_one() -> Result<()> {
+    let Some(bound) = bound_by_modes() else { return Ok(()) };
+    let mut scene = Scene::start_with(Scene::shop()?, |exec| exec.under(bound), &IDLE).await?;
+    let folder = scene.dir.path().join("shop/1.0.1");
+    fs::set_permissions(&folder, Permissions::from_mode(0o000))?;
+    scene.dir.switch("shop", "1.0.1")?;
+    let problem = scene.problem("shop", "can't be read").await?;
+    assert_eq!(problem.reason, ProblemReason::Unreadable);
+    scene.serves("shop=1.0.0").await?;
+    fs::set_permissions(&folder, Permissions::from_mode(0o700))?;
+    scene.serves("shop=1.0.1").await?;
+    scene.all_is_well().await?;
+    Ok(())
+}
+
+/// What makes the agent heed the modes of files; `None` where that can't be had.
+fn bound_by_modes() -> Option<Vec<&'static str>> {
+    if !Uid::effective().is_root() {
+        return Some(Vec::new());
+    }
+    let without = vec!["setpriv", "--bounding-set=-dac_override,-dac_read_search"];
+    let works = Command::new(without[0]).args(&without[1..]).arg("true").status().is_ok_and(|status| status.success());
+    if works {
+        return Some(without);
+    }
+    tools::skipped("root reads what it likes, and setpriv can't take that from it here");
+    None
+}

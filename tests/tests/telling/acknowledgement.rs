@@ -1,0 +1,64 @@
+//! What counts as acknowledged.
+
+use anyhow::{Result, ensure};
+use http_body_util::Full;
+use hyper::{Method, StatusCode};
+use nudge_protocol::headers;
+use nudge_tests::Scene;
+use nudge_tests::agent::IDLE;
+
+use super::scene::{CATCHES, USR1, delivered};
+
+#[tokio::test]
+async fn delivered_is_acknowledged_by_the_signal_alone() -> Result<()> {
+    let mut scene = Scene::start(Scene::shop()?, &USR1, &CATCHES).await?;
+    scene.says(1, "ready").await?;
+    scene.dir.switch("shop", "1.0.1")?;
+    let container = scene.told_when("the signal is delivered", delivered).await?;
+    assert!(container.acknowledged && container.fetched.is_none(), "{container:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn fetched_is_acknowledged_by_a_request_that_names_the_container() -> Result<()> {
+    let arguments = ["--notify", "SIGUSR1", "--ack", "fetched"];
+    let mut scene = Scene::start(Scene::shop()?, &arguments, &CATCHES).await?;
+    scene.says(1, "ready").await?;
+    assert_eq!(scene.access.variables["MY_CONFIG_CONTAINER"], "app");
+    scene.dir.switch("shop", "1.0.1")?;
+    let container = scene.told_when("the signal is delivered", delivered).await?;
+    assert!(!container.acknowledged, "{container:?}");
+
+    fetch_as(&mut scene, "stranger").await?;
+    let container = scene.client.status().await?.containers.remove(0);
+    assert!(!container.acknowledged && container.fetched.is_none(), "another container's request: {container:?}");
+
+    fetch_as(&mut scene, "app").await?;
+    let status = scene.client.status().await?;
+    assert!(status.containers[0].acknowledged, "{status:?}");
+    assert_eq!(status.containers[0].fetched, Some(status.etag));
+
+    // It had the version before; of the next it has nothing yet.
+    scene.dir.switch("shop", "1.0.2")?;
+    let status = scene.status_when("1.0.2", |status| status.configs[0].version.as_str() == "1.0.2").await?;
+    assert!(!status.containers[0].acknowledged, "{status:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_request_that_names_no_container_counts_for_the_only_one_that_is_told() -> Result<()> {
+    for (notify, child, counts) in [("SIGUSR1", &CATCHES[..], true), ("none", &IDLE[..], false)] {
+        let mut scene = Scene::start(Scene::shop()?, &["--notify", notify, "--ack", "fetched"], child).await?;
+        scene.client.get("/config").await?;
+        let container = scene.client.status().await?.containers.remove(0);
+        assert_eq!(container.acknowledged, counts, "{notify}: {container:?}");
+    }
+    Ok(())
+}
+
+async fn fetch_as(scene: &mut Scene, container: &str) -> Result<()> {
+    let request = scene.client.request(Method::GET, "/config").header(headers::CONTAINER, container);
+    let reply = scene.client.send(request.body(Full::default())?).await?;
+    ensure!(reply.status == StatusCode::OK);
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! What a web hook is told.
+
+use std::path::Path;
+
+use anyhow::Result;
+use hyper::Method;
+use nudge_tests::agent::IDLE;
+use nudge_tests::scene::SOON;
+use nudge_tests::standard_webhooks::Verifier;
+use nudge_tests::{HookServer, Scene};
+
+use super::scene::delivered;
+
+#[tokio::test]
+async fn a_web_hook_is_signed_as_the_specification_wants_and_holds_no_value() -> Result<()> {
+    let Some(verifier) = Verifier::in_folder(Path::new(env!("CARGO_TARGET_TMPDIR")))? else { return Ok(()) };
+    let dir = Scene::shop()?;
+    dir.write_version("shop", "2.0.0", [("lives", "hunter2-new"), ("greeting", "hunter2-added")])?;
+    let server = HookServer::willing().await?;
+    let mut scene = Scene::start(dir, &["--notify", "webhook"], &IDLE).await?;
+    let hook = scene.subscribed(server.url()).await?;
+    assert_eq!(hook.etag, scene.client.status().await?.etag);
+    scene.dir.switch("shop", "2.0.0")?;
+    let delivery = server.told_of("2.0.0", SOON).await?;
+
+    assert_eq!(delivery.method, Method::POST);
+    assert_eq!(delivery.target, "/changed?by=nudge");
+    assert_eq!(delivery.header("content-type"), "application/json");
+    let event = delivery.event()?;
+    assert_eq!(event.kind, "config.changed");
+    assert_eq!(event.data.changed, ["greeting", "lives"]);
+    assert!(!event.data.truncated);
+    assert!(!delivery.body.contains("hunter2") && !delivery.body.contains(&scene.access.token), "{}", delivery.body);
+
+    let token = scene.access.token.clone();
+    assert!(verifier.verify(&delivery, &token)?);
+    let forged = nudge_tests::Delivery { body: delivery.body.replace("2.0.0", "9.9.9"), ..delivery.clone() };
+    assert!(!verifier.verify(&forged, &token)?, "the signature fits another body too");
+    let other = Scene::start(Scene::shop()?, &[], &IDLE).await?.access.token;
+    assert!(!verifier.verify(&delivery, &other)?, "the signature fits another token too");
+
+    let told = scene.hook_when(&hook.id, "the web hook is delivered", delivered).await?;
+    assert_eq!(told.attempts, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_event_lists_no_more_than_256_keys_and_says_so() -> Result<()> {
+    let dir = Scene::shop()?;
+    dir.write_version("shop", "2.0.0", (0..300).map(|n| (format!("key-{n:03}"), "x")))?;
+    let server = HookServer::willing().await?;
+    let mut scene = Scene::start(dir, &[], &IDLE).await?;
+    scene.subscribed(server.url()).await?;
+    scene.dir.switch("shop", "2.0.0")?;
+    let event = server.told_of("2.0.0", SOON).await?.event()?;
+    assert!(event.data.truncated);
+    assert_eq!((event.data.changed.len(), event.data.changed[0].as_str()), (256, "key-000"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_flag_subscribes_for_the_child_and_counts_as_its_acknowledgement() -> Result<()> {
+    let server = HookServer::willing().await?;
+    let arguments = ["--notify", "webhook", "--webhook", server.url()];
+    let mut scene = Scene::start(Scene::shop()?, &arguments, &IDLE).await?;
+    let hooks = scene.client.status().await?.hooks;
+    assert_eq!(hooks.iter().map(|hook| hook.url.as_str()).collect::<Vec<_>>(), [server.url()]);
+    scene.dir.switch("shop", "1.0.1")?;
+    server.told_of("1.0.1", SOON).await?;
+    let container = scene.told_when("the child counts as told", delivered).await?;
+    assert!(container.acknowledged, "{container:?}");
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! After changes in quick succession everybody is at the newest.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use nudge_protocol::status::Told;
+use nudge_tests::scene::SOON;
+use nudge_tests::{HookServer, Scene};
+
+use super::scene::{FETCHES, USR1, delivered};
+
+#[tokio::test]
+async fn whoever_fetches_at_once_with_the_signal_finds_the_new_version() -> Result<()> {
+    let mut scene = Scene::start(Scene::shop()?, &USR1, &FETCHES).await?;
+    scene.says(1, "ready").await?;
+    for round in 1..=100 {
+        let version = ["1.0.0", "1.0.1"][round % 2];
+        scene.dir.switch("shop", version)?;
+        let output = scene.output_when("a line for every switch", |output| output.lines().count() > round).await?;
+        let line = output.lines().next_back().unwrap_or_default();
+        ensure!(line.ends_with(&format!("SIGUSR1 shop={version}")), "round {round}: {line}");
+    }
+    Ok(())
+}
+
+/// Switches 50 times as fast as it goes, and waits until all four subscribers are at the last one: two processes below the
+/// child, which take `slow` milliseconds over each signal, and two web hooks.
+async fn storm(slow: &str) -> Result<()> {
+    let dir = Scene::shop()?;
+    let versions: Vec<String> = (0..50).map(|n| format!("2.{n}")).collect();
+    for version in &versions {
+        dir.write_version("shop", version, [("lives", version)])?;
+    }
+    let app = format!("{} --slow {slow}", FETCHES.join(" "));
+    let script = format!("{app} & {app} & wait");
+    let mut scene = Scene::start(dir, &USR1, &["sh", "-c", &script]).await?;
+    let output = scene.says(2, "ready").await?;
+    let pids: BTreeSet<&str> = output.split_whitespace().filter(|word| *word != "ready").collect();
+    ensure!(pids.len() == 2, "{output}");
+    let hooks = [HookServer::willing().await?, HookServer::willing().await?];
+    for hook in &hooks {
+        scene.subscribed(hook.url()).await?;
+    }
+
+    for version in &versions {
+        scene.dir.switch("shop", version)?;
+        // Lets the web hooks and the agent run in between, as they would beside whoever switches.
+        tokio::task::yield_now().await;
+    }
+    scene.serves("shop=2.49").await?;
+    let status = scene.client.status().await?;
+    for pid in pids {
+        let last = format!("{pid} SIGUSR1 shop=2.49");
+        let at_last = |output: &str| output.lines().rfind(|line| line.starts_with(pid)) == Some(&last);
+        scene.output_when(&format!("{pid} ends on the newest version"), at_last).await?;
+    }
+    for hook in &hooks {
+        let last = hook.told_of("2.49", SOON).await?;
+        ensure!(last.event()?.data.etag == status.etag);
+    }
+    let newest = |told: &Told| delivered(told) && told.etag.as_ref() == Some(&status.etag);
+    let settled = scene.status_when("everybody was told of the newest version", |status| {
+        status.containers.iter().all(|container| newest(&container.told) && container.acknowledged)
+            && status.hooks.iter().all(|hook| newest(&hook.told))
+    });
+    settled.await?;
+    for hook in &hooks {
+        // In order, none twice, the newest last.
+        let told: Vec<u32> = hook
+            .deliveries()
+            .iter()
+            .map(|delivery| Ok(delivery.version()?.trim_start_matches("2.").parse()?))
+            .collect::<Result<_>>()?;
+        ensure!(told.is_sorted_by(|one, two| one < two) && told.last() == Some(&49), "{told:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn fifty_changes_at_once_end_with_everybody_on_the_newest() -> Result<()> {
+    storm("0").await
+}
+
+#[tokio::test]
+async fn fifty_changes_at_once_end_with_slow_handlers_on_the_newest_too() -> Result<()> {
+    storm("100").await
+}

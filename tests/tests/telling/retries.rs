@@ -1,0 +1,108 @@
+//! A web hook that does not take an event, in every way, gets the newest when it can.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use hyper::StatusCode;
+use nudge_protocol::status::Outcome;
+use nudge_tests::agent::IDLE;
+use nudge_tests::scene::SOON;
+use nudge_tests::{Answer, HookServer, Scene};
+
+use super::scene::{FETCHES, USR1, delivered};
+
+/// How long the agent waits for an answer before it tries again, and some more.
+const PAST_GRACE: Duration = Duration::from_secs(40);
+
+#[tokio::test]
+async fn a_web_hook_that_answers_500_for_a_while_gets_the_same_event_with_growing_waits_and_then_the_newest()
+-> Result<()> {
+    let server = HookServer::start(Answer::Status(StatusCode::INTERNAL_SERVER_ERROR)).await?;
+    let dir = Scene::shop()?;
+    dir.write_version("shop", "2.0.0", [("lives", "5"), ("greeting", "hello")])?;
+    let mut scene = Scene::start(dir, &[], &IDLE).await?;
+    let hook = scene.subscribed(server.url()).await?;
+    scene.dir.switch("shop", "1.0.1")?;
+    let tries = server.wait_for(4, SOON).await?;
+    assert!(tries.iter().all(|one| one.id() == tries[0].id() && !one.id().is_empty()), "{tries:?}");
+    // At least half of 1, 2 and 4 seconds.
+    for (pair, least) in tries.windows(2).zip([500, 1000, 2000]) {
+        let waited = pair[1].at.duration_since(pair[0].at);
+        assert!(waited >= Duration::from_millis(least), "{waited:?} is less than {least} ms");
+    }
+    let failing = scene.hook_when(&hook.id, "it is tried again", |told| told.attempts >= 4).await?;
+    assert_eq!(failing.outcome, Outcome::Pending);
+    assert!(failing.message.contains("500"), "{}", failing.message);
+
+    scene.dir.switch("shop", "2.0.0")?;
+    let newest = server.told_of("2.0.0", SOON).await?;
+    assert_ne!(newest.id(), tries[0].id(), "another event has the same id");
+    server.answer(Answer::Status(StatusCode::OK));
+    let told = scene.hook_when(&hook.id, "the newest is delivered", delivered).await?;
+    assert_eq!(told.etag, Some(scene.client.status().await?.etag));
+    // What the first event told of and was never taken is in the second.
+    assert_eq!(newest.event()?.data.changed, ["greeting", "lives"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_web_hook_that_hangs_holds_up_nobody_and_gets_the_newest_later() -> Result<()> {
+    let (hanging, willing) = (HookServer::start(Answer::Hang).await?, HookServer::willing().await?);
+    let mut scene = Scene::start(Scene::shop()?, &USR1, &FETCHES).await?;
+    scene.says(1, "ready").await?;
+    let stuck = scene.subscribed(hanging.url()).await?;
+    scene.subscribed(willing.url()).await?;
+    scene.dir.switch("shop", "1.0.1")?;
+    hanging.wait_for(1, SOON).await?;
+    willing.told_of("1.0.1", SOON).await?;
+    scene.says(1, "SIGUSR1 shop=1.0.1").await?;
+    let begun = std::time::Instant::now();
+    scene.dir.switch("shop", "1.0.2")?;
+    willing.told_of("1.0.2", SOON).await?;
+    scene.says(1, "SIGUSR1 shop=1.0.2").await?;
+    assert!(begun.elapsed() < Duration::from_secs(5), "the others waited: {:?}", begun.elapsed());
+    assert_eq!(hanging.deliveries().len(), 1, "two requests at once");
+
+    hanging.answer(Answer::Status(StatusCode::OK));
+    hanging.told_of("1.0.2", PAST_GRACE).await?;
+    scene.hook_when(&stuck.id, "the newest is delivered", delivered).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() -> Result<()> {
+    let elsewhere = HookServer::willing().await?;
+    let server = HookServer::start(Answer::Redirect(elsewhere.url().to_owned())).await?;
+    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let hook = scene.subscribed(server.url()).await?;
+    scene.dir.switch("shop", "1.0.1")?;
+    let told = scene.hook_when(&hook.id, "it has failed twice", |told| told.attempts >= 2).await?;
+    assert_eq!(told.outcome, Outcome::Pending);
+    assert!(told.message.contains("302") && told.message.contains("not followed"), "{}", told.message);
+    assert!(elsewhere.deliveries().is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_web_hook_that_says_gone_is_not_tried_again_for_that_change() -> Result<()> {
+    let server = HookServer::start(Answer::Status(StatusCode::GONE)).await?;
+    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let hook = scene.subscribed(server.url()).await?;
+    scene.dir.switch("shop", "1.0.1")?;
+    let told = scene.hook_when(&hook.id, "it has failed", |told| told.outcome == Outcome::Failed).await?;
+    assert_eq!(told.attempts, 1);
+    assert!(told.message.contains("410"), "{}", told.message);
+    assert!(told.at.is_some());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_web_hook_that_nobody_listens_for_is_tried_again() -> Result<()> {
+    let address = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let hook = scene.subscribed(&format!("http://{address}/")).await?;
+    scene.dir.switch("shop", "1.0.1")?;
+    let told = scene.hook_when(&hook.id, "it has failed twice", |told| told.attempts >= 2).await?;
+    assert!(told.outcome == Outcome::Pending && told.message.contains("could not be reached"), "{told:?}");
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Who has no handler gets no signal, and why nobody was told is said.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, Uid};
+use nudge_protocol::status::Outcome;
+use nudge_tests::scene::SOON;
+use nudge_tests::{Scene, procfs, tools};
+
+use super::scene::{APP, USR1, delivered};
+
+#[tokio::test]
+async fn a_child_without_a_handler_survives_and_that_is_said() -> Result<()> {
+    let mut scene = Scene::start(Scene::shop()?, &USR1, &[APP]).await?;
+    let app = scene.ready().await?;
+    scene.dir.switch("shop", "1.0.1")?;
+    scene.serves("shop=1.0.1").await?;
+    let trying = scene.told_when("the agent waits for a handler", |told| told.attempts > 0).await?;
+    assert_eq!(trying.told.outcome, Outcome::Pending);
+
+    let given_up = scene.told_when("there is no handler", |told| told.outcome == Outcome::NoHandler).await?;
+    assert!(given_up.told.message.contains("no process has a handler for SIGUSR1"), "{}", given_up.told.message);
+    assert!(!given_up.acknowledged);
+    scene.logs("NoHandler").await?;
+    assert!(procfs::memory(app).is_ok(), "the child is gone");
+    scene.agent.check()
+}
+
+#[tokio::test]
+async fn a_child_that_ignores_the_signal_is_named_as_such() -> Result<()> {
+    let script = format!("trap '' USR1; exec {APP}");
+    let mut scene = Scene::start(Scene::shop()?, &USR1, &["sh", "-c", &script]).await?;
+    scene.says(1, "ready").await?;
+    scene.dir.switch("shop", "1.0.1")?;
+    let given_up = scene.told_when("there is no handler", |told| told.outcome == Outcome::NoHandler).await?;
+    assert!(given_up.told.message.contains("a process ignores SIGUSR1"), "{}", given_up.told.message);
+    Ok(())
+}
+
+/// An application that installs its handlers when there is the file that comes with it; a switch has come before.
+async fn switched_before_there_are_handlers() -> Result<(Scene, PathBuf)> {
+    let dir = Scene::shop()?;
+    let handlers = dir.beside("handlers");
+    let child = [APP, "--catch", "SIGUSR1", "--fetch", "--after"].map(Path::new);
+    let child = child.into_iter().chain([handlers.as_path()]).collect::<Vec<_>>();
+    let mut scene = Scene::start(dir, &USR1, &child).await?;
+    scene.says(1, "without handlers").await?;
+    scene.dir.switch("shop", "1.0.1")?;
+    Ok((scene, handlers))
+}
+
+#[tokio::test]
+async fn a_handler_installed_late_gets_the_signal() -> Result<()> {
+    let (mut scene, handlers) = switched_before_there_are_handlers().await?;
+    // About a quarter of a second.
+    scene.told_when("the agent has tried often", |told| told.attempts > 7).await?;
+    fs::write(&handlers, "")?;
+    scene.says(1, "SIGUSR1 shop=1.0.1").await?;
+    scene.told_when("the signal is delivered", delivered).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_handler_installed_after_the_agent_gave_up_still_gets_the_newest() -> Result<()> {
+    let (mut scene, handlers) = switched_before_there_are_handlers().await?;
+    scene.told_when("there is no handler", |told| told.outcome == Outcome::NoHandler).await?;
+    fs::write(&handlers, "")?;
+    scene.says(1, "SIGUSR1 shop=1.0.1").await?;
+    let container = scene.told_when("the signal is delivered", delivered).await?;
+    assert!(container.told.message.is_empty(), "{}", container.told.message);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_child_that_exits_at_once_ends_the_agent_with_its_status() -> Result<()> {
+    let dir = Scene::shop()?;
+    let exec = nudge_tests::ExecCommand::new(nudge_tests::binary::debug()?, dir.path()).args(USR1);
+    let mut agent = exec.spawn(&["sh", "-c", "exit 7"])?;
+    let status = agent.process().exited(SOON).await.map_err(|error| agent.explain(&error))?;
+    assert_eq!(status.code(), Some(7));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_signal_that_may_not_be_sent_is_reported_with_its_cause() -> Result<()> {
+    let no_kill = ["setpriv", "--bounding-set=-kill"];
+    let other_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let mut probe = std::process::Command::new(no_kill[0]);
+    let works = probe.arg(no_kill[1]).args(other_user).arg("true").status().is_ok_and(|status| status.success());
+    if !Uid::effective().is_root() || !works {
+        tools::skipped("only root can run an agent without the capability KILL, and its child as another user");
+        return Ok(());
+    }
+    let script = ["sh", "-c", "trap 'echo SIGUSR1' USR1; echo ready; while :; do sleep 1; done"];
+    let child = other_user.into_iter().chain(script).collect::<Vec<_>>();
+    let mut scene = Scene::start_with(Scene::shop()?, |exec| exec.args(USR1).under(no_kill), &child).await?;
+    scene.says(1, "ready").await?;
+    scene.dir.switch("shop", "1.0.1")?;
+    let denied = scene.told_when("it is denied", |told| told.outcome == Outcome::PermissionDenied).await?;
+    for part in ["may not be signalled by user 0", "KILL", "AppArmor", "SELinux"] {
+        assert!(denied.told.message.contains(part), "{part}: {}", denied.told.message);
+    }
+    scene.logs("PermissionDenied").await?;
+    assert!(!scene.agent.output().contains("SIGUSR1"));
+    // The agent can't end it either.
+    for pid in procfs::descendants(scene.agent.pid())? {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    scene.agent.process().exited(SOON).await?;
+    Ok(())
+}

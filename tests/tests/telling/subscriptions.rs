@@ -1,0 +1,79 @@
+//! Which web hooks may subscribe, how many, and until when.
+
+use anyhow::Result;
+use hyper::{Method, StatusCode};
+use nudge_protocol::ErrorBody;
+use nudge_protocol::hooks::HookList;
+use nudge_tests::agent::IDLE;
+use nudge_tests::scene::SOON;
+use nudge_tests::{HookServer, Scene, eventually};
+
+use super::scene::delivered;
+
+#[tokio::test]
+async fn a_web_hook_that_points_outside_is_refused_with_the_way_out() -> Result<()> {
+    // TEST-NET-1 of RFC 5737: nobody's address.
+    let url = "http://192.0.2.1:8080/changed";
+    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let refused = scene.subscribe(url).await?;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let body: ErrorBody = serde_json::from_slice(&refused.body)?;
+    assert!(body.message.contains("--webhook-allow 192.0.2.1:8080"), "{}", body.message);
+    for other in ["http://example.com/", "https://127.0.0.1/", "http://u:p@127.0.0.1/"] {
+        assert_eq!(scene.subscribe(other).await?.status, StatusCode::UNPROCESSABLE_ENTITY, "{other}");
+    }
+
+    let mut allowing = Scene::start(Scene::shop()?, &["--webhook-allow", "192.0.2.1:8080"], &IDLE).await?;
+    assert_eq!(allowing.subscribe(url).await?.status, StatusCode::CREATED);
+    let other_port = allowing.subscribe("http://192.0.2.1:8081/").await?;
+    assert_eq!(other_port.status, StatusCode::UNPROCESSABLE_ENTITY);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_same_web_hook_twice_is_one_and_the_seventeenth_is_refused() -> Result<()> {
+    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    for number in 0..16 {
+        let url = format!("http://127.0.0.1:9/{number}");
+        assert_eq!(scene.subscribe(&url).await?.status, StatusCode::CREATED, "{number}");
+        assert_eq!(scene.subscribe(&url).await?.status, StatusCode::OK, "{number}");
+    }
+    let refused = scene.subscribe("http://127.0.0.1:9/16").await?;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    let body: ErrorBody = serde_json::from_slice(&refused.body)?;
+    assert!(body.message.contains("DELETE /hooks/"), "{}", body.message);
+
+    let list: HookList = serde_json::from_slice(&scene.client.get("/hooks").await?.body)?;
+    assert_eq!(list.hooks.len(), 16);
+    let path = format!("/hooks/{}", list.hooks[0].id);
+    assert_eq!(scene.send(Method::DELETE, &path, String::new()).await?.status, StatusCode::NO_CONTENT);
+    assert_eq!(scene.subscribe("http://127.0.0.1:9/16").await?.status, StatusCode::CREATED);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_web_hook_that_is_cancelled_gets_nothing_more() -> Result<()> {
+    let (cancelled, other) = (HookServer::willing().await?, HookServer::willing().await?);
+    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let hook = scene.subscribed(cancelled.url()).await?;
+    scene.subscribed(other.url()).await?;
+    scene.dir.switch("shop", "1.0.1")?;
+    cancelled.told_of("1.0.1", SOON).await?;
+    let path = format!("/hooks/{}", hook.id);
+    assert_eq!(scene.send(Method::DELETE, &path, String::new()).await?.status, StatusCode::NO_CONTENT);
+    assert_eq!(scene.send(Method::DELETE, &path, String::new()).await?.status, StatusCode::NOT_FOUND);
+    scene.dir.switch("shop", "1.0.2")?;
+    other.told_of("1.0.2", SOON).await?;
+    // Both are told at the same moment, so the one that is not has had its time.
+    eventually(SOON, "the other is done", async || {
+        scene
+            .client
+            .status()
+            .await
+            .is_ok_and(|status| status.hooks.iter().all(|hook| delivered(&hook.told)))
+            .then_some(())
+    })
+    .await?;
+    assert_eq!(cancelled.deliveries().len(), 1);
+    Ok(())
+}

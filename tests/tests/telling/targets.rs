@@ -1,0 +1,96 @@
+//! Which processes of the child get the signal.
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use nudge_protocol::status::Told;
+use nudge_tests::Scene;
+
+use super::scene::{APP, FETCHES, USR1, delivered};
+
+#[tokio::test]
+async fn the_child_gets_the_signal_and_the_status_says_so() -> Result<()> {
+    let mut scene = Scene::start(Scene::shop()?, &USR1, &FETCHES).await?;
+    let app = scene.ready().await?;
+    let before = scene.client.status().await?;
+    assert_eq!(before.containers[0].told, Told::nothing_yet());
+
+    scene.dir.switch("shop", "1.0.1")?;
+    scene.says(1, "SIGUSR1 shop=1.0.1").await?;
+    let container = scene.told_when("the signal is delivered", delivered).await?;
+    assert_eq!(container.told.processes, [app]);
+    assert_eq!(container.told.etag, Some(scene.client.status().await?.etag));
+    assert!(container.told.at.is_some());
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_of_the_three_signals_can_be_chosen() -> Result<()> {
+    for signal in ["SIGUSR1", "SIGUSR2", "SIGHUP"] {
+        let mut scene =
+            Scene::start(Scene::shop()?, &["--notify", signal], &[APP, "--catch", signal]).await.context(signal)?;
+        scene.says(1, "ready").await?;
+        scene.dir.switch("shop", "1.0.1")?;
+        scene.says(1, signal).await?;
+    }
+    Ok(())
+}
+
+/// Switches, and gives the process id of the application, which is the only one that was told.
+async fn the_application_alone_is_told(scene: &mut Scene) -> Result<i32> {
+    let app = scene.ready().await?;
+    scene.dir.switch("shop", "1.0.1")?;
+    scene.says(1, "SIGUSR1").await?;
+    let container = scene.told_when("the signal is delivered", delivered).await?;
+    ensure!(container.told.processes == [app], "{:?}", container.told.processes);
+    Ok(app)
+}
+
+#[tokio::test]
+async fn the_application_below_a_shell_gets_the_signal_and_the_shell_survives() -> Result<()> {
+    let script = format!("{APP} --catch SIGUSR1; echo the shell goes on");
+    let mut scene = Scene::start(Scene::shop()?, &USR1, &["sh", "-c", &script]).await?;
+    the_application_alone_is_told(&mut scene).await?;
+    assert!(!scene.agent.output().contains("the shell goes on"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_application_below_an_init_gets_the_signal() -> Result<()> {
+    // The init catches what an init does, and starts the application by a shell.
+    let script = format!("trap : TERM INT CHLD; sh -c '{APP} --catch SIGUSR1; exit'; wait");
+    let mut scene = Scene::start(Scene::shop()?, &USR1, &["sh", "-c", &script]).await?;
+    let app = the_application_alone_is_told(&mut scene).await?;
+    // The init would wait for ever.
+    kill(Pid::from_raw(app), Signal::SIGKILL)?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_helpers_of_an_application_that_catches_the_signal_get_none() -> Result<()> {
+    let script = format!("trap 'echo parent SIGUSR1' USR1; {APP} --catch SIGUSR1 & while :; do wait; done");
+    let mut scene = Scene::start(Scene::shop()?, &USR1, &["sh", "-c", &script]).await?;
+    let app = scene.ready().await?;
+    scene.dir.switch("shop", "1.0.1")?;
+    let container = scene.told_when("the signal is delivered", delivered).await?;
+    assert_eq!(container.told.processes.len(), 1);
+    assert_ne!(container.told.processes, [app]);
+    scene.says(1, "parent SIGUSR1").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_hang_up_that_is_the_notification_is_not_forwarded() -> Result<()> {
+    let child = [APP, "--catch", "SIGHUP", "--catch", "SIGINT"];
+    let mut scene = Scene::start(Scene::shop()?, &["--notify", "SIGHUP"], &child).await?;
+    scene.says(1, "ready").await?;
+    scene.agent.process().signal(Signal::SIGHUP)?;
+    scene.logs("not passed on").await?;
+    // What comes after it shows that it has not come.
+    scene.agent.process().signal(Signal::SIGINT)?;
+    let output = scene.says(1, "SIGINT").await?;
+    assert!(!output.contains("SIGHUP"), "{output}");
+    scene.dir.switch("shop", "1.0.1")?;
+    scene.says(1, "SIGHUP").await?;
+    Ok(())
+}

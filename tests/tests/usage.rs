@@ -1,0 +1,100 @@
+//! What the three programs say to whoever calls them wrongly: short, with the word that is wrong and the way out.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use nudge_tests::{Finished, binary};
+use tempfile::TempDir;
+
+/// Runs a program that knows of no cluster: with an empty home folder, and nothing in its variables but what is given.
+fn alone(program: &Path, arguments: &[&str], variables: &[(&str, &Path)]) -> Result<(Finished, TempDir)> {
+    let home = tempfile::tempdir()?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().env("HOME", home.path()).envs(variables.iter().copied());
+    Ok((Finished::of(&mut command)?, home))
+}
+
+#[test]
+fn a_wrong_word_is_named_with_the_way_to_the_help() -> Result<()> {
+    let (agent, kubectl_nudge, injector) = (binary::debug()?, binary::kubectl_nudge()?, binary::injector()?);
+    let refused = |program: &Path, arguments: &[&str], part: &str| -> Result<()> {
+        let (refused, _) = alone(program, arguments, &[])?;
+        let said = &refused.stderr;
+        ensure!((refused.code, refused.stdout.as_str()) == (Some(2), ""), "{arguments:?}: {refused:?}");
+        ensure!(said.starts_with("error: ") && said.contains(part), "{arguments:?}: {said}");
+        ensure!(said.ends_with("For more information, try '--help'.\n"), "{arguments:?}: {said}");
+        Ok(())
+    };
+    for (program, command) in [(agent, "status"), (kubectl_nudge, "status"), (injector, "serve")] {
+        refused(program, &["no-such-command"], "unrecognized subcommand 'no-such-command'")?;
+        refused(program, &["--no-such-flag"], "unexpected argument '--no-such-flag'")?;
+        refused(program, &[command, "--no-such-flag"], "unexpected argument '--no-such-flag'")?;
+    }
+    refused(agent, &["status", "--format=odd"], "invalid value 'odd' for '--format <FORMAT>'")?;
+    refused(agent, &["use", "--dir=.", "shop"], "<VERSION>")?;
+    refused(kubectl_nudge, &["status", "--output=odd"], "invalid value 'odd' for '--output <OUTPUT>'")?;
+    refused(kubectl_nudge, &["use", "shop"], "<VERSION>")?;
+    refused(injector, &["serve", "--lease-seconds=odd"], "invalid value 'odd' for '--lease-seconds <SECONDS>'")?;
+    Ok(())
+}
+
+#[test]
+fn without_a_command_the_commands_are_listed() -> Result<()> {
+    for (program, command) in
+        [(binary::debug()?, "exec"), (binary::kubectl_nudge()?, "status"), (binary::injector()?, "serve")]
+    {
+        let (refused, _) = alone(program, &[], &[])?;
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.lines().any(|line| line.trim_start().starts_with(command)), "{}", refused.stderr);
+    }
+    Ok(())
+}
+
+/// What a command says that fails because there is no cluster, with `~` for the home folder.
+fn without_cluster(program: &Path, arguments: &[&str], variables: &[(&str, &Path)]) -> Result<String> {
+    let (failed, home) = alone(program, arguments, variables)?;
+    ensure!(failed.code == Some(1) && failed.stdout.is_empty(), "{failed:?}");
+    Ok(failed.stderr.replace(&home.path().display().to_string(), "~"))
+}
+
+#[test]
+fn the_injector_without_a_cluster_says_so_with_the_way_out() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let broken = folder.path().join("broken");
+    fs::write(&broken, "users:\n- token: hunter2\n  name: [\n")?;
+    let (missing, host, port) = (folder.path().join("missing"), Path::new("192.0.2.1"), Path::new("443"));
+    let help = "help: run it in a pod of the cluster, or name a kubeconfig file with $KUBECONFIG\n";
+    let said = |variables: &[(&str, &Path)]| without_cluster(binary::injector()?, &["serve"], variables);
+
+    let nowhere = said(&[])?;
+    assert_eq!(
+        nowhere,
+        format!("nudge-injector: no cluster is known: ~/.kube/config: No such file or directory\n{help}")
+    );
+    let named = said(&[("KUBECONFIG", &missing)])?;
+    assert_eq!(
+        named,
+        format!("nudge-injector: no cluster is known: {}: No such file or directory\n{help}", missing.display())
+    );
+    let unreadable = said(&[("KUBECONFIG", &broken)])?;
+    assert!(unreadable.starts_with("nudge-injector: no cluster is known: it is no kubeconfig: line "), "{unreadable}");
+    assert!(unreadable.ends_with(help) && unreadable.lines().count() == 2, "{unreadable}");
+    assert!(!unreadable.contains("hunter2"), "a secret of the kubeconfig is shown: {unreadable}");
+    // Such as a pod with automountServiceAccountToken: false.
+    let in_pod = said(&[("KUBERNETES_SERVICE_HOST", host), ("KUBERNETES_SERVICE_PORT", port)])?;
+    assert!(in_pod.starts_with("nudge-injector: the pod's service account can't be used: "), "{in_pod}");
+    assert!(in_pod.contains("\nhelp: give the pod a service account") && in_pod.lines().count() == 2, "{in_pod}");
+    Ok(())
+}
+
+#[test]
+fn kubectl_nudge_without_a_cluster_says_so_with_the_way_out() -> Result<()> {
+    let said = without_cluster(binary::kubectl_nudge()?, &["status"], &[])?;
+    assert_eq!(
+        said,
+        "error: no cluster is known: ~/.kube/config: No such file or directory; name a kubeconfig file with --kubeconfig or $KUBECONFIG\n"
+    );
+    Ok(())
+}
