@@ -12,6 +12,7 @@ use super::Subject;
 use super::back::{begin_leaving, fail, leave, roll_back, stands_still};
 use super::batch::{is_complete, is_told, raised, size};
 use super::proof::{SILENT, prove, skip, skipped, tend, verdict};
+use super::subject::ENDING;
 use crate::api::{Batch, Phase, PodRestarts, RolloutSpec, RolloutStage, VersionedConfigStatus};
 
 /// How often it is looked whether another config has done moving.
@@ -250,7 +251,7 @@ fn told(count: usize, target: &str, seen: &Situation<'_>) -> Step {
 fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<Step> {
     let reasons = skipped(status);
     // Whose work is done holds nobody up.
-    let reason = |pod: &Subject| reasons.get(pod.uid.as_str()).copied().filter(|reason| *reason != "Ending");
+    let reason = |pod: &Subject| reasons.get(pod.uid.as_str()).copied().filter(|reason| *reason != ENDING);
     let mut workloads: BTreeMap<&str, Vec<&Subject>> = BTreeMap::new();
     for pod in seen.pods {
         workloads.entry(&pod.workload).or_default().push(pod);

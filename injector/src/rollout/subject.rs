@@ -8,6 +8,9 @@ use crate::world::PodState;
 /// How long after a restart a pod may still be in a loop of them, in seconds: the kubelet waits for up to five minutes between two.
 const RESTLESS: i64 = 600;
 
+/// Why a pod is not waited for whose work is done. It holds nobody up.
+pub(super) const ENDING: &str = "Ending";
+
 /// Reasons for which an agent does not serve what it was told.
 const REFUSED: [&str; 2] = ["TooLarge", "Failed"];
 
@@ -101,7 +104,7 @@ impl Subject {
             return Some("Pending");
         }
         if self.ending {
-            return Some("Ending");
+            return Some(ENDING);
         }
         (!self.in_contact).then_some("NoContact")
     }
