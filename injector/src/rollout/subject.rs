@@ -135,13 +135,13 @@ impl Subject {
 
     /// What it says about `version`, which it was told and is waited for.
     ///
-    /// `before` is how often its containers had been restarted by then.
-    pub(super) fn opinion(&self, version: &str, before: i32) -> Opinion {
+    /// `restarted` says whether one of its containers has been restarted since.
+    pub(super) fn opinion(&self, version: &str, restarted: bool) -> Opinion {
         // While its node is away nothing is known of it: not its fault. Nor is it that its work is done.
         if !self.node_ready || self.ending {
             return Opinion::Unproven;
         }
-        if self.restarts > before {
+        if restarted {
             let message = format!("a container of pod {} restarted after it was told version {version}", self.name);
             return Opinion::Against("ContainerRestarted".to_owned(), message);
         }
