@@ -62,8 +62,22 @@ pub struct PodState {
     pub warnings: Option<String>,
     /// Our condition as it stands: status, reason, message.
     pub condition: Option<(String, String, String)>,
+    /// When the report came that this condition is from, in seconds since 1970, by the clock of the replica that wrote it.
+    pub reported_at: Option<i64>,
     /// ConfigMaps and Secrets that its volumes and variables name.
     pub references: BTreeSet<(PartKind, String)>,
+    /// The version of the object that this was read from.
+    pub version: ObjectVersion,
+}
+
+/// The resource version of an object. All are equal, since an object may get another one by changes that do not matter here.
+#[derive(Clone, Debug, Default, Eq)]
+pub struct ObjectVersion(pub Option<Box<str>>);
+
+impl PartialEq for ObjectVersion {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl PodState {
@@ -119,7 +133,9 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         condition: condition(pod::CONDITION).map(|own| {
             (own.status.clone(), own.reason.clone().unwrap_or_default(), own.message.clone().unwrap_or_default())
         }),
+        reported_at: condition(pod::CONDITION).and_then(|own| Some(own.last_probe_time.as_ref()?.0.as_second())),
         references: references(spec),
+        version: ObjectVersion(meta.resource_version.clone().map(String::into_boxed_str)),
     })
 }
 
