@@ -57,7 +57,8 @@ own_apt() {
         -o Dir::Cache="$folder/cache" -o APT::Sandbox::User=root "$@"
 }
 
-# debian_mirror main|security: the address from which this machine gets Debian's packages, or its security updates.
+# debian_mirror main|security: the address from which this machine gets Debian's packages, or its security updates;
+# fails where apt has none.
 debian_mirror() {
     local uri release
     # shellcheck disable=SC2016 # apt's variables, not the shell's
@@ -65,7 +66,7 @@ debian_mirror() {
         case $1/$release in security/*-security | main/*[!y]) echo "${uri%/}"; return ;; esac
     done < <(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' 'Created-By: Packages' |
         grep -v -e -updates -e -backports | grep -i debian)
-    die "apt on this machine names no Debian mirror for $1"
+    return 1
 }
 
 # need COMMAND=PACKAGE...: installs the packages whose command is missing on this machine.

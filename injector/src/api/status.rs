@@ -216,9 +216,12 @@ pub struct RolloutStatus {
     /// Pods that were told but are not waited for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<SkippedPod>,
-    /// Restarts that pods already had when they were told; those with none are not listed.
+    /// Restarts that pods already had when they were told; those with none are not listed, and at most a thousand are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restarts: Vec<PodRestarts>,
+    /// Of pods that are not listed in `restarts` only restarts from this time on count; absent while all have room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restarts_since: Option<Time>,
     /// The version that was tried last and failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<RolloutFailure>,

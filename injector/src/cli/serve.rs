@@ -145,6 +145,8 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
     tokio::spawn(publishing);
     let leads = leadership.clone();
     injecting::begin_repair(&settings, client.clone(), &world, leads, &replica, &mut registry);
+    let telling = controller::tell_warnings(client.clone(), Arc::clone(&world), leadership.clone(), replica.clone());
+    tokio::spawn(telling);
 
     let hub = make_hub(&world, &client, &settings, content_key, &mut registry);
     let hub_listener = hub::bind(reachable(settings.listen_hub)).map_err(|source| ServeError::Listen {

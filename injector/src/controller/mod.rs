@@ -18,6 +18,7 @@ mod refresh;
 mod removal;
 mod repair;
 mod run;
+mod warnings;
 
 pub use call::{CallError, call};
 pub use content_key::{ContentKeyError, content_key};
@@ -27,3 +28,4 @@ pub use queue::Queue;
 pub use reconcile::{Again, Controller};
 pub use repair::{RepairMetrics, RepairSettings, repair};
 pub use run::{ControllerMetrics, run};
+pub use warnings::tell_warnings;

@@ -31,8 +31,21 @@ impl Notes {
         self.tell_of(&config.object_ref(&()), notes).await;
     }
 
+    /// Tells of a pod.
+    pub(super) async fn tell_of_pod(&self, namespace: &str, name: &str, uid: &str, note: Note) {
+        let reference = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(namespace.to_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        };
+        self.tell_of(&reference, &[note]).await;
+    }
+
     /// Tells `notes` of any object. An Event that can't be written is no fault of the object.
-    pub(super) async fn tell_of(&self, reference: &ObjectReference, notes: &[Note]) {
+    async fn tell_of(&self, reference: &ObjectReference, notes: &[Note]) {
         for note in notes {
             let mut message = note.message.clone();
             clip(&mut message, MAX_BYTES);

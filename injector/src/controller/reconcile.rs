@@ -1,6 +1,6 @@
 //! One look at one config: reads what is missing, decides, writes the status, publishes, prunes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use super::publishing::Looked;
 use super::recycle::{LOOK, Restarting, restarts};
 use super::{CallError, call};
 use crate::api::{PartKind, VersionedConfig, VersionedConfigStatus};
-use crate::recycling::{self, Report};
+use crate::recycling::{self, Memory, Part};
 use crate::versions::{Decision, Facts, Observed, PartFacts, decide};
 use crate::world::{ConfigKey, World};
 
@@ -36,9 +36,6 @@ pub(super) fn written_by_us() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
-/// A part of a rollout, and reports by workload.
-type Refused = (String, BTreeMap<String, Report>);
-
 /// What the controllers share.
 pub struct Controller {
     pub(super) client: Client,
@@ -52,7 +49,8 @@ pub struct Controller {
     /// What is known of objects whose version is not sealed yet.
     facts: Mutex<HashMap<ConfigKey, Facts>>,
     looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
-    refused: Mutex<HashMap<ConfigKey, Refused>>,
+    /// What is remembered of restarted workloads, and of which part of the rollout that is.
+    restarts: Mutex<HashMap<ConfigKey, (Part, Memory)>>,
     away: Mutex<Option<Away>>,
     /// Held while it is decided whether a config begins to move.
     beginning: tokio::sync::Mutex<()>,
@@ -128,7 +126,7 @@ impl Controller {
             sees: Mutex::default(),
             facts: Mutex::default(),
             looked: Mutex::default(),
-            refused: Mutex::default(),
+            restarts: Mutex::default(),
             away: Mutex::default(),
             beginning: tokio::sync::Mutex::default(),
         }
@@ -142,19 +140,22 @@ impl Controller {
         locked(&self.looked).insert(key.clone(), (Instant::now(), looked));
     }
 
-    /// What could not be restarted in this part of the rollout, so that it is not tried every second.
-    pub(super) fn refused(&self, key: &ConfigKey, part: &str) -> BTreeMap<String, Report> {
-        let known = locked(&self.refused).get(key).filter(|(known, _)| known == part).cloned();
-        known.map(|(_, reports)| reports).unwrap_or_default()
+    /// What is remembered in this part of the rollout, so that it is not tried every second.
+    pub(super) fn restarts_so_far(&self, key: &ConfigKey, part: &Part) -> Memory {
+        let known = locked(&self.restarts).get(key).filter(|(known, _)| known == part).cloned();
+        known.map(|(_, memory)| memory).unwrap_or_default()
     }
 
-    pub(super) fn set_refused(&self, key: &ConfigKey, part: String, reports: BTreeMap<String, Report>) {
-        let mut all = locked(&self.refused);
-        if reports.is_empty() {
-            all.remove(key);
+    pub(super) fn keep_restarts(&self, key: &ConfigKey, part: Part, memory: Memory) {
+        if memory.is_empty() {
+            self.forget_restarts(key);
         } else {
-            all.insert(key.clone(), (part, reports));
+            locked(&self.restarts).insert(key.clone(), (part, memory));
         }
+    }
+
+    pub(super) fn forget_restarts(&self, key: &ConfigKey) {
+        locked(&self.restarts).remove(key);
     }
 
     /// The nodes that were away when all were listed last.
@@ -178,11 +179,18 @@ impl Controller {
         (*locked(&self.sees)).max(blind)
     }
 
+    /// Forgets what is known of a config that is not there any more, or not ours.
+    fn forget_config(&self, key: &ConfigKey) {
+        locked(&self.facts).remove(key);
+        locked(&self.looked).remove(key);
+        self.forget_restarts(key);
+    }
+
     /// Forgets what was seen before, as a new leader must.
     pub fn forget(&self) {
         locked(&self.facts).clear();
         locked(&self.looked).clear();
-        locked(&self.refused).clear();
+        locked(&self.restarts).clear();
         *locked(&self.away) = None;
     }
 
@@ -194,11 +202,11 @@ impl Controller {
     /// Looks at one config. Returns when there is more to look at.
     pub async fn reconcile(&self, key: &ConfigKey) -> Result<Again, CallError> {
         if !self.world.is_enabled(&key.namespace) {
+            self.forget_config(key);
             return Ok(Again::Never);
         }
         let Some(config) = self.world.config(key) else {
-            locked(&self.facts).remove(key);
-            locked(&self.looked).remove(key);
+            self.forget_config(key);
             self.baseline(key).await?;
             return Ok(Again::Never);
         };
@@ -375,9 +383,37 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
+    use hyper::http;
+    use kube::client::Body;
+    use tower::service_fn;
 
     use super::*;
-    use crate::api::VersionedConfigSpec;
+    use crate::api::{RolloutStage, VersionedConfigSpec};
+
+    #[tokio::test]
+    async fn of_a_config_that_is_gone_nothing_is_remembered() {
+        let service = service_fn(|_: http::Request<Body>| async {
+            let status =
+                br#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}"#;
+            http::Response::builder().status(404).body(Body::from(status.to_vec()))
+        });
+        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+        let (world, hmac_key) = (Arc::new(World::default()), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
+        world.set_enabled(["ns".to_owned()].into());
+        let controller = Controller::new(client, world, hmac_key, "a", silence, RolloutMetrics::default());
+        let (gone, left) = (ConfigKey::new("ns", "shop"), ConfigKey::new("elsewhere", "shop"));
+        let part = Part { stage: Some(RolloutStage::Recycling), published: Some("2".to_owned()) };
+        let mut memory = Memory::default();
+        assert_eq!(memory.ready_before("ReplicaSet/web", 3), 3);
+        for key in [&gone, &left] {
+            controller.keep_restarts(key, part.clone(), memory.clone());
+            assert_eq!(controller.restarts_so_far(key, &part), memory);
+            let back = Part { stage: Some(RolloutStage::RollingBack), ..part.clone() };
+            assert!(controller.restarts_so_far(key, &back).is_empty(), "another part");
+            controller.reconcile(key).await.unwrap();
+            assert!(controller.restarts_so_far(key, &part).is_empty());
+        }
+    }
 
     #[test]
     fn pods_that_were_not_seen_all_the_time_are_proven_anew() {

@@ -17,7 +17,7 @@ use super::reconcile::{Controller, FIELD_MANAGER};
 use super::{CallError, call};
 use crate::api::{RolloutStage, Unsubscribed, VersionedConfig, VersionedConfigStatus};
 use crate::recycling::{
-    DIGEST, Kind, Look, Memory, Next, RECYCLED, Recycled, Recycling, Report, Workload, content_digest, next,
+    DIGEST, Kind, Look, Memory, Next, Part, RECYCLED, Recycled, Recycling, Report, Workload, content_digest, next,
 };
 use crate::rollout::{Recycling as State, to_publish};
 use crate::text::clip;
@@ -81,7 +81,7 @@ impl Controller {
         let later =
             || Restarting::not_looked(State::Busy("workloads without an agent have not been looked at".to_owned()));
         let Some(status) = config.status.as_ref().filter(|status| restarts(Some(status))) else {
-            self.set_refused(key, String::new(), BTreeMap::new());
+            self.forget_restarts(key);
             return Ok(later());
         };
         let rollout = &status.rollout;
@@ -100,8 +100,9 @@ impl Controller {
         let since = rollout.progressed_at.as_ref().map_or(now, whole_second);
         let deadline = config.spec.rollout.progress_deadline_seconds;
         let mut workloads = self.users(key).await?;
-        let part = format!("{:?} {}", rollout.stage, published.unwrap_or_default());
-        let mut memory = Memory::from(self.refused(key, &part));
+        let part = Part { stage: rollout.stage, published: published.map(str::to_owned) };
+        let mut memory = self.restarts_so_far(key, &part);
+        memory.keep_workloads(workloads.iter().map(|(workload, _)| workload));
         let look = |workloads: &[(Workload, String)], memory: &Memory| {
             next(&Look { workloads, back, since, deadline, memory, now: Timestamp::now() })
         };
@@ -124,7 +125,7 @@ impl Controller {
             Err(error) => Err(error),
         };
         // What was done before something failed was done.
-        self.set_refused(key, part, memory.into());
+        self.keep_restarts(key, part, memory);
         let state = state?;
         found.done = state == State::Done;
         Ok(Restarting { state, found: Some(found) })
@@ -155,7 +156,7 @@ impl Controller {
                         Err(error) => {
                             let report = refusal(&error, &id, "restarted").ok_or(error)?;
                             self.figures.recycled("refused");
-                            memory.refuse(id, report);
+                            memory.refuse(&workloads[index].0, report);
                         }
                     }
                 }

@@ -56,6 +56,9 @@ impl Controller {
         let Some(published) = &status.published_at else { return Ok(State::Done) };
         let stale = Stale { published: published.0, since: status.rollout.recycled_since.as_ref().map(|time| time.0) };
         let (mut groups, loose) = self.unguided(key).await?;
+        // One whose last pod was evicted a moment ago is remembered.
+        memory.keep_groups(groups.iter().map(|group| group.id.as_str()));
+        groups.retain(|group| !group.pods.is_empty());
         for group in &mut groups {
             group.before = memory.ready_before(&group.id, group.ready());
         }
@@ -65,7 +68,7 @@ impl Controller {
         let begun = status.rollout.progressed_at.as_ref().map(whole_second);
         let since = marks.chain(begun).max().unwrap_or(published.0);
         let state = loop {
-            let refused = |id: &str| memory.refused(id).is_some();
+            let refused = |id: &str| memory.refused_group(id).is_some();
             match next_pod(&groups, stale, since, deadline, refused, Timestamp::now()) {
                 NextPod::Done => break State::Done,
                 NextPod::Wait(sentence) => break State::Busy(sentence),
@@ -88,13 +91,13 @@ impl Controller {
                             let sentence = format!(
                                 "a PodDisruptionBudget kept pod {pod} of {group} from being evicted for {deadline} s; delete it"
                             );
-                            memory.refuse(group, Report { word: "NotEvicted", sentence });
+                            memory.refuse_group(group, Report { word: "NotEvicted", sentence });
                             continue;
                         }
                         Err(error) => {
                             let report = refusal(&error, &group, "restarted by evicting its pods").ok_or(error)?;
                             self.figures.recycled("refused");
-                            memory.refuse(group, report);
+                            memory.refuse_group(group, report);
                             continue;
                         }
                     }
@@ -104,12 +107,12 @@ impl Controller {
         };
         // On the way back it is the version that is left that has made them unwell.
         let unwell = |group: &Group| group.unwell().filter(|_| stale.since.is_none());
-        let told = |group: &Group| memory.refused(&group.id).cloned().or_else(|| unwell(group));
+        let told = |group: &Group| memory.refused_group(&group.id).cloned().or_else(|| unwell(group));
         found.reports.extend(groups.iter().filter_map(told));
         Ok(state)
     }
 
-    /// Controllers without rolling updates that use the plain ConfigMap without an agent, with their pods; and pods that nothing replaces.
+    /// Controllers without rolling updates, with their pods that use the plain ConfigMap without an agent; and pods that nothing replaces.
     async fn unguided(&self, key: &ConfigKey) -> Result<(Vec<Group>, Vec<Old>), CallError> {
         let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).contains(&key.name);
         let (mut groups, mut owners) = (Vec::new(), HashMap::new());
@@ -162,7 +165,6 @@ impl Controller {
             }
         })
         .await?;
-        groups.retain(|group| !group.pods.is_empty());
         Ok((groups, loose))
     }
 }

@@ -20,6 +20,8 @@ pub struct Condition {
     pub reason: String,
     /// What the pod runs, and a sentence ([`condition_message`]).
     pub message: String,
+    /// When the report came that says so, in seconds since 1970; absent where none has.
+    pub reported_at: Option<i64>,
 }
 
 impl Condition {
@@ -59,7 +61,7 @@ pub(super) fn judge(pod: &PodState, views: &[View], report: &ReportRequest) -> O
         .unwrap_or_else(|| ("Applied".to_owned(), String::new()));
     let runs = views.iter().map(|view| (&view.name, reported(view).and_then(|config| config.version.as_ref())));
     let message = condition_message(runs, &cut(sentence));
-    Some(Condition { current: reason == "Applied", reason, message })
+    Some(Condition { current: reason == "Applied", reason, message, reported_at: None })
 }
 
 /// The condition of a pod whose agent has not reported since it was made.
@@ -68,7 +70,7 @@ pub(super) fn without_contact(pod: &PodState) -> Condition {
     let message = format!(
         "the agent has not reported since the pod was made; see kubectl logs -n {namespace} {name} -c {AGENT_CONTAINER}"
     );
-    Condition { current: false, reason: "NoContact".to_owned(), message }
+    Condition { current: false, reason: "NoContact".to_owned(), message, reported_at: None }
 }
 
 /// Why one config is not as it should be.
@@ -166,7 +168,7 @@ mod tests {
     }
 
     fn judged(views: &[View], report: &ReportRequest) -> (bool, String, String) {
-        let Condition { current, reason, message } = judge(&PodState::default(), views, report).unwrap();
+        let Condition { current, reason, message, .. } = judge(&PodState::default(), views, report).unwrap();
         (current, reason, message)
     }
 

@@ -48,7 +48,7 @@ results!(
 );
 results!(
     /// How writing a pod's condition ended.
-    ConditionResult { Written = "written", Refused = "refused", Unavailable = "unavailable" }
+    ConditionResult { Written = "written", Changed = "changed", Refused = "refused", Unavailable = "unavailable" }
 );
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -216,7 +216,7 @@ impl Hub {
         };
         let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
         self.metrics.reported();
-        self.reports.put(&key, &pod.uid, report, &pod.configs);
+        self.reports.put(&pod, report);
         match self.condition(&pod) {
             Some(condition) if condition.stands_in(&pod) => {}
             Some(condition) if condition.is_passing() => self.queue.add(&key, PASSING),
@@ -233,7 +233,17 @@ impl Hub {
         if self.is_stale() {
             return None;
         }
-        condition::judge(pod, &views(&self.world, &self.contents, pod).all, &reported.report)
+        let condition = condition::judge(pod, &views(&self.world, &self.contents, pod).all, &reported.report)?;
+        Some(Condition { reported_at: Some(reported.stamp), ..condition })
+    }
+
+    /// Has the condition of a pod whose agent is connected here written again where a replica that the agent has left wrote it, which may
+    /// have known less.
+    fn mend_condition(&self, pod: &PodState) {
+        let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
+        if self.reports.of(&key, &pod.uid).is_some_and(|reported| reported.was_overwritten(pod)) {
+            self.queue.add(&key, Duration::ZERO);
+        }
     }
 
     /// What is to be written to a pod's status.
@@ -242,10 +252,14 @@ impl Hub {
             return Wanted::Nothing;
         };
         let pod = entry.state;
-        let reported = self.reports.of(key, &pod.uid).is_some();
+        let reported = self.reports.of(key, &pod.uid);
+        // Where the agent is now, what it said last is known.
+        if reported.as_ref().is_some_and(|reported| reported.is_superseded(&pod)) && !self.is_connected(&pod.uid) {
+            return Wanted::Nothing;
+        }
         let condition = match self.condition(&pod) {
             Some(condition) => condition,
-            None if reported => return Wanted::Later,
+            None if reported.is_some() => return Wanted::Later,
             None if self.is_without_contact(&pod) => condition::without_contact(&pod),
             None => return Wanted::Nothing,
         };

@@ -8,7 +8,7 @@ use nudge_protocol::ConfigName;
 use nudge_protocol::hub::ReportRequest;
 
 use crate::text::clip;
-use crate::world::PodKey;
+use crate::world::{PodKey, PodState};
 
 /// Most containers and web hooks of one report that are kept.
 const MAX_CONTAINERS: usize = 64;
@@ -24,6 +24,22 @@ pub struct Reported {
     pub report: ReportRequest,
     /// When it came.
     pub at: SystemTime,
+    /// The same in seconds since 1970, but later than what stood in the pod by then: replicas' clocks differ.
+    pub(super) stamp: i64,
+    /// Of which report the pod's condition was when this one came.
+    before: Option<i64>,
+}
+
+impl Reported {
+    /// Whether another replica has written meanwhile what a later report said: this one has waited here for too long. Pure.
+    pub(super) fn is_superseded(&self, pod: &PodState) -> bool {
+        self.was_overwritten(pod) && pod.reported_at > Some(self.stamp)
+    }
+
+    /// Whether another replica has written the pod's condition since this report came. Pure.
+    pub(super) fn was_overwritten(&self, pod: &PodState) -> bool {
+        pod.reported_at.is_some_and(|at| Some(at) != self.before && at != self.stamp)
+    }
 }
 
 type Listener = Box<dyn Fn(&PodKey) + Send + Sync>;
@@ -50,12 +66,26 @@ impl Reports {
         self.lock().get(pod).filter(|reported| reported.uid == uid).cloned()
     }
 
-    pub(super) fn put(&self, pod: &PodKey, uid: &str, report: ReportRequest, configs: &[ConfigName]) {
-        let report = bounded(report, configs);
-        let reported = Reported { uid: uid.to_owned(), report, at: SystemTime::now() };
-        self.lock().insert(pod.clone(), Arc::new(reported));
+    /// Takes in what the agent of `pod` has reported.
+    pub(super) fn put(&self, pod: &PodState, report: ReportRequest) {
+        self.put_at(pod, report, SystemTime::now());
+    }
+
+    fn put_at(&self, pod: &PodState, report: ReportRequest, at: SystemTime) {
+        let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
+        let report = bounded(report, &pod.configs);
+        let now = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let before = pod.reported_at;
+        {
+            let mut by_pod = self.lock();
+            // A clock that was set back makes no report older than the last one.
+            let last = by_pod.get(&key).filter(|last| last.uid == pod.uid).map(|last| last.stamp);
+            let later = before.map(|before| before.saturating_add(1));
+            let stamp = last.max(later).max(i64::try_from(now).ok()).unwrap_or_default();
+            by_pod.insert(key.clone(), Arc::new(Reported { uid: pod.uid.clone(), report, at, stamp, before }));
+        }
         if let Some(listener) = self.listener.get() {
-            listener(pod);
+            listener(&key);
         }
     }
 
@@ -119,10 +149,53 @@ mod tests {
         assert_eq!(report.agent.len(), MAX_TEXT_BYTES);
     }
 
+    /// A pod whose condition is from a report of that second.
+    fn state(reported_at: Option<i64>) -> PodState {
+        PodState {
+            namespace: "ns".to_owned(),
+            name: "web".to_owned(),
+            uid: "u".to_owned(),
+            reported_at,
+            ..PodState::default()
+        }
+    }
+
+    /// What a replica remembers of a report that came in that second, and after one of `last` second.
+    fn came(at: u64, before: Option<i64>, last: Option<u64>) -> Arc<Reported> {
+        let reports = Reports::default();
+        for second in last.into_iter().chain([at]) {
+            let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(second);
+            reports.put_at(&state(before), ReportRequest::default(), time);
+        }
+        reports.of(&PodKey::new("ns", "web"), "u").unwrap()
+    }
+
+    #[test]
+    fn an_old_report_that_waited_gives_way_to_what_another_replica_has_written() {
+        let waited = came(100, Some(90), None);
+        for (stands, superseded) in
+            [(None, false), (Some(90), false), (Some(95), false), (Some(100), false), (Some(101), true)]
+        {
+            assert_eq!(waited.is_superseded(&state(stands)), superseded, "{stands:?}");
+            assert_eq!(waited.was_overwritten(&state(stands)), matches!(stands, Some(95 | 101)), "{stands:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_report_never_gives_way_to_what_stood_there_when_it_came() {
+        // The clock of the replica that wrote it is far ahead.
+        let new = came(100, Some(500), None);
+        assert!(new.stamp == 501 && !new.is_superseded(&state(Some(500))) && !new.is_superseded(&state(Some(501))));
+        // The own clock was set back.
+        let new = came(100, None, Some(500));
+        assert!(new.stamp == 500 && !new.is_superseded(&state(Some(500))));
+        assert!(new.is_superseded(&state(Some(501))));
+    }
+
     #[test]
     fn a_report_is_its_pods() {
         let (reports, pod) = (Reports::default(), PodKey::new("ns", "web"));
-        reports.put(&pod, "u", ReportRequest::default(), &[]);
+        reports.put(&state(None), ReportRequest::default());
         assert!(reports.of(&pod, "u").is_some() && reports.of(&pod, "v").is_none());
         reports.remove(&pod, "v");
         assert!(reports.of(&pod, "u").is_some());

@@ -1,18 +1,23 @@
-//! Writes pod conditions: the newest of each pod, at a bounded rate, only where it is not there already.
+//! Writes pod conditions: the newest of each pod, a few at the same time and at a bounded rate, only where it is not there already.
+//!
+//! Several replicas may know reports of one pod, of which the one that came last counts. A write holds only for the version of the pod that
+//! it was decided on: where that is not the newest, the API server refuses, and it is decided again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use nudge_protocol::pod::CONDITION;
 use serde_json::json;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::condition::Condition;
 use super::metrics::{ConditionResult, Metrics};
@@ -21,19 +26,29 @@ use crate::world::{PodKey, PodState};
 
 /// Who owns the fields that Nudge's controllers write.
 const MANAGER: &str = "nudge-controller";
+/// Writes at the same time.
+const AT_ONCE: usize = 8;
 /// How long one write may take.
 const WRITE: Duration = Duration::from_secs(10);
 /// After how long a refused write is tried again the first time: somebody may have to bind a role.
 const REFUSED: Duration = Duration::from_mins(1);
+/// How long until it is decided again about a pod that has changed meanwhile, the first time: the watch has to bring that.
+const CHANGED: Duration = Duration::from_millis(100);
 /// How long until a pod is looked at again that a replica which is behind can't judge.
 pub(super) const LATER: Duration = Duration::from_secs(5);
+
+/// Times in an object.
+const TIME: &str = "%Y-%m-%dT%H:%M:%SZ";
 
 /// Why a condition was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The pod is gone or another one.
+    /// The pod is gone.
     #[error("the pod is not there any more")]
     Gone,
+    /// The pod has changed since, or it is another one.
+    #[error("the pod is not as it was")]
+    Changed,
     /// Nudge may not, or the pod is not valid for another reason.
     #[error("the API server refuses the condition")]
     Refused(#[source] Box<dyn Error + Send + Sync>),
@@ -44,7 +59,7 @@ pub enum WriteError {
 
 /// Who writes conditions.
 pub trait ConditionWriter: Send + Sync + 'static {
-    /// Writes `condition` to the status of `pod`, unless another pod has its name by now.
+    /// Writes `condition` to the status of `pod`, unless that has changed, or another pod has its name by now.
     fn write<'a>(&'a self, pod: &'a PodState, condition: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>>;
 }
 
@@ -68,7 +83,8 @@ impl ConditionWriter for KubeConditions {
             let patch = Patch::Strategic(patch(pod, condition));
             match api.patch_status(&pod.name, &parameters, &patch).await {
                 Ok(_) => Ok(()),
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Err(WriteError::Gone),
+                Err(kube::Error::Api(status)) if status.code == 404 => Err(WriteError::Gone),
+                Err(kube::Error::Api(status)) if status.code == 409 => Err(WriteError::Changed),
                 Err(kube::Error::Api(status)) if matches!(status.code, 400..=428) => {
                     Err(WriteError::Refused(kube::Error::Api(status).into()))
                 }
@@ -78,15 +94,22 @@ impl ConditionWriter for KubeConditions {
     }
 }
 
-/// A strategic merge patch: conditions of other types are left alone, and the uid makes sure of the pod.
+/// A strategic merge patch: conditions of other types are left alone, and uid and version make sure of the pod.
 fn patch(pod: &PodState, condition: &Condition) -> serde_json::Value {
     let mut own = json!({
         "type": CONDITION, "status": condition.status(), "reason": condition.reason, "message": condition.message,
     });
     if pod.condition.as_ref().is_none_or(|(status, ..)| status != condition.status()) {
-        own["lastTransitionTime"] = json!(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        own["lastTransitionTime"] = json!(jiff::Timestamp::now().strftime(TIME).to_string());
     }
-    json!({"metadata": {"uid": pod.uid}, "status": {"conditions": [own]}})
+    if let Some(at) = condition.reported_at.and_then(|second| jiff::Timestamp::from_second(second).ok()) {
+        own["lastProbeTime"] = json!(at.strftime(TIME).to_string());
+    }
+    let mut metadata = json!({"uid": pod.uid});
+    if let Some(version) = &pod.version.0 {
+        metadata["resourceVersion"] = json!(version);
+    }
+    json!({"metadata": metadata, "status": {"conditions": [own]}})
 }
 
 /// What is to be done about a pod's condition.
@@ -100,9 +123,15 @@ pub(super) enum Wanted {
     Later,
 }
 
-/// How long until a write that has failed is tried again. It always is: the agent does not repeat a report that was taken. Pure.
-fn pause(refused: bool, failures: u32) -> Duration {
-    if refused { REFUSED * (1 << failures.min(4)) } else { Duration::from_secs(1 << failures.min(6)) }
+/// How long until a write that has failed is tried again; `None` where there is nothing to write to. Otherwise it always is: the agent
+/// does not repeat a report that was taken. Pure.
+fn pause(error: &WriteError, failures: u32) -> Option<Duration> {
+    match error {
+        WriteError::Gone => None,
+        WriteError::Changed => Some(CHANGED * (1 << failures.min(6))),
+        WriteError::Refused(_) => Some(REFUSED * (1 << failures.min(4))),
+        WriteError::Unavailable(_) => Some(Duration::from_secs(1 << failures.min(6))),
+    }
 }
 
 #[derive(Default)]
@@ -172,32 +201,57 @@ impl Queue {
         wanted: impl Fn(&PodKey) -> Wanted,
     ) {
         let gap = Duration::from_secs(1) / per_second.max(1);
+        let mut begin = Instant::now();
+        let mut running = FuturesUnordered::new();
+        // Pods that are being written, and whether one is to be looked at again afterwards.
+        let mut busy: HashMap<PodKey, bool> = HashMap::new();
         loop {
-            let (key, failures) = self.next().await;
-            let (pod, condition) = match wanted(&key) {
-                Wanted::Nothing => continue,
-                Wanted::Later => {
-                    self.put(&key, LATER, failures);
+            let next = async {
+                sleep_until(begin).await;
+                self.next().await
+            };
+            let (key, failures) = tokio::select! {
+                Some((key, failures, written)) = running.next() => {
+                    let again = busy.remove(&key).unwrap_or_default();
+                    self.wrote(&key, failures, written, metrics);
+                    if again {
+                        self.add(&key, Duration::ZERO);
+                    }
                     continue;
                 }
-                Wanted::Write(pod, condition) => (pod, condition),
+                next = next, if busy.len() < AT_ONCE => next,
             };
-            let written = timeout(WRITE, writer.write(&pod, &condition)).await;
-            let late = |_| Err(WriteError::Unavailable("no answer in time".into()));
-            match written.unwrap_or_else(late) {
-                Ok(()) => metrics.condition(ConditionResult::Written),
-                Err(error @ WriteError::Gone) => {
-                    metrics.condition(ConditionResult::Refused);
-                    tracing::debug!(pod = %key, cause = chain(&error), "pod condition not written");
-                }
-                Err(error) => {
-                    let refused = matches!(error, WriteError::Refused(_));
-                    metrics.condition(if refused { ConditionResult::Refused } else { ConditionResult::Unavailable });
-                    tracing::debug!(pod = %key, cause = chain(&error), "pod condition not written yet");
-                    self.put(&key, pause(refused, failures), failures.saturating_add(1));
+            if let Some(again) = busy.get_mut(&key) {
+                *again = true;
+                continue;
+            }
+            match wanted(&key) {
+                Wanted::Nothing => {}
+                Wanted::Later => self.put(&key, LATER, failures),
+                Wanted::Write(pod, condition) => {
+                    busy.insert(key.clone(), false);
+                    begin = Instant::now() + gap;
+                    running.push(async move {
+                        let written = timeout(WRITE, writer.write(&pod, &condition)).await;
+                        let late = |_| Err(WriteError::Unavailable("no answer in time".into()));
+                        (key, failures, written.unwrap_or_else(late))
+                    });
                 }
             }
-            sleep(gap).await;
+        }
+    }
+
+    /// What comes of the end of a write.
+    fn wrote(&self, key: &PodKey, failures: u32, written: Result<(), WriteError>, metrics: &Metrics) {
+        let Err(error) = written else { return metrics.condition(ConditionResult::Written) };
+        metrics.condition(match error {
+            WriteError::Gone | WriteError::Refused(_) => ConditionResult::Refused,
+            WriteError::Changed => ConditionResult::Changed,
+            WriteError::Unavailable(_) => ConditionResult::Unavailable,
+        });
+        tracing::debug!(pod = %key, cause = chain(&error), "pod condition not written");
+        if let Some(pause) = pause(&error, failures) {
+            self.put(key, pause, failures.saturating_add(1));
         }
     }
 }
@@ -233,7 +287,7 @@ mod tests {
     }
 
     fn condition(reason: &str) -> Condition {
-        Condition { current: false, reason: reason.to_owned(), message: "m".to_owned() }
+        Condition { current: false, reason: reason.to_owned(), message: "m".to_owned(), reported_at: None }
     }
 
     async fn run(queue: &Queue, notes: &Arc<Notes>, seconds: u64) -> Vec<(String, String, u64)> {
@@ -301,7 +355,78 @@ mod tests {
         let written = run(&queue, &notes, 60).await;
         assert_eq!(written.len(), 1);
         assert!((12_000..20_000).contains(&written[0].2), "{written:?}");
-        assert!(pause(true, u32::MAX) < Duration::from_mins(20) && pause(false, u32::MAX) == Duration::from_secs(64));
+        let longest = |error| pause(&error, u32::MAX).unwrap();
+        assert!(longest(WriteError::Refused("403".into())) < Duration::from_mins(20));
+        assert_eq!(longest(WriteError::Unavailable("down".into())), Duration::from_secs(64));
+        assert!(longest(WriteError::Changed) < Duration::from_secs(10));
+        assert_eq!(pause(&WriteError::Gone, 0), None);
+    }
+
+    /// An API server that takes a second for each write.
+    #[derive(Default)]
+    struct Slow {
+        running: Mutex<Vec<String>>,
+        most: Mutex<usize>,
+        written: Mutex<Vec<String>>,
+        conflicts: Mutex<u32>,
+    }
+
+    impl ConditionWriter for Slow {
+        fn write<'a>(&'a self, pod: &'a PodState, _: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>> {
+            Box::pin(async move {
+                {
+                    let mut running = self.running.lock().unwrap();
+                    assert!(!running.contains(&pod.name), "{} is written twice at once", pod.name);
+                    running.push(pod.name.clone());
+                    let mut most = self.most.lock().unwrap();
+                    *most = running.len().max(*most);
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                self.running.lock().unwrap().retain(|name| *name != pod.name);
+                let mut conflicts = self.conflicts.lock().unwrap();
+                if *conflicts > 0 {
+                    *conflicts -= 1;
+                    return Err(WriteError::Changed);
+                }
+                self.written.lock().unwrap().push(pod.name.clone());
+                Ok(())
+            })
+        }
+    }
+
+    /// Writes these pods, and the first one again while it is written.
+    async fn slowly(pods: usize, conflicts: u32, seconds: u64) -> (usize, Vec<String>) {
+        let slow = Arc::new(Slow { conflicts: Mutex::new(conflicts), ..Slow::default() });
+        let (queue, writer): (_, Arc<dyn ConditionWriter>) = (Queue::default(), slow.clone());
+        (0..pods).for_each(|number| queue.add(&PodKey::new("ns", format!("{number:03}")), Duration::ZERO));
+        queue.add(&PodKey::new("ns", "000"), Duration::ZERO);
+        let again = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            queue.add(&PodKey::new("ns", "000"), Duration::ZERO);
+            std::future::pending::<()>().await;
+        };
+        let wanted = |key: &PodKey| {
+            let pod = PodState { name: key.name.clone(), ..PodState::default() };
+            Wanted::Write(Arc::new(pod), condition("newest"))
+        };
+        let metrics = Metrics::default();
+        let writing = queue.write_all(&writer, 50, &metrics, wanted);
+        let _ = timeout(Duration::from_secs(seconds), futures::future::join(writing, again)).await;
+        let (most, written) = (*slow.most.lock().unwrap(), slow.written.lock().unwrap().clone());
+        (most, written)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_are_written_at_once_and_each_pod_once_at_a_time() {
+        let (most, written) = slowly(79, 0, 11).await;
+        assert_eq!((most, written.len()), (AT_ONCE, 80));
+        assert_eq!(written.iter().filter(|name| *name == "000").count(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_has_changed_is_decided_again() {
+        let (_, written) = slowly(1, 3, 20).await;
+        assert!(!written.is_empty(), "it is written in the end");
     }
 
     #[test]
@@ -315,6 +440,16 @@ mod tests {
             |pod: &PodState| patch(pod, &condition("R"))["status"]["conditions"][0]["lastTransitionTime"].clone();
         assert!(time(&pod("False")).is_null());
         assert!(time(&pod("True")).is_string() && time(&PodState::default()).as_str().unwrap().ends_with('Z'));
-        assert_eq!(patch(&pod("True"), &condition("R"))["metadata"]["uid"], "u");
+        assert_eq!(patch(&pod("True"), &condition("R"))["metadata"], json!({"uid": "u"}));
+    }
+
+    #[test]
+    fn a_write_is_of_one_version_of_the_pod_and_says_when_the_report_came() {
+        let version = crate::world::ObjectVersion(Some("7".into()));
+        let pod = PodState { uid: "u".to_owned(), version, ..PodState::default() };
+        let made = patch(&pod, &Condition { reported_at: Some(1_700_000_000), ..condition("R") });
+        assert_eq!(made["metadata"], json!({"uid": "u", "resourceVersion": "7"}));
+        assert_eq!(made["status"]["conditions"][0]["lastProbeTime"], "2023-11-14T22:13:20Z");
+        assert!(patch(&pod, &condition("R"))["status"]["conditions"][0].get("lastProbeTime").is_none());
     }
 }

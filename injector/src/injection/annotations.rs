@@ -1,5 +1,7 @@
 //! The names of a pod's annotations.
 
+use nudge_protocol::labels;
+
 /// Whether the pod opts in: `"true"`. Also as a label.
 pub use nudge_protocol::labels::INJECT;
 
@@ -52,4 +54,4 @@ pub(super) const KNOWN: [&str; 15] = [
 ];
 
 /// What Nudge itself writes on pods and their templates.
-pub(super) const OURS: [&str; 2] = ["nudge.dev/config-digest", "nudge.dev/refreshed"];
+pub(super) const OURS: [&str; 3] = ["nudge.dev/config-digest", "nudge.dev/refreshed", labels::WARNINGS];

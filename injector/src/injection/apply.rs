@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::covers::covers;
 use super::edit::{Edit, Step, place};
 use super::equipment::Equipment;
+use super::remarks;
 use super::user_pod::{LISTS, POD_IP, is_agent, is_our_mount, is_our_volume, items, our_variables};
 
 /// The agent's version, which stands in the pod's label.
@@ -24,6 +25,7 @@ pub(super) struct Plan<'a> {
     pub(super) equipment: BTreeMap<String, Equipment>,
     pub(super) share_processes: bool,
     pub(super) pull_secrets: &'a [String],
+    pub(super) warnings: &'a [String],
 }
 
 /// The changes that make `pod` so.
@@ -47,11 +49,13 @@ pub(super) fn apply(pod: &Value, plan: &Plan<'_>) -> Result<Patch, PatchError> {
             edit.add(place!["spec", "imagePullSecrets", Step::End], secret)?;
         }
     }
-    if edit.object()["metadata"]["labels"][labels::AGENT] != VERSION {
+    let injected_before = edit.object()["metadata"]["labels"][labels::AGENT] == VERSION;
+    if !injected_before {
         edit.map(place!["metadata"])?;
         edit.map(place!["metadata", "labels"])?;
         edit.add(place!["metadata", "labels", labels::AGENT], json!(VERSION))?;
     }
+    remarks::write(&mut edit, plan.warnings, injected_before)?;
     Ok(edit.patch())
 }
 

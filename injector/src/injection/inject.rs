@@ -55,6 +55,7 @@ pub fn inject(pod: &Value, wanted: &Wanted, facts: &Facts, settings: &InjectionS
         equipment.insert(member.name().to_owned(), own);
     }
 
+    warnings.truncate(MAX_WARNINGS);
     let agent = agent::container(&Parts {
         configs: &configs,
         wanted,
@@ -74,8 +75,8 @@ pub fn inject(pod: &Value, wanted: &Wanted, facts: &Facts, settings: &InjectionS
         equipment,
         share_processes: chosen.signalled().next().is_some() && user.spec.host_pid != Some(true),
         pull_secrets: &settings.image_pull_secrets,
+        warnings: &warnings,
     };
     let patch = apply(pod, &plan).map_err(|error| Refusal::Pod(format!("this pod can't be changed: {error}")))?;
-    warnings.truncate(MAX_WARNINGS);
     Ok(Injection { patch, warnings })
 }

@@ -20,6 +20,7 @@ mod properties;
 mod quality;
 mod quantity;
 mod refusal;
+mod remarks;
 mod resources;
 mod runner;
 mod settings;

@@ -206,6 +206,9 @@ fn bare(mut pod: Value, before: &Value) -> Value {
     if let Some(labels) = pod["metadata"].get_mut("labels").and_then(Value::as_object_mut) {
         labels.remove("nudge.dev/agent");
     }
+    if let Some(annotations) = pod["metadata"].get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove("nudge.dev/warnings");
+    }
     without_empty(&mut pod);
     pod
 }

@@ -1,6 +1,6 @@
 //! `kubectl nudge status`: where configs stand, and which pod runs what and why not what it should.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -77,6 +77,9 @@ struct PodReport {
     /// Why it does not run what it is told.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<String>,
+    /// What injection warned of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// The pod, as far as it has to do with the config. Pure.
@@ -111,6 +114,7 @@ fn pod_report(pod: &PodState, config: &str, uid: &str, status: &VersionedConfigS
         runs,
         skipped,
         why_not,
+        warnings: pod.warnings.iter().flat_map(|text| text.lines()).map(str::to_owned).collect(),
     }
 }
 
@@ -219,7 +223,21 @@ impl Report {
             text =
                 format!("{text}\n{}", table(&["POD", "WORKLOAD", "RUNS", "TOLD", "READY", "AGENT", "WHY NOT"], &cells));
         }
+        let warnings = self.warnings();
+        if !warnings.is_empty() {
+            text = format!("{text}\n{}", table(&["INJECTED", "WARNING"], &warnings));
+        }
         text
+    }
+
+    /// What injection warned of: each once, with the workload, or the bare pod.
+    fn warnings(&self) -> Vec<Vec<String>> {
+        let mut all = BTreeSet::new();
+        for pod in &self.pods {
+            let who = if pod.workload.is_empty() { &pod.pod } else { &pod.workload };
+            all.extend(pod.warnings.iter().map(|warning| vec![who.clone(), warning.clone()]));
+        }
+        all.into_iter().collect()
     }
 }
 
@@ -329,6 +347,35 @@ mod tests {
             ["agents", "conditions", "config", "counts", "namespace", "paused", "phase", "pods", "wanted"]
         );
         assert_eq!(keys(&report["pods"][0]), ["agent", "pod", "ready", "whyNot"]);
+    }
+
+    #[test]
+    fn what_injection_warned_of_is_shown_once_for_a_workload() {
+        let of = |name: &str, workload: &str, warnings: Option<&str>| PodState {
+            name: name.into(),
+            workload: workload.into(),
+            warnings: warnings.map(str::to_owned),
+            ..pod(None)
+        };
+        let web = |name| of(name, "Deployment/web", Some("annotation x is not known\nit may not be told"));
+        let pods = [
+            web("web-1"),
+            web("web-2"),
+            of("bare", "", Some("it may not be told")),
+            of("api-1", "Deployment/api", None),
+        ];
+        let report = report(&config(&json!({"current": "2"})), &pods);
+        let text = report.text();
+        let (_, warnings) = text.split_once("INJECTED         WARNING\n").unwrap();
+        let lines: Vec<&str> = warnings.lines().collect();
+        let expected = [
+            "Deployment/web   annotation x is not known",
+            "Deployment/web   it may not be told",
+            "bare             it may not be told",
+        ];
+        assert_eq!(lines, expected, "{text}");
+        let json = json!(report.pods);
+        assert_eq!((&json[0]["warnings"], json[1].get("warnings")), (&json!(["it may not be told"]), None));
     }
 
     #[test]

@@ -1,70 +1,171 @@
 //! What a leader remembers in one part of a rollout, so that it does not begin again at each look: what can't be restarted, what it has
 //! restarted, and how well groups of pods were before. Pure. The next leader does not know it: it tries once more, and looks anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::next::Report;
 use super::workload::Workload;
+use crate::api::RolloutStage;
 
-/// Reports by what they are about. Names of objects and digests have no spaces, so that no two of these are the same.
+/// Digests of one object that are remembered. There is one for each content of its configs that came up in this part; of one that is
+/// forgotten an undone restart is tried once more.
+const DIGESTS: usize = 8;
+
+/// What is remembered belongs to this part of the rollout: in another one all is looked at anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Memory(BTreeMap<String, Report>);
-
-impl From<BTreeMap<String, Report>> for Memory {
-    fn from(kept: BTreeMap<String, Report>) -> Self {
-        Self(kept)
-    }
+pub struct Part {
+    /// What the rollout is doing.
+    pub stage: Option<RolloutStage>,
+    /// The version that is published.
+    pub published: Option<String>,
 }
 
-impl From<Memory> for BTreeMap<String, Report> {
-    fn from(memory: Memory) -> Self {
-        memory.0
-    }
+/// See the module's text. Of what is not there any more nothing is kept, so that it is bounded by what the namespace holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// By uid.
+    workloads: HashMap<String, OfWorkload>,
+    /// Controllers without rolling updates, by their id ([`Group::id`](super::Group)).
+    groups: HashMap<String, OfGroup>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct OfWorkload {
+    refused: Option<Report>,
+    /// It has had these by restarts, the oldest first.
+    digests: VecDeque<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct OfGroup {
+    refused: Option<Report>,
+    /// Pods that were Ready at the first look.
+    ready: Option<usize>,
 }
 
 impl Memory {
-    /// The object with this id can't be restarted, or not any more.
-    pub fn refuse(&mut self, id: String, report: Report) {
-        self.0.insert(id, report);
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.workloads.is_empty() && self.groups.is_empty()
     }
 
-    /// Why the object with this id is not restarted.
-    pub fn refused(&self, id: &str) -> Option<&Report> {
-        self.0.get(id)
+    /// The workload can't be restarted.
+    pub fn refuse(&mut self, workload: &Workload, report: Report) {
+        self.workloads.entry(workload.uid.clone()).or_default().refused = Some(report);
+    }
+
+    /// Why the workload is not restarted.
+    pub fn refused(&self, workload: &Workload) -> Option<&Report> {
+        self.workloads.get(&workload.uid)?.refused.as_ref()
+    }
+
+    /// This workload has the digest by a restart.
+    pub fn restarted(&mut self, workload: &Workload, digest: &str) {
+        let digests = &mut self.workloads.entry(workload.uid.clone()).or_default().digests;
+        digests.retain(|known| known != digest);
+        if digests.len() == DIGESTS {
+            digests.pop_front();
+        }
+        digests.push_back(digest.to_owned());
+    }
+
+    /// Whether this workload had the digest by a restart: seen without it, somebody has undone that.
+    pub fn was_restarted(&self, workload: &Workload, digest: &str) -> bool {
+        self.workloads.get(&workload.uid).is_some_and(|known| known.digests.iter().any(|known| known == digest))
+    }
+
+    /// Pods of this group can't be evicted, or not any more.
+    pub fn refuse_group(&mut self, id: String, report: Report) {
+        self.groups.entry(id).or_default().refused = Some(report);
+    }
+
+    /// Why pods of this group are not evicted.
+    pub fn refused_group(&self, id: &str) -> Option<&Report> {
+        self.groups.get(id)?.refused.as_ref()
     }
 
     /// How many pods of this group were Ready at the first look. The next leader compares with what it finds: it blames rather too little.
     pub fn ready_before(&mut self, id: &str, now: usize) -> usize {
-        let known = self.0.entry(format!("ready {id}")).or_insert_with(|| Report::new("Ready", now.to_string()));
-        known.sentence.parse().unwrap_or(now)
+        *self.groups.entry(id.to_owned()).or_default().ready.get_or_insert(now)
     }
 
-    /// This object has the digest by a restart.
-    pub fn restarted(&mut self, workload: &Workload, digest: &str) {
-        self.0.insert(of_restart(workload, digest), Report::undone(&workload.id()));
+    /// Forgets workloads that are not among these, which are all that there are.
+    pub fn keep_workloads<'a>(&mut self, there: impl Iterator<Item = &'a Workload>) {
+        let there: BTreeSet<&str> = there.map(|workload| workload.uid.as_str()).collect();
+        self.workloads.retain(|uid, _| there.contains(uid.as_str()));
     }
 
-    /// What is told if this object had the digest by a restart and is seen without it.
-    pub fn undone(&self, workload: &Workload, digest: &str) -> Option<&Report> {
-        self.0.get(&of_restart(workload, digest))
+    /// Forgets groups that are not among these, which are all that there are, with pods or without.
+    pub fn keep_groups<'a>(&mut self, there: impl Iterator<Item = &'a str>) {
+        let there: BTreeSet<&str> = there.collect();
+        self.groups.retain(|id, _| there.contains(id.as_str()));
     }
-}
-
-fn of_restart(workload: &Workload, digest: &str) -> String {
-    format!("restarted {} {digest}", workload.uid)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::workload::{Kind, Progress};
     use super::*;
+
+    fn workload(uid: &str) -> Workload {
+        Workload {
+            kind: Kind::Deployment,
+            name: "web".to_owned(),
+            uid: uid.to_owned(),
+            uses: BTreeSet::new(),
+            digest: None,
+            recycled: None,
+            owner: None,
+            hold: None,
+            progress: Progress::Complete,
+            has_deadline: false,
+        }
+    }
+
+    fn report() -> Report {
+        Report { word: "Refused", sentence: "no".to_owned() }
+    }
 
     #[test]
     fn the_first_look_at_a_group_counts_and_is_no_refusal() {
         let mut memory = Memory::default();
         assert_eq!((memory.ready_before("ReplicaSet/web", 3), memory.ready_before("ReplicaSet/web", 1)), (3, 3));
         assert_eq!(memory.ready_before("ReplicaSet/other", 0), 0);
-        assert_eq!(memory.refused("ReplicaSet/web"), None);
-        let mut kept = Memory::from(BTreeMap::from(memory));
-        assert_eq!(kept.ready_before("ReplicaSet/web", 2), 3);
+        assert_eq!(memory.refused_group("ReplicaSet/web"), None);
+        memory.refuse_group("ReplicaSet/web".to_owned(), report());
+        assert_eq!(memory.refused_group("ReplicaSet/web"), Some(&report()));
+        assert_eq!(memory.clone().ready_before("ReplicaSet/web", 2), 3);
+    }
+
+    #[test]
+    fn a_refusal_and_a_restart_are_of_one_object_and_do_not_touch() {
+        let (mut memory, web, anew) = (Memory::default(), workload("1"), workload("2"));
+        memory.restarted(&web, "d");
+        assert_eq!(memory.refused(&web), None);
+        memory.refuse(&web, report());
+        assert_eq!(memory.refused(&web), Some(&report()));
+        assert!(memory.was_restarted(&web, "d") && !memory.was_restarted(&web, "e"));
+        assert_eq!((memory.refused(&anew), memory.was_restarted(&anew, "d")), (None, false), "another of that name");
+    }
+
+    #[test]
+    fn it_holds_no_more_than_what_is_there() {
+        let (mut memory, web, other) = (Memory::default(), workload("1"), workload("2"));
+        for number in 0..100 {
+            memory.restarted(&web, &format!("digest-{number}"));
+            memory.restarted(&web, "again");
+        }
+        assert_eq!(memory.workloads[&web.uid].digests.len(), DIGESTS);
+        assert!(memory.was_restarted(&web, "digest-99") && memory.was_restarted(&web, "again"));
+        memory.refuse(&other, report());
+        memory.keep_workloads([&other].into_iter());
+        assert!(!memory.was_restarted(&web, "again") && memory.refused(&other).is_some());
+        memory.ready_before("ReplicaSet/web", 3);
+        memory.ready_before("ReplicaSet/old", 3);
+        memory.keep_groups(["ReplicaSet/web"].into_iter());
+        assert_eq!((memory.ready_before("ReplicaSet/web", 1), memory.ready_before("ReplicaSet/old", 1)), (3, 1));
+        memory.keep_workloads([].into_iter());
+        memory.keep_groups([].into_iter());
+        assert!(memory.is_empty());
     }
 }

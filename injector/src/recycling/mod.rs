@@ -12,7 +12,7 @@ mod workload;
 
 pub use content::content_digest;
 pub use marks::{DIGEST, RECYCLED, REFRESH, REFRESHED, Recycled};
-pub use memory::Memory;
+pub use memory::{Memory, Part};
 pub use next::{Look, Next, Report, next};
 pub use pods::{Group, NextPod, Old, Stale, next_pod, stale_pods};
 pub use report::{Recycling, tell};

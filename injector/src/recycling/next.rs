@@ -21,7 +21,7 @@ impl Report {
         Self { word, sentence }
     }
 
-    pub(super) fn undone(id: &str) -> Self {
+    fn undone(id: &str) -> Self {
         Self::new("Undone", format!("somebody has undone the restart of {id}; restart it there"))
     }
 }
@@ -100,7 +100,7 @@ fn undone(look: &Look<'_>, workload: &Workload, ours: Option<&Recycled>, wanted:
         Some(mark) if mark.digest == wanted => Some(Report::undone(&workload.id())),
         // It was restarted since for another of its configs.
         Some(mark) if workload.digest.as_ref() == Some(&mark.digest) => None,
-        _ => look.memory.undone(workload, wanted).cloned(),
+        _ => look.memory.was_restarted(workload, wanted).then(|| Report::undone(&workload.id())),
     }
 }
 
@@ -125,7 +125,7 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
     let (mut waits, mut failed, mut open) = (None, None, Vec::new());
     for (index, (workload, wanted)) in look.workloads.iter().enumerate() {
         let id = workload.id();
-        if let Some(report) = look.memory.refused(&id) {
+        if let Some(report) = look.memory.refused(workload) {
             reports.push(report.clone());
             continue;
         }

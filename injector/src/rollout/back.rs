@@ -2,10 +2,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::Subject;
 use super::batch::is_told;
 use super::proof::{forget_gone, skip, skipped};
 use super::step::{Recycling, Situation, Step, after, clear, enter, held, next_revision, progressed, waits};
+use super::{Subject, restarts};
 use crate::api::{OnFailure, Phase, RolloutFailure, RolloutStage, VersionedConfigStatus};
 
 /// What is said while a move that has failed is held.
@@ -64,7 +64,7 @@ fn turn_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, stage: Ro
     enter(status, stage, seen.now);
     next_revision(status, seen.now);
     // Only pods that were told the target have something to leave, and only of those that are well it is waited for.
-    status.rollout.restarts.clear();
+    restarts::clear(&mut status.rollout);
     status.rollout.skipped = seen
         .pods
         .iter()

@@ -4,6 +4,7 @@ mod assignment;
 mod back;
 mod batch;
 mod proof;
+mod restarts;
 #[cfg(test)]
 mod simulation;
 mod step;

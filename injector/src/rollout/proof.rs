@@ -7,9 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use super::Subject;
 use super::back::fail;
 use super::batch::is_told;
+use super::restarts::{self, Before};
 use super::step::{Situation, Step, after, held, waits};
 use super::subject::Opinion;
-use crate::api::{PodRestarts, SkippedPod, VersionedConfigStatus};
+use crate::api::{SkippedPod, VersionedConfigStatus};
 
 /// Why a pod is skipped that was well and does not take what it was told.
 pub(super) const SILENT: &str = "NotAcknowledged";
@@ -19,18 +20,11 @@ const MAX_SKIPPED: usize = 2000;
 
 /// The first thing that a pod which is waited for says against the target.
 pub(super) fn verdict(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<(String, String)> {
-    let before = restarts(status);
-    waited_for(status, seen).into_iter().find_map(|pod| match pod.opinion(target, before(pod)) {
+    let before = Before::of(&status.rollout);
+    waited_for(status, seen).into_iter().find_map(|pod| match pod.opinion(target, before.has_restarted(pod)) {
         Opinion::Against(word, sentence) => Some((word, sentence)),
         _ => None,
     })
-}
-
-/// How often containers of a pod had been restarted when it was told.
-fn restarts(status: &VersionedConfigStatus) -> impl Fn(&Subject) -> i32 {
-    let known: HashMap<&str, i32> =
-        status.rollout.restarts.iter().map(|known| (known.uid.as_str(), known.count)).collect();
-    move |pod| known.get(pod.uid.as_str()).copied().unwrap_or(0)
 }
 
 /// The entry of a pod that can't be waited for.
@@ -52,8 +46,8 @@ fn waited_for<'a>(status: &VersionedConfigStatus, seen: &Situation<'a>) -> Vec<&
 
 /// Those of them that do not run `version`, Ready.
 fn unproven<'a>(status: &VersionedConfigStatus, seen: &Situation<'a>, version: &str) -> Vec<&'a Subject> {
-    let before = restarts(status);
-    let proven = |pod: &&Subject| pod.opinion(version, before(pod)) == Opinion::Proven;
+    let before = Before::of(&status.rollout);
+    let proven = |pod: &&Subject| pod.opinion(version, before.has_restarted(pod)) == Opinion::Proven;
     waited_for(status, seen).into_iter().filter(|pod| !proven(pod)).collect()
 }
 
@@ -65,14 +59,11 @@ pub(super) fn tend(status: &mut VersionedConfigStatus, seen: &Situation<'_>, ver
     let now = seen.now.0.as_second();
     let round =
         |pod: &&Subject| entries.contains_key(pod.uid.as_str()) && pod.unfit(now).is_none() && pod.has_taken(version);
-    let rounds: HashMap<String, i32> =
-        seen.pods.iter().filter(round).map(|pod| (pod.uid.clone(), pod.restarts)).collect();
+    let rounds: Vec<&Subject> = seen.pods.iter().filter(round).collect();
     if !rounds.is_empty() {
-        status.rollout.skipped.retain(|skipped| !rounds.contains_key(&skipped.uid));
-        status.rollout.restarts.retain(|known| !rounds.contains_key(&known.uid));
-        let known = rounds.into_iter().filter(|(_, count)| *count > 0).map(|(uid, count)| PodRestarts { uid, count });
-        status.rollout.restarts.extend(known);
-        status.rollout.restarts.sort_by(|one, other| one.uid.cmp(&other.uid));
+        let uids: HashSet<&str> = rounds.iter().map(|pod| pod.uid.as_str()).collect();
+        status.rollout.skipped.retain(|skipped| !uids.contains(skipped.uid.as_str()));
+        restarts::remember(&mut status.rollout, &rounds);
     }
     // Of some nothing can be expected at the moment, such as those that were born and have no node yet.
     let lost: Vec<SkippedPod> =
@@ -135,5 +126,5 @@ fn overdue(status: &mut VersionedConfigStatus, seen: &Situation<'_>, version: &s
 pub(super) fn forget_gone(status: &mut VersionedConfigStatus, seen: &Situation<'_>) {
     let there: HashSet<&str> = seen.pods.iter().map(|pod| pod.uid.as_str()).collect();
     status.rollout.skipped.retain(|skipped| there.contains(skipped.uid.as_str()));
-    status.rollout.restarts.retain(|known| there.contains(known.uid.as_str()));
+    restarts::keep(&mut status.rollout, |uid| there.contains(uid));
 }

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::Subject;
 use super::back::{begin_leaving, fail, leave, roll_back, stands_still};
 use super::batch::{is_complete, is_told, raised, size};
 use super::proof::{SILENT, prove, skip, skipped, tend, verdict};
-use crate::api::{Batch, Phase, PodRestarts, RolloutSpec, RolloutStage, VersionedConfigStatus};
+use super::subject::ENDING;
+use super::{Subject, restarts};
+use crate::api::{Batch, Phase, RolloutSpec, RolloutStage, VersionedConfigStatus};
 
 /// How often it is looked whether another config has done moving.
 const NEIGHBOUR_SECONDS: u32 = 2;
@@ -188,7 +189,7 @@ fn rest(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str)
     status.target = Some(seen.wanted.to_owned());
     status.rollout.groups.clear();
     status.rollout.skipped.clear();
-    status.rollout.restarts.clear();
+    restarts::clear(&mut status.rollout);
     status.rollout.failure = None;
     status.rollout.began_at = Some(seen.now.clone());
     enter(status, RolloutStage::Moving, seen.now);
@@ -228,14 +229,10 @@ fn tell(status: &mut VersionedConfigStatus, seen: &Situation<'_>, batch: &Batch)
     let next = raised(&status.rollout.groups, seen.pods, batch);
     let newly = |pod: &&Subject| is_told(&next, pod) && !is_told(&status.rollout.groups, pod);
     let newly: Vec<&Subject> = seen.pods.iter().filter(newly).collect();
-    for pod in &newly {
-        if let Some(reason) = pod.unfit(seen.now.0.as_second()) {
-            status.rollout.skipped.push(skip(pod, reason));
-        }
-        if pod.restarts > 0 {
-            status.rollout.restarts.push(PodRestarts { uid: pod.uid.clone(), count: pod.restarts });
-        }
-    }
+    let unfit = |pod: &Subject| pod.unfit(seen.now.0.as_second());
+    status.rollout.skipped.extend(newly.iter().filter_map(|pod| Some(skip(pod, unfit(pod)?))));
+    let waited_for: Vec<&Subject> = newly.iter().copied().filter(|pod| unfit(pod).is_none()).collect();
+    restarts::remember(&mut status.rollout, &waited_for);
     status.rollout.groups = next;
     next_revision(status, seen.now);
     newly.len()
@@ -250,7 +247,7 @@ fn told(count: usize, target: &str, seen: &Situation<'_>) -> Step {
 fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<Step> {
     let reasons = skipped(status);
     // Whose work is done holds nobody up.
-    let reason = |pod: &Subject| reasons.get(pod.uid.as_str()).copied().filter(|reason| *reason != "Ending");
+    let reason = |pod: &Subject| reasons.get(pod.uid.as_str()).copied().filter(|reason| *reason != ENDING);
     let mut workloads: BTreeMap<&str, Vec<&Subject>> = BTreeMap::new();
     for pod in seen.pods {
         workloads.entry(&pod.workload).or_default().push(pod);
@@ -326,7 +323,7 @@ pub(super) fn clear(status: &mut VersionedConfigStatus) {
     rollout.unproven_since = None;
     rollout.groups.clear();
     rollout.skipped.clear();
-    rollout.restarts.clear();
+    restarts::clear(rollout);
     status.target = None;
 }
 

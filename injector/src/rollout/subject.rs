@@ -8,6 +8,9 @@ use crate::world::PodState;
 /// How long after a restart a pod may still be in a loop of them, in seconds: the kubelet waits for up to five minutes between two.
 const RESTLESS: i64 = 600;
 
+/// Why a pod is not waited for whose work is done. It holds nobody up.
+pub(super) const ENDING: &str = "Ending";
+
 /// Reasons for which an agent does not serve what it was told.
 const REFUSED: [&str; 2] = ["TooLarge", "Failed"];
 
@@ -101,7 +104,7 @@ impl Subject {
             return Some("Pending");
         }
         if self.ending {
-            return Some("Ending");
+            return Some(ENDING);
         }
         (!self.in_contact).then_some("NoContact")
     }
@@ -132,13 +135,13 @@ impl Subject {
 
     /// What it says about `version`, which it was told and is waited for.
     ///
-    /// `before` is how often its containers had been restarted by then.
-    pub(super) fn opinion(&self, version: &str, before: i32) -> Opinion {
+    /// `restarted` says whether one of its containers has been restarted since.
+    pub(super) fn opinion(&self, version: &str, restarted: bool) -> Opinion {
         // While its node is away nothing is known of it: not its fault. Nor is it that its work is done.
         if !self.node_ready || self.ending {
             return Opinion::Unproven;
         }
-        if self.restarts > before {
+        if restarted {
             let message = format!("a container of pod {} restarted after it was told version {version}", self.name);
             return Opinion::Against("ContainerRestarted".to_owned(), message);
         }

@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
+use super::restarts::ROOM;
 use super::step::{Recycling, Situation, Step, step};
 use super::{Subject, pod_number};
 use crate::api::{Batch, OnFailure, Phase, RolloutSpec, RolloutStage, VersionedConfigStatus};
@@ -90,7 +91,7 @@ impl Scene {
     }
 }
 
-fn pod(workload: &str, number: usize) -> Subject {
+pub(super) fn pod(workload: &str, number: usize) -> Subject {
     let uid = format!("{workload}-{number}");
     Subject {
         name: uid.clone(),
@@ -381,6 +382,53 @@ fn pods_that_restarted_before_are_looked_at_again_when_that_is_long_ago() {
     scene.later(10_000);
     scene.rest("2");
     assert_eq!(scene.status.current.as_deref(), Some("2"));
+}
+
+/// All have restarted once, long ago, and are told in batches of ten.
+fn veterans(count: usize) -> Scene {
+    let mut scene = Scene::new(&[("web", count)]);
+    scene.spec.batch = Batch::Count(10);
+    for (number, pod) in scene.pods.iter_mut().enumerate() {
+        (pod.restarts, pod.last_restart) = (1, Some(scene.millis / 1000 - 700 - i64::try_from(number).unwrap()));
+    }
+    scene
+}
+
+#[test]
+fn very_many_pods_that_restarted_long_ago_are_not_blamed_and_the_status_stays_small() {
+    let mut scene = veterans(100);
+    for _ in 0..10 {
+        scene.prove_batch("2");
+        let rollout = &scene.status.rollout;
+        assert!(rollout.restarts.len() <= ROOM && rollout.skipped.is_empty(), "{rollout:?}");
+        assert_eq!(rollout.failure, None);
+    }
+    scene.rest("2");
+    assert_eq!((scene.status.current.as_deref(), scene.status.phase), (Some("2"), Phase::Current));
+    assert_eq!((scene.status.rollout.restarts.len(), &scene.status.rollout.restarts_since), (0, &None));
+}
+
+#[test]
+fn among_very_many_pods_each_that_restarts_after_it_was_told_is_blamed() {
+    for batches in 1..=4 {
+        for which in 0..batches * 10 {
+            let mut scene = veterans(50);
+            for _ in 1..batches {
+                scene.prove_batch("2");
+            }
+            scene.rest("2");
+            scene.take();
+            scene.later(1_000);
+            assert_eq!(scene.told("2"), batches * 10);
+            scene.pods.sort_by_key(|pod| pod.number);
+            scene.pods[which].restarts += 1;
+            scene.pods[which].last_restart = Some(scene.millis / 1000);
+            scene.rest("2");
+            let failure = scene.status.rollout.failure.clone().unwrap();
+            assert_eq!(failure.reason, "ContainerRestarted", "pod {which} after {batches} batches");
+            assert_eq!(scene.told("2"), 0);
+        }
+    }
 }
 
 #[test]

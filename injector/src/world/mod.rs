@@ -15,7 +15,7 @@ mod watches;
 pub use enabled::Enabled;
 pub use follow::{Change, FollowError, follow};
 pub use keys::{ConfigKey, Event, PartMeta, PodKey, PublishedMeta};
-pub use pod::{PodState, pod_state, references, workload};
+pub use pod::{ObjectVersion, PodState, pod_state, references, workload};
 pub use pulse::Pulse;
 pub use state::{PodEntry, World};
 pub use watches::{WatchSettings, watch_cluster};

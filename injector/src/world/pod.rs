@@ -10,7 +10,11 @@ use nudge_protocol::{ConfigName, ContainerName, labels, pod};
 use ring::digest::{SHA256, digest};
 
 use crate::api::PartKind;
+use crate::text::clip;
 use crate::versions::hex;
+
+/// Longest text of injection's warnings that is kept.
+const MAX_WARNINGS_BYTES: usize = 1024;
 
 /// See the module's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,10 +58,26 @@ pub struct PodState {
     pub restarts: i32,
     /// When one of these last ended before it was started again, in seconds since 1970.
     pub last_restart: Option<i64>,
+    /// What injection warned of, a line for each.
+    pub warnings: Option<String>,
     /// Our condition as it stands: status, reason, message.
     pub condition: Option<(String, String, String)>,
+    /// When the report came that this condition is from, in seconds since 1970, by the clock of the replica that wrote it.
+    pub reported_at: Option<i64>,
     /// ConfigMaps and Secrets that its volumes and variables name.
     pub references: BTreeSet<(PartKind, String)>,
+    /// The version of the object that this was read from.
+    pub version: ObjectVersion,
+}
+
+/// The resource version of an object. All are equal, since an object may get another one by changes that do not matter here.
+#[derive(Clone, Debug, Default, Eq)]
+pub struct ObjectVersion(pub Option<Box<str>>);
+
+impl PartialEq for ObjectVersion {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl PodState {
@@ -109,11 +129,22 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
         restarts: counted.iter().map(|status| status.restart_count).sum(),
         last_restart: counted.iter().filter_map(ended).map(|time| time.0.as_second()).max(),
+        warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),
         condition: condition(pod::CONDITION).map(|own| {
             (own.status.clone(), own.reason.clone().unwrap_or_default(), own.message.clone().unwrap_or_default())
         }),
+        reported_at: condition(pod::CONDITION).and_then(|own| Some(own.last_probe_time.as_ref()?.0.as_second())),
         references: references(spec),
+        version: ObjectVersion(meta.resource_version.clone().map(String::into_boxed_str)),
     })
+}
+
+/// Whoever may write pods may write this, and it is shown on terminals.
+fn bounded(mut warnings: String) -> String {
+    warnings.retain(|letter| letter == '\n' || !letter.is_control());
+    clip(&mut warnings, MAX_WARNINGS_BYTES);
+    warnings.shrink_to_fit();
+    warnings
 }
 
 /// Whether the pod is Ready or has been.

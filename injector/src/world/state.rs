@@ -332,10 +332,12 @@ impl World {
         let state = Arc::new(state);
         let (configs, is_new) = {
             let mut inner = self.lock();
-            let before = inner.pods.get(&key);
-            if before.is_some_and(|entry| entry.state == state) {
+            if let Some(entry) = inner.pods.get_mut(&key).filter(|entry| entry.state == state) {
+                // Nothing to be told of, but another version of the object.
+                entry.state = state;
                 return;
             }
+            let before = inner.pods.get(&key);
             let same = before.filter(|entry| entry.state.uid == state.uid);
             let wake = same.map_or_else(|| Arc::new(watch::Sender::new(())), |entry| Arc::clone(&entry.wake));
             let is_new = same.is_none();
@@ -534,6 +536,23 @@ mod tests {
         assert!(woken.has_changed().unwrap());
         world.remove_pod(&key);
         assert!(world.subscribers(&ConfigKey::new("ns", "shop")).is_empty());
+    }
+
+    #[test]
+    fn another_version_of_a_pod_that_is_the_same_wakes_nobody_and_is_known() {
+        let world = World::default();
+        let of = |version: &str| PodState {
+            version: super::super::ObjectVersion(Some(version.into())),
+            ..pod("u", &["shop"])
+        };
+        world.put_pod(of("1"));
+        let entry = world.pod(&PodKey::new("ns", "web")).unwrap();
+        let mut woken = entry.woken();
+        woken.borrow_and_update();
+        world.put_pod(of("2"));
+        assert!(!woken.has_changed().unwrap());
+        let entry = world.pod(&PodKey::new("ns", "web")).unwrap();
+        assert_eq!(entry.state.version.0.as_deref(), Some("2"));
     }
 
     #[test]

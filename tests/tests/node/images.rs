@@ -16,9 +16,17 @@ use crate::place::{repository, succeed};
 /// What tests/run installs as Debian's python3. Another one in the search path may have its library anywhere.
 const PYTHON: &str = "/usr/bin/python3";
 
+/// Asks for the programs as they are released, which takes minutes more to build.
+const RELEASE: &str = "NUDGE_E2E_RELEASE";
+
 /// Of Python's library, what no example loads and most of its bytes are in.
 const UNUSED: [&str; 8] =
     ["test", "idlelib", "tkinter", "ensurepip", "lib2to3", "pydoc_data", "distutils", "turtledemo"];
+
+/// How the programs of Nudge are built.
+pub(crate) fn profile() -> &'static str {
+    if env::var_os(RELEASE).is_some_and(|value| !value.is_empty()) { "release" } else { "debug" }
+}
 
 /// Makes the images and gives them to the node.
 pub(crate) fn load(programs: &Programs, node: &Node) -> Result<()> {
@@ -44,7 +52,8 @@ impl Programs {
         let folder = &Path::new(env!("CARGO_TARGET_TMPDIR")).join("images");
         fs::create_dir_all(folder)?;
         // 3 says that the capability can't be set here: the image has it anyway.
-        run(cargo(&repository().join("deploy/images/build")).arg("--debug").arg(folder), &[0, 3])?;
+        let mut build = cargo(&repository().join("deploy/images/build"));
+        run(build.args((profile() == "debug").then_some("--debug")).arg(folder), &[0, 3])?;
         let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
         let mut example = cargo(Path::new("cargo"));
         example.args(["build", "--locked", "--package", "nudge-example-rust", "--target", &target]);

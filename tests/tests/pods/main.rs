@@ -7,3 +7,4 @@ mod admission;
 mod away;
 mod repair;
 mod scene;
+mod warnings;

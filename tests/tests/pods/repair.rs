@@ -1,7 +1,7 @@
 //! Pods that opt in but have no agent.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use nudge_tests::cluster::{Options, Space};
@@ -9,7 +9,7 @@ use nudge_tests::installation::bind;
 use nudge_tests::{Cluster, Installation, Replica, ReplicaOptions, eventually};
 use serde_json::{Value, json};
 
-use crate::scene::{SOON, create, opted_in, plain_pod};
+use crate::scene::{SOON, create, events, opted_in, plain_pod};
 
 const FAST: [&str; 2] = ["--repair-seconds=1", "--repair-age-seconds=0"];
 
@@ -30,12 +30,6 @@ async fn looked_twice(replica: &Replica) -> Result<()> {
 
 async fn names(space: &Space) -> Result<Vec<String>> {
     Ok(space.api::<Pod>().list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect())
-}
-
-async fn events(space: &Space, reason: &str) -> Result<Vec<(String, String)>> {
-    let events = space.api::<Event>().list(&ListParams::default()).await?;
-    let told = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
-    Ok(told.map(|event| (event.involved_object.name.unwrap_or_default(), event.message.unwrap_or_default())).collect())
 }
 
 #[tokio::test]

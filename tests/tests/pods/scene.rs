@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::PostParams;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
+use kube::api::{ListParams, PostParams};
 use nudge_protocol::pod::AGENT_CONTAINER;
 use nudge_tests::cluster::options::CONTROLLERS;
 use nudge_tests::cluster::{Options, Space};
@@ -112,6 +112,13 @@ pub(crate) fn refusal<T: Debug>(result: Result<T, kube::Error>) -> String {
     let error = result.expect_err("this is to be refused");
     let kube::Error::Api(status) = &error else { panic!("{error}") };
     status.message.clone()
+}
+
+/// The names and texts of the Events with this reason.
+pub(crate) async fn events(space: &Space, reason: &str) -> Result<Vec<(String, String)>> {
+    let events = space.api::<Event>().list(&ListParams::default()).await?;
+    let told = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+    Ok(told.map(|event| (event.involved_object.name.unwrap_or_default(), event.message.unwrap_or_default())).collect())
 }
 
 /// How many reviews of pods the replica was asked for.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
@@ -144,16 +144,8 @@ impl Loop<'_> {
     }
 
     async fn tell(&self, namespace: &str, pod: &Lacking, reason: &'static str, message: String) {
-        let reference = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            namespace: Some(namespace.to_owned()),
-            name: Some(pod.name.clone()),
-            uid: Some(pod.uid.clone()),
-            ..ObjectReference::default()
-        };
         tracing::info!(namespace, pod = pod.name, reason, message, "repair");
-        self.notes.tell_of(&reference, &[Note { warning: true, reason, message }]).await;
+        self.notes.tell_of_pod(namespace, &pod.name, &pod.uid, Note { warning: true, reason, message }).await;
     }
 
     /// Evicts, by which PodDisruptionBudgets are kept.

@@ -13,11 +13,11 @@ use nudge_tests::tools;
 use time::OffsetDateTime;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::images;
 use crate::report::seconds;
 use crate::space::{Home, SOON, containers, is_untouched};
 use crate::suite::Suite;
 
-const TITLE: &str = "The agent's container (debug build), four activations a minute";
 const MINUTES: &str = "NUDGE_E2E_MINUTES";
 const EVERY: Duration = Duration::from_secs(15);
 /// Readings on the way.
@@ -43,8 +43,9 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let log = home.follow(&pod).await?;
     log.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.0").await?;
     let agent = Agent::of(&pod)?;
-    suite.report.row(TITLE, &["", "working set", "RssAnon", "CPU"].map(str::to_owned));
-    suite.report.row(TITLE, &agent.reading("at first")?);
+    let title = format!("The agent's container ({} build), four activations a minute", images::profile());
+    suite.report.row(&title, &["", "working set", "RssAnon", "CPU"].map(str::to_owned));
+    suite.report.row(&title, &agent.reading("at first")?);
 
     let rounds = minutes * 4;
     let mut turns = interval(EVERY);
@@ -58,7 +59,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         log.line(before, SOON, &format!("shop={version}")).await?;
         turns.tick().await;
         if round % rounds.div_ceil(READINGS) == 0 || round == rounds {
-            suite.report.row(TITLE, &agent.reading(&format!("after {round} in {}", seconds(EVERY * round)))?);
+            suite.report.row(&title, &agent.reading(&format!("after {round} in {}", seconds(EVERY * round)))?);
         }
     }
     is_untouched(&home, &pod).await

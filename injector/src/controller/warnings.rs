@@ -1,0 +1,136 @@
+//! Tells by Events what injection warned of, while this replica leads: once for a workload, on one of its pods.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use tokio::time::sleep;
+
+use super::Leadership;
+use super::notes::Notes;
+use crate::versions::Note;
+use crate::world::{PodState, World};
+
+/// How often it is looked.
+const EVERY: Duration = Duration::from_secs(5);
+/// Events of one look; the others have their turn in the next.
+const AT_ONCE: usize = 20;
+/// How old a pod may be, in seconds. API servers keep Events for an hour, and a new leader shall not tell again what was told then.
+const AGE: i64 = 3600;
+
+/// Who is told of, and what: the namespace; the workload, or a bare pod's uid; the warnings.
+type Remark = (String, String, String);
+
+/// What was told; bounded by the pods that there are.
+#[derive(Debug, Default)]
+struct Told(HashSet<Remark>);
+
+impl Told {
+    /// The pods on which something is to be told, which counts as told from now on. Pure.
+    fn plan(&mut self, pods: Vec<Arc<PodState>>, now: i64) -> Vec<Arc<PodState>> {
+        let mut there: BTreeMap<Remark, Arc<PodState>> = BTreeMap::new();
+        for pod in pods.into_iter().filter(|pod| !pod.going && !pod.finished) {
+            let Some(warnings) = pod.warnings.clone() else { continue };
+            let who = if pod.workload.is_empty() { pod.uid.clone() } else { pod.workload.clone() };
+            let newest = there.entry((pod.namespace.clone(), who, warnings)).or_insert_with(|| Arc::clone(&pod));
+            if (pod.created, &pod.name) > (newest.created, &newest.name) {
+                *newest = pod;
+            }
+        }
+        self.0.retain(|remark| there.contains_key(remark));
+        there.retain(|remark, pod| !self.0.contains(remark) && now.saturating_sub(pod.created) < AGE);
+        let mut plan = Vec::new();
+        for (remark, pod) in there.into_iter().take(AT_ONCE) {
+            self.0.insert(remark);
+            plan.push(pod);
+        }
+        plan
+    }
+}
+
+/// Runs for ever; tells while `leadership` says so. `replica` is named in Events.
+pub async fn tell_warnings(client: Client, world: Arc<World>, mut leadership: Leadership, replica: String) {
+    let notes = Notes::new(client, &replica);
+    while leadership.wait_for(|leads| *leads).await.is_ok() {
+        let telling = async {
+            world.synced().await;
+            let mut told = Told::default();
+            loop {
+                let mut pods = world.pods();
+                pods.retain(|pod| pod.warnings.is_some() && world.is_enabled(&pod.namespace));
+                for pod in told.plan(pods, Timestamp::now().as_second()) {
+                    let message = pod.warnings.as_deref().unwrap_or_default().replace('\n', "; ");
+                    let note = Note { warning: true, reason: "InjectionWarning", message };
+                    notes.tell_of_pod(&pod.namespace, &pod.name, &pod.uid, note).await;
+                }
+                sleep(EVERY).await;
+            }
+        };
+        tokio::select! {
+            () = telling => {}
+            _ = leadership.wait_for(|leads| !*leads) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, workload: &str, warnings: Option<&str>) -> Arc<PodState> {
+        Arc::new(PodState {
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+            uid: format!("uid-of-{name}"),
+            workload: workload.to_owned(),
+            created: 1000,
+            warnings: warnings.map(str::to_owned),
+            ..PodState::default()
+        })
+    }
+
+    fn names(told: &mut Told, pods: &[Arc<PodState>], now: i64) -> Vec<String> {
+        told.plan(pods.to_vec(), now).iter().map(|pod| pod.name.clone()).collect()
+    }
+
+    #[test]
+    fn each_warning_is_told_once_for_a_workload_and_for_each_bare_pod() {
+        let (mut told, web) = (Told::default(), "Deployment/web");
+        let mut pods = vec![
+            pod("web-1", web, Some("a")),
+            pod("web-2", web, Some("a")),
+            pod("web-3", web, Some("b")),
+            pod("api-1", "Deployment/api", None),
+            pod("bare-1", "", Some("a")),
+            pod("bare-2", "", Some("a")),
+        ];
+        assert_eq!(names(&mut told, &pods, 1001), ["web-2", "web-3", "bare-1", "bare-2"]);
+        assert!(names(&mut told, &pods, 1002).is_empty());
+        // Another pod of it with the same is nothing new.
+        pods.push(pod("web-4", web, Some("a")));
+        assert!(names(&mut told, &pods, 1003).is_empty());
+        // Of what is gone nothing is remembered.
+        assert!(names(&mut told, &pods[3..4], 1004).is_empty());
+        assert!(told.0.is_empty());
+        assert_eq!(names(&mut told, &pods[..1], 1005), ["web-1"]);
+    }
+
+    #[test]
+    fn a_new_leader_does_not_tell_of_old_pods_and_many_come_bit_by_bit() {
+        let mut told = Told::default();
+        assert!(names(&mut told, &[pod("old", "", Some("a"))], 1000 + AGE).is_empty());
+        let pods: Vec<_> = (0..AT_ONCE * 2 + 5).map(|number| pod(&format!("p{number}"), "", Some("a"))).collect();
+        let counts = [1, 2, 3, 4].map(|second| names(&mut told, &pods, 1000 + second).len());
+        assert_eq!(counts, [AT_ONCE, AT_ONCE, 5, 0]);
+    }
+
+    #[test]
+    fn pods_that_go_or_have_ended_are_not_told_of() {
+        let going = |pod: Arc<PodState>| Arc::new(PodState { going: true, ..(*pod).clone() });
+        let finished = |pod: Arc<PodState>| Arc::new(PodState { finished: true, ..(*pod).clone() });
+        let pods = [going(pod("a", "", Some("w"))), finished(pod("b", "", Some("w")))];
+        assert!(names(&mut Told::default(), &pods, 1001).is_empty());
+    }
+}

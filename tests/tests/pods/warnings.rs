@@ -1,0 +1,71 @@
+//! What injection warns of reaches people although a controller made the pod.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use nudge_protocol::labels::WARNINGS;
+use nudge_tests::eventually;
+use serde_json::json;
+
+use crate::scene::{SOON, Scene, annotated, create, dry, events, opted_in, plain_pod};
+
+const REASON: &str = "InjectionWarning";
+const SENTENCE: &str = "annotation nudge.dev/notfy is not known; did you mean nudge.dev/notify?";
+
+fn warnings(pod: &Pod) -> Option<&str> {
+    pod.annotations().get(WARNINGS).map(String::as_str)
+}
+
+#[tokio::test]
+async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_event() -> Result<()> {
+    let Some(scene) = Scene::shared().await? else { return Ok(()) };
+    if !scene.cluster.controls("replicaset") {
+        return Ok(());
+    }
+    let space = scene.space("warned").await?;
+    let template = json!({
+        "metadata": {"labels": {"app": "web", "nudge.dev/inject": "true"}, "annotations": {"nudge.dev/notfy": "SIGHUP"}},
+        "spec": plain_pod("unused")["spec"],
+    });
+    let spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+    space.create_object::<Deployment>(json!({"metadata": {"name": "web"}, "spec": spec})).await?;
+    let pods = space.api::<Pod>();
+    let made = async || {
+        let pods = pods.list(&ListParams::default().labels("app=web")).await.ok()?.items;
+        (pods.len() == 3).then_some(pods)
+    };
+    let made = eventually(SOON, "the pods are made", made).await.with_context(|| scene.replica.log())?;
+    for pod in &made {
+        ensure!(warnings(pod) == Some(SENTENCE), "{:?}", pod.annotations());
+    }
+    let told = async || events(&space, REASON).await.ok().filter(|told| !told.is_empty());
+    eventually(SOON, "it is told", told).await.with_context(|| scene.replica.log())?;
+    // What comes later is told later: by then all of the Deployment's pods have been looked at again.
+    create(&space, &annotated("bare", "nudge.dev/prot", "1")).await?;
+    let told = async || events(&space, REASON).await.ok().filter(|told| told.iter().any(|(pod, _)| pod == "bare"));
+    let told = eventually(SOON, "the other one is told", told).await.with_context(|| scene.replica.log())?;
+    let of_web: Vec<_> = told.iter().filter(|(pod, _)| pod.starts_with("web-")).collect();
+    ensure!(of_web.len() == 1 && of_web[0].1 == SENTENCE, "{told:?}");
+    ensure!(made.iter().any(|pod| pod.name_any() == of_web[0].0), "{told:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_only_tried_or_needs_no_warning_leaves_nothing() -> Result<()> {
+    let Some(scene) = Scene::shared().await? else { return Ok(()) };
+    let space = scene.space("unwarned").await?;
+    let tried = dry(&space, &annotated("tried", "nudge.dev/notfy", "SIGHUP")).await?;
+    ensure!(warnings(&tried) == Some(SENTENCE), "a dry run shows the pod as it would be");
+    let well = create(&space, &opted_in("well")).await?;
+    ensure!(warnings(&well).is_none(), "{:?}", well.annotations());
+    // One that was copied from a pod with a warning does not keep it.
+    let copied = create(&space, &annotated("copied", WARNINGS, SENTENCE)).await?;
+    ensure!(warnings(&copied).is_none(), "{:?}", copied.annotations());
+    create(&space, &annotated("warned", "nudge.dev/notfy", "SIGHUP")).await?;
+    let told = async || events(&space, REASON).await.ok().filter(|told| !told.is_empty());
+    let told = eventually(SOON, "it is told", told).await.with_context(|| scene.replica.log())?;
+    ensure!(told == [("warned".to_owned(), SENTENCE.to_owned())], "{told:?}");
+    Ok(())
+}
