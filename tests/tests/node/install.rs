@@ -30,7 +30,7 @@ pub(crate) fn type_in(place: &Place, line: &str, namespace: &str) -> Result<Stri
 
 /// Installs, and waits until every replica is ready.
 pub(crate) async fn install(place: &Place, client: &Client) -> Result<()> {
-    let folder = if minor(client).await? >= CURRENT { "deploy/overlays/current" } else { "deploy/" };
+    let folder = if minor(client).await? >= CURRENT { "deploy/overlays/current" } else { "deploy/base" };
     let images = place.images();
     if images.is_empty() {
         type_in(place, &readme::command("Install", &format!("-k {folder} "))?, "")?;
@@ -65,7 +65,7 @@ pub(crate) async fn remove(place: &Place, client: &Client) -> Result<()> {
     let current = minor(client).await? >= CURRENT;
     for line in readme::commands("Remove")? {
         // README removes what it has said to install on current servers.
-        let line = if current { line } else { line.replace("-k deploy/overlays/current", "-k deploy/") };
+        let line = if current { line } else { line.replace("-k deploy/overlays/current", "-k deploy/base") };
         type_in(place, &line, "")?;
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
