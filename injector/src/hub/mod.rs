@@ -19,6 +19,8 @@ mod seats;
 mod server;
 mod settings;
 mod source;
+#[cfg(test)]
+mod tests;
 mod token;
 mod view;
 mod writer;
