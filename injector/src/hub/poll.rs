@@ -102,7 +102,6 @@ impl Hub {
                         return (refusal.into(), PollResult::Behind);
                     }
                     Verdict::Hold => {
-                        self.mend_condition(&pod);
                         let look = now + self.settings.stale;
                         again.map_or(deadline, |again| again.min(deadline)).min(look)
                     }
