@@ -19,6 +19,8 @@ mod seats;
 mod server;
 mod settings;
 mod source;
+#[cfg(test)]
+mod tests;
 mod token;
 mod view;
 mod writer;
@@ -237,15 +239,6 @@ impl Hub {
         Some(Condition { reported_at: Some(reported.stamp), ..condition })
     }
 
-    /// Has the condition of a pod whose agent is connected here written again where a replica that the agent has left wrote it, which may
-    /// have known less.
-    fn mend_condition(&self, pod: &PodState) {
-        let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
-        if self.reports.of(&key, &pod.uid).is_some_and(|reported| reported.was_overwritten(pod)) {
-            self.queue.add(&key, Duration::ZERO);
-        }
-    }
-
     /// What is to be written to a pod's status.
     fn wanted(&self, key: &PodKey) -> Wanted {
         let Some(entry) = self.world.pod(key).filter(|_| self.world.is_enabled(&key.namespace)) else {
@@ -253,8 +246,7 @@ impl Hub {
         };
         let pod = entry.state;
         let reported = self.reports.of(key, &pod.uid);
-        // Where the agent is now, what it said last is known.
-        if reported.as_ref().is_some_and(|reported| reported.is_superseded(&pod)) && !self.is_connected(&pod.uid) {
+        if reported.as_ref().is_some_and(|reported| reported.is_superseded(&pod)) {
             return Wanted::Nothing;
         }
         let condition = match self.condition(&pod) {
@@ -313,6 +305,17 @@ impl Hub {
         sleep(self.settings.drain.mul_f64(rand::random_range(0.0..1.0))).await;
     }
 
+    /// Drops reports of pods that are gone. Where an earlier report of another replica's has overwritten what one says, it is written again.
+    fn tend_reports(&self) {
+        self.reports.retain(|key, reported| {
+            let pod = self.world.pod(key).map(|entry| entry.state).filter(|pod| pod.uid == reported.uid);
+            if pod.as_ref().is_some_and(|pod| reported.was_overwritten_by_earlier(pod)) {
+                self.queue.add(key, Duration::ZERO);
+            }
+            pod.is_some()
+        });
+    }
+
     /// What is to be done now and then.
     async fn chores(self: Arc<Self>) {
         loop {
@@ -325,7 +328,7 @@ impl Hub {
                     needed.insert(uid.clone(), [status.current.clone(), status.target.clone()]);
                 }
             }
-            self.reports.retain(|pod, uid| self.world.pod(pod).is_some_and(|entry| entry.state.uid == uid));
+            self.tend_reports();
             self.contents.retain(|uid, version| {
                 needed.get(uid).is_some_and(|versions| versions.iter().flatten().any(|needed| needed == version))
             });

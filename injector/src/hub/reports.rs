@@ -36,8 +36,13 @@ impl Reported {
         self.was_overwritten(pod) && pod.reported_at > Some(self.stamp)
     }
 
+    /// Whether another replica has written meanwhile what an earlier report said. Pure.
+    pub(super) fn was_overwritten_by_earlier(&self, pod: &PodState) -> bool {
+        self.was_overwritten(pod) && pod.reported_at < Some(self.stamp)
+    }
+
     /// Whether another replica has written the pod's condition since this report came. Pure.
-    pub(super) fn was_overwritten(&self, pod: &PodState) -> bool {
+    fn was_overwritten(&self, pod: &PodState) -> bool {
         pod.reported_at.is_some_and(|at| Some(at) != self.before && at != self.stamp)
     }
 }
@@ -89,8 +94,8 @@ impl Reports {
         }
     }
 
-    pub(super) fn retain(&self, there: impl Fn(&PodKey, &str) -> bool) {
-        self.lock().retain(|pod, reported| there(pod, &reported.uid));
+    pub(super) fn retain(&self, there: impl Fn(&PodKey, &Reported) -> bool) {
+        self.lock().retain(|pod, reported| there(pod, reported));
     }
 
     pub(super) fn remove(&self, pod: &PodKey, uid: &str) {
@@ -177,7 +182,7 @@ mod tests {
             [(None, false), (Some(90), false), (Some(95), false), (Some(100), false), (Some(101), true)]
         {
             assert_eq!(waited.is_superseded(&state(stands)), superseded, "{stands:?}");
-            assert_eq!(waited.was_overwritten(&state(stands)), matches!(stands, Some(95 | 101)), "{stands:?}");
+            assert_eq!(waited.was_overwritten_by_earlier(&state(stands)), stands == Some(95), "{stands:?}");
         }
     }
 
@@ -199,7 +204,7 @@ mod tests {
         assert!(reports.of(&pod, "u").is_some() && reports.of(&pod, "v").is_none());
         reports.remove(&pod, "v");
         assert!(reports.of(&pod, "u").is_some());
-        reports.retain(|_, uid| uid != "u");
+        reports.retain(|_, reported| reported.uid != "u");
         assert!(reports.of(&pod, "u").is_none());
     }
 }

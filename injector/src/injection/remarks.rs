@@ -19,7 +19,7 @@ pub(super) fn text(warnings: &[String]) -> Option<String> {
     for (at, warning) in warnings.iter().enumerate() {
         let gap = usize::from(at > 0);
         if at > 0 && text.len() + gap + warning.len() > MOST - MORE {
-            text += &format!("\n{} more", warnings.len() - at);
+            text.extend(["\n".to_owned(), (warnings.len() - at).to_string(), " more".to_owned()]);
             break;
         }
         text.extend((at > 0).then_some('\n'));

@@ -104,22 +104,12 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::workload::{Kind, Progress};
+    use super::super::tests::workload;
     use super::*;
 
-    fn workload(uid: &str) -> Workload {
-        Workload {
-            kind: Kind::Deployment,
-            name: "web".to_owned(),
-            uid: uid.to_owned(),
-            uses: BTreeSet::new(),
-            digest: None,
-            recycled: None,
-            owner: None,
-            hold: None,
-            progress: Progress::Complete,
-            has_deadline: false,
-        }
+    /// The Deployment `web`, or another one of that name.
+    fn web(uid: &str) -> Workload {
+        Workload { uid: uid.to_owned(), ..workload("web") }
     }
 
     fn report() -> Report {
@@ -139,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_refusal_and_a_restart_are_of_one_object_and_do_not_touch() {
-        let (mut memory, web, anew) = (Memory::default(), workload("1"), workload("2"));
+        let (mut memory, web, anew) = (Memory::default(), web("1"), web("2"));
         memory.restarted(&web, "d");
         assert_eq!(memory.refused(&web), None);
         memory.refuse(&web, report());
@@ -150,7 +140,7 @@ mod tests {
 
     #[test]
     fn it_holds_no_more_than_what_is_there() {
-        let (mut memory, web, other) = (Memory::default(), workload("1"), workload("2"));
+        let (mut memory, web, other) = (Memory::default(), web("1"), web("2"));
         for number in 0..100 {
             memory.restarted(&web, &format!("digest-{number}"));
             memory.restarted(&web, "again");

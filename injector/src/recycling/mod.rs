@@ -8,6 +8,8 @@ mod next;
 mod pods;
 mod report;
 mod template;
+#[cfg(test)]
+mod tests;
 mod workload;
 
 pub use content::content_digest;

@@ -10,6 +10,8 @@ mod parts;
 mod pod;
 mod pulse;
 mod state;
+#[cfg(test)]
+pub(crate) mod tests;
 mod watches;
 
 pub use enabled::Enabled;

@@ -1,0 +1,173 @@
+//! What a pod may ask for, and what is refused or warned of.
+
+use super::*;
+
+#[test]
+fn a_pod_that_does_not_opt_in_is_none_of_ours() {
+    assert_eq!(read(&json!({"metadata": {}, "spec": {"containers": [{"name": "nudge-agent"}]}})), Ok(None));
+    let by = |annotation: Option<&str>, label: Option<&str>| {
+        let mut pod = pod(&json!({"inject": annotation}));
+        if annotation.is_none() {
+            pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/inject");
+        }
+        pod["metadata"]["labels"] = json!({});
+        if let Some(label) = label {
+            pod["metadata"]["labels"]["nudge.dev/inject"] = json!(label);
+        }
+        read(&pod).map(|wanted| wanted.is_some()).map_err(|refusal| refusal.to_string())
+    };
+    assert_eq!(by(Some("true"), None), Ok(true));
+    assert_eq!(by(None, Some("true")), Ok(true));
+    assert_eq!(by(Some("false"), Some("true")), Ok(false));
+    assert_eq!(by(Some("true"), Some("false")), Ok(true));
+    assert_eq!(by(None, Some("false")), Ok(false));
+    let refusal = by(Some("yes"), None).unwrap_err();
+    assert_eq!(refusal, r#"annotation nudge.dev/inject: "yes" is not allowed: write "true" or "false""#);
+}
+
+#[test]
+fn who_is_told_and_how() {
+    let spec = json!({
+        "initContainers": [{"name": "setup"}, {"name": "proxy", "restartPolicy": "Always"}],
+        "containers": [{"name": "app"}, {"name": "web"}, {"name": "istio-proxy"}],
+    });
+    let told = |annotations: &Value| {
+        let injected = injected(&with_spec(annotations, &spec));
+        let agent = &injected["spec"]["initContainers"][0];
+        let text = |name| variable(agent, name).as_str().unwrap_or_default().to_owned();
+        (text("NUDGE_NOTIFY"), text("NUDGE_WEBHOOKS"), text("NUDGE_ACK"))
+    };
+    let notify = |annotations: &Value| told(annotations).0;
+    assert_eq!(notify(&json!({})), "");
+    assert_eq!(notify(&json!({"notify": "SIGHUP"})), "app=SIGHUP,proxy=SIGHUP,web=SIGHUP");
+    assert_eq!(notify(&json!({"notify": "SIGHUP", "containers": "app, setup"})), "app=SIGHUP");
+    assert_eq!(
+        notify(&json!({"notify": "SIGHUP", "notify.web": "none", "notify.proxy": "webhook"})),
+        "app=SIGHUP,proxy=webhook"
+    );
+    assert_eq!(notify(&json!({"notify.istio-proxy": "SIGHUP"})), "istio-proxy=SIGHUP");
+    let hook = json!({"webhook.app": "http://127.0.0.1:8080/$(X)", "ack": "fetched"});
+    assert_eq!(told(&hook), ("app=webhook".into(), "app=http://127.0.0.1:8080/$$(X)".into(), "fetched".into()));
+    let refused = |annotations: &Value| refused(&with_spec(annotations, &spec));
+    assert!(refused(&json!({"notify.setup": "SIGHUP"})).contains("names init container setup, which ends"));
+    let other = refused(&json!({"notify.api": "SIGHUP"}));
+    assert_eq!(
+        other,
+        "annotation nudge.dev/notify.api names container \"api\", which this pod does not have; it has setup, proxy, app, web, istio-proxy"
+    );
+    assert!(refused(&json!({"notify": "SIGHUP", "webhook.app": "http://localhost:1/"})).contains("exclude each other"));
+    assert!(refused(&json!({"webhook.app": "http://10.0.0.9:80/"})).contains("nudge.dev/webhook-allow: 10.0.0.9:80"));
+    assert_eq!(notify(&json!({"webhook.app": "http://10.0.0.9:80/", "webhook-allow": "10.0.0.9:80"})), "app=webhook");
+    assert!(refused(&json!({"containers": "app,,"})).contains("names container \"\""));
+}
+
+#[test]
+fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
+    for (name, value, allowed) in [
+        ("configs", "Shop", "DNS name"),
+        ("config-restarts", "maybe", "\"true\" or \"false\""),
+        ("config-restarts", "in-place", "not there yet"),
+        ("notify", "SIGKILL", "SIGUSR1, SIGUSR2, SIGHUP, webhook, none"),
+        ("notify.app", "", "SIGUSR1, SIGUSR2, SIGHUP, webhook, none"),
+        ("webhook.app", "https://127.0.0.1/", "http://"),
+        ("webhook-allow", "example.com:80", "names are not looked up"),
+        ("port", "80", "1024 to 65535"),
+        ("mount-path", "/run/nudge/x", "the agent's own"),
+        ("ack", "seen", "delivered, fetched"),
+        ("run-as-user", "0", "KILL"),
+        ("cpu", "8", "1m to 4"),
+        ("memory", "1Mi", "16Mi to 1Gi"),
+        ("start-timeout", "1h", "1s to 10m"),
+        ("refresh", "on", "\"true\" or \"false\""),
+    ] {
+        let refusal = refused(&pod(&json!({name: value})));
+        let begin = format!("annotation nudge.dev/{name}: {value:?} is not allowed: ");
+        assert!(refusal.starts_with(&begin) && refusal.contains(allowed), "{refusal}");
+    }
+    for annotations in [
+        json!({"refresh": "true"}),
+        json!({"config-restarts": "true", "notify": "SIGHUP"}),
+        json!({"config-restarts": "true", "notify.app": "webhook"}),
+        json!({"config-restarts": "true", "webhook.app": "http://localhost/"}),
+    ] {
+        assert!(refused(&pod(&annotations)).contains("exclude each other"), "{annotations}");
+    }
+    for annotations in [
+        json!({"refresh": "false"}),
+        json!({"config-restarts": "true", "notify": "none"}),
+        json!({"config-restarts": "false", "notify": "SIGHUP"}),
+    ] {
+        injected(&pod(&annotations));
+    }
+}
+
+#[test]
+fn mistyped_names_are_warned_of() {
+    let warnings = warned(&pod(&json!({"notfy": "SIGHUP", "webhook": "http://localhost/", "config-digest": "x"})));
+    assert!(warnings.contains("annotation nudge.dev/notfy is not known; did you mean nudge.dev/notify?"), "{warnings}");
+    assert!(
+        warnings.contains("did you mean nudge.dev/webhook.CONTAINER?") && !warnings.contains("digest"),
+        "{warnings}"
+    );
+}
+
+#[test]
+fn what_stands_in_the_way_is_refused_with_a_way_out() {
+    for (annotations, spec, sentence) in [
+        (json!({}), json!({"os": {"name": "windows"}}), "Linux only"),
+        (json!({}), json!({"nodeSelector": {"kubernetes.io/os": "windows"}}), "Linux only"),
+        (json!({}), json!({"hostNetwork": true}), "nudge.dev/port"),
+        (
+            json!({}),
+            json!({"containers": [{"name": "app", "ports": [{"containerPort": 9001}]}]}),
+            "container app declares port 9001",
+        ),
+        (json!({"notify": "SIGHUP"}), json!({"shareProcessNamespace": false}), "shareProcessNamespace: false"),
+        (
+            json!({}),
+            json!({"containers": [{"name": "app", "volumeMounts": [{"name": "x", "mountPath": "/run/nudge/"}]}]}),
+            "mount it elsewhere",
+        ),
+        (
+            json!({"mount-path": "/etc/x"}),
+            json!({"containers": [{"name": "app", "volumeMounts": [{"name": "x", "mountPath": "/etc/x"}]}]}),
+            "nudge.dev/mount-path",
+        ),
+        (
+            json!({}),
+            json!({"containers": [{"name": "app", "env": [{"name": "NUDGE_POD_IP", "value": "x"}]}]}),
+            "NUDGE_POD_IP",
+        ),
+    ] {
+        let refusal = refused(&with_spec(&annotations, &spec));
+        assert!(refusal.contains(sentence), "{refusal}");
+    }
+    let udp = json!({"containers": [{"name": "app", "ports": [{"containerPort": 9001, "protocol": "UDP"}]}]});
+    injected(&with_spec(&json!({}), &udp));
+    injected(&with_spec(&json!({}), &json!({"shareProcessNamespace": false})));
+}
+
+#[test]
+fn bounds_are_kept_at_admission() {
+    let containers = |count: usize| -> Vec<Value> {
+        (0..count).map(|number| json!({"name": format!("c{number}"), "image": "app"})).collect()
+    };
+    let hooks = |count: usize| {
+        let mut pod = with_spec(&json!({}), &json!({"containers": containers(count)}));
+        for number in 0..count {
+            pod["metadata"]["annotations"][format!("nudge.dev/webhook.c{number}")] = json!("http://127.0.0.1:8080/");
+        }
+        pod
+    };
+    injected(&hooks(16));
+    assert!(refused(&hooks(17)).contains("a pod can have 16 web hooks"));
+    let maps = |count: usize| {
+        let from: Vec<Value> =
+            (0..count).map(|number| json!({"configMapRef": {"name": format!("m{number}")}})).collect();
+        let mut pod = with_spec(&json!({}), &json!({"containers": [{"name": "app", "image": "app", "envFrom": from}]}));
+        pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
+        read(&pod).map(|wanted| wanted.unwrap().maps().len()).map_err(|refusal| refusal.to_string())
+    };
+    assert_eq!(maps(64), Ok(64));
+    assert!(maps(65).unwrap_err().contains("say with annotation nudge.dev/configs"));
+}

@@ -1,0 +1,243 @@
+//! The orders in which workloads are restarted, and how that ends.
+
+use k8s_openapi::jiff::Timestamp;
+use proptest::prelude::*;
+
+use super::next::over;
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+/// A Deployment that is well and has not been restarted.
+pub(super) fn workload(name: &str) -> Workload {
+    Workload {
+        kind: Kind::Deployment,
+        name: name.to_owned(),
+        uid: format!("uid-of-{name}"),
+        uses: ["shop".to_owned()].into(),
+        digest: None,
+        recycled: None,
+        owner: None,
+        hold: None,
+        progress: Progress::Complete,
+        has_deadline: true,
+    }
+}
+
+/// The same, with the digest that it should have.
+fn open(name: &str) -> (Workload, String) {
+    (workload(name), "new".to_owned())
+}
+
+fn look(workloads: &[(Workload, String)], back: bool, now: i64) -> (Next, Vec<Report>) {
+    let memory = Memory::default();
+    next(&Look { workloads, back, since: at(100), deadline: 60, memory: &memory, now: at(now) })
+}
+
+/// Does what is decided, as the API server would.
+fn apply(workloads: &mut [(Workload, String)], next: &Next) -> Option<usize> {
+    let Next::Restart { index, mark } = next else { return None };
+    let (workload, _) = &mut workloads[*index];
+    workload.digest = Some(mark.digest.clone());
+    workload.recycled = Some(mark.clone());
+    workload.progress = Progress::Moving;
+    Some(*index)
+}
+
+#[test]
+fn one_after_the_other_and_then_done() {
+    let mut all = [open("a"), open("b")];
+    for index in 0..2 {
+        let (step, _) = look(&all, false, 101);
+        assert_eq!(apply(&mut all, &step), Some(index));
+        assert_eq!(look(&all, false, 500).0, Next::Wait(format!("{} is being restarted", all[index].0.id())));
+        all[index].0.progress = Progress::Complete;
+    }
+    assert_eq!(look(&all, false, 500), (Next::Done, vec![]));
+}
+
+#[test]
+fn what_does_not_come_up_fails_by_its_own_deadline_or_by_ours() {
+    let mut all = [open("a")];
+    let (step, _) = look(&all, false, 101);
+    apply(&mut all, &step);
+    all[0].0.progress = Progress::Failed;
+    assert!(matches!(look(&all, false, 102).0, Next::Failed(_)));
+    (all[0].0.progress, all[0].0.has_deadline) = (Progress::Moving, false);
+    assert!(matches!(look(&all, false, 160).0, Next::Wait(_)));
+    assert!(matches!(look(&all, false, 161).0, Next::Failed(_)));
+}
+
+#[test]
+fn a_version_is_not_blamed_for_what_was_unwell_or_restarted_before() {
+    let mut all = [open("a"), open("b"), open("c")];
+    all[0].0.progress = Progress::Moving;
+    all[2].0.progress = Progress::Failed;
+    all[2].0.digest = Some("new".to_owned());
+    all[2].0.recycled = Some(Recycled { at: at(99), digest: "new".to_owned(), unwell: false });
+    let (step, _) = look(&all, false, 101);
+    assert_eq!(apply(&mut all, &step), Some(1), "the one that is well first");
+    all[1].0.progress = Progress::Complete;
+    let (step, _) = look(&all, false, 102);
+    assert_eq!(apply(&mut all, &step), Some(0));
+    let (last, reports) = look(&all, false, 999);
+    assert_eq!((last, reports[0].word), (Next::Done, "Unwell"));
+}
+
+#[test]
+fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch_its_check_off() {
+    let both = |workload: &Workload, wanted: &str, now| {
+        let all = [(workload.clone(), wanted.to_owned())];
+        let memory = Memory::default();
+        // The second config came to restarting ten seconds after the first.
+        [100, 110].map(|since| {
+            next(&Look { workloads: &all, back: false, since: at(since), deadline: 60, memory: &memory, now: at(now) })
+                .0
+        })
+    };
+    let mut all = [open("web")];
+    let (step, _) = look(&all, false, 101);
+    apply(&mut all, &step);
+    let mut web = all[0].0.clone();
+    // The second is published, so that both want another template.
+    assert!(both(&web, "newer", 112).iter().all(|next| matches!(next, Next::Wait(_))));
+    web.progress = Progress::Failed;
+    assert!(matches!(both(&web, "newer", 113), [Next::Failed(_), Next::Wait(_)]), "the first one's fault");
+    web.progress = Progress::Complete;
+    let [_, step] = both(&web, "newer", 114);
+    assert!(matches!(&step, Next::Restart { mark, .. } if !mark.unwell), "{step:?}");
+    let mut all = [(web.clone(), "newer".to_owned())];
+    apply(&mut all, &step);
+    all[0].0.progress = Progress::Failed;
+    assert!(both(&all[0].0, "newer", 115).iter().all(|next| matches!(next, Next::Failed(_))), "it is of both now");
+    // What an older rollout has left unwell is waited for no longer than its time.
+    web.progress = Progress::Moving;
+    let [_, step] = both(&web, "newer", 161);
+    assert!(matches!(step, Next::Restart { mark, .. } if mark.unwell));
+    assert!(
+        matches!(look(&[(web, "newer".to_owned())], true, 112).0, Next::Restart { .. }),
+        "the way back is not held up"
+    );
+}
+
+#[test]
+fn on_the_way_back_only_what_was_restarted_is_restarted_and_nothing_fails() {
+    let mut all = [open("a"), open("b")];
+    all[1].0.digest = Some("bad".to_owned());
+    all[1].0.progress = Progress::Failed;
+    all[1].0.recycled = Some(Recycled { at: at(90), digest: "bad".to_owned(), unwell: false });
+    let (step, _) = look(&all, true, 101);
+    assert_eq!(apply(&mut all, &step), Some(1));
+    all[1].0.progress = Progress::Failed;
+    assert!(matches!(look(&all, true, 102).0, Next::Wait(_)));
+    let (end, reports) = look(&all, true, 161);
+    assert_eq!((end, reports[0].word), (Next::Done, "NotBack"));
+}
+
+#[test]
+fn what_is_held_or_undone_or_of_others_is_reported_once_written() {
+    let mut all = [open("a"), open("b"), open("c")];
+    all[0].0.hold = Some(("Paused", "is paused"));
+    all[1].0.owner = Some("Prometheus/main".to_owned());
+    all[2].0.recycled = Some(Recycled { at: at(101), digest: "new".to_owned(), unwell: false });
+    let (step, _) = look(&all, false, 102);
+    assert_eq!(apply(&mut all, &step), Some(0));
+    let (end, reports) = look(&all, false, 103);
+    let words: Vec<_> = reports.iter().map(|report| report.word).collect();
+    assert_eq!((end, words), (Next::Done, vec!["Owned", "Paused", "Undone"]));
+}
+
+#[test]
+fn what_is_replaced_whole_is_restarted_once_by_a_leader() {
+    let mut memory = Memory::default();
+    let look = |workload: &Workload, wanted: &str, memory: &Memory| {
+        let all = [(workload.clone(), wanted.to_owned())];
+        next(&Look { workloads: &all, back: false, since: at(100), deadline: 60, memory, now: at(102) })
+    };
+    // Template and marks are again what the tool has.
+    let mut web = workload("web");
+    assert!(matches!(look(&web, "new", &memory).0, Next::Restart { .. }), "a new leader does not know of it");
+    memory.restarted(&web, "new");
+    let (end, reports) = look(&web, "new", &memory);
+    assert_eq!((end, reports[0].word), (Next::Done, "Undone"));
+    assert!(matches!(look(&web, "newer", &memory).0, Next::Restart { .. }), "other content");
+    // Another config that it uses went there and back.
+    web.digest = Some("newer".to_owned());
+    web.recycled = Some(Recycled { at: at(101), digest: "newer".to_owned(), unwell: false });
+    assert!(matches!(look(&web, "new", &memory).0, Next::Restart { .. }));
+    web.recycled = Some(Recycled { at: at(99), digest: "newer".to_owned(), unwell: false });
+    assert_eq!(look(&web, "new", &memory).0, Next::Done, "a copy of an older state");
+    web.uid = "anew".to_owned();
+    assert!(matches!(look(&web, "new", &memory).0, Next::Restart { .. }), "another object");
+}
+
+#[derive(Clone, Debug)]
+enum Happens {
+    Looks,
+    Comes(usize),
+    Breaks(usize),
+    Passes(u8),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        3 => Just(Happens::Looks),
+        2 => (0..4_usize).prop_map(Happens::Comes),
+        1 => (0..4_usize).prop_map(Happens::Breaks),
+        1 => any::<u8>().prop_map(Happens::Passes),
+    ]
+}
+
+proptest! {
+    /// Whatever happens in whatever order: never are two on their way that are waited for, none is restarted twice for the same, and it
+    /// ends.
+    #[test]
+    fn one_at_a_time_each_once_and_it_ends(events in proptest::collection::vec(happens(), 0..60), back: bool) {
+        let mut all = ["a", "b", "c", "d"].map(open);
+        for (workload, _) in &mut all[..2] {
+            workload.digest = Some("old".to_owned());
+            workload.has_deadline = false;
+        }
+        let mut count = [0; 4];
+        let mut now = 101;
+        let mut turn = |all: &mut [(Workload, String)], now| -> Result<Next, TestCaseError> {
+            let (step, _) = look(all, back, now);
+            if let Some(index) = apply(all, &step) {
+                count[index] += 1;
+                prop_assert_eq!(count[index], 1, "restarted twice");
+                let moving = all.iter().filter(|(workload, wanted)| {
+                    workload.digest.as_ref() == Some(wanted) && workload.progress == Progress::Moving
+                        && !workload.recycled.as_ref().is_some_and(|mark| mark.unwell)
+                        && !(back && over(workload.recycled.as_ref().unwrap().at, 60, at(now)))
+                });
+                prop_assert!(moving.count() <= 1, "two on their way");
+            }
+            Ok(step)
+        };
+        for event in events {
+            match event {
+                Happens::Looks => _ = turn(&mut all, now)?,
+                Happens::Comes(index) => all[index].0.progress = Progress::Complete,
+                // What has come up stays up, or it is no restart of ours that is looked at.
+                Happens::Breaks(index) if all[index].0.recycled.is_none() || all[index].0.progress == Progress::Moving => {
+                    all[index].0.progress = Progress::Failed;
+                }
+                Happens::Breaks(_) => {}
+                Happens::Passes(seconds) => now += i64::from(seconds),
+            }
+        }
+        for _ in 0..60 {
+            now += 10;
+            match turn(&mut all, now)? {
+                Next::Done | Next::Failed(_) => return Ok(()),
+                _ => {}
+            }
+            all.iter_mut().filter(|(workload, _)| workload.progress == Progress::Moving).for_each(|(workload, _)| {
+                workload.progress = Progress::Complete;
+            });
+        }
+        prop_assert!(false, "it does not end");
+    }
+}
