@@ -19,6 +19,9 @@ const PYTHON: &str = "/usr/bin/python3";
 /// Asks for the programs as they are released, which takes minutes more to build.
 const RELEASE: &str = "NUDGE_E2E_RELEASE";
 
+/// What of Node.js itself is a package of its own in Debian: it does not start without.
+const NODE_PARTS: [&str; 3] = ["acorn", "cjs-module-lexer", "undici"];
+
 /// Of Python's library, what no example loads and most of its bytes are in.
 const UNUSED: [&str; 8] =
     ["test", "idlelib", "tkinter", "ensurepip", "lib2to3", "pydoc_data", "distutils", "turtledemo"];
@@ -90,8 +93,7 @@ impl Programs {
         let python = python()?;
         let script = |app: &str| python.iter().cloned().chain(source(app, "/app.py")).collect();
         let busybox = ["--busybox".into(), runtime()?.join("bin/busybox").into()];
-        let node = program(&tools::look("node").context("no node")?.canonicalize()?, "/usr/bin/node");
-        let node = node.into_iter().chain(source("node/app.mjs", "/app.mjs")).collect();
+        let node = node()?.into_iter().chain(source("node/app.mjs", "/app.mjs")).collect();
         let agent = self.file("nudge-agent", "/usr/bin/nudge-agent:0111");
         // setpriv, as Debian's base image has it.
         let setpriv = program(&tools::look("setpriv").context("no setpriv")?, "/usr/bin/setpriv");
@@ -124,6 +126,18 @@ fn source(file: &str, place: &str) -> [OsString; 2] {
 /// A program of this machine with the libraries that it loads.
 fn program(path: &Path, place: &str) -> [OsString; 2] {
     ["--program".into(), format!("{}={place}", path.display()).into()]
+}
+
+/// Node.js, of which Debian keeps parts apart.
+fn node() -> Result<Vec<OsString>> {
+    let found = tools::look("node").context("no node")?.canonicalize()?;
+    let mut arguments = program(&found, "/usr/bin/node").to_vec();
+    if found == Path::new("/usr/bin/node") {
+        let parts = NODE_PARTS.map(|name| format!("/usr/share/nodejs/{name}"));
+        let parts = parts.into_iter().filter(|part| Path::new(part).is_dir());
+        arguments.extend(parts.flat_map(|part| ["--tree".into(), format!("{part}={part}").into()]));
+    }
+    Ok(arguments)
 }
 
 /// Python with its library, and the libraries that TLS needs.
