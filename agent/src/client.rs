@@ -12,13 +12,15 @@ use hyper::client::conn::http1;
 use hyper::{Request, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
-use nudge_protocol::{ErrorBody, env, headers};
+use nudge_protocol::{ErrorBody, env, headers, pod};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
+
+use crate::identity::Share;
 
 /// How long one request may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,6 +31,12 @@ pub enum ClientError {
     /// A variable is missing.
     #[error("{0} is not set; run this in a container that has Nudge's agent, or below 'nudge-agent exec'")]
     NoVariable(&'static str),
+    /// The agent of this container has not written how to reach it.
+    #[error("the agent has not started yet: there is no {}", path.display())]
+    NotStarted {
+        /// What it writes.
+        path: PathBuf,
+    },
     /// The endpoint is no URL that can be used.
     #[error("{} is not an https URL", env::ENDPOINT)]
     Endpoint,
@@ -98,6 +106,27 @@ impl Access {
             _ => None,
         };
         Self::from_env(variable)
+    }
+
+    /// From the variables of this process; in the agent's own container, which has none of them, from what the agent has written for the
+    /// others.
+    pub fn of_process() -> Result<Self, ClientError> {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        match variable(pod::env::SHARE_DIR) {
+            Some(folder) if variable(env::ENDPOINT).is_none() => Self::of_share(&Share::new(Path::new(&folder))),
+            _ => Self::from_env(variable),
+        }
+    }
+
+    fn of_share(share: &Share) -> Result<Self, ClientError> {
+        if share.variable(env::ENDPOINT).is_none() {
+            return Err(ClientError::NotStarted { path: share.env_file() });
+        }
+        Self::from_env(|name| match name {
+            env::ENDPOINT | env::TOKEN => share.variable(name).map(OsString::from),
+            env::CERT => Some(share.certificate_file().into()),
+            _ => None,
+        })
     }
 
     /// Reads the variables through `variable`; an empty one counts as absent.

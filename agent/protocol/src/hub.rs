@@ -173,6 +173,9 @@ pub struct ReportRequest {
     pub containers: Vec<ReportedContainer>,
     /// All that want to be told have acknowledged what is served.
     pub acknowledged: bool,
+    /// When it was made, in seconds since 1970, and always later than the agent's report before: reports of one pod may reach several
+    /// replicas, whose clocks differ. 0 where the agent does not say.
+    pub at: i64,
 }
 
 /// One config as the agent serves it.

@@ -9,7 +9,8 @@ use crate::client::{Access, get};
 
 /// Read the configuration from inside a container, or below `nudge-agent exec`
 ///
-/// Uses the variables MY_CONFIG_ENDPOINT, MY_CONFIG_TOKEN or MY_CONFIG_TOKEN_FILE, and MY_CONFIG_CERT. Without KEY prints the whole
+/// Uses the variables MY_CONFIG_ENDPOINT, MY_CONFIG_TOKEN or MY_CONFIG_TOKEN_FILE, and MY_CONFIG_CERT; in the agent's own container what
+/// the agent has written for the others. Without KEY prints the whole
 /// dictionary; with KEY the value's bytes as they are, without a newline added.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -37,7 +38,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         (None, Format::Json) => "/config".to_owned(),
         (None, Format::Env) => "/config?format=env".to_owned(),
     };
-    let reply = Access::from_env(|name| std::env::var_os(name)).and_then(|access| get(&access, &path));
+    let reply = Access::of_process().and_then(|access| get(&access, &path));
     match reply {
         Err(error) => fail(&error),
         Ok(body) => {

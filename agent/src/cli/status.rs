@@ -28,7 +28,7 @@ enum Format {
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
-    let reply = Access::from_env(|name| std::env::var_os(name)).and_then(|access| get(&access, "/status"));
+    let reply = Access::of_process().and_then(|access| get(&access, "/status"));
     let body = match reply {
         Ok(body) => body,
         Err(error) => return fail(&error),

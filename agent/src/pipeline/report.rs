@@ -9,6 +9,7 @@ use std::time::Duration;
 use nudge_protocol::hub::{HubSettings, ReportRequest, ReportedConfig, ReportedContainer, ReportedProblem};
 use nudge_protocol::status::{ContainerStatus, Outcome, ProblemReason};
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify};
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -82,6 +83,11 @@ impl Cadence {
     }
 }
 
+/// The second of a report that goes out now: later than that of the last one, whatever the clock does. Pure.
+fn second_after(last: i64, now: OffsetDateTime) -> i64 {
+    now.unix_timestamp().max(last.saturating_add(1))
+}
+
 /// Sends the reports.
 pub struct Reporter {
     client: HubClient,
@@ -118,6 +124,7 @@ impl Reporter {
     pub async fn run(mut self) {
         let mut cadence = Cadence::default();
         let mut told: Option<(u64, ReportRequest)> = None;
+        let mut second = 0;
         loop {
             // Those who are being told come first, so that the report says how that went where it went at once.
             for _ in 0..3 {
@@ -140,7 +147,8 @@ impl Reporter {
                 }
                 continue;
             }
-            let result = self.client.report(&report).await;
+            second = second_after(second, OffsetDateTime::now_utc());
+            let result = self.client.report(&ReportRequest { at: second, ..report.clone() }).await;
             match result {
                 Ok(()) => {
                     self.metrics.asked(HubCall::Report, "ok");
@@ -201,6 +209,7 @@ impl Reporter {
             configs: self.configs(contact, published.as_deref()),
             acknowledged: published.is_some() && told.iter().all(|container| container.acknowledged),
             containers: told,
+            at: 0,
         }
     }
 
@@ -249,6 +258,15 @@ mod tests {
         assert_eq!(cadence.due(every, start), start + Duration::from_secs(2));
         cadence.sent(start);
         assert_eq!(cadence.failures, 0);
+    }
+
+    #[test]
+    fn a_report_is_always_later_than_the_one_before() {
+        let clock = |second| OffsetDateTime::from_unix_timestamp(second).unwrap();
+        assert_eq!(second_after(0, clock(100)), 100);
+        assert_eq!(second_after(100, clock(100)), 101);
+        // The clock was set back.
+        assert_eq!(second_after(500, clock(100)), 501);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use nudge_protocol::ConfigName;
 use super::reconcile::Controller;
 use super::{CallError, call};
 use crate::api::VersionedConfig;
+use crate::causes::chain;
 use crate::world::{ConfigKey, PodState};
 
 /// Nodes that are asked about one by one; where it would be more, all are listed.
@@ -33,14 +34,27 @@ fn is_ready(node: Node) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
+/// Nothing where the API server forbids the question. Pure, but for what the log says.
+fn if_allowed(error: CallError) -> Result<BTreeSet<String>, CallError> {
+    if error.code() != 403 {
+        return Err(error);
+    }
+    tracing::warn!(cause = chain(&error), "nodes may not be read: pods of a node that is away count against a version");
+    Ok(BTreeSet::new())
+}
+
 impl Controller {
     /// Nodes that are not Ready, of those whose pods were Ready and are not any more. Asked live: the pod's change may be seen before
-    /// the node's.
+    /// the node's. None where the right to read nodes was taken away: a roll-back must not wait for it.
     pub(super) async fn nodes_away(
         &self,
         config: &VersionedConfig,
         pods: &[Arc<PodState>],
     ) -> Result<BTreeSet<String>, CallError> {
+        self.ask_nodes(config, pods).await.or_else(if_allowed)
+    }
+
+    async fn ask_nodes(&self, config: &VersionedConfig, pods: &[Arc<PodState>]) -> Result<BTreeSet<String>, CallError> {
         if config.status.as_ref().is_none_or(|status| status.rollout.stage.is_none()) {
             return Ok(BTreeSet::new());
         }

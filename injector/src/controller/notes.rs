@@ -31,8 +31,8 @@ impl Notes {
         self.tell_of(&config.object_ref(&()), notes).await;
     }
 
-    /// Tells of a pod.
-    pub(super) async fn tell_of_pod(&self, namespace: &str, name: &str, uid: &str, note: Note) {
+    /// Tells of a pod. Returns whether the Event was written.
+    pub(super) async fn tell_of_pod(&self, namespace: &str, name: &str, uid: &str, note: Note) -> bool {
         let reference = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
@@ -41,11 +41,12 @@ impl Notes {
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
-        self.tell_of(&reference, &[note]).await;
+        self.tell_of(&reference, &[note]).await
     }
 
-    /// Tells `notes` of any object. An Event that can't be written is no fault of the object.
-    async fn tell_of(&self, reference: &ObjectReference, notes: &[Note]) {
+    /// Tells `notes` of any object. An Event that can't be written is no fault of the object. Returns whether all were.
+    async fn tell_of(&self, reference: &ObjectReference, notes: &[Note]) -> bool {
+        let mut all = true;
         for note in notes {
             let mut message = note.message.clone();
             clip(&mut message, MAX_BYTES);
@@ -59,8 +60,10 @@ impl Notes {
             let told = call(|| "writing an Event".to_owned(), self.0.publish(&event, reference)).await;
             if let Err(error) = told {
                 tracing::debug!(cause = chain(&error), reason = note.reason, "no Event");
+                all = false;
             }
         }
+        all
     }
 }
 

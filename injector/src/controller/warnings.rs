@@ -1,6 +1,7 @@
-//! Tells by Events what injection warned of, while this replica leads: once for a workload, on one of its pods.
+//! Tells by Events what injection warned of, while this replica leads: once for a workload, on one of its pods. The Jobs of a namespace
+//! count as one.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,33 +21,73 @@ const AT_ONCE: usize = 20;
 /// How old a pod may be, in seconds. API servers keep Events for an hour, and a new leader shall not tell again what was told then.
 const AGE: i64 = 3600;
 
+/// How long after its start a pod is told of that has ended by then, in seconds: Jobs may be short.
+const SHORT: i64 = 60;
+/// How long until an Event is tried again that could not be written, in seconds: somebody may have to bind a role.
+const RETRY: i64 = 60;
+/// Most remarks that are remembered; beyond them no new one is made.
+const MOST: usize = 10_000;
+
 /// Who is told of, and what: the namespace; the workload, or a bare pod's uid; the warnings.
 type Remark = (String, String, String);
 
-/// What was told; bounded by the pods that there are.
+/// A remark that was made.
+#[derive(Debug)]
+struct Made {
+    /// In which second a pod had it last.
+    seen: i64,
+    /// Its Event could not be written, and is tried again in that second.
+    again: Option<i64>,
+}
+
+/// What was told, up to an hour after the last pod with it: pods of a CronJob come and go.
 #[derive(Debug, Default)]
-struct Told(HashSet<Remark>);
+struct Told(HashMap<Remark, Made>);
+
+fn remark(pod: &PodState) -> Option<Remark> {
+    let who = if pod.workload.is_empty() { &pod.uid } else { &pod.workload };
+    Some((pod.namespace.clone(), who.clone(), pod.warnings.clone()?))
+}
 
 impl Told {
     /// The pods on which something is to be told, which counts as told from now on. Pure.
     fn plan(&mut self, pods: Vec<Arc<PodState>>, now: i64) -> Vec<Arc<PodState>> {
         let mut there: BTreeMap<Remark, Arc<PodState>> = BTreeMap::new();
-        for pod in pods.into_iter().filter(|pod| !pod.going && !pod.finished) {
-            let Some(warnings) = pod.warnings.clone() else { continue };
-            let who = if pod.workload.is_empty() { pod.uid.clone() } else { pod.workload.clone() };
-            let newest = there.entry((pod.namespace.clone(), who, warnings)).or_insert_with(|| Arc::clone(&pod));
+        let is_there = |pod: &PodState| !pod.going && (!pod.finished || now.saturating_sub(pod.created) < SHORT);
+        for pod in pods.into_iter().filter(|pod| is_there(pod)) {
+            let Some(remark) = remark(&pod) else { continue };
+            let newest = there.entry(remark).or_insert_with(|| Arc::clone(&pod));
             if (pod.created, &pod.name) > (newest.created, &newest.name) {
                 *newest = pod;
             }
         }
-        self.0.retain(|remark| there.contains_key(remark));
-        there.retain(|remark, pod| !self.0.contains(remark) && now.saturating_sub(pod.created) < AGE);
+        for (remark, made) in &mut self.0 {
+            if there.contains_key(remark) {
+                made.seen = now;
+            }
+        }
+        self.0.retain(|_, made| now.saturating_sub(made.seen) < AGE);
+        let is_due = |remark: &Remark| match self.0.get(remark) {
+            None => true,
+            Some(made) => made.again.is_some_and(|again| again <= now),
+        };
+        there.retain(|remark, pod| is_due(remark) && now.saturating_sub(pod.created) < AGE);
         let mut plan = Vec::new();
-        for (remark, pod) in there.into_iter().take(AT_ONCE) {
-            self.0.insert(remark);
-            plan.push(pod);
+        for (remark, pod) in there {
+            let has_room = self.0.len() < MOST || self.0.contains_key(&remark);
+            if plan.len() < AT_ONCE && has_room {
+                self.0.insert(remark, Made { seen: now, again: None });
+                plan.push(pod);
+            }
         }
         plan
+    }
+
+    /// The Event on this pod could not be written.
+    fn failed(&mut self, pod: &PodState, now: i64) {
+        if let Some(made) = remark(pod).and_then(|remark| self.0.get_mut(&remark)) {
+            made.again = Some(now.saturating_add(RETRY));
+        }
     }
 }
 
@@ -60,10 +101,13 @@ pub async fn tell_warnings(client: Client, world: Arc<World>, mut leadership: Le
             loop {
                 let mut pods = world.pods();
                 pods.retain(|pod| pod.warnings.is_some() && world.is_enabled(&pod.namespace));
-                for pod in told.plan(pods, Timestamp::now().as_second()) {
+                let now = Timestamp::now().as_second();
+                for pod in told.plan(pods, now) {
                     let message = pod.warnings.as_deref().unwrap_or_default().replace('\n', "; ");
                     let note = Note { warning: true, reason: "InjectionWarning", message };
-                    notes.tell_of_pod(&pod.namespace, &pod.name, &pod.uid, note).await;
+                    if !notes.tell_of_pod(&pod.namespace, &pod.name, &pod.uid, note).await {
+                        told.failed(&pod, now);
+                    }
                 }
                 sleep(EVERY).await;
             }
@@ -111,10 +155,31 @@ mod tests {
         // Another pod of it with the same is nothing new.
         pods.push(pod("web-4", web, Some("a")));
         assert!(names(&mut told, &pods, 1003).is_empty());
-        // Of what is gone nothing is remembered.
+        // Of what is gone it is remembered for an hour.
         assert!(names(&mut told, &pods[3..4], 1004).is_empty());
-        assert!(told.0.is_empty());
-        assert_eq!(names(&mut told, &pods[..1], 1005), ["web-1"]);
+        assert!(names(&mut told, &pods[..1], 1005).is_empty());
+        assert!(names(&mut told, &pods[3..4], 1005 + AGE).is_empty() && told.0.is_empty());
+        let young = Arc::new(PodState { created: 1005 + AGE, ..(*pods[0]).clone() });
+        assert_eq!(names(&mut told, &[young], 1006 + AGE), ["web-1"]);
+    }
+
+    #[test]
+    fn an_event_that_could_not_be_written_comes_later() {
+        let (mut told, pods) = (Told::default(), [pod("web-1", "Deployment/web", Some("a"))]);
+        assert_eq!(names(&mut told, &pods, 1001), ["web-1"]);
+        told.failed(&pods[0], 1001);
+        assert!(names(&mut told, &pods, 1000 + RETRY).is_empty());
+        assert_eq!(names(&mut told, &pods, 1001 + RETRY), ["web-1"]);
+        assert!(names(&mut told, &pods, 1002 + RETRY).is_empty());
+    }
+
+    #[test]
+    fn what_is_remembered_has_a_bound() {
+        let mut told = Told::default();
+        let pods: Vec<_> = (0..=MOST).map(|number| pod(&format!("p{number}"), "", Some("a"))).collect();
+        let looks = i64::try_from(MOST.div_ceil(AT_ONCE)).unwrap();
+        let all: usize = (0..looks + 2).map(|second| names(&mut told, &pods, 1000 + second).len()).sum();
+        assert_eq!((all, told.0.len()), (MOST, MOST));
     }
 
     #[test]
@@ -131,6 +196,7 @@ mod tests {
         let going = |pod: Arc<PodState>| Arc::new(PodState { going: true, ..(*pod).clone() });
         let finished = |pod: Arc<PodState>| Arc::new(PodState { finished: true, ..(*pod).clone() });
         let pods = [going(pod("a", "", Some("w"))), finished(pod("b", "", Some("w")))];
-        assert!(names(&mut Told::default(), &pods, 1001).is_empty());
+        assert!(names(&mut Told::default(), &pods, 1000 + SHORT).is_empty());
+        assert_eq!(names(&mut Told::default(), &pods, 1001), ["b"], "a Job that was short");
     }
 }

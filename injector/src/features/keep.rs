@@ -101,7 +101,7 @@ pub async fn keep_features(
 
 async fn versions(client: &Client, overrides: &Overrides) -> Result<(Minor, Vec<Minor>), VersionsError> {
     let server = server(client).await?;
-    // Nodes need not be read, and the right to do so may be taken away, where the installation says what to take.
+    // Nodes are not asked for their versions, and the right to do so may be taken away, where the installation says what to take.
     let kubelets = if overrides.kubelet.is_some() { Vec::new() } else { kubelets(client).await? };
     Ok((server, kubelets))
 }

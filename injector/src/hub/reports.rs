@@ -14,6 +14,8 @@ use crate::world::{PodKey, PodState};
 const MAX_CONTAINERS: usize = 64;
 /// Longest text in a report that is kept, in bytes.
 const MAX_TEXT_BYTES: usize = 512;
+/// How far ahead of this replica's an agent's clock may be, in seconds.
+const AHEAD: i64 = 24 * 3600;
 
 /// One pod's report.
 #[derive(Clone, Debug)]
@@ -24,7 +26,8 @@ pub struct Reported {
     pub report: ReportRequest,
     /// When it came.
     pub at: SystemTime,
-    /// The same in seconds since 1970, but later than what stood in the pod by then: replicas' clocks differ.
+    /// When it was made, in seconds since 1970 by the agent's clock, which all reports of a pod share, whichever replica they reach. Later
+    /// than what stood in the pod when it came, since clocks are set back.
     pub(super) stamp: i64,
     /// Of which report the pod's condition was when this one came.
     before: Option<i64>,
@@ -80,13 +83,15 @@ impl Reports {
         let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
         let report = bounded(report, &pod.configs);
         let now = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = i64::try_from(now).unwrap_or_default();
+        let made = if report.at > 0 { report.at.min(now.saturating_add(AHEAD)) } else { now };
         let before = pod.reported_at;
         {
             let mut by_pod = self.lock();
             // A clock that was set back makes no report older than the last one.
             let last = by_pod.get(&key).filter(|last| last.uid == pod.uid).map(|last| last.stamp);
             let later = before.map(|before| before.saturating_add(1));
-            let stamp = last.max(later).max(i64::try_from(now).ok()).unwrap_or_default();
+            let stamp = last.max(later).unwrap_or(made).max(made);
             by_pod.insert(key.clone(), Arc::new(Reported { uid: pod.uid.clone(), report, at, stamp, before }));
         }
         if let Some(listener) = self.listener.get() {
@@ -195,6 +200,24 @@ mod tests {
         let new = came(100, None, Some(500));
         assert!(new.stamp == 500 && !new.is_superseded(&state(Some(500))));
         assert!(new.is_superseded(&state(Some(501))));
+    }
+
+    #[test]
+    fn the_agents_clock_gives_the_order_where_those_of_replicas_differ() {
+        let of = |made: i64, clock: u64, before: Option<i64>| {
+            let (reports, report) = (Reports::default(), ReportRequest { at: made, ..ReportRequest::default() });
+            reports.put_at(&state(before), report, SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(clock));
+            reports.of(&PodKey::new("ns", "web"), "u").unwrap()
+        };
+        // The first replica's clock is five seconds ahead, and its report waits while the second one's is written.
+        let (first, second) = (of(100, 105, Some(90)), of(101, 100, Some(90)));
+        assert_eq!((first.stamp, second.stamp), (100, 101));
+        assert!(first.is_superseded(&state(Some(101))) && second.was_overwritten_by_earlier(&state(Some(100))));
+        // The agent's clock was set back, or what stands there is of an agent that did not say when.
+        assert_eq!(of(50, 100, Some(90)).stamp, 91);
+        // It says anything.
+        assert_eq!(of(i64::MAX, 100, None).stamp, 100 + AHEAD);
+        assert_eq!(of(i64::MIN, 100, None).stamp, 100);
     }
 
     #[test]

@@ -34,9 +34,14 @@ pub(super) fn offline(out: Output, command: &Create, namespace: Option<&str>) ->
     let objects = parts.iter().zip(1..).map(|(part, number)| {
         let (plain, hashed) = names(&command.config, &command.version, number, count);
         let mut made = object(part, &command.config, &command.version, (number, count), &plain.unwrap_or(hashed));
-        match &mut made {
-            Object::Map(map) => map.metadata.namespace = namespace.map(str::to_owned),
-            Object::Secret(secret) => secret.metadata.namespace = namespace.map(str::to_owned),
+        let metadata = match &mut made {
+            Object::Map(map) => &mut map.metadata,
+            Object::Secret(secret) => &mut secret.metadata,
+        };
+        metadata.namespace = namespace.map(str::to_owned);
+        // Whoever keeps the manifest decides how long the version lives: pruned, it would be applied again, and so on for ever.
+        if let Some(marks) = &mut metadata.labels {
+            marks.remove(labels::PRUNE);
         }
         made
     });
@@ -110,7 +115,9 @@ async fn warn_unless_enabled(session: &Session) {
     {
         let name = &session.namespace;
         session.out.warn(&format!(
-            "namespace {name} is not enabled, so nothing comes of versions; kubectl nudge enable {name}"
+            "namespace {name} has no label {}=true, so nothing comes of versions unless Nudge is installed for all namespaces; \
+             kubectl nudge enable {name}",
+            labels::ENABLED
         ));
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Result, ensure};
 use nudge_protocol::hub::HubReason;
 use nudge_tests::scene::SOON;
-use nudge_tests::{FakeHub, Pod, Process};
+use nudge_tests::{FakeHub, Finished, Pod, Process, binary};
 
 fn wait_ready(pod: &Pod, time: &str) -> Result<Process> {
     let mut command: Command = pod.command("wait-ready")?;
@@ -39,6 +39,26 @@ async fn it_returns_when_there_is_something_to_read_and_what_containers_get_is_t
     assert_eq!(env, format!("MY_CONFIG_TOKEN='{token}'\nMY_CONFIG_ENDPOINT='{endpoint}'\n"));
     let mut again = wait_ready(&pod, "60s")?;
     ensure!(again.exited(SOON).await?.success());
+    Ok(())
+}
+
+/// `nudge-agent status` in the agent's own container, which has none of the variables that applications get.
+fn status_of_its_own(pod: &Pod) -> Result<Finished> {
+    let mut command = Command::new(binary::debug()?);
+    command.arg("status").env_clear().env("NUDGE_SHARE_DIR", pod.path("share"));
+    Finished::within(SOON, &mut command)
+}
+
+#[tokio::test]
+async fn in_the_agents_own_container_status_finds_the_agent() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    let early = status_of_its_own(&pod)?;
+    ensure!(early.code == Some(1) && early.stderr.contains("the agent has not started yet"), "{early:?}");
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.0").await?;
+    let status = status_of_its_own(&pod)?;
+    ensure!(status.code == Some(0) && status.stdout.contains("shop"), "{status:?}");
     Ok(())
 }
 

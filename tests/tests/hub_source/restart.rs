@@ -194,6 +194,7 @@ async fn a_change_while_the_agent_was_away_is_told_though_nothing_was_kept() -> 
     pod.start_app(APP, &CATCHES).await?;
     pod.start().await?;
     notes(&pod, "it is noted with what the container starts", |text| text.contains("app")).await?;
+    keeps(&pod, "1.0.0").await?;
     pod.kill().await?;
     fs::remove_file(pod.path("state/last-good"))?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;

@@ -20,7 +20,7 @@ const PYTHON: &str = "/usr/bin/python3";
 const RELEASE: &str = "NUDGE_E2E_RELEASE";
 
 /// What of Node.js itself is a package of its own in Debian: it does not start without.
-const NODE_PARTS: [&str; 3] = ["acorn", "cjs-module-lexer", "undici"];
+const NODE_PARTS: [&str; 4] = ["acorn", "acorn-walk", "cjs-module-lexer", "undici"];
 
 /// Of Python's library, what no example loads and most of its bytes are in.
 const UNUSED: [&str; 8] =

@@ -96,6 +96,9 @@ async fn agent_killed(suite: &Suite, home: &Home<'_>, node: &Node, pod: &Pod) ->
     let took = restarted(home, node, pod, "nudge-agent").await?;
     ensure!(identity()? == before, "the agent has another token or certificate");
     suite.report.row(TITLE, &["agent: until the pod is Ready".to_owned(), seconds(took)]);
+    // The way that TROUBLESHOOTING names where the application's image has no program of ours.
+    let status = home.kubectl(&["exec", &name, "-c", "nudge-agent", "--", "/nudge-agent", "status"])?;
+    ensure!(status.contains("tough"), "the agent's own container says: {status}");
     let app = |pod: &Pod| containers(pod).into_iter().find(|(name, ..)| name == "app");
     let now = home.space.api::<Pod>().get(&name).await?;
     ensure!(app(&now).is_some() && app(&now) == app(pod), "the application was {:?} and is {:?}", app(pod), app(&now));
