@@ -1,5 +1,6 @@
-//! Why a kubeconfig leads to no cluster, without anything that stands in it: it holds secrets.
+//! Why a kubeconfig leads to no cluster, without anything that stands in it, or that its programs print: these are secrets.
 
+use kube::client::AuthError;
 use kube::config::{InferConfigError, KubeconfigError};
 
 use crate::causes::{plain, sentence};
@@ -28,6 +29,19 @@ pub(crate) fn unusable(error: &KubeconfigError) -> String {
     }
 }
 
+/// Why no client comes of a kubeconfig that could be read.
+pub(crate) fn no_client(error: &kube::Error) -> String {
+    let program = "the program that the kubeconfig names for credentials";
+    match error {
+        // The library shows what it has printed, and what it was given.
+        kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
+            format!("{program} has failed ({}); kubectl with the same kubeconfig shows what it says", out.status)
+        }
+        kube::Error::Auth(AuthError::AuthExecParse(_)) => format!("{program} prints none"),
+        other => sentence(other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use kube::config::Kubeconfig;
@@ -41,5 +55,26 @@ mod tests {
         let said = unusable(&error);
         assert!(said.starts_with("it is no kubeconfig: line ") && !said.contains("hunter2"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
+    }
+
+    #[test]
+    fn what_a_program_for_credentials_prints_is_not_shown() {
+        for (script, what) in [
+            (
+                "echo hunter2; exit 3",
+                "the program that the kubeconfig names for credentials has failed (exit status: 3); kubectl with the same kubeconfig shows what it says",
+            ),
+            ("echo '[hunter2'", "the program that the kubeconfig names for credentials prints none"),
+        ] {
+            let user = serde_json::json!({"exec": {
+                "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+                "env": [{"name": "PIN", "value": "hunter2"}], "interactiveMode": "Never",
+            }});
+            let mut config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
+            config.auth_info = serde_json::from_value(user).unwrap();
+            let error = kube::Client::try_from(config).err().unwrap();
+            assert!(error.to_string().contains("hunter2") || format!("{error:?}").contains("hunter2"), "{error:?}");
+            assert_eq!(no_client(&error), what);
+        }
     }
 }

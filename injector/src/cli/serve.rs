@@ -17,13 +17,14 @@ use super::probes::{Probed, probes};
 use super::settings::ServeSettings;
 use super::{cluster, guards, injecting, logging, tuning};
 use crate::admission::{AdmissionMetrics, AdmissionSettings, StartError};
-use crate::causes::{chain, sentence};
+use crate::causes::chain;
 use crate::certs::{
     CertificateFiles, Certificates, CertificatesError, KubeSecret, Lifetimes, PublishTimes, ServingNameError,
     ServingNames, publish_to_namespaces, publish_to_webhooks,
 };
 use crate::controller::{self, ContentKeyError, Controller, ControllerMetrics, Lease, LeaseSettings, RolloutMetrics};
 use crate::hub::{self, Hub};
+use crate::kubeconfig::no_client;
 use crate::world::{Enabled, Event, WatchSettings, World, watch_cluster};
 
 /// Why serving could not begin.
@@ -87,7 +88,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
     let mut config = cluster::find().await?;
     config.connect_timeout = Some(Duration::from_secs(5));
-    let client = Client::try_from(config.clone()).map_err(|error| NoCluster::Unusable(sentence(&error)))?;
+    let client = Client::try_from(config.clone()).map_err(|error| NoCluster::Unusable(no_client(&error)))?;
     let health_listener = listen(settings.listen_health, "health and metrics").await?;
     let replica = settings.replica();
     tracing::info!(replica, version = env!("CARGO_PKG_VERSION"), health = %address(&health_listener), "starting");

@@ -15,7 +15,7 @@ use super::arguments::DryRun;
 use super::failure::Failure;
 use super::output::Output;
 use crate::api::VersionedConfig;
-use crate::kubeconfig::{none_found, unusable};
+use crate::kubeconfig::{no_client, none_found, unusable};
 
 /// In the name of whom fields are written. Not `kubectl…`: Flux drops fields of managers that are called so.
 pub(super) const FIELD_MANAGER: &str = "nudge-cli";
@@ -66,8 +66,8 @@ impl Session {
             })?,
         };
         let namespace = connection.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client =
-            Client::try_from(config).map_err(|error| Failure::of("preparing to ask the API server", &error))?;
+        let client = Client::try_from(config)
+            .map_err(|error| Failure::new(format!("preparing to ask the API server: {}", no_client(&error))))?;
         Ok(Self { client, namespace, out })
     }
 
