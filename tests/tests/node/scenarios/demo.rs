@@ -10,7 +10,7 @@ use nudge_tests::terminal::Terminal;
 use nudge_tests::{binary, tools};
 use serde_json::json;
 
-use crate::objects::{config, deployment, list, opted_in, shell};
+use crate::objects::{config, deployment, list, opted_in, python};
 use crate::scenarios::rollout;
 use crate::space::Home;
 use crate::suite::Suite;
@@ -41,7 +41,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // As if the plugin had made it: what another tool has made it warns of.
     let ours = ["--server-side", "--field-manager=nudge-cli"];
     home.apply_with(&ours, &config("shop", &[("1.0.0", json!({"name": "hello", "healthy": "yes"}))], &rollout))?;
-    let mut container = shell(&home, rollout::APP);
+    let mut container = python(&home, rollout::APP);
     container["readinessProbe"] = rollout::probe();
     let annotations = [("configs", "shop"), ("notify", "SIGUSR1"), ("mount-path", "/config")];
     home.apply(&list([deployment(&opted_in("web", &container, &annotations), 6)]))?;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use crate::log::Log;
-use crate::objects::{config, deployment, list, opted_in, shell};
+use crate::objects::{config, deployment, list, opted_in, python};
 use crate::report::seconds;
 use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
 use crate::suite::Suite;
@@ -27,11 +27,20 @@ const WATCHED: u64 = 2;
 
 /// Serves its files, and says when it is told. The probe asks for one that the bad version does not have.
 pub(super) const APP: &str = r#"
-    tell() { echo "runs $(cat /config/name)"; }
-    trap tell USR1
-    httpd -p 8080 -h /config
-    tell
-    while :; do sleep 3600 & wait $!; done"#;
+import functools, http.server, signal
+
+def tell(*_):
+    print("runs", open("/config/name").read(), flush=True)
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+server = http.server.ThreadingHTTPServer(("", 8080), functools.partial(Quiet, directory="/config"))
+signal.signal(signal.SIGUSR1, tell)
+tell()
+server.serve_forever()
+"#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "rollout").await?;
@@ -39,7 +48,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let versions = [("1", good("one")), ("2", good("two")), ("3", json!({"name": "three"}))];
     let rollout = json!({"batch": "25%", "minReadySeconds": WATCHED, "bakeSeconds": 1});
     home.apply(&config("flock", &versions, &rollout))?;
-    let mut container = shell(&home, APP);
+    let mut container = python(&home, APP);
     container["readinessProbe"] = probe();
     let annotations = [("configs", "flock"), ("notify", "SIGUSR1"), ("mount-path", "/config")];
     home.apply(&list([deployment(&opted_in("flock", &container, &annotations), PODS)]))?;

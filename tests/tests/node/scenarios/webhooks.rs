@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use crate::install;
-use crate::objects::{opted_in, pod};
+use crate::objects::{opted_in, pod, python};
 use crate::report::seconds;
 use crate::space::{Home, SOON, is_untouched};
 use crate::suite::Suite;
@@ -54,8 +54,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "webhooks").await?;
     home.apply_examples(&["shop", "webhook"])?;
     home.at_once("shop").await?;
-    let image = home.place.image("nudge-example-webhook:0.1.0");
-    let container = json!({"name": "app", "image": image, "command": ["python3", "-c", APP]});
+    let container = python(&home, APP);
     let annotations = [
         ("configs", "shop"),
         ("notify", "webhook"),
