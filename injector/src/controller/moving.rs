@@ -169,6 +169,17 @@ mod tests {
         (sizes, paths)
     }
 
+    #[test]
+    fn only_where_nodes_may_not_be_read_none_counts_as_away() {
+        let error = |code| {
+            let status = kube::core::Status { code, ..kube::core::Status::default() };
+            CallError::Api { what: "reading Node a".to_owned(), source: Box::new(kube::Error::Api(Box::new(status))) }
+        };
+        assert!(if_allowed(error(403)).is_ok_and(|away| away.is_empty()));
+        assert!([401, 429, 500].into_iter().all(|code| if_allowed(error(code)).is_err()));
+        assert!(if_allowed(CallError::Timeout { what: "reading Node a".to_owned() }).is_err());
+    }
+
     #[tokio::test]
     async fn a_few_nodes_are_read_and_many_are_listed() {
         assert_eq!(asked(&[2]).await, (vec![1], vec!["nodes/node-0".to_owned(), "nodes/node-1".to_owned()]));
