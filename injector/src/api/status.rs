@@ -213,6 +213,9 @@ pub struct RolloutStatus {
     /// Since when that is not so; absent while it is, or while the rollout is held.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unproven_since: Option<MicroTime>,
+    /// How long a batch is watched before the next one; absent while no batch is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watch: Option<BatchWatch>,
     /// Pods that were told but are not waited for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<SkippedPod>,
@@ -242,6 +245,16 @@ pub enum RolloutStage {
     RollingBack,
 }
 
+/// How long a batch is watched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BatchWatch {
+    /// For how many seconds every pod of it must have been Ready with the new version.
+    pub seconds: u32,
+    /// Why so long: spec.rollout.minReadySeconds, or which probe.
+    pub reason: String,
+}
+
 /// A pod that was told but is not waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -252,6 +265,9 @@ pub struct SkippedPod {
     pub uid: String,
     /// Why: NotReady, Restarting, Pending, Ending, NodeNotReady, NoContact, FailedBefore, NotAcknowledged.
     pub reason: String,
+    /// It was healthy when it was told. While such a pod is not Ready, no further batch is told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_healthy: bool,
 }
 
 /// How often containers of a pod had been restarted when it was told.

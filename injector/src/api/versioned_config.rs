@@ -68,9 +68,12 @@ impl Default for VersionedConfigSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutSpec {
-    /// How many pods of each workload are moved at a time: a number from 1, or a share from 1% to 100%.
-    pub batch: Batch,
-    /// How long a pod must have been Ready with the new version before it counts as proven, in seconds.
+    /// How many pods of each workload are moved at a time: a number from 1, or a share from 1% to 100%. When absent, one pod of the
+    /// config is moved first, and then 25% of each workload at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<Batch>,
+    /// How long every pod of a batch must have been Ready with the new version before the next batch, in seconds. It is longer where the
+    /// readiness and liveness probes of these pods need longer to notice a change, up to 300 seconds.
     #[schemars(range(min = 0, max = 86400))]
     pub min_ready_seconds: u32,
     /// How long all pods run the new version before it is published and becomes current, in seconds.
@@ -91,7 +94,7 @@ pub struct RolloutSpec {
 impl Default for RolloutSpec {
     fn default() -> Self {
         Self {
-            batch: Batch::default(),
+            batch: None,
             min_ready_seconds: 10,
             bake_seconds: 60,
             ack_timeout_seconds: 30,
@@ -112,12 +115,6 @@ pub enum Batch {
     Share(String),
 }
 
-impl Default for Batch {
-    fn default() -> Self {
-        Self::Share("25%".to_owned())
-    }
-}
-
 impl JsonSchema for Batch {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Batch".into()
@@ -129,8 +126,6 @@ impl JsonSchema for Batch {
             "x-kubernetes-int-or-string": true,
             "minimum": 1,
             "maximum": 2_147_483_647,
-            // Written out, or it would be made nullable like every field with a default.
-            "nullable": false,
             "pattern": "^([1-9][0-9]?|100)%$"
         })
     }

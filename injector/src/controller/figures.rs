@@ -29,7 +29,7 @@ impl Default for RolloutMetrics {
         // From a second in steps of two to nine hours.
         let seconds = || Histogram::new((0..16).map(|step| f64::from(1 << step)));
         Self {
-            ended: family(&["current", "failed", "abandoned"]),
+            ended: family(&["current", "failed", "abandoned", "returned"]),
             took: seconds(),
             told: seconds(),
             recycled: family(&["restarted", "evicted", "failed", "refused"]),
@@ -60,6 +60,9 @@ fn came(before: &VersionedConfigStatus, after: &VersionedConfigStatus, now: Time
     let seconds = now.duration_since(began.0).as_secs_f64().max(0.0);
     let all = |stage| matches!(stage, Some(RolloutStage::Baking | RolloutStage::Recycling));
     match (before.rollout.stage, after.rollout.stage) {
+        (Some(RolloutStage::Leaving), None) if before.phase == Phase::RollingBack => {
+            Some(Came::ToEnd("returned", seconds))
+        }
         (Some(RolloutStage::Leaving), None) => Some(Came::ToEnd("abandoned", seconds)),
         (Some(_), None) if after.phase == Phase::Failed => Some(Came::ToEnd("failed", seconds)),
         (Some(_), None) => Some(Came::ToEnd("current", seconds)),
@@ -130,6 +133,7 @@ mod tests {
         let baking = status(Some(RolloutStage::Baking), Phase::BeingCurrent);
         let back = status(Some(RolloutStage::RollingBack), Phase::RollingBack);
         let leaving = status(Some(RolloutStage::Leaving), Phase::BeingCurrent);
+        let returning = status(Some(RolloutStage::Leaving), Phase::RollingBack);
         let (current, failed) = (status(None, Phase::Current), status(None, Phase::Failed));
         assert_eq!(came(&current, &moving, now), None);
         assert_eq!(came(&moving, &baking, now), Some(Came::ToAll(5.0)));
@@ -137,6 +141,7 @@ mod tests {
         assert_eq!(came(&moving, &back, now), None);
         assert_eq!(came(&back, &failed, now), Some(Came::ToEnd("failed", 5.0)));
         assert_eq!(came(&leaving, &current, now), Some(Came::ToEnd("abandoned", 5.0)));
+        assert_eq!(came(&returning, &current, now), Some(Came::ToEnd("returned", 5.0)));
         assert_eq!(came(&current, &current, now), None);
     }
 }

@@ -75,6 +75,9 @@ fn view(status: &VersionedConfigStatus, version: &str, pods: Option<Moved>, why:
         Some(RolloutStage::Moving) => format!("moving to version {version}"),
         Some(RolloutStage::Baking) => format!("all pods run version {version}, which is watched until it is published"),
         Some(RolloutStage::Recycling) => format!("version {version} is published"),
+        Some(RolloutStage::Leaving) if status.current.as_deref() == Some(version) => {
+            format!("every pod returns from version {leaves} to {version}")
+        }
         Some(RolloutStage::Leaving) => format!("leaving version {leaves} first"),
         Some(RolloutStage::RollingBack) => format!("rolling back from version {version}"),
     };

@@ -14,7 +14,7 @@ use super::arguments::Status;
 use super::failure::{Failure, doing};
 use super::output::{Format, or_none, table};
 use super::session::Session;
-use crate::api::{PodCounts, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use crate::api::{BatchWatch, PodCounts, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use crate::rollout::assigned;
 use crate::world::{PodState, pod_state};
 
@@ -38,6 +38,9 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     published: Option<String>,
     paused: bool,
+    /// How long a batch is watched, while one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    watch: Option<BatchWatch>,
     counts: PodCounts,
     /// How many pods have which version of the agent.
     agents: BTreeMap<String, usize>,
@@ -143,6 +146,7 @@ fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
         stage: status.rollout.stage,
         wanted: config.spec.current.clone(),
         paused: config.spec.rollout.paused,
+        watch: status.rollout.watch,
         conditions: status.conditions.iter().map(condition).collect(),
         agents,
         pods: reports,
@@ -184,6 +188,9 @@ impl Report {
         for (name, version) in [("Target", &self.target), ("Previous", &self.previous), ("Published", &self.published)]
         {
             lines.extend(version.clone().map(|version| (name, version)));
+        }
+        if let Some(watch) = &self.watch {
+            lines.push(("Watch", format!("{} s for each batch, because {}", watch.seconds, watch.reason)));
         }
         let counts = &self.counts;
         let summary = if counts.summary.is_empty() { "0/0" } else { &counts.summary };

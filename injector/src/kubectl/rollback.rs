@@ -17,7 +17,7 @@ fn aim(config: &VersionedConfig) -> Result<&str, String> {
         (None, _) => Err(format!("config {name} has no current version yet, so there is none to go back to")),
         (Some(current), Some(wanted)) if current != wanted => Ok(current),
         _ => status.and_then(|status| status.previous.as_deref()).ok_or_else(|| {
-            format!("config {name} has had one current version only; choose one of kubectl nudge versions {name} with kubectl nudge use")
+            format!("config {name} has no version before the current one to go back to; choose one of kubectl nudge versions {name} with kubectl nudge use")
         }),
     }
 }

@@ -6,7 +6,7 @@ use super::batch::is_told;
 use super::proof::{forget_gone, skip, skipped};
 use super::step::{Recycling, Situation, Step, after, clear, enter, held, next_revision, progressed, waits};
 use super::{Subject, restarts};
-use crate::api::{OnFailure, Phase, RolloutFailure, RolloutStage, VersionedConfigStatus};
+use crate::api::{GroupStatus, OnFailure, Phase, RolloutFailure, RolloutStage, VersionedConfigStatus};
 
 /// What is said while a move that has failed is held.
 pub(super) fn stands_still(sentence: &str) -> String {
@@ -34,7 +34,7 @@ pub(super) fn fail(
         return Step { told: Some((true, "Failed", text.clone())), ..held("Failed", text) };
     }
     status.phase = Phase::RollingBack;
-    turn_back(status, seen, RolloutStage::RollingBack);
+    turn_back(status, seen, RolloutStage::RollingBack, is_told);
     let current = status.current.clone().unwrap_or_default();
     let told = (true, "RollingBack", format!("{sentence}; every pod returns to version {current}"));
     Step { told: Some(told), more: true, ..Step::default() }
@@ -43,7 +43,7 @@ pub(super) fn fail(
 /// Another version is wanted before the target was current.
 pub(super) fn begin_leaving(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Step {
     status.phase = Phase::BeingCurrent;
-    turn_back(status, seen, RolloutStage::Leaving);
+    turn_back(status, seen, RolloutStage::Leaving, is_told);
     let told = (
         false,
         "Leaving",
@@ -55,8 +55,30 @@ pub(super) fn begin_leaving(status: &mut VersionedConfigStatus, seen: &Situation
     Step { told: Some(told), more: true, ..Step::default() }
 }
 
-/// Every pod is told the current version again.
-fn turn_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, stage: RolloutStage) {
+/// The version before the current one is wanted: it is current again at once, and every pod is told so in this one write. What was current
+/// is no way back any more: to go there again is a rollout like any other.
+pub(super) fn return_to(status: &mut VersionedConfigStatus, seen: &Situation<'_>, from: &str) -> Step {
+    // Workloads without an agent have run the version that is left since it was published.
+    let restarted = status.published_at.clone().filter(|_| status.published.as_deref() == Some(from));
+    status.target = status.current.replace(seen.wanted.to_owned());
+    status.previous = None;
+    status.rollout.failure = None;
+    status.rollout.began_at = Some(seen.now.clone());
+    status.phase = Phase::RollingBack;
+    // Some pods may run a target that was on its way, the others run what is left.
+    turn_back(status, seen, RolloutStage::Leaving, |_, _| true);
+    status.rollout.recycled_since = restarted.or(status.rollout.recycled_since.take());
+    let sentence = format!("version {} is wanted again; every pod returns to it from {from}", seen.wanted);
+    Step { told: Some((true, "RollingBack", sentence)), more: true, ..Step::default() }
+}
+
+/// Every pod is told the current version again. `leaves` says which of them run something else.
+fn turn_back(
+    status: &mut VersionedConfigStatus,
+    seen: &Situation<'_>,
+    stage: RolloutStage,
+    leaves: impl Fn(&[GroupStatus], &Subject) -> bool,
+) {
     let groups = std::mem::take(&mut status.rollout.groups);
     if status.rollout.stage == Some(RolloutStage::Recycling) {
         status.rollout.recycled_since = status.rollout.progressed_at.as_ref().map(|time| Time(time.0));
@@ -69,8 +91,8 @@ fn turn_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, stage: Ro
         .pods
         .iter()
         .filter_map(|pod| {
-            let reason = if is_told(&groups, pod) { pod.unreachable()? } else { return None };
-            Some(skip(pod, reason))
+            let reason = if leaves(&groups, pod) { pod.unreachable()? } else { return None };
+            Some(skip(pod, reason, false))
         })
         .collect();
 }

@@ -8,17 +8,34 @@ use crate::api::{Batch, GroupStatus};
 /// The threshold below which every pod is.
 pub const ALL: u64 = 1 << 32;
 
+/// The share of a batch in percent where the spec names none.
+const DEFAULT_PERCENT: usize = 25;
+
 /// How many of `pods` a batch has: at least one.
-pub(super) fn size(batch: &Batch, pods: usize) -> usize {
+pub(super) fn size(batch: Option<&Batch>, pods: usize) -> usize {
+    let share = |percent: usize| (pods * percent.min(100)).div_ceil(100);
     let count = match batch {
-        Batch::Count(count) => usize::try_from(*count).unwrap_or(usize::MAX),
+        None => share(DEFAULT_PERCENT),
+        Some(Batch::Count(count)) => usize::try_from(*count).unwrap_or(usize::MAX),
         // The API server lets in nothing else than a share from 1% to 100%; what is none counts as the smallest.
-        Batch::Share(share) => {
-            let percent: usize = share.strip_suffix('%').and_then(|number| number.parse().ok()).unwrap_or(1);
-            (pods * percent.min(100)).div_ceil(100)
-        }
+        Some(Batch::Share(text)) => share(text.strip_suffix('%').and_then(|number| number.parse().ok()).unwrap_or(1)),
     };
     count.max(1)
+}
+
+/// The thresholds of the first batch where the spec names no batch: one pod of the config, a `fit` one where there is one. Pods of its
+/// workload that come before it in the order are not fit and go with it.
+pub(super) fn first(pods: &[Subject], fit: impl Fn(&Subject) -> bool) -> Vec<GroupStatus> {
+    let lowest = |all: &mut dyn Iterator<Item = &Subject>| all.map(|pod| (pod.number, pod.workload.clone())).min();
+    let chosen = lowest(&mut pods.iter().filter(|pod| fit(pod))).or_else(|| lowest(&mut pods.iter()));
+    let Some((number, workload)) = chosen else { return Vec::new() };
+    let all = pods.iter().filter(|pod| pod.workload == workload).all(|pod| pod.number <= number);
+    vec![GroupStatus { workload, threshold: if all { ALL } else { u64::from(number) + 1 } }]
+}
+
+/// Whether a batch is all pods at once.
+pub(super) fn is_all(batch: Option<&Batch>) -> bool {
+    matches!(batch, Some(Batch::Share(share)) if share == "100%")
 }
 
 /// The threshold of a workload.
@@ -33,7 +50,7 @@ pub(super) fn is_told(groups: &[GroupStatus], pod: &Subject) -> bool {
 
 /// The thresholds with one more batch in each workload; a workload whose pods are all told gets [`ALL`], so that pods which are born
 /// later are told too.
-pub(super) fn raised(groups: &[GroupStatus], pods: &[Subject], batch: &Batch) -> Vec<GroupStatus> {
+pub(super) fn raised(groups: &[GroupStatus], pods: &[Subject], batch: Option<&Batch>) -> Vec<GroupStatus> {
     let mut workloads: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for pod in pods {
         workloads.entry(&pod.workload).or_default().push(pod.number);

@@ -3,6 +3,8 @@
 mod assignment;
 mod back;
 mod batch;
+#[cfg(test)]
+mod exposure_tests;
 mod proof;
 mod restarts;
 #[cfg(test)]

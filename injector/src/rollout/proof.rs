@@ -10,7 +10,7 @@ use super::batch::is_told;
 use super::restarts::{self, Before};
 use super::step::{Situation, Step, after, held, waits};
 use super::subject::Opinion;
-use crate::api::{SkippedPod, VersionedConfigStatus};
+use crate::api::{BatchWatch, SkippedPod, VersionedConfigStatus};
 
 /// Why a pod is skipped that was well and does not take what it was told.
 pub(super) const SILENT: &str = "NotAcknowledged";
@@ -18,23 +18,50 @@ pub(super) const SILENT: &str = "NotAcknowledged";
 /// Entries that the status has room for.
 const MAX_SKIPPED: usize = 2000;
 
-/// The first thing that a pod which is waited for says against the target.
+/// The longest time for which a batch is watched because of a probe, in seconds.
+const LONGEST_WATCH: u32 = 300;
+
+/// The first thing that a pod which is waited for says against the target, or one that was silent and is not Ready any more.
 pub(super) fn verdict(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<(String, String)> {
     let before = Before::of(&status.rollout);
-    waited_for(status, seen).into_iter().find_map(|pod| match pod.opinion(target, before.has_restarted(pod)) {
+    let waited_for = waited_for(status, seen).into_iter().map(|pod| pod.opinion(target, before.has_restarted(pod)));
+    let skipped = skipped(status);
+    let silent = seen.pods.iter().filter(|pod| !pod.ready && skipped.get(pod.uid.as_str()) == Some(&SILENT));
+    waited_for.chain(silent.map(|pod| pod.opinion(target, false))).find_map(|opinion| match opinion {
         Opinion::Against(word, sentence) => Some((word, sentence)),
         _ => None,
     })
 }
 
-/// The entry of a pod that can't be waited for.
-pub(super) fn skip(pod: &Subject, reason: &str) -> SkippedPod {
-    SkippedPod { name: pod.name.clone(), uid: pod.uid.clone(), reason: reason.to_owned() }
+/// The entry of a pod that can't be waited for; `was_healthy` where it could when it was told.
+pub(super) fn skip(pod: &Subject, reason: &str, was_healthy: bool) -> SkippedPod {
+    SkippedPod { name: pod.name.clone(), uid: pod.uid.clone(), reason: reason.to_owned(), was_healthy }
 }
 
 /// Why pods can't be waited for, by uid.
 pub(super) fn skipped(status: &VersionedConfigStatus) -> HashMap<&str, &str> {
     status.rollout.skipped.iter().map(|skipped| (skipped.uid.as_str(), skipped.reason.as_str())).collect()
+}
+
+/// Pods that are not waited for although they were healthy when they were told, and that are not Ready: no further batch goes out while
+/// there are any.
+pub(super) fn fallen<'a>(status: &VersionedConfigStatus, seen: &Situation<'a>) -> Vec<&'a Subject> {
+    let skipped = status.rollout.skipped.iter();
+    let were_healthy: HashSet<&str> =
+        skipped.filter(|skipped| skipped.was_healthy).map(|skipped| skipped.uid.as_str()).collect();
+    let fell = |pod: &&Subject| !pod.ready && !pod.ending && were_healthy.contains(pod.uid.as_str());
+    seen.pods.iter().filter(fell).collect()
+}
+
+/// How long a batch is watched: so long that the probes of its pods notice, or for `minReadySeconds` where that is longer.
+fn watch(told: &[&Subject], min_ready_seconds: u32) -> BatchWatch {
+    let slowest = told.iter().filter_map(|pod| pod.slowest_probe.as_ref()).max_by_key(|probe| probe.seconds());
+    match slowest.map(|probe| (probe.seconds().min(LONGEST_WATCH), probe)) {
+        Some((seconds, probe)) if seconds > min_ready_seconds => {
+            BatchWatch { seconds, reason: format!("{probe} to notice a change") }
+        }
+        _ => BatchWatch { seconds: min_ready_seconds, reason: "spec.rollout.minReadySeconds says so".to_owned() },
+    }
 }
 
 /// The pods that were told, without those that can't be waited for.
@@ -66,22 +93,26 @@ pub(super) fn tend(status: &mut VersionedConfigStatus, seen: &Situation<'_>, ver
         restarts::remember(&mut status.rollout, &rounds);
     }
     // Of some nothing can be expected at the moment, such as those that were born and have no node yet.
-    let lost: Vec<SkippedPod> =
-        waited_for(status, seen).into_iter().filter_map(|pod| Some(skip(pod, pod.unreachable()?))).collect();
+    let lost: Vec<SkippedPod> = waited_for(status, seen)
+        .into_iter()
+        .filter_map(|pod| Some(skip(pod, pod.unreachable()?, pod.was_ready)))
+        .collect();
     status.rollout.skipped.extend(lost);
 }
 
 /// Waits until all that are waited for run `version` and have been Ready for long enough; `None` once that is so.
 pub(super) fn prove(status: &mut VersionedConfigStatus, seen: &Situation<'_>, version: &str) -> Option<Step> {
     let unproven = unproven(status, seen, version);
-    if !unproven.is_empty() {
+    // What becomes of a pod is known only while its node is Ready.
+    let fallen = fallen(status, seen).into_iter().filter(|pod| pod.node_ready).count();
+    if !unproven.is_empty() || fallen > 0 {
         // What came before counts as little as the time in which nobody looked.
         let since = status.rollout.unproven_since.as_ref().map_or(seen.now.0, |since| since.0);
         let acknowledged = after(since, seen.spec.ack_timeout_seconds);
         let late = seen.now.0 >= acknowledged.0;
         let silent = |pod: &&&Subject| late && pod.was_ready && !pod.has_taken(version);
-        let silent: Vec<SkippedPod> = unproven.iter().filter(silent).map(|pod| skip(pod, SILENT)).collect();
-        let unproven = unproven.len();
+        let silent: Vec<SkippedPod> = unproven.iter().filter(silent).map(|pod| skip(pod, SILENT, true)).collect();
+        let unproven = unproven.len() + fallen;
         if status.rollout.skipped.len() + silent.len() > MAX_SKIPPED {
             let sentence = format!(
                 "{} pods could not be waited for, more than there is room for in the status; mend them, or move fewer at a time (spec.rollout.batch)",
@@ -104,15 +135,20 @@ pub(super) fn prove(status: &mut VersionedConfigStatus, seen: &Situation<'_>, ve
         return Some(waits("BeingCurrent", sentence, Some(again)));
     }
     status.rollout.unproven_since = None;
+    let told = waited_for(status, seen);
     // Without anybody there is nothing to watch.
-    waited_for(status, seen).first()?;
+    told.first()?;
+    let watch = watch(&told, seen.spec.min_ready_seconds);
     let applied = status.rollout.applied_at.get_or_insert(MicroTime(seen.now.0)).0;
-    let enough = after(applied, seen.spec.min_ready_seconds);
-    if seen.now.0 < enough.0 {
-        let sentence = format!("all pods that were told run version {version}; they are watched for a while");
-        return Some(waits("BeingCurrent", sentence, Some(enough)));
-    }
-    None
+    let enough = after(applied, watch.seconds);
+    let waits = (seen.now.0 < enough.0).then(|| {
+        let (count, total, BatchWatch { seconds, reason }) = (told.len(), seen.pods.len(), &watch);
+        let sentence =
+            format!("{count} of {total} pods run version {version} and are watched for {seconds} s, because {reason}");
+        waits("BeingCurrent", sentence, Some(enough))
+    });
+    status.rollout.watch = Some(watch);
+    waits
 }
 
 /// The rollout stood still for too long.

@@ -3,17 +3,17 @@
 //! Pure, and nothing is remembered but the status: a leader that takes over goes on where the last one stopped. Each call makes at
 //! most one step, and a call that changes nothing waits for something to be seen or for a time to come.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::back::{begin_leaving, fail, leave, roll_back, stands_still};
-use super::batch::{is_complete, is_told, raised, size};
-use super::proof::{SILENT, prove, skip, skipped, tend, verdict};
+use super::back::{begin_leaving, fail, leave, return_to, roll_back, stands_still};
+use super::batch::{first, is_all, is_complete, is_told, raised, size};
+use super::proof::{SILENT, fallen, prove, skip, skipped, tend, verdict};
 use super::subject::ENDING;
 use super::{Subject, restarts};
-use crate::api::{Batch, Phase, RolloutSpec, RolloutStage, VersionedConfigStatus};
+use crate::api::{Batch, GroupStatus, Phase, RolloutSpec, RolloutStage, VersionedConfigStatus};
 
 /// How often it is looked whether another config has done moving.
 const NEIGHBOUR_SECONDS: u32 = 2;
@@ -79,6 +79,10 @@ pub fn step(status: &mut VersionedConfigStatus, seen: &Situation<'_>) -> Step {
     let Some(current) = status.current.clone() else {
         return make_current(status, seen, "the first one");
     };
+    // A brake: it asks for nobody's health, and waits neither for a pause to end nor for another config.
+    if status.previous.as_deref() == Some(seen.wanted) && current != seen.wanted {
+        return return_to(status, seen, &current);
+    }
     match status.rollout.stage {
         None => rest(status, seen, &current),
         Some(RolloutStage::Leaving) => leave(status, seen, &current),
@@ -201,6 +205,7 @@ pub(super) fn enter(status: &mut VersionedConfigStatus, stage: RolloutStage, now
     status.rollout.stage = Some(stage);
     status.rollout.progressed_at = Some(MicroTime(now.0));
     status.rollout.applied_at = None;
+    status.rollout.watch = None;
     status.rollout.unproven_since = None;
 }
 
@@ -209,7 +214,7 @@ fn walk(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) 
     if let Some(step) = prove(status, seen, target) {
         return step;
     }
-    if let Some(step) = too_many_skipped(status, seen, target) {
+    if let Some(step) = hold(status, seen, target) {
         return step;
     }
     if is_complete(&status.rollout.groups, seen.pods) {
@@ -219,18 +224,24 @@ fn walk(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) 
         status.rollout.applied_at = applied;
         return Step { more: true, ..Step::default() };
     }
-    let count = tell(status, seen, &seen.spec.batch);
+    let begins = status.rollout.groups.is_empty() && seen.spec.batch.is_none();
+    let next = if begins {
+        let now = seen.now.0.as_second();
+        first(seen.pods, |pod| pod.unfit(now).is_none())
+    } else {
+        raised(&status.rollout.groups, seen.pods, seen.spec.batch.as_ref())
+    };
+    let count = tell(status, seen, next);
     enter(status, RolloutStage::Moving, seen.now);
     told(count, target, seen)
 }
 
-/// One more batch of each workload is told. How many pods that are.
-fn tell(status: &mut VersionedConfigStatus, seen: &Situation<'_>, batch: &Batch) -> usize {
-    let next = raised(&status.rollout.groups, seen.pods, batch);
+/// The pods below these thresholds are told. How many that are.
+fn tell(status: &mut VersionedConfigStatus, seen: &Situation<'_>, next: Vec<GroupStatus>) -> usize {
     let newly = |pod: &&Subject| is_told(&next, pod) && !is_told(&status.rollout.groups, pod);
     let newly: Vec<&Subject> = seen.pods.iter().filter(newly).collect();
     let unfit = |pod: &Subject| pod.unfit(seen.now.0.as_second());
-    status.rollout.skipped.extend(newly.iter().filter_map(|pod| Some(skip(pod, unfit(pod)?))));
+    status.rollout.skipped.extend(newly.iter().filter_map(|pod| Some(skip(pod, unfit(pod)?, false))));
     let waited_for: Vec<&Subject> = newly.iter().copied().filter(|pod| unfit(pod).is_none()).collect();
     restarts::remember(&mut status.rollout, &waited_for);
     status.rollout.groups = next;
@@ -243,11 +254,54 @@ fn told(count: usize, target: &str, seen: &Situation<'_>) -> Step {
     Step { told, again: Some(after(seen.now.0, seen.spec.ack_timeout_seconds)), more: count == 0, ..Step::default() }
 }
 
-/// Holds where of a workload more pods than a batch could not be waited for, or where none has proven anything although some were well.
+/// Why no further batch may go out although all that are waited for have proven the target.
+fn hold(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<Step> {
+    if let Some(pod) = fallen(status, seen).first() {
+        let sentence = format!(
+            "pod {} was healthy when it was told version {target}, and its node is not Ready; no further pod is told until the pod is \
+             Ready or gone",
+            pod.name
+        );
+        return Some(waits("NodeNotReady", sentence, None));
+    }
+    too_many_skipped(status, seen, target).or_else(|| nobody_to_judge(status, seen, target))
+}
+
+/// Holds where no pod can say anything about the target: none of the config is healthy, or in the end none has taken it.
+fn nobody_to_judge(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<Step> {
+    let now = seen.now.0.as_second();
+    let told = |pod: &&Subject| is_told(&status.rollout.groups, pod);
+    let mut counted = seen.pods.iter().filter(|pod| !pod.ending);
+    // Whoever was told nothing yet has nothing to say.
+    counted.clone().find(told)?;
+    let nobody = if is_complete(&status.rollout.groups, seen.pods) {
+        counted.all(|pod| !pod.has_taken(target))
+    } else {
+        !is_all(seen.spec.batch.as_ref()) && counted.all(|pod| pod.unfit(now).is_some())
+    };
+    nobody.then(|| {
+        let sentence = format!(
+            "no healthy pod can show whether version {target} is good: mend a pod that was told it, go back (kubectl nudge \
+             rollback), or set spec.rollout.batch to 100%, which tells all pods"
+        );
+        Step { again: settled(seen), ..held("NobodyToJudge", sentence) }
+    })
+}
+
+/// When the next pod that restarted counts as well again by time alone.
+fn settled(seen: &Situation<'_>) -> Option<Time> {
+    let times = seen.pods.iter().filter_map(|pod| Timestamp::from_second(pod.settles()?).ok());
+    times.filter(|time| *time > seen.now.0).min().map(Time)
+}
+
+/// Holds where of a workload more pods than a batch were well and could not be waited for, or where none has proven anything although
+/// some were well.
 fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<Step> {
     let reasons = skipped(status);
     // Whose work is done holds nobody up.
     let reason = |pod: &Subject| reasons.get(pod.uid.as_str()).copied().filter(|reason| *reason != ENDING);
+    let lost: HashSet<&str> =
+        status.rollout.skipped.iter().filter(|pod| pod.was_healthy).map(|pod| pod.uid.as_str()).collect();
     let mut workloads: BTreeMap<&str, Vec<&Subject>> = BTreeMap::new();
     for pod in seen.pods {
         workloads.entry(&pod.workload).or_default().push(pod);
@@ -255,10 +309,12 @@ fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target
     let sentence = workloads.iter().find_map(|(workload, pods)| {
         let name = if workload.is_empty() { "pods without a workload" } else { workload };
         let skipped = pods.iter().filter(|pod| reason(pod).is_some()).count();
-        let batch = size(&seen.spec.batch, pods.len());
-        if skipped > batch {
+        let batch = size(seen.spec.batch.as_ref(), pods.len());
+        let lost = pods.iter().filter(|pod| reason(pod).is_some() && lost.contains(pod.uid.as_str())).count();
+        if lost > batch {
             return Some(format!(
-                "{skipped} pods of {name} could not be waited for, which is more than a batch of {batch} (spec.rollout.batch)"
+                "{lost} pods of {name} were healthy and could not be waited for, which is more than a batch of {batch} \
+                 (spec.rollout.batch)"
             ));
         }
         let told = pods.iter().filter(|pod| is_told(&status.rollout.groups, pod)).count();
@@ -266,11 +322,10 @@ fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target
         (silent > 0 && told == skipped)
             .then(|| format!("no pod of {name} has taken version {target}, and {silent} of them were Ready before"))
     })?;
-    // Some are well again by time alone.
-    let again = seen.pods.iter().filter(|pod| reason(pod).is_some()).filter_map(Subject::settles).min();
-    let again =
-        again.and_then(|second| Timestamp::from_second(second).ok()).filter(|time| *time > seen.now.0).map(Time);
-    Some(Step { again, ..held("TooManySkipped", sentence + "; see status.rollout.skipped, and mend them") })
+    Some(Step {
+        again: settled(seen),
+        ..held("TooManySkipped", sentence + "; see status.rollout.skipped, and mend them")
+    })
 }
 
 /// All pods run the target, and are watched.
@@ -278,14 +333,15 @@ fn bake(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) 
     if !is_complete(&status.rollout.groups, seen.pods) {
         // A workload that came meanwhile was born into what all others run: it is told at once. Walking it would begin the bake anew, and
         // where workloads come and go, again and again.
-        let count = tell(status, seen, &Batch::Share("100%".to_owned()));
+        let next = raised(&status.rollout.groups, seen.pods, Some(&Batch::Share("100%".to_owned())));
+        let count = tell(status, seen, next);
         status.rollout.applied_at = None;
         return told(count, target, seen);
     }
     if let Some(step) = prove(status, seen, target) {
         return step;
     }
-    if let Some(step) = too_many_skipped(status, seen, target) {
+    if let Some(step) = hold(status, seen, target) {
         return step;
     }
     let end = after(progressed(status, seen.now), seen.spec.bake_seconds);
@@ -321,6 +377,7 @@ pub(super) fn clear(status: &mut VersionedConfigStatus) {
     rollout.progressed_at = None;
     rollout.applied_at = None;
     rollout.unproven_since = None;
+    rollout.watch = None;
     rollout.groups.clear();
     rollout.skipped.clear();
     restarts::clear(rollout);

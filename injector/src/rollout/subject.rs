@@ -3,7 +3,7 @@
 use nudge_protocol::pod::FAILED_REASONS;
 
 use super::pod_number;
-use crate::world::PodState;
+use crate::world::{PodState, SlowestProbe};
 
 /// How long after a restart a pod may still be in a loop of them, in seconds: the kubelet waits for up to five minutes between two.
 const RESTLESS: i64 = 600;
@@ -53,6 +53,8 @@ pub struct Subject {
     pub last_restart: Option<i64>,
     /// What it reported as a failure: a word and a sentence.
     pub failure: Option<(String, String)>,
+    /// The probe that takes longest to notice that its application got worse.
+    pub slowest_probe: Option<SlowestProbe>,
 }
 
 /// What a pod says about the version that it was told.
@@ -92,6 +94,7 @@ impl Subject {
             restarts: pod.restarts,
             last_restart: pod.last_restart,
             failure: failed.then_some((reason, message)),
+            slowest_probe: pod.slowest_probe.clone(),
         })
     }
 

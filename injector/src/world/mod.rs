@@ -8,6 +8,7 @@ mod follow;
 mod keys;
 mod parts;
 mod pod;
+mod probe;
 mod pulse;
 mod state;
 #[cfg(test)]
@@ -18,6 +19,7 @@ pub use enabled::Enabled;
 pub use follow::{Change, FollowError, follow};
 pub use keys::{ConfigKey, Event, PartMeta, PodKey, PublishedMeta};
 pub use pod::{ObjectVersion, PodState, pod_state, references, workload};
+pub use probe::{SlowestProbe, slowest_probe};
 pub use pulse::Pulse;
 pub use state::{PodEntry, World};
 pub use watches::{WatchSettings, watch_cluster};

@@ -9,6 +9,7 @@ use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, ContainerName, labels, pod};
 use ring::digest::{SHA256, digest};
 
+use super::probe::{SlowestProbe, slowest_probe};
 use crate::api::PartKind;
 use crate::text::clip;
 use crate::versions::hex;
@@ -52,6 +53,8 @@ pub struct PodState {
     pub finished: bool,
     /// It is being deleted.
     pub going: bool,
+    /// The probe that takes longest to notice that its application got worse.
+    pub slowest_probe: Option<SlowestProbe>,
     /// When it was made, in seconds since 1970.
     pub created: i64,
     /// Restarts of its containers other than the agent.
@@ -126,6 +129,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         running: phase == Some("Running"),
         finished: matches!(phase, Some("Succeeded" | "Failed")),
         going: meta.deletion_timestamp.is_some(),
+        slowest_probe: slowest_probe(spec),
         created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
         restarts: counted.iter().map(|status| status.restart_count).sum(),
         last_restart: counted.iter().filter_map(ended).map(|time| time.0.as_second()).max(),

@@ -1,0 +1,140 @@
+//! How long the probes of a pod may take to notice that its application got worse. Pure.
+//!
+//! Of the containers that get the configuration only: a sidecar that takes its time says nothing about a version.
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
+use nudge_protocol::{env, pod};
+
+/// What comes on top: the kubelet starts probes at a random point of their period and tells the API server in batches.
+const MARGIN_SECONDS: u32 = 6;
+/// The grace period that Kubernetes gives a pod that names none.
+const GRACE_SECONDS: u32 = 30;
+
+/// Which probe it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Readiness,
+    Liveness,
+}
+
+/// The slowest readiness or liveness probe of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowestProbe {
+    kind: Kind,
+    container: Box<str>,
+    failures: u32,
+    /// Time between two attempts: the period, or as many periods as one attempt may last.
+    interval: u32,
+    timeout: u32,
+    /// How long a container may take to end that is killed by its liveness probe: it is seen to restart only then.
+    grace: u32,
+}
+
+impl SlowestProbe {
+    /// The longest time from a change to what is seen of it: `failureThreshold` × `periodSeconds` + `timeoutSeconds` and six seconds;
+    /// for a liveness probe also the termination grace period.
+    pub fn seconds(&self) -> u32 {
+        let noticed = self.failures.saturating_mul(self.interval).saturating_add(self.timeout);
+        noticed.saturating_add(self.grace).saturating_add(MARGIN_SECONDS)
+    }
+}
+
+impl std::fmt::Display for SlowestProbe {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self.kind {
+            Kind::Readiness => "readiness",
+            Kind::Liveness => "liveness",
+        };
+        let Self { container, failures, interval, timeout, grace, .. } = self;
+        write!(out, "the {kind} probe of container {container} needs {failures} x {interval} s + {timeout} s")?;
+        if *grace > 0 {
+            write!(out, " + {grace} s to end the container")?;
+        }
+        Ok(())
+    }
+}
+
+/// The slowest probe of the pod's containers that get the configuration; of all but the agent where none says that it gets it.
+pub fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
+    let sidecars = spec.init_containers.iter().flatten();
+    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    let others = spec.containers.iter().chain(sidecars).filter(|container| container.name != pod::AGENT_CONTAINER);
+    let all: Vec<&Container> = others.collect();
+    let subscribes =
+        |container: &&&Container| container.env.iter().flatten().any(|variable| variable.name == env::ENDPOINT);
+    let subscribed: Vec<&Container> = all.iter().filter(subscribes).copied().collect();
+    let looked_at = if subscribed.is_empty() { all } else { subscribed };
+    let grace = spec.termination_grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok());
+    let probes = looked_at.into_iter().flat_map(|container| {
+        let readiness = container.readiness_probe.as_ref().map(|probe| of(Kind::Readiness, container, probe, 0));
+        let liveness = container.liveness_probe.as_ref().map(|probe| {
+            let own = probe.termination_grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok());
+            of(Kind::Liveness, container, probe, own.or(grace).unwrap_or(GRACE_SECONDS))
+        });
+        [readiness, liveness].into_iter().flatten()
+    });
+    probes.max_by_key(SlowestProbe::seconds)
+}
+
+fn of(kind: Kind, container: &Container, probe: &Probe, grace: u32) -> SlowestProbe {
+    // What the API server makes of a probe that says nothing.
+    let number = |value: Option<i32>, default: u32| {
+        value.and_then(|value| u32::try_from(value).ok()).filter(|&value| value > 0).unwrap_or(default)
+    };
+    let (period, timeout) = (number(probe.period_seconds, 10), number(probe.timeout_seconds, 1));
+    SlowestProbe {
+        kind,
+        container: container.name.clone().into(),
+        failures: number(probe.failure_threshold, 3),
+        interval: period.saturating_mul(timeout.div_ceil(period)),
+        timeout,
+        grace,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn slowest(containers: &Value) -> Option<(u32, String)> {
+        let spec: PodSpec = serde_json::from_value(json!({"containers": containers})).unwrap();
+        slowest_probe(&spec).map(|probe| (probe.seconds(), probe.to_string()))
+    }
+
+    #[test]
+    fn a_probe_of_default_timing_needs_37_seconds() {
+        let text = "the readiness probe of container app needs 3 x 10 s + 1 s".to_owned();
+        assert_eq!(slowest(&json!([{"name": "app", "readinessProbe": {}}])), Some((37, text)));
+        assert_eq!(slowest(&json!([{"name": "app"}])), None);
+    }
+
+    #[test]
+    fn a_liveness_probe_is_seen_when_the_container_has_ended() {
+        let probe = json!({"periodSeconds": 5, "failureThreshold": 2, "terminationGracePeriodSeconds": 20});
+        let text = "the liveness probe of container app needs 2 x 5 s + 1 s + 20 s to end the container".to_owned();
+        assert_eq!(slowest(&json!([{"name": "app", "livenessProbe": probe}])), Some((37, text)));
+        let both = json!([{"name": "app", "readinessProbe": {}, "livenessProbe": {}}]);
+        assert_eq!(slowest(&both).map(|(seconds, _)| seconds), Some(67), "the slower one of both");
+    }
+
+    #[test]
+    fn an_attempt_that_lasts_longer_than_the_period_delays_the_next() {
+        let probe = json!({"periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 2});
+        assert_eq!(slowest(&json!([{"name": "app", "readinessProbe": probe}])).map(|(seconds, _)| seconds), Some(21));
+    }
+
+    #[test]
+    fn agents_and_containers_without_configuration_do_not_count() {
+        let slow = json!({"periodSeconds": 60});
+        let endpoint = json!([{"name": "MY_CONFIG_ENDPOINT", "value": "https://10.0.0.7:9001/config"}]);
+        let pod = json!([
+            {"name": "app", "readinessProbe": {}, "env": endpoint},
+            {"name": "mesh", "readinessProbe": slow}, {"name": "nudge-agent", "readinessProbe": slow},
+        ]);
+        assert_eq!(slowest(&pod).map(|(seconds, _)| seconds), Some(37));
+        let by_hand = json!([{"name": "mesh", "readinessProbe": slow}, {"name": "nudge-agent"}]);
+        assert_eq!(slowest(&by_hand).map(|(seconds, _)| seconds), Some(187));
+    }
+}
