@@ -68,8 +68,8 @@ impl Default for VersionedConfigSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutSpec {
-    /// How many pods of each workload are moved at a time: a number from 1, or a share from 1% to 100%. When absent, one pod of the
-    /// config is moved first, and then 25% of each workload at a time.
+    /// How many pods are moved at a time: a number from 1 of each workload, or a share from 1% to 100% of all pods and at most so much of
+    /// each workload. When absent, one pod of the config is moved first, and then 25% at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<Batch>,
     /// How long every pod of a batch must have been Ready with the new version before the next batch, in seconds. It is longer where the

@@ -48,26 +48,42 @@ pub(super) fn is_told(groups: &[GroupStatus], pod: &Subject) -> bool {
     u64::from(pod.number) < threshold(groups, &pod.workload)
 }
 
-/// The thresholds with one more batch in each workload; a workload whose pods are all told gets [`ALL`], so that pods which are born
-/// later are told too.
+/// The thresholds with one more batch: of each workload at most a batch, and where that is a share, of all pods together no more than that
+/// share. A workload whose pods are all told gets [`ALL`], so that pods which are born later are told too.
 pub(super) fn raised(groups: &[GroupStatus], pods: &[Subject], batch: Option<&Batch>) -> Vec<GroupStatus> {
-    let mut workloads: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    let mut totals: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in pods {
-        workloads.entry(&pod.workload).or_default().push(pod.number);
+        *totals.entry(&pod.workload).or_default() += 1;
+    }
+    let mut room = match batch {
+        Some(Batch::Count(_)) => usize::MAX,
+        share => size(share, pods.len()),
+    };
+    let mut untold: Vec<&Subject> = pods.iter().filter(|pod| !is_told(groups, pod)).collect();
+    untold.sort_by_key(|pod| pod.number);
+    let mut left: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut taken: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+    for pod in untold {
+        let (count, threshold) = taken.entry(&pod.workload).or_default();
+        // Pods with the same number go together, which is one in four thousand million.
+        if *threshold > u64::from(pod.number) {
+            continue;
+        }
+        if room > 0 && *count < size(batch, totals[pod.workload.as_str()]) {
+            (*count, *threshold, room) = (*count + 1, u64::from(pod.number) + 1, room - 1);
+        } else {
+            *left.entry(&pod.workload).or_default() += 1;
+        }
     }
     // A workload without pods at the moment keeps what it has: its next pods are told what their sisters were.
-    let empty = groups.iter().filter(|group| !workloads.contains_key(group.workload.as_str())).cloned();
-    let raise = |(workload, mut numbers): (&str, Vec<u32>)| {
-        let before = threshold(groups, workload);
-        let size = size(batch, numbers.len());
-        numbers.retain(|&number| u64::from(number) >= before);
-        numbers.sort_unstable();
-        // Pods with the same number go together, which is one in four thousand million.
-        let threshold = if numbers.len() <= size { ALL } else { u64::from(numbers[size - 1]) + 1 };
+    let empty = groups.iter().filter(|group| !totals.contains_key(group.workload.as_str())).cloned();
+    let raise = |&workload: &&str| {
+        let raised = taken.get(workload).map_or(0, |(_, threshold)| *threshold);
+        let all = left.get(workload).is_none_or(|&left| left == 0);
+        let threshold = if all { ALL } else { raised.max(threshold(groups, workload)) };
         GroupStatus { workload: workload.to_owned(), threshold }
     };
-    let mut next: Vec<GroupStatus> =
-        workloads.iter().map(|(workload, numbers)| raise((workload, numbers.clone()))).chain(empty).collect();
+    let mut next: Vec<GroupStatus> = totals.keys().map(raise).filter(|group| group.threshold > 0).chain(empty).collect();
     next.sort_by(|one, other| one.workload.cmp(&other.workload));
     next
 }

@@ -52,6 +52,24 @@ fn by_default_one_pod_of_the_config_is_told_first_and_then_a_quarter_of_each_wor
 }
 
 #[test]
+fn a_share_is_one_of_the_config_also_where_each_workload_has_one_pod() {
+    let names: Vec<String> = (0..40).map(|number| format!("shop-{number}")).collect();
+    let workloads: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 1)).chain([("web", 2)]).collect();
+    let mut scene = default_scene(&workloads, &json!({}));
+    let mut counts = Vec::new();
+    while counts.last() != Some(&42) {
+        scene.rest("2");
+        counts.push(scene.told("2"));
+        let web = told(&mut scene, "2").iter().filter(|pod| pod.workload == "web").count();
+        assert!(web < 2 || counts.len() > 2, "a batch has one of two pods at most: {counts:?}");
+        scene.take();
+        scene.rest("2");
+        scene.later(37_000);
+    }
+    assert_eq!(counts, [1, 12, 23, 34, 42]);
+}
+
+#[test]
 fn the_first_pod_is_a_healthy_one() {
     let mut scene = default_scene(&[("web", 8)], &json!({}));
     scene.pods.sort_by_key(|pod| pod.number);

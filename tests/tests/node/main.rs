@@ -25,18 +25,20 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    deleted, demo, failures, handlers, jobs, memory, quick_start, recycling, refresh, removal, rollout, secrets, users,
+    deleted, demo, exposure, failures, handlers, jobs, memory, quick_start, recycling, refresh, removal, rollback, rollout, secrets, users,
     webhooks,
 };
 use crate::suite::{Run, Suite};
 
 /// Names, and what runs. Removal takes away what all others need.
-const SCENARIOS: [(&str, Run); 14] = [
+const SCENARIOS: [(&str, Run); 16] = [
     ("quick_start", |suite| Box::pin(quick_start::run(suite))),
     ("handlers", |suite| Box::pin(handlers::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
     ("webhooks", |suite| Box::pin(webhooks::run(suite))),
     ("rollout", |suite| Box::pin(rollout::run(suite))),
+    ("exposure", |suite| Box::pin(exposure::run(suite))),
+    ("rollback", |suite| Box::pin(rollback::run(suite))),
     ("recycling", |suite| Box::pin(recycling::run(suite))),
     ("refresh", |suite| Box::pin(refresh::run(suite))),
     ("secrets", |suite| Box::pin(secrets::run(suite))),

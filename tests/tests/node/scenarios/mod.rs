@@ -2,6 +2,7 @@
 
 pub(crate) mod deleted;
 pub(crate) mod demo;
+pub(crate) mod exposure;
 pub(crate) mod failures;
 pub(crate) mod handlers;
 pub(crate) mod jobs;
@@ -10,6 +11,7 @@ pub(crate) mod quick_start;
 pub(crate) mod recycling;
 pub(crate) mod refresh;
 pub(crate) mod removal;
+pub(crate) mod rollback;
 pub(crate) mod rollout;
 pub(crate) mod secrets;
 pub(crate) mod users;

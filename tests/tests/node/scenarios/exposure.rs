@@ -1,0 +1,116 @@
+//! How far a bad version gets with everything at its default: a readiness probe of default timing, and no `spec.rollout`. It reaches one pod
+//! of eight, which is watched for as long as the probe needs.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use nudge_injector::api::{Phase, VersionedConfig, VersionedConfigStatus};
+use nudge_tests::{binary, eventually};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::rollout::APP;
+use crate::objects::{config, deployment, list, opted_in, python};
+use crate::place::succeed;
+use crate::report::seconds;
+use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
+use crate::suite::Suite;
+
+const TITLE: &str = "A bad version, eight pods, a probe of default timing, no spec.rollout";
+const PODS: usize = 8;
+/// 3 failures × 10 s + 1 s for an answer + 6 s.
+const WATCHED: u32 = 37;
+
+/// Names no time of its own.
+fn probe() -> Value {
+    json!({"httpGet": {"path": "/healthy", "port": 8080}})
+}
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    let home = Home::enabled(suite, "exposure").await?;
+    let versions = [("1", json!({"name": "one", "healthy": "yes"})), ("2", json!({"name": "two"}))];
+    home.apply(&config("fleet", &versions, &json!({})))?;
+    let mut container = python(&home, APP);
+    container["readinessProbe"] = probe();
+    let annotations = [("configs", "fleet"), ("notify", "SIGUSR1"), ("mount-path", "/config")];
+    home.apply(&list([deployment(&opted_in("fleet", &container, &annotations), i32::try_from(PODS)?)]))?;
+    let pods = ready(&home, "fleet", PODS).await?;
+    let mut logs = Vec::new();
+    for pod in &pods {
+        let log = home.follow(pod).await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "runs one").await?;
+        logs.push(log);
+    }
+    home.is_current("fleet", "1").await?;
+
+    home.activate("fleet", "2").await?;
+    let activated = OffsetDateTime::now_utc();
+    let status = stands(&home, "fleet", "a batch is watched", |status| status.rollout.watch.is_some()).await?;
+    let watch = status.rollout.watch.context("nothing is watched")?;
+    ensure!(watch.seconds == WATCHED, "{watch:?}");
+    ensure!(watch.reason.contains("the readiness probe of container app needs 3 x 10 s + 1 s"), "{watch:?}");
+    let told = nudge(&home, &["status", "fleet"])?;
+    let line = format!("1 of {PODS} pods run version 2 and are watched for {WATCHED} s, because {}", watch.reason);
+    ensure!(told.contains(&line), "kubectl nudge status does not say why: {told}");
+
+    let failed = stands(&home, "fleet", "the version has failed", |status| status.phase == Phase::Failed).await?;
+    let back = OffsetDateTime::now_utc();
+    let failure = failed.rollout.failure.context("no failure")?;
+    ensure!((failure.version.as_str(), failure.reason.as_str()) == ("2", "PodNotReady"), "{failure:?}");
+    ready(&home, "fleet", PODS).await?;
+    let all_ready = OffsetDateTime::now_utc();
+    let mut exposed = Vec::new();
+    for (pod, log) in pods.iter().zip(&logs) {
+        if let Some(line) = log.lines().into_iter().find(|line| line.text.contains("runs two")) {
+            log.line(line.at, SOON, "runs one").await.context("it does not come back")?;
+            exposed.push((pod.name_any(), line.at));
+        }
+        is_untouched(&home, pod).await?;
+    }
+    ensure!(exposed.len() == 1, "{} of {PODS} pods had the version: {exposed:?}", exposed.len());
+    ensure!(failure.message.contains(&exposed[0].0), "{failure:?} does not name {exposed:?}");
+
+    let row = |what: &str, to: OffsetDateTime, pods: usize| -> Result<()> {
+        let after = seconds(Duration::try_from(to - activated).unwrap_or_default());
+        suite.report.row(TITLE, &[what.to_owned(), after, pods.to_string()]);
+        Ok(())
+    };
+    row("has the bad version", exposed[0].1, 1)?;
+    row("the probe has noticed, all run the one before", back, PODS)?;
+    row("all are Ready again", all_ready, PODS)?;
+    home.kubectl(&["delete", "deployment", "fleet", "--wait=false"])?;
+    Ok(())
+}
+
+/// All pods of this label, once so many are Ready and none is going.
+pub(super) async fn ready(home: &Home<'_>, app: &str, count: usize) -> Result<Vec<Pod>> {
+    let pods = home.space.api::<Pod>();
+    eventually(LONG, &format!("{count} pods are ready"), async || {
+        let mut all = pods.list(&ListParams::default().labels(&format!("app={app}"))).await.ok()?.items;
+        all.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+        (all.len() == count && all.iter().all(is_ready)).then_some(all)
+    })
+    .await
+}
+
+/// The status of the config, once it is so.
+pub(super) async fn stands(
+    home: &Home<'_>,
+    config: &str,
+    what: &str,
+    is: impl Fn(&VersionedConfigStatus) -> bool,
+) -> Result<VersionedConfigStatus> {
+    let configs = home.space.api::<VersionedConfig>();
+    eventually(LONG, what, async || configs.get(config).await.ok()?.status.filter(&is)).await
+}
+
+/// Runs a command of kubectl nudge in this namespace.
+pub(super) fn nudge(home: &Home<'_>, arguments: &[&str]) -> Result<String> {
+    let mut command = home.place.command("sh");
+    let program = binary::kubectl_nudge()?;
+    command.args(["-ec", r#"exec "$0" "$@""#]).arg(program).args(["-n", &home.space.name]).args(arguments);
+    succeed(&mut command)
+}

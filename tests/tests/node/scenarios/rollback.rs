@@ -1,0 +1,96 @@
+//! The way out of a crash loop: a version is current and every pod crashes with it at its start. `kubectl nudge rollback` assigns the version
+//! before to all of them in one write, whoever is healthy.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::ResourceExt as _;
+use nudge_injector::api::{Phase, VersionedConfig};
+use nudge_injector::rollout::assigned;
+use nudge_injector::world::pod_state;
+use nudge_tests::eventually;
+use nudge_tests::installation::at_once;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::exposure::{nudge, ready, stands};
+use crate::objects::{config, deployment, list, opted_in, shell};
+use crate::report::seconds;
+use crate::space::{Home, LONG};
+use crate::suite::Suite;
+
+const TITLE: &str = "Eight pods in CrashLoopBackOff, kubectl nudge rollback";
+const PODS: usize = 8;
+
+const APP: &str = r#"
+    trap 'echo told' USR1
+    [ "$(cat /config/mode)" != crash ] || { echo crashes; exit 1; }
+    echo "runs $(cat /config/mode)"
+    while :; do sleep 0.2; done"#;
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    let home = Home::enabled(suite, "rollback").await?;
+    let [good, crash] = ["good", "crash"].map(|mode| json!({"mode": mode}));
+    home.apply(&config("loop", &[("1", good), ("2", crash)], &at_once()))?;
+    let annotations = [("configs", "loop"), ("notify", "SIGUSR1"), ("mount-path", "/config")];
+    let template = opted_in("loop", &shell(&home, APP), &annotations);
+    home.apply(&list([deployment(&template, i32::try_from(PODS)?)]))?;
+    ready(&home, "loop", PODS).await?;
+    home.activate("loop", "2").await?;
+    home.is_current("loop", "2").await?;
+    // From here on with everything at its default.
+    let default = Patch::Merge(json!({"spec": {"rollout": Value::Null}}));
+    home.space.api::<VersionedConfig>().patch("loop", &PatchParams::default(), &default).await?;
+    home.is_current("loop", "2").await?;
+    let pods = home.space.api::<Pod>();
+    pods.delete_collection(&DeleteParams::default(), &ListParams::default().labels("app=loop")).await?;
+    let looping = eventually(LONG, "all pods are in CrashLoopBackOff", async || {
+        let mut all = pods.list(&ListParams::default().labels("app=loop")).await.ok()?.items;
+        all.retain(|pod| pod.metadata.deletion_timestamp.is_none());
+        (all.len() == PODS && all.iter().all(crash_loops)).then_some(all)
+    })
+    .await?;
+
+    let before = stands(&home, "loop", "it is current", |status| status.phase == Phase::Current).await?;
+    let asked = OffsetDateTime::now_utc();
+    nudge(&home, &["rollback", "loop"])?;
+    let config = home.space.api::<VersionedConfig>().get("loop").await?;
+    ensure!(config.spec.current.as_deref() == Some("1"), "{:?}", config.spec.current);
+    let back = stands(&home, "loop", "another revision is written", |status| {
+        status.rollout.revision != before.rollout.revision
+    })
+    .await?;
+    let written = OffsetDateTime::now_utc();
+    // The first write after the command: no pod is left on the bad version by it.
+    let uid = config.uid().context("no uid")?;
+    for pod in &looping {
+        let state = pod_state(pod).context("no agent")?;
+        let version = assigned(&back, &uid, &state.uid, &state.workload);
+        ensure!(version == Some("1"), "{} is assigned {version:?}: {back:#?}", state.name);
+    }
+    home.is_current("loop", "1").await?;
+    let current = OffsetDateTime::now_utc();
+    ready(&home, "loop", PODS).await?;
+    let whole = OffsetDateTime::now_utc();
+    let row = |what: &str, to: OffsetDateTime| -> Result<()> {
+        suite.report.row(TITLE, &[what.to_owned(), seconds(Duration::try_from(to - asked)?), PODS.to_string()]);
+        Ok(())
+    };
+    row("assigned the version before, in one write", written)?;
+    row("their agents run it", current)?;
+    row("all are Ready, after the kubelet's back-off", whole)?;
+    home.kubectl(&["delete", "deployment", "loop", "--wait=false"])?;
+    Ok(())
+}
+
+/// Whether the application waits to be started once more.
+fn crash_loops(pod: &Pod) -> bool {
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let waits = |reason: &str| reason == "CrashLoopBackOff";
+    statuses.filter(|status| status.name == "app").any(|status| {
+        let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+        waiting.and_then(|waiting| waiting.reason.as_deref()).is_some_and(waits)
+    })
+}
