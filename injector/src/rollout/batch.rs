@@ -23,14 +23,23 @@ pub(super) fn size(batch: Option<&Batch>, pods: usize) -> usize {
     count.max(1)
 }
 
-/// The thresholds of the first batch where the spec names no batch: one pod of the config, a `fit` one where there is one. Pods of its
-/// workload that come before it in the order are not fit and go with it.
-pub(super) fn first(pods: &[Subject], fit: impl Fn(&Subject) -> bool) -> Vec<GroupStatus> {
-    let lowest = |all: &mut dyn Iterator<Item = &Subject>| all.map(|pod| (pod.number, pod.workload.clone())).min();
-    let chosen = lowest(&mut pods.iter().filter(|pod| fit(pod))).or_else(|| lowest(&mut pods.iter()));
-    let Some((number, workload)) = chosen else { return Vec::new() };
-    let all = pods.iter().filter(|pod| pod.workload == workload).all(|pod| pod.number <= number);
-    vec![GroupStatus { workload, threshold: if all { ALL } else { u64::from(number) + 1 } }]
+/// The thresholds with one more pod of the config, which can judge where there is one that `judges`. Pods of its workload that come before
+/// it in the order can't, and go with it.
+pub(super) fn with_one(
+    groups: &[GroupStatus],
+    pods: &[Subject],
+    judges: impl Fn(&Subject) -> bool,
+) -> Vec<GroupStatus> {
+    let untold = || pods.iter().filter(|pod| !is_told(groups, pod));
+    let lowest = untold().filter(|pod| judges(pod)).min_by_key(|pod| pod.number);
+    let Some(chosen) = lowest.or_else(|| untold().min_by_key(|pod| pod.number)) else { return groups.to_vec() };
+    let mut sisters = pods.iter().filter(|pod| pod.workload == chosen.workload);
+    let threshold = if sisters.all(|pod| pod.number <= chosen.number) { ALL } else { u64::from(chosen.number) + 1 };
+    let others = groups.iter().filter(|group| group.workload != chosen.workload).cloned();
+    let mut next: Vec<GroupStatus> =
+        others.chain([GroupStatus { workload: chosen.workload.clone(), threshold }]).collect();
+    next.sort_by(|one, other| one.workload.cmp(&other.workload));
+    next
 }
 
 /// Whether a batch is all pods at once.
@@ -83,7 +92,8 @@ pub(super) fn raised(groups: &[GroupStatus], pods: &[Subject], batch: Option<&Ba
         let threshold = if all { ALL } else { raised.max(threshold(groups, workload)) };
         GroupStatus { workload: workload.to_owned(), threshold }
     };
-    let mut next: Vec<GroupStatus> = totals.keys().map(raise).filter(|group| group.threshold > 0).chain(empty).collect();
+    let mut next: Vec<GroupStatus> =
+        totals.keys().map(raise).filter(|group| group.threshold > 0).chain(empty).collect();
     next.sort_by(|one, other| one.workload.cmp(&other.workload));
     next
 }

@@ -82,6 +82,17 @@ fn the_first_pod_is_a_healthy_one() {
 }
 
 #[test]
+fn where_the_first_pod_goes_before_it_proves_anything_another_one_is_told() {
+    let mut scene = default_scene(&[("web", 8), ("Job", 8)], &json!({}));
+    for gone in 0..3 {
+        scene.rest("2");
+        let told: Vec<String> = told(&mut scene, "2").iter().map(|pod| pod.uid.clone()).collect();
+        assert!(told.len() == 1 && told[0].starts_with("web"), "after {gone}: {told:?}");
+        scene.pods.retain(|pod| pod.uid != told[0]);
+    }
+}
+
+#[test]
 fn a_batch_is_watched_until_the_probes_of_its_pods_notice() {
     let mut scene = default_scene(&[("web", 8)], &json!({}));
     scene.rest("2");

@@ -71,6 +71,11 @@ fn waited_for<'a>(status: &VersionedConfigStatus, seen: &Situation<'a>) -> Vec<&
     told.filter(|pod| !skipped.contains_key(pod.uid.as_str())).collect()
 }
 
+/// Whether any pod that was told is waited for.
+pub(super) fn anybody_judges(status: &VersionedConfigStatus, seen: &Situation<'_>) -> bool {
+    !waited_for(status, seen).is_empty()
+}
+
 /// Those of them that do not run `version`, Ready.
 fn unproven<'a>(status: &VersionedConfigStatus, seen: &Situation<'a>, version: &str) -> Vec<&'a Subject> {
     let before = Before::of(&status.rollout);

@@ -314,12 +314,14 @@ impl World {
         }
         // A batch goes out, the first one of one pod that is healthy. Whoever was told before and is waited for is proven, and of each workload no more than a batch is told.
         let version = target.unwrap();
-        let first = self.spec.batch.is_none() && before.rollout.groups.is_empty();
-        if first {
-            let fresh = self.pods.iter().filter(|pod| told(next, &pod.seen) == version);
-            assert!(fresh.filter(|pod| pod.seen.unfit(self.now).is_none()).count() <= 1, "{next:?}");
-        }
         let skipped = |pod: &Subject| next.rollout.skipped.iter().any(|skipped| skipped.uid == pod.uid);
+        let judges = |pod: &&Pod| told(before, &pod.seen) == version && !skipped(&pod.seen);
+        let first = self.spec.batch.is_none() && !self.pods.iter().any(|pod| judges(&pod));
+        if first {
+            let fresh = |pod: &&Pod| told(before, &pod.seen) != version && told(next, &pod.seen) == version;
+            let healthy = |pod: &&Pod| pod.seen.unfit(self.now).is_none();
+            assert!(self.pods.iter().filter(fresh).filter(healthy).count() <= 1, "{next:?}");
+        }
         for workload in WORKLOADS {
             let of: Vec<&Pod> = self.pods.iter().filter(|pod| pod.seen.workload == workload).collect();
             let fresh = |pod: &&&Pod| told(before, &pod.seen) != version && told(next, &pod.seen) == version;

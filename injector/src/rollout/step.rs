@@ -9,9 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::back::{begin_leaving, fail, leave, return_to, roll_back, stands_still};
-use super::batch::{first, is_all, is_complete, is_told, raised, size};
-use super::proof::{SILENT, fallen, prove, skip, skipped, tend, verdict};
-use super::subject::ENDING;
+use super::batch::{is_all, is_complete, is_told, raised, size, with_one};
+use super::proof::{SILENT, anybody_judges, fallen, prove, skip, skipped, tend, verdict};
+use super::subject::{ENDING, JOBS};
 use super::{Subject, restarts};
 use crate::api::{Batch, GroupStatus, Phase, RolloutSpec, RolloutStage, VersionedConfigStatus};
 
@@ -224,10 +224,10 @@ fn walk(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) 
         status.rollout.applied_at = applied;
         return Step { more: true, ..Step::default() };
     }
-    let begins = status.rollout.groups.is_empty() && seen.spec.batch.is_none();
-    let next = if begins {
+    // One pod, until one has proven something: those before it may have gone meanwhile.
+    let next = if seen.spec.batch.is_none() && !anybody_judges(status, seen) {
         let now = seen.now.0.as_second();
-        first(seen.pods, |pod| pod.unfit(now).is_none())
+        with_one(&status.rollout.groups, seen.pods, |pod| pod.unfit(now).is_none() && pod.workload != JOBS)
     } else {
         raised(&status.rollout.groups, seen.pods, seen.spec.batch.as_ref())
     };

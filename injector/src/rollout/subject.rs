@@ -8,6 +8,9 @@ use crate::world::{PodState, SlowestProbe};
 /// How long after a restart a pod may still be in a loop of them, in seconds: the kubelet waits for up to five minutes between two.
 const RESTLESS: i64 = 600;
 
+/// The workload that all Jobs of a namespace count as: their pods may be done before anything is seen of them.
+pub(super) const JOBS: &str = "Job";
+
 /// Why a pod is not waited for whose work is done. It holds nobody up.
 pub(super) const ENDING: &str = "Ending";
 

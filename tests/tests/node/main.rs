@@ -25,8 +25,8 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    deleted, demo, exposure, failures, handlers, jobs, memory, quick_start, recycling, refresh, removal, rollback, rollout, secrets, users,
-    webhooks,
+    deleted, demo, exposure, failures, handlers, jobs, memory, quick_start, recycling, refresh, removal, rollback,
+    rollout, secrets, users, webhooks,
 };
 use crate::suite::{Run, Suite};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use nudge_injector::api::{Phase, VersionedConfig};
 use nudge_injector::rollout::assigned;
 use nudge_injector::world::pod_state;
