@@ -250,7 +250,13 @@ fn tell(status: &mut VersionedConfigStatus, seen: &Situation<'_>, next: Vec<Grou
 }
 
 fn told(count: usize, target: &str, seen: &Situation<'_>) -> Step {
-    let told = (count > 0).then(|| (false, "Batch", format!("{count} more pods are told version {target}")));
+    let told = (count > 0).then(|| {
+        (
+            false,
+            "Batch",
+            format!("{count} more {} told version {target}", if count == 1 { "pod is" } else { "pods are" }),
+        )
+    });
     Step { told, again: Some(after(seen.now.0, seen.spec.ack_timeout_seconds)), more: count == 0, ..Step::default() }
 }
 

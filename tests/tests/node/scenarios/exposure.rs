@@ -30,6 +30,8 @@ fn probe() -> Value {
 }
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    // Built before anything is timed.
+    binary::kubectl_nudge()?;
     let home = Home::enabled(suite, "exposure").await?;
     let versions = [("1", json!({"name": "one", "healthy": "yes"})), ("2", json!({"name": "two"}))];
     home.apply(&config("fleet", &versions, &json!({})))?;

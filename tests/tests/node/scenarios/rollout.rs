@@ -72,7 +72,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 
 /// Asks for what a bad version does not have.
 pub(super) fn probe() -> Value {
-    json!({"httpGet": {"path": "/healthy", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 5})
+    json!({"httpGet": {"path": "/healthy", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 2})
 }
 
 /// All pods, once they are ready.
