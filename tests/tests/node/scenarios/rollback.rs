@@ -46,7 +46,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.is_current("loop", "2").await?;
     let pods = home.space.api::<Pod>();
     pods.delete_collection(&DeleteParams::default(), &ListParams::default().labels("app=loop")).await?;
-    let looping = eventually(LONG, "all pods are in CrashLoopBackOff", async || {
+    let looping = eventually(LONG, "all pods crash again and again", async || {
         let mut all = pods.list(&ListParams::default().labels("app=loop")).await.ok()?.items;
         all.retain(|pod| pod.metadata.deletion_timestamp.is_none());
         (all.len() == PODS && all.iter().all(crash_loops)).then_some(all)
@@ -85,12 +85,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// Whether the application waits to be started once more.
+/// Whether the application has ended again and again.
 fn crash_loops(pod: &Pod) -> bool {
     let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let waits = |reason: &str| reason == "CrashLoopBackOff";
-    statuses.filter(|status| status.name == "app").any(|status| {
-        let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
-        waiting.and_then(|waiting| waiting.reason.as_deref()).is_some_and(waits)
-    })
+    statuses.filter(|status| status.name == "app").any(|status| status.restart_count >= 2 && !status.ready)
 }
