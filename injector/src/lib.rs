@@ -14,6 +14,8 @@ mod kubeconfig;
 pub mod kubectl;
 pub mod recycling;
 pub mod rollout;
+mod shares;
+mod slots;
 mod text;
 pub mod tls;
 pub mod versions;

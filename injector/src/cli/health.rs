@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -11,11 +11,13 @@ use hyper::header::CONTENT_TYPE;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
-/// Most connections at a time.
+use crate::slots::Slots;
+
+/// Most connections at a time, with a share for each address.
 const CONNECTIONS: usize = 64;
 /// How long one may last.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -67,11 +69,10 @@ fn reply(status: StatusCode, kind: &'static str, text: String) -> Response<Full<
 
 /// Serves for ever.
 pub(super) async fn serve(listener: TcpListener, health: Arc<Health>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let slots = Slots::new(CONNECTIONS, Gauge::default());
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of files, most likely: others must end first.
                 tracing::warn!(%error, "a connection for health or metrics can't be taken");
@@ -79,6 +80,7 @@ pub(super) async fn serve(listener: TcpListener, health: Arc<Health>) {
                 continue;
             }
         };
+        let Some(place) = slots.take(peer.ip(), Instant::now()) else { continue };
         let health = Arc::clone(&health);
         tokio::spawn(async move {
             let service = service_fn(move |request| {
@@ -88,8 +90,7 @@ pub(super) async fn serve(listener: TcpListener, health: Arc<Health>) {
             let mut http = hyper::server::conn::http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(5));
             let connection = http.serve_connection(TokioIo::new(stream), service);
-            let _ = tokio::time::timeout(LONGEST, connection).await;
-            drop(place);
+            place.keep(tokio::time::timeout(LONGEST, connection)).await
         });
     }
 }

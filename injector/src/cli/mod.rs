@@ -4,6 +4,7 @@ mod cluster;
 mod gauges;
 mod guards;
 mod health;
+mod health_socket;
 mod injecting;
 mod logging;
 mod probes;
@@ -19,6 +20,7 @@ use clap::{Parser, Subcommand};
 use crate::api::crd_yaml;
 use crate::causes::chain;
 
+pub use health_socket::{HealthSettings, Question};
 pub use settings::ServeSettings;
 
 /// Nudge's control plane: versioned configuration that running pods pick up without a restart.
@@ -33,6 +35,8 @@ struct Cli {
 enum Command {
     /// Serve web hooks and the hub, and run the controllers while this replica leads.
     Serve(Box<ServeSettings>),
+    /// Ask the process that serves in this container whether it is well; exit status 1 is no. For probes.
+    Health(HealthSettings),
     /// Print the custom resource definition of VersionedConfig.
     Crd,
 }
@@ -44,6 +48,7 @@ pub fn run() -> ExitCode {
             Some(help) => format!("{}\nhelp: {help}", chain(&error)),
             None => chain(&error),
         }),
+        Command::Health(settings) => health_socket::ask(&settings).map_err(|error| chain(&error)),
         Command::Crd => crd_yaml().map_err(|error| chain(&error)).and_then(|text| {
             std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("standard output: {error}"))
         }),

@@ -1,7 +1,7 @@
 //! What `/healthz` and `/readyz` say, and the figures that are brought up to date when `/metrics` is read.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, RwLock, Weak};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -26,7 +26,8 @@ struct Watched {
 /// What the probes look at.
 pub(super) struct Probed {
     pub(super) world: Arc<World>,
-    pub(super) admission: Arc<AdmissionServer>,
+    /// Stopped by somebody else at the end.
+    pub(super) admission: Weak<AdmissionServer>,
     pub(super) certificates: Arc<Certificates>,
     /// What the cluster can do, which every pod that opts in waits for.
     pub(super) features: watch::Receiver<Option<Features>>,
@@ -51,7 +52,8 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
     Health {
         live: Box::new(move || {
             let ended = vital.iter().find(|(_, task)| task.is_finished()).map(|(what, _)| *what);
-            let ended = ended.or_else(|| (!admission.is_running()).then_some("admission"));
+            let ended =
+                ended.or_else(|| admission.upgrade().is_some_and(|server| !server.is_running()).then_some("admission"));
             ended.map_or(Ok(()), |what| Err(format!("{what} ended, which is a bug")))
         }),
         ready: Box::new(move || {

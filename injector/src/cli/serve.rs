@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::cluster::NoCluster;
-use super::health;
 use super::probes::{Probed, probes};
 use super::settings::ServeSettings;
 use super::{cluster, guards, injecting, logging, tuning};
+use super::{health, health_socket};
 use crate::admission::{AdmissionMetrics, AdmissionSettings, StartError};
 use crate::causes::chain;
 use crate::certs::{
@@ -43,6 +44,14 @@ pub(super) enum ServeError {
         address: SocketAddr,
         /// For what.
         what: &'static str,
+        /// The refusal.
+        source: io::Error,
+    },
+    /// The socket for probes.
+    #[error("can't listen on {}", path.display())]
+    Socket {
+        /// Where.
+        path: PathBuf,
         /// The refusal.
         source: io::Error,
     },
@@ -165,14 +174,19 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         vec![("the watches", watching), ("the controllers", controlling), ("the reading of versions", versions)];
     let probed = Probed {
         world,
-        admission: Arc::clone(&admission),
+        admission: Arc::downgrade(&admission),
         certificates: Arc::new(certificates),
         features,
         vital,
         silence: longest_silence(settings.watch_seconds),
         stopping,
     };
-    let health = tokio::spawn(health::serve(health_listener, Arc::new(probes(probed, registry))));
+    let health = Arc::new(probes(probed, registry));
+    let mut answering = vec![tokio::spawn(health::serve(health_listener, Arc::clone(&health)))];
+    if let Some(path) = settings.health_socket {
+        let listener = health_socket::bind(&path).map_err(|source| ServeError::Socket { path, source })?;
+        answering.push(tokio::spawn(health_socket::serve(listener, health)));
+    }
 
     tokio::select! {
         _ = terminate.recv() => {}
@@ -183,9 +197,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
     // Agents are handed over first; the lease and admission go to other replicas meanwhile.
     let _ = leading.await;
     let _ = serving.await;
-    health.abort();
-    // The last one that holds it: health has ended.
-    let _ = health.await;
+    answering.iter().for_each(tokio::task::JoinHandle::abort);
     if let Some(admission) = Arc::into_inner(admission) {
         admission.stop().await;
     }

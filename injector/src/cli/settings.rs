@@ -25,6 +25,9 @@ pub struct ServeSettings {
     /// Where /healthz, /readyz and /metrics are, by plain HTTP.
     #[arg(long, env = "NUDGE_LISTEN_HEALTH", default_value = "[::]:8080", value_name = "ADDRESS")]
     pub listen_health: SocketAddr,
+    /// UNIX socket where `nudge-injector health` asks; none where absent.
+    #[arg(long, env = "NUDGE_HEALTH_SOCKET", value_name = "PATH")]
+    pub health_socket: Option<PathBuf>,
     /// The namespace that Nudge itself runs in.
     #[arg(long, env = "POD_NAMESPACE", default_value = "nudge-system", value_name = "NAME")]
     pub namespace: String,

@@ -15,6 +15,7 @@ use super::http::{Request, read, write};
 use super::reply::Reply;
 use super::{Hub, poll::Repeats};
 use crate::jitter::jittered;
+use crate::slots::{Peer, Place};
 
 /// How much TLS may encrypt ahead of what a client takes, in bytes.
 const AHEAD_BYTES: usize = 64 * 1024;
@@ -25,10 +26,15 @@ const TURN: Duration = Duration::from_secs(1);
 pub(super) struct Faulty;
 
 /// Serves `stream` until it ends.
-pub(super) async fn serve(stream: TcpStream, tls: Arc<ServerConfig>, hub: &Arc<Hub>) -> Result<(), Faulty> {
+pub(super) async fn serve(
+    stream: TcpStream,
+    tls: Arc<ServerConfig>,
+    hub: &Arc<Hub>,
+    place: &Place,
+) -> Result<(), Faulty> {
     // Replies are written whole, so waiting for more to send would only delay them.
     let _ = stream.set_nodelay(true);
-    let mut tls = Box::pin(handshake(stream, tls, hub)).await.ok_or(Faulty)?;
+    let mut tls = Box::pin(handshake(stream, tls, hub, place.peer())).await.ok_or(Faulty)?;
     let dies = Instant::now() + jittered(hub.settings.age);
     let mut repeats = Repeats::default();
     let mut patience = hub.settings.head;
@@ -43,7 +49,7 @@ pub(super) async fn serve(stream: TcpStream, tls: Arc<ServerConfig>, hub: &Arc<H
         let Some(request) = Box::pin(read(&mut tls, &hub.settings)).await else { return Err(Faulty) };
         let (head, last) = (request.method == hyper::Method::HEAD, request.last);
         let faulty = request.body.is_err();
-        let Some(reply) = answer(&tls, request, hub, &mut repeats).await else { return Ok(()) };
+        let Some(reply) = answer(&tls, request, hub, place, &mut repeats).await else { return Ok(()) };
         // A reply to HEAD must not have the body that ours have.
         let reply = if last || head || Instant::now() >= dies { reply.closing() } else { reply };
         let close = reply.close;
@@ -62,10 +68,17 @@ pub(super) async fn serve(stream: TcpStream, tls: Arc<ServerConfig>, hub: &Arc<H
 }
 
 /// The reply; `None` where the client has gone.
-async fn answer(tls: &TlsStream<TcpStream>, request: Request, hub: &Arc<Hub>, repeats: &mut Repeats) -> Option<Reply> {
+async fn answer(
+    tls: &TlsStream<TcpStream>,
+    request: Request,
+    hub: &Arc<Hub>,
+    place: &Place,
+    repeats: &mut Repeats,
+) -> Option<Reply> {
     let stream = tls.get_ref().0;
     let mut byte = [0];
-    let answer = hub.answer(request, repeats);
+    let _busy = place.busy();
+    let answer = hub.answer(request, place.peer(), repeats);
     tokio::pin!(answer);
     tokio::select! {
         biased;
@@ -85,12 +98,13 @@ async fn byte(tls: &mut TlsStream<TcpStream>) -> bool {
 }
 
 /// The handshake: when its turn has come, and only when the client has begun.
-async fn handshake(stream: TcpStream, tls: Arc<ServerConfig>, hub: &Hub) -> Option<TlsStream<TcpStream>> {
+async fn handshake(stream: TcpStream, tls: Arc<ServerConfig>, hub: &Hub, peer: Peer) -> Option<TlsStream<TcpStream>> {
     let first = timeout(hub.settings.handshake, stream.peek(&mut [0])).await;
     if !first.is_ok_and(|first| first.is_ok_and(|count| count > 0)) {
         return None;
     }
-    let mut turn = timeout(hub.settings.turn, hub.handshakes.acquire()).await.ok()?.ok();
+    let mut turn = timeout(hub.settings.turn, hub.handshakes.take(peer, 1)).await.ok();
+    turn.as_ref()?;
     let acceptor = TlsAcceptor::from(tls);
     let accept = acceptor.accept_with(stream, |session| session.set_buffer_limit(Some(AHEAD_BYTES)));
     tokio::pin!(accept);

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
@@ -13,6 +12,8 @@ use super::metrics::{Metrics, ReviewResult};
 use super::review::{Caller, ReviewError, Reviewer};
 use super::settings::Settings;
 use super::token::{self, TokenHash};
+use crate::shares::Shares;
+use crate::slots::Peer;
 
 /// Longest token, in bytes: more than a request's head holds.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
@@ -37,7 +38,8 @@ struct Inner {
 /// See the module's text.
 pub(super) struct Identities {
     reviewer: Arc<dyn Reviewer>,
-    places: Arc<Semaphore>,
+    places: Shares,
+    turn: Duration,
     review: Duration,
     accepted: Duration,
     refusal: Duration,
@@ -50,7 +52,8 @@ impl Identities {
     pub(super) fn new(reviewer: Arc<dyn Reviewer>, settings: &Settings, metrics: Metrics) -> Arc<Self> {
         Arc::new(Self {
             reviewer,
-            places: Arc::new(Semaphore::new(settings.reviews)),
+            places: Shares::new(settings.reviews, 1),
+            turn: settings.turn,
             review: settings.review,
             accepted: settings.accepted,
             refusal: settings.refusal,
@@ -64,8 +67,8 @@ impl Identities {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pod that `token` belongs to.
-    pub(super) async fn caller(self: &Arc<Self>, token: &str) -> Verdict {
+    /// The pod that `token` belongs to, which `peer` has sent.
+    pub(super) async fn caller(self: &Arc<Self>, token: &str, peer: Peer) -> Verdict {
         if token.is_empty() || token.len() > MAX_TOKEN_BYTES {
             return Err(ReviewError::Refused(
                 "this is no token; send the one that is mounted into the agent's container",
@@ -87,7 +90,7 @@ impl Identities {
                 }
                 inner.refused.remove(&hash);
             }
-            let start = || Flight::start(Arc::clone(self).look_up(hash, Zeroizing::new(token.to_owned())));
+            let start = || Flight::start(Arc::clone(self).look_up(hash, Zeroizing::new(token.to_owned()), peer));
             inner.flights.entry(hash).or_insert_with(start).clone()
         };
         match flight.landed().await {
@@ -97,11 +100,10 @@ impl Identities {
     }
 
     /// One review, whose result is kept.
-    async fn look_up(self: Arc<Self>, hash: TokenHash, token: Zeroizing<String>) -> Verdict {
+    async fn look_up(self: Arc<Self>, hash: TokenHash, token: Zeroizing<String>, peer: Peer) -> Verdict {
         let _landed = Landed { identities: Arc::clone(&self), hash };
         let reviewed = async {
-            // The semaphore is never closed.
-            let _place = self.places.acquire().await;
+            let _place = timeout(self.turn, self.places.take(peer, 1)).await?;
             timeout(self.review, self.reviewer.review(&token)).await
         };
         let verdict = match reviewed.await {
@@ -204,20 +206,22 @@ fn unavailable(why: &'static str) -> ReviewError {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use base64::Engine as _;
     use futures::future::BoxFuture;
-    use tokio::sync::Notify;
 
     use super::*;
+
+    const ONE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[derive(Default)]
     struct Stub {
         asked: AtomicUsize,
         at_once: AtomicUsize,
         most: AtomicUsize,
-        gate: Option<Notify>,
+        hangs: Option<&'static str>,
     }
 
     impl Reviewer for Stub {
@@ -226,10 +230,10 @@ mod tests {
                 self.asked.fetch_add(1, Ordering::SeqCst);
                 let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
                 self.most.fetch_max(now, Ordering::SeqCst);
-                match &self.gate {
-                    Some(gate) => gate.notified().await,
-                    None => tokio::task::yield_now().await,
+                if self.hangs.is_some_and(|which| token.starts_with(which)) {
+                    std::future::pending::<()>().await;
                 }
+                tokio::task::yield_now().await;
                 self.at_once.fetch_sub(1, Ordering::SeqCst);
                 match token.split('.').next() {
                     Some("bad") => Err(ReviewError::Refused("no")),
@@ -257,14 +261,14 @@ mod tests {
         let (stub, identities) = identities(Stub::default(), &Settings::default());
         let token = token("u", 600);
         for _ in 0..3 {
-            assert_eq!(identities.caller(&token).await.unwrap().uid, "u");
+            assert_eq!(identities.caller(&token, ONE.into()).await.unwrap().uid, "u");
         }
         assert_eq!(stub.asked.load(Ordering::SeqCst), 1);
         tokio::time::advance(Duration::from_secs(601)).await;
-        identities.caller(&token).await.unwrap();
+        identities.caller(&token, ONE.into()).await.unwrap();
         assert_eq!(stub.asked.load(Ordering::SeqCst), 2);
         identities.forget("u");
-        identities.caller(&token).await.unwrap();
+        identities.caller(&token, ONE.into()).await.unwrap();
         assert_eq!(stub.asked.load(Ordering::SeqCst), 3);
         assert_eq!(identities.lock().flights.len(), 0);
     }
@@ -273,13 +277,13 @@ mod tests {
     async fn no_token_is_kept_longer_than_an_hour_and_an_expired_one_not_at_all() {
         let (stub, identities) = identities(Stub::default(), &Settings::default());
         let long = token("u", 100_000);
-        identities.caller(&long).await.unwrap();
+        identities.caller(&long, ONE.into()).await.unwrap();
         tokio::time::advance(Duration::from_secs(3601)).await;
-        identities.caller(&long).await.unwrap();
+        identities.caller(&long, ONE.into()).await.unwrap();
         assert_eq!(stub.asked.load(Ordering::SeqCst), 2);
         let over = token("v", 0);
-        identities.caller(&over).await.unwrap();
-        identities.caller(&over).await.unwrap();
+        identities.caller(&over, ONE.into()).await.unwrap();
+        identities.caller(&over, ONE.into()).await.unwrap();
         assert_eq!(stub.asked.load(Ordering::SeqCst), 4);
     }
 
@@ -287,37 +291,58 @@ mod tests {
     async fn a_refusal_is_kept_for_seconds_and_an_outage_not_at_all() {
         let (stub, identities) = identities(Stub::default(), &Settings::default());
         for _ in 0..3 {
-            assert!(matches!(identities.caller("bad.x").await, Err(ReviewError::Refused("no"))));
+            assert!(matches!(identities.caller("bad.x", ONE.into()).await, Err(ReviewError::Refused("no"))));
         }
         assert_eq!(stub.asked.load(Ordering::SeqCst), 1);
         tokio::time::advance(Duration::from_secs(6)).await;
-        assert!(identities.caller("bad.x").await.is_err());
+        assert!(identities.caller("bad.x", ONE.into()).await.is_err());
         assert_eq!(stub.asked.load(Ordering::SeqCst), 2);
         for _ in 0..2 {
-            assert!(matches!(identities.caller("down.x").await, Err(ReviewError::Unavailable(_))));
+            assert!(matches!(identities.caller("down.x", ONE.into()).await, Err(ReviewError::Unavailable(_))));
         }
         assert_eq!(stub.asked.load(Ordering::SeqCst), 4);
         for n in 0..2 * REFUSALS {
-            assert!(identities.caller(&format!("bad.{n}")).await.is_err());
+            assert!(identities.caller(&format!("bad.{n}"), ONE.into()).await.is_err());
         }
         assert!(identities.lock().refused.len() <= REFUSALS);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_at_once_make_one_review_each_and_fifty_at_the_same_time() {
-        let (stub, identities) = identities(Stub::default(), &Settings::default());
-        let tokens: Vec<String> = (0..200).map(|n| token(&format!("u{n}"), 600)).collect();
-        let calls = tokens.iter().chain(&tokens).map(|token| identities.caller(token));
-        assert!(futures::future::join_all(calls).await.iter().all(Result::is_ok));
-        assert_eq!(stub.asked.load(Ordering::SeqCst), 200);
-        assert!(stub.most.load(Ordering::SeqCst) <= 50);
+    async fn many_at_once_make_one_review_each_and_fifty_at_the_same_time_a_quarter_for_one_address() {
+        for (addresses, most) in [(1, 13), (8, 50)] {
+            let (stub, identities) = identities(Stub::default(), &Settings::default());
+            let tokens: Vec<(usize, String)> =
+                (0..200).map(|n| (n % addresses, token(&format!("u{n}"), 600))).collect();
+            let peers: Vec<Peer> = (0..8).map(|host| IpAddr::from([10, 0, 0, host]).into()).collect();
+            let calls = tokens.iter().chain(&tokens).map(|(address, token)| identities.caller(token, peers[*address]));
+            assert!(futures::future::join_all(calls).await.iter().all(Result::is_ok));
+            assert_eq!(stub.asked.load(Ordering::SeqCst), 200);
+            assert_eq!(stub.most.load(Ordering::SeqCst), most);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_that_nobody_can_review_keep_only_their_own_address_waiting() {
+        let stub = Stub { hangs: Some("false"), ..Stub::default() };
+        let (_, identities) = identities(stub, &Settings::default());
+        let hostile: Vec<String> = (0..100).map(|n| format!("false.{n}")).collect();
+        let hostile = futures::future::join_all(hostile.iter().map(|token| identities.caller(token, ONE.into())));
+        let other = async {
+            tokio::task::yield_now().await;
+            identities.caller(&token("u", 600), IpAddr::from([10, 0, 0, 2]).into()).await
+        };
+        tokio::select! {
+            biased;
+            _ = hostile => panic!("they were answered first"),
+            other = other => assert_eq!(other.unwrap().uid, "u"),
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_reviewer_that_hangs_is_an_outage() {
-        let stub = Stub { gate: Some(Notify::new()), ..Stub::default() };
+        let stub = Stub { hangs: Some("u"), ..Stub::default() };
         let (_, identities) = identities(stub, &Settings::default());
-        assert!(matches!(identities.caller("u.x").await, Err(ReviewError::Unavailable(_))));
+        assert!(matches!(identities.caller("u.x", ONE.into()).await, Err(ReviewError::Unavailable(_))));
     }
 
     #[tokio::test(start_paused = true)]
@@ -325,7 +350,7 @@ mod tests {
         let settings = Settings { tokens: 10, ..Settings::default() };
         let (_, identities) = identities(Stub::default(), &settings);
         for n in 0..30 {
-            identities.caller(&token(&format!("u{n}"), 600)).await.unwrap();
+            identities.caller(&token(&format!("u{n}"), 600), ONE.into()).await.unwrap();
         }
         assert_eq!(identities.known(), 10);
         assert_eq!(identities.lock().by_uid.len(), 10);

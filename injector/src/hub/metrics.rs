@@ -131,9 +131,9 @@ impl Metrics {
         registry.register_with_unit("answer", help, Unit::Seconds, figures.answer.clone());
     }
 
-    /// A connection is there until the value is dropped.
-    pub(super) fn connection(&self) -> Counted {
-        Counted::new(self.0.connections.clone())
+    /// How many connections there are.
+    pub(super) fn connections(&self) -> Gauge {
+        self.0.connections.clone()
     }
 
     pub(super) fn connection_refused(&self) {

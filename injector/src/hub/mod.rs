@@ -34,7 +34,7 @@ use kube::Client;
 use nudge_protocol::hub::{POLL_PATH, PollRequest, REPORT_PATH, ReportRequest};
 use prometheus_client::registry::Registry;
 use ring::hmac;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use self::contents::ContentStore;
@@ -49,6 +49,8 @@ use self::seats::Seats;
 use self::view::views;
 use self::writer::{LATER, Queue, Wanted};
 use crate::causes::chain;
+use crate::shares::Shares;
+use crate::slots::Peer;
 use crate::world::{ConfigKey, PodKey, PodState, World};
 
 pub use condition::Condition;
@@ -98,7 +100,7 @@ pub struct Hub {
     reports: Arc<Reports>,
     queue: Queue,
     writer: Arc<dyn ConditionWriter>,
-    handshakes: Semaphore,
+    handshakes: Shares,
     draining: watch::Sender<bool>,
     trimmer: Trimmer,
 }
@@ -122,7 +124,7 @@ impl Hub {
             reports: Arc::default(),
             queue: Queue::default(),
             writer: cluster.conditions,
-            handshakes: Semaphore::new(settings.handshakes),
+            handshakes: Shares::new(settings.handshakes, 1),
             draining: watch::Sender::new(false),
             trimmer: Trimmer::default(),
             world,
@@ -169,7 +171,7 @@ impl Hub {
         }
     }
 
-    async fn answer(&self, request: Request, repeats: &mut Repeats) -> Reply {
+    async fn answer(&self, request: Request, peer: Peer, repeats: &mut Repeats) -> Reply {
         if *self.draining.borrow() {
             return Reply::draining();
         }
@@ -186,7 +188,7 @@ impl Hub {
             Ok(body) => body,
             Err(refusal) => return refusal.into(),
         };
-        let caller = match self.identities.caller(&token).await {
+        let caller = match self.identities.caller(&token, peer).await {
             Ok(caller) => caller,
             Err(ReviewError::Refused(sentence)) => return Refusal::Unauthorized(sentence).into(),
             Err(error) => {

@@ -8,11 +8,11 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Hub, connection, memory};
+use crate::slots::Slots;
 
 /// Connections that the kernel keeps until they are taken.
 const BACKLOG: u32 = 4096;
@@ -37,50 +37,52 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Serves agents until `shutdown`, then sends them away one after the other and returns.
 pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, hub: Arc<Hub>, shutdown: impl Future<Output = ()>) {
-    let places = Arc::new(Semaphore::new(hub.settings.connections));
-    let mut tasks = JoinSet::new();
+    let slots = Slots::new(hub.settings.connections, hub.metrics.connections());
+    let (mut tasks, mut connections) = (JoinSet::new(), JoinSet::new());
     tasks.spawn(Arc::clone(&hub).chores());
     tasks.spawn(Arc::clone(&hub).write_conditions());
     tokio::pin!(shutdown);
     loop {
-        let stream = tokio::select! {
-            stream = accept(&listener) => stream,
+        let (stream, peer) = tokio::select! {
+            accepted = accept(&listener) => accepted,
+            // Ended ones are taken out, so that the set does not grow.
+            Some(_) = connections.join_next() => continue,
             () = &mut shutdown => break,
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        let Some(place) = slots.take(peer.ip(), std::time::Instant::now()) else {
             hub.metrics.connection_refused();
             continue;
         };
         let (tls, hub) = (Arc::clone(&tls), Arc::clone(&hub));
-        tokio::spawn(async move {
-            // Given back also when an answer panics: its connection is over, and all others go on.
-            let _place = place;
-            let _counted = hub.metrics.connection();
+        connections.spawn(async move {
             let _trim = memory::TrimAfter(&hub.trimmer);
-            if connection::serve(stream, tls, &hub).await.is_err() {
-                hub.metrics.connection_failed();
+            // Its place is given back also when an answer panics: this connection is over, and all others go on.
+            match place.keep(connection::serve(stream, tls, &hub, &place)).await {
+                Some(Ok(())) => {}
+                Some(Err(connection::Faulty)) => hub.metrics.connection_failed(),
+                None => hub.metrics.connection_refused(),
             }
         });
     }
     // Nobody may connect to a replica that only sends away.
     drop(listener);
     hub.drain();
-    let all = u32::try_from(hub.settings.connections).unwrap_or(u32::MAX);
-    let ended = timeout(hub.settings.drain + LAST_WRITES, places.acquire_many(all)).await;
+    let ended =
+        timeout(hub.settings.drain + LAST_WRITES, async { while connections.join_next().await.is_some() {} }).await;
     if ended.is_err() {
-        tracing::info!(left = hub.settings.connections - places.available_permits(), "agents are cut off");
+        tracing::info!(left = connections.len(), "agents are cut off");
     }
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     let began = Instant::now();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 let probe = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4).with_retries(PROBES);
                 // Without it a connection whose other side is lost ends with its age.
                 let _ = SockRef::from(&stream).set_tcp_keepalive(&probe);
-                return stream;
+                return (stream, peer);
             }
             Err(error) => {
                 // Such as no file descriptor being left: trying at once again would only burn the processor.

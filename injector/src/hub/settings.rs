@@ -7,11 +7,12 @@ use nudge_protocol::hub::{BEHIND_SECONDS, HubSettings};
 /// Bounds of the hub. Tests set smaller ones.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Connections at the same time; what comes beyond is closed at once.
+    /// Connections at the same time, with a share for each address: see [`crate::slots`].
     pub connections: usize,
-    /// TLS handshakes at the same time. The rest wait for their turn, so that after a storm the first are done early instead of all late.
+    /// TLS handshakes at the same time, of one address a quarter. The rest wait for their turn, so that after a storm the first are done early
+    /// instead of all late.
     pub handshakes: usize,
-    /// From accepting a connection until its handshake has a turn.
+    /// From accepting a connection until its handshake has a turn, and from a request until the review of its token has one.
     pub turn: Duration,
     /// From then, or from the last byte's absence, until the handshake is done.
     pub handshake: Duration,
@@ -31,7 +32,7 @@ pub struct Settings {
     pub age: Duration,
     /// Held polls of one pod; one more ends the oldest.
     pub held_per_pod: usize,
-    /// Token reviews at the same time.
+    /// Token reviews at the same time, of one address a quarter.
     pub reviews: usize,
     /// How long one review may take.
     pub review: Duration,

@@ -10,7 +10,6 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::{AdmissionSettings, SMALL_BODY_BYTES};
@@ -18,6 +17,8 @@ use crate::admission::metrics::{AdmissionMetrics, Outcome};
 use crate::admission::review;
 use crate::admission::verdict::Verdict;
 use crate::admission::webhook::{Webhook, WebhookError};
+use crate::shares::{Portion, Shares};
+use crate::slots::Peer;
 
 /// What we keep of the time that the API server gives, for the way back.
 const MARGIN: Duration = Duration::from_millis(200);
@@ -28,7 +29,7 @@ const ROOM_UNIT: usize = 1024;
 pub(super) struct Exchange {
     webhooks: BTreeMap<&'static str, Arc<dyn Webhook>>,
     settings: AdmissionSettings,
-    room: Semaphore,
+    room: Shares,
     metrics: AdmissionMetrics,
 }
 
@@ -37,13 +38,14 @@ type Refusal = (StatusCode, String);
 
 impl Exchange {
     pub(super) fn new(webhooks: Vec<Arc<dyn Webhook>>, settings: AdmissionSettings, metrics: AdmissionMetrics) -> Self {
-        let room = Semaphore::new(settings.all_bodies_bytes.max(settings.body_bytes).div_ceil(ROOM_UNIT));
+        let [all, largest] = [settings.all_bodies_bytes, settings.body_bytes].map(|bytes| bytes.div_ceil(ROOM_UNIT));
+        let room = Shares::new(all, largest);
         let webhooks = webhooks.into_iter().map(|webhook| (webhook.path(), webhook)).collect();
         Self { webhooks, settings, room, metrics }
     }
 
     /// Answers one request.
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    pub(super) async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
         let began = Instant::now();
         let Some(webhook) = self.webhooks.get(request.uri().path()) else {
             return refusal(StatusCode::NOT_FOUND, "there is no webhook of that path");
@@ -51,8 +53,8 @@ impl Exchange {
         if request.method() != Method::POST {
             return refusal(StatusCode::METHOD_NOT_ALLOWED, "reviews come by POST");
         }
-        let limit = review_limit(request.uri(), self.settings.review);
-        let (outcome, response) = match timeout(limit, self.review(webhook.as_ref(), request)).await {
+        let limit = review_limit(request.uri(), &self.settings);
+        let (outcome, response) = match timeout(limit, self.review(webhook.as_ref(), request, peer)).await {
             Ok(Ok((outcome, answer))) => (outcome, json(answer)),
             Ok(Err((status, message))) => {
                 let outcome = if status.is_server_error() { Outcome::Error } else { Outcome::Malformed };
@@ -67,11 +69,16 @@ impl Exchange {
         response
     }
 
-    async fn review(&self, webhook: &dyn Webhook, request: Request<Incoming>) -> Result<(Outcome, Vec<u8>), Refusal> {
+    async fn review(
+        &self,
+        webhook: &dyn Webhook,
+        request: Request<Incoming>,
+        peer: Peer,
+    ) -> Result<(Outcome, Vec<u8>), Refusal> {
         let path = webhook.path();
         let request = {
             // The room is free again as soon as the text has become an object.
-            let (body, _room) = self.body(request).await?;
+            let (body, _room) = self.body(request, peer).await?;
             review::parse(&body).map_err(|error| {
                 tracing::warn!(path, %error, "a review can't be read");
                 (StatusCode::BAD_REQUEST, error.to_string())
@@ -92,7 +99,7 @@ impl Exchange {
     }
 
     /// The body, and the room it takes.
-    async fn body(&self, request: Request<Incoming>) -> Result<(Bytes, Option<impl Sized + '_>), Refusal> {
+    async fn body(&self, request: Request<Incoming>, peer: Peer) -> Result<(Bytes, Option<Portion>), Refusal> {
         let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         let Some(length) = length.and_then(|value| value.parse::<usize>().ok()) else {
             return Err((StatusCode::LENGTH_REQUIRED, "a review needs a Content-Length".to_owned()));
@@ -104,8 +111,7 @@ impl Exchange {
         }
         let room = if length > SMALL_BODY_BYTES {
             let units = u32::try_from(length.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
-            let room = self.room.acquire_many(units).await;
-            Some(room.map_err(|_| (StatusCode::SERVICE_UNAVAILABLE, "the server is stopping".to_owned()))?)
+            Some(self.room.take(peer, units).await)
         } else {
             None
         };
@@ -150,12 +156,12 @@ fn failed(path: &str, request: &review::Request, error: &WebhookError) -> Refusa
     }
 }
 
-/// How long a review may take: what the API server gives (`?timeout=3s`), less what the way back takes.
-fn review_limit(uri: &Uri, usual: Duration) -> Duration {
+/// How long a review may take: what the API server gives (`?timeout=3s`), less what the way back takes. Whoever else asks gets no more.
+fn review_limit(uri: &Uri, settings: &AdmissionSettings) -> Duration {
     let mut parameters = uri.query().unwrap_or_default().split('&');
     let given = parameters.find_map(|parameter| parameter.strip_prefix("timeout=")?.strip_suffix('s'));
     let given = given.and_then(|seconds| seconds.parse::<u8>().ok()).map(|seconds| Duration::from_secs(seconds.into()));
-    given.map_or(usual, |given| given.saturating_sub(MARGIN).max(MARGIN))
+    given.map_or(settings.review, |given| given.saturating_sub(MARGIN).max(MARGIN).min(settings.longest_review))
 }
 
 fn json(answer: Vec<u8>) -> Response<Full<Bytes>> {
@@ -177,13 +183,14 @@ mod tests {
 
     #[test]
     fn the_api_servers_timeout_is_kept_with_a_margin() {
-        let usual = Duration::from_secs(7);
-        let limit = |uri: &'static str| review_limit(&Uri::from_static(uri), usual);
+        let settings = AdmissionSettings::new(([127, 0, 0, 1], 0).into());
+        let limit = |uri: &'static str| review_limit(&Uri::from_static(uri), &settings);
         assert_eq!(limit("/validate/versions?timeout=3s"), Duration::from_millis(2800));
         assert_eq!(limit("/?a=b&timeout=1s"), Duration::from_millis(800));
         for odd in ["/", "/?timeout=", "/?timeout=3", "/?timeout=999s", "/?timeout=-1s"] {
-            assert_eq!(limit(odd), usual, "{odd}");
+            assert_eq!(limit(odd), settings.review, "{odd}");
         }
         assert_eq!(limit("/?timeout=0s"), MARGIN);
+        assert_eq!(limit("/?timeout=255s"), Duration::from_secs(5));
     }
 }

@@ -2,7 +2,6 @@
 //! keep it waiting.
 
 mod exchange;
-mod places;
 mod running;
 mod serve;
 
@@ -18,7 +17,7 @@ pub struct AdmissionSettings {
     pub address: SocketAddr,
     /// Threads that answer.
     pub threads: usize,
-    /// Most connections; at the bound a new one takes the place of the one that has been idle longest.
+    /// Most connections, with a share for each address: see [`crate::slots`].
     pub connections: usize,
     /// How long a TLS handshake may take.
     pub handshake: Duration,
@@ -29,10 +28,13 @@ pub struct AdmissionSettings {
     pub body: Duration,
     /// Longest body in bytes. An update holds an object twice, and each byte of it can take six in JSON.
     pub body_bytes: usize,
-    /// Bodies longer than [`SMALL_BODY_BYTES`] share this many bytes; those for which there is no room wait.
+    /// Bodies longer than [`SMALL_BODY_BYTES`] share this many bytes, of which no address has more than a quarter; those for which there is no
+    /// room wait, as long as a review may take.
     pub all_bodies_bytes: usize,
     /// How long a review may take where the API server does not say it.
     pub review: Duration,
+    /// The longest that it may take whatever the API server says.
+    pub longest_review: Duration,
     /// How long requests have to end when the server is stopped.
     pub stop: Duration,
 }
@@ -53,6 +55,7 @@ impl AdmissionSettings {
             body_bytes: 16 * 1024 * 1024,
             all_bodies_bytes: 64 * 1024 * 1024,
             review: Duration::from_millis(2500),
+            longest_review: Duration::from_secs(5),
             stop: Duration::from_secs(10),
         }
     }

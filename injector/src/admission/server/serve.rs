@@ -16,8 +16,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::AdmissionSettings;
 use super::exchange::Exchange;
-use super::places::{Place, Places};
 use crate::admission::metrics::AdmissionMetrics;
+use crate::slots::{Place, Slots};
 
 /// How long taking connections pauses when the process has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ pub(super) async fn serve(
     metrics: AdmissionMetrics,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let places = Places::new(settings.connections, metrics.connections.clone());
+    let slots = Slots::new(settings.connections, metrics.connections.clone());
     let acceptor = TlsAcceptor::from(tls);
     let shared = Arc::new(Shared { acceptor, exchange, settings, metrics, stopping: stopping.clone() });
     let mut connections = JoinSet::new();
@@ -54,7 +54,7 @@ pub(super) async fn serve(
             _ = stopping.wait_for(|&stop| stop) => break,
         };
         match accepted {
-            Ok((stream, _)) => match places.take(Instant::now()) {
+            Ok((stream, peer)) => match slots.take(peer.ip(), Instant::now()) {
                 Some(place) => {
                     connections.spawn(connection(stream, place, Arc::clone(&shared)));
                 }
@@ -76,8 +76,10 @@ pub(super) async fn serve(
 }
 
 async fn connection(stream: TcpStream, place: Place, shared: Arc<Shared>) {
-    if converse(stream, &place, &shared).await.is_err() {
-        shared.metrics.connections_failed.inc();
+    match place.keep(converse(stream, &place, &shared)).await {
+        Some(Ok(())) => {}
+        Some(Err(Failed)) => drop(shared.metrics.connections_failed.inc()),
+        None => drop(shared.metrics.connections_refused.inc()),
     }
 }
 
@@ -90,12 +92,11 @@ async fn converse(stream: TcpStream, place: &Place, shared: &Shared) -> Result<(
     let handshake = timeout(shared.settings.handshake, shared.acceptor.accept(stream));
     let stream = tokio::select! {
         shaken = handshake => shaken.map_err(|_| Failed)?.map_err(|_| Failed)?,
-        () = place.cut() => return Ok(()),
         _ = stopping.wait_for(|&stop| stop) => return Ok(()),
     };
     let service = service_fn(async |request| {
         let _busy = place.busy();
-        Ok::<_, Infallible>(shared.exchange.answer(request).await)
+        Ok::<_, Infallible>(shared.exchange.answer(request, place.peer()).await)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -105,7 +106,6 @@ async fn converse(stream: TcpStream, place: &Place, shared: &Shared) -> Result<(
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         ended = connection.as_mut() => return ended.map_err(|_| Failed),
-        () = place.cut() => {}
         _ = stopping.wait_for(|&stop| stop) => {}
     }
     // An idle connection ends at once, another after its answer.
