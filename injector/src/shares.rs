@@ -45,7 +45,12 @@ impl Shares {
         line
     }
 
-    /// Waits for so much of it.
+    /// The most that one peer may have.
+    pub(crate) fn share(&self) -> u32 {
+        self.share
+    }
+
+    /// Waits for so much of it, or for a share, which is less.
     pub(crate) async fn take(&self, peer: Peer, units: u32) -> Portion {
         let units = units.min(self.share);
         // Neither is ever closed. The own line keeps its semaphore alive.

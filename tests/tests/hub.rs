@@ -170,11 +170,40 @@ async fn a_poll_that_nobody_waits_for_any_more_is_dropped() -> Result<()> {
 #[tokio::test]
 async fn connections_beyond_the_bound_are_closed() -> Result<()> {
     let scene = Scene::new(Settings { connections: 2, ..Settings::default() })?;
-    let one = scene.connect().await?;
-    let two = scene.connect().await?;
+    scene.activate("1", b"x");
+    let one = scene.waiting(0).await?;
+    let two = scene.waiting(1).await?;
     assert!(scene.connect().await.is_err());
     drop((one, two));
     eventually(SOON, "there is room again", async || scene.connect().await.ok().map(drop)).await
+}
+
+#[tokio::test]
+async fn an_address_with_many_makes_room_for_another_one() -> Result<()> {
+    let scene = Scene::new(Settings { connections: 4, handshake: SOON, ..Settings::default() })?;
+    scene.activate("1", b"x");
+    let from = async |host| {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((std::net::Ipv4Addr::new(127, 0, 0, host), 0).into())?;
+        Ok::<_, anyhow::Error>(socket.connect(scene.front.address).await?)
+    };
+    // Connected and silent, as many as there are places and more.
+    let mut silent = Vec::new();
+    for _ in 0..12 {
+        silent.push(from(2).await?);
+    }
+    let agents = [scene.waiting(0).await?, scene.waiting(1).await?];
+    for _ in 0..12 {
+        silent.push(from(2).await?);
+    }
+    // Each that the hub has taken or refused counts; it takes one after the other.
+    eventually(SOON, "all have come", async || {
+        scene.stand_in.figures().contains("hub_connections_refused_total 22\n").then_some(())
+    })
+    .await?;
+    assert!(agents[0].is_silent().await && agents[1].is_silent().await);
+    scene.held(0).await?;
+    scene.held(1).await
 }
 
 #[tokio::test]

@@ -46,6 +46,26 @@ pub enum AnswerError {
     Json(#[from] serde_json::Error),
 }
 
+/// What an object of JSON costs in memory, however short its text is, and any other value: measured, and rounded up.
+const OBJECT_BYTES: usize = 1024;
+const VALUE_BYTES: usize = 192;
+
+/// At least as much memory as a body takes once it is read. `[{"a":0},{"a":0}]` takes a hundred times its length.
+pub fn weight(body: &[u8]) -> usize {
+    let (mut weight, mut quoted, mut escaped) = (body.len(), false, false);
+    for byte in body {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' if !quoted => weight += OBJECT_BYTES,
+            b'[' | b',' if !quoted => weight += VALUE_BYTES,
+            _ => {}
+        }
+    }
+    weight
+}
+
 /// Reads a review.
 pub fn parse(body: &[u8]) -> Result<Request, ReviewError> {
     let review: AdmissionReview<DynamicObject> = serde_json::from_slice(body)
@@ -146,5 +166,14 @@ mod tests {
         let refusal = parsed(&odd).unwrap_err();
         assert!(!refusal.to_string().contains("hunter2"), "{refusal}");
         assert!(parse(b"").is_err());
+    }
+
+    #[test]
+    fn a_body_weighs_what_its_values_cost_and_text_its_length() {
+        assert_eq!(weight(br#"{"a":[0,1]}"#), 11 + OBJECT_BYTES + 2 * VALUE_BYTES);
+        assert_eq!(weight(br#""{[,\"{\\""#), 10);
+        assert_eq!(weight(br#""\\"{"#), 5 + OBJECT_BYTES);
+        let nested = "{\"a\":0},".repeat(1000);
+        assert!(weight(nested.as_bytes()) > 1_000_000);
     }
 }

@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -95,7 +95,14 @@ impl Bench {
     }
 
     async fn connect(&self) -> Result<TlsStream<TcpStream>> {
-        let stream = TcpStream::connect(self.server.address()).await?;
+        self.connect_from(Ipv4Addr::LOCALHOST).await
+    }
+
+    /// Comes from another address of this machine.
+    async fn connect_from(&self, from: Ipv4Addr) -> Result<TlsStream<TcpStream>> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from((from, 0)))?;
+        let stream = socket.connect(self.server.address()).await?;
         Ok(self.connector.connect(ServerName::try_from("127.0.0.1")?, stream).await?)
     }
 
@@ -199,6 +206,76 @@ async fn idle_connections_make_room() -> Result<()> {
     let answer = bench.ask("/quick", &review().to_string()).await?;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert_eq!(read_all(&mut first).await, "", "the one idle longest was cut");
+    Ok(())
+}
+
+/// Another address than that of the API server.
+const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+#[tokio::test]
+async fn one_address_keeps_nobody_out_by_what_it_has_begun() -> Result<()> {
+    let bench = Bench::start(|settings| {
+        settings.connections = 4;
+        settings.body = SOON;
+        settings.review = SOON;
+    })
+    .await?;
+    let mut hostile = Vec::new();
+    // It replaces what is idle of its own, until all that it has is being answered.
+    while let Ok(mut stream) = bench.connect_from(HOSTILE).await {
+        stream.write_all(b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab").await?;
+        hostile.push(stream);
+    }
+    let answer = bench.ask("/quick", &review().to_string()).await?;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_address_takes_no_more_than_a_quarter_of_the_room() -> Result<()> {
+    let bench = Bench::start(|settings| {
+        settings.body_bytes = 1024 * 1024;
+        settings.all_bodies_bytes = 4 * 1024 * 1024;
+        settings.body = SOON;
+        settings.review = SOON;
+        settings.longest_review = SOON;
+    })
+    .await?;
+    let mut hostile = Vec::new();
+    for _ in 0..8 {
+        let mut stream = bench.connect_from(HOSTILE).await?;
+        stream.write_all(b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 1048576\r\n\r\n").await?;
+        hostile.push(stream);
+    }
+    // One of its own waits in its line, which one that came before and is answered late would not show.
+    let large = format!("{}{}", review(), " ".repeat(512 * 1024));
+    let mut own = bench.connect_from(HOSTILE).await?;
+    let head = format!(
+        "POST /quick?timeout=1s HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        large.len()
+    );
+    own.write_all(head.as_bytes()).await?;
+    let _ = own.write_all(large.as_bytes()).await;
+    assert!(read_all(&mut own).await.contains("took too long"));
+    let answer = bench.ask("/quick?timeout=1s", &large).await?;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    Ok(())
+}
+
+/// A short text that takes a hundred times its length in memory.
+#[tokio::test]
+async fn values_have_a_bound_apart_from_bytes() -> Result<()> {
+    let bench = Bench::start(|settings| settings.all_objects_bytes = 4 * 1024 * 1024).await?;
+    let with = |count: usize| {
+        let mut review = review();
+        review["request"]["oldObject"]["x"] = vec![json!({"a": 0}); count].into();
+        review.to_string()
+    };
+    // What has room in any case, what takes room, and what no address may take.
+    for (count, status) in [(100, "200"), (700, "200"), (1100, "413"), (20_000, "413")] {
+        let answer = bench.ask("/quick", &with(count)).await?;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{count}: {answer}");
+    }
     Ok(())
 }
 

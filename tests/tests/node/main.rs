@@ -26,12 +26,12 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
     deleted, demo, exposure, failures, handlers, jobs, memory, quick_start, recycling, refresh, removal, rollback,
-    rollout, secrets, users, webhooks,
+    rollout, secrets, starving, users, webhooks,
 };
 use crate::suite::{Run, Suite};
 
 /// Names, and what runs. Removal takes away what all others need.
-const SCENARIOS: [(&str, Run); 16] = [
+const SCENARIOS: &[(&str, Run)] = &[
     ("quick_start", |suite| Box::pin(quick_start::run(suite))),
     ("handlers", |suite| Box::pin(handlers::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
@@ -44,6 +44,7 @@ const SCENARIOS: [(&str, Run); 16] = [
     ("secrets", |suite| Box::pin(secrets::run(suite))),
     ("jobs", |suite| Box::pin(jobs::run(suite))),
     ("deleted", |suite| Box::pin(deleted::run(suite))),
+    ("starving", |suite| Box::pin(starving::run(suite))),
     ("failures", |suite| Box::pin(failures::run(suite))),
     ("memory", |suite| Box::pin(memory::run(suite))),
     ("demo", |suite| Box::pin(demo::run(suite))),

@@ -12,7 +12,7 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use tokio::time::timeout;
 
-use super::{AdmissionSettings, SMALL_BODY_BYTES};
+use super::{AdmissionSettings, SMALL_BODY_BYTES, SMALL_OBJECT_BYTES};
 use crate::admission::metrics::{AdmissionMetrics, Outcome};
 use crate::admission::review;
 use crate::admission::verdict::Verdict;
@@ -22,14 +22,15 @@ use crate::slots::Peer;
 
 /// What we keep of the time that the API server gives, for the way back.
 const MARGIN: Duration = Duration::from_millis(200);
-/// The unit in which room for bodies is counted.
+/// The unit in which room is counted.
 const ROOM_UNIT: usize = 1024;
 
 /// Answers requests; shared by all connections.
 pub(super) struct Exchange {
     webhooks: BTreeMap<&'static str, Arc<dyn Webhook>>,
     settings: AdmissionSettings,
-    room: Shares,
+    texts: Shares,
+    objects: Shares,
     metrics: AdmissionMetrics,
 }
 
@@ -38,10 +39,11 @@ type Refusal = (StatusCode, String);
 
 impl Exchange {
     pub(super) fn new(webhooks: Vec<Arc<dyn Webhook>>, settings: AdmissionSettings, metrics: AdmissionMetrics) -> Self {
-        let [all, largest] = [settings.all_bodies_bytes, settings.body_bytes].map(|bytes| bytes.div_ceil(ROOM_UNIT));
-        let room = Shares::new(all, largest);
+        let [texts, largest, objects] = [settings.all_bodies_bytes, settings.body_bytes, settings.all_objects_bytes]
+            .map(|bytes| bytes.div_ceil(ROOM_UNIT));
+        let (texts, objects) = (Shares::new(texts, largest), Shares::new(objects, 1));
         let webhooks = webhooks.into_iter().map(|webhook| (webhook.path(), webhook)).collect();
-        Self { webhooks, settings, room, metrics }
+        Self { webhooks, settings, texts, objects, metrics }
     }
 
     /// Answers one request.
@@ -76,13 +78,15 @@ impl Exchange {
         peer: Peer,
     ) -> Result<(Outcome, Vec<u8>), Refusal> {
         let path = webhook.path();
-        let request = {
-            // The room is free again as soon as the text has become an object.
+        let (request, _room) = {
             let (body, _room) = self.body(request, peer).await?;
-            review::parse(&body).map_err(|error| {
+            let room = self.room(&self.objects, review::weight(&body), SMALL_OBJECT_BYTES, peer).await?;
+            let request = review::parse(&body).map_err(|error| {
                 tracing::warn!(path, %error, "a review can't be read");
                 (StatusCode::BAD_REQUEST, error.to_string())
-            })?
+            })?;
+            // That of the text is free again.
+            (request, room)
         };
         let verdict = webhook.review(&request).await.map_err(|error| failed(path, &request, &error))?;
         let outcome = if verdict.is_denied() { Outcome::Denied } else { Outcome::Allowed };
@@ -98,6 +102,19 @@ impl Exchange {
         Ok((outcome, answer))
     }
 
+    /// Waits for so many bytes, unless they are few.
+    async fn room(&self, of: &Shares, bytes: usize, few: usize, peer: Peer) -> Result<Option<Portion>, Refusal> {
+        if bytes <= few {
+            return Ok(None);
+        }
+        let units = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
+        if units > of.share() {
+            tracing::warn!(bytes, "a review takes too much memory; the failure policy decides");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, "the review has too many values".to_owned()));
+        }
+        Ok(Some(of.take(peer, units).await))
+    }
+
     /// The body, and the room it takes.
     async fn body(&self, request: Request<Incoming>, peer: Peer) -> Result<(Bytes, Option<Portion>), Refusal> {
         let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
@@ -109,12 +126,7 @@ impl Exchange {
             tracing::warn!(length, most, "a review is too long; the failure policy decides");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, format!("a review may have {most} bytes")));
         }
-        let room = if length > SMALL_BODY_BYTES {
-            let units = u32::try_from(length.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
-            Some(self.room.take(peer, units).await)
-        } else {
-            None
-        };
+        let room = self.room(&self.texts, length, SMALL_BODY_BYTES, peer).await?;
         let mut body = Limited::new(request.into_body(), length);
         let mut bytes = BytesMut::with_capacity(length);
         let read = async {

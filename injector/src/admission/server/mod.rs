@@ -31,6 +31,9 @@ pub struct AdmissionSettings {
     /// Bodies longer than [`SMALL_BODY_BYTES`] share this many bytes, of which no address has more than a quarter; those for which there is no
     /// room wait, as long as a review may take.
     pub all_bodies_bytes: usize,
+    /// What has been read of them takes so many bytes of memory, shared in the same way until the review is over; a body that takes more
+    /// than a quarter is refused.
+    pub all_objects_bytes: usize,
     /// How long a review may take where the API server does not say it.
     pub review: Duration,
     /// The longest that it may take whatever the API server says.
@@ -39,8 +42,10 @@ pub struct AdmissionSettings {
     pub stop: Duration,
 }
 
-/// Bodies up to this length have room in any case.
+/// Bodies up to this length have room in any case, and so has what is read of them up to the other: 512 times both is still little.
 pub const SMALL_BODY_BYTES: usize = 64 * 1024;
+/// See [`SMALL_BODY_BYTES`].
+pub const SMALL_OBJECT_BYTES: usize = 256 * 1024;
 
 impl AdmissionSettings {
     /// The usual bounds.
@@ -54,6 +59,7 @@ impl AdmissionSettings {
             body: Duration::from_secs(5),
             body_bytes: 16 * 1024 * 1024,
             all_bodies_bytes: 64 * 1024 * 1024,
+            all_objects_bytes: 256 * 1024 * 1024,
             review: Duration::from_millis(2500),
             longest_review: Duration::from_secs(5),
             stop: Duration::from_secs(10),

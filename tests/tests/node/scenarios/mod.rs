@@ -14,5 +14,6 @@ pub(crate) mod removal;
 pub(crate) mod rollback;
 pub(crate) mod rollout;
 pub(crate) mod secrets;
+pub(crate) mod starving;
 pub(crate) mod users;
 pub(crate) mod webhooks;

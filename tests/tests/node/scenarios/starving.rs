@@ -1,0 +1,175 @@
+//! A plain pod of a namespace that has nothing to do with Nudge keeps as many connections to every port of every replica as it can get. Both
+//! replicas stay Ready and are not restarted, their Services have them both, and pods that opt in are created and become Ready.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Endpoints, Pod};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use nudge_tests::eventually;
+use nudge_tests::installation::NAMESPACE;
+use serde_json::json;
+use time::OffsetDateTime;
+
+use crate::log::Log;
+use crate::objects::{config, list, opted_in, pod, python, shell, template};
+use crate::place::succeed;
+use crate::report::seconds;
+use crate::space::{Home, LONG, SOON, containers, is_ready};
+use crate::suite::Suite;
+
+const TITLE: &str = "One pod that takes all the connections it can get";
+/// Four times what it took until both replicas were not Ready when a listener had one pool of places for all.
+const ATTACK: Duration = Duration::from_secs(45);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(500);
+/// How many it wants of each port of each replica: more than there are places for health (64) and web hooks (512).
+const WANTED: &str = "{8080: 80, 8443: 600, 9443: 200}";
+
+/// Keeps connections: silent ones, and on port 8443 some with a request whose body never comes. One that is closed is opened again at once.
+const APP: &str = r#"
+import asyncio, resource, ssl, sys, time
+
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+wanted, addresses = eval(sys.argv[1]), sys.argv[2:]
+tls = ssl._create_unverified_context()
+open_now, opened = {port: 0 for port in wanted}, {port: 0 for port in wanted}
+
+async def keep(address, port, number):
+    while True:
+        try:
+            slow = port == 8443 and number % 20 == 0
+            reader, writer = await asyncio.open_connection(address, port, ssl=tls if slow else None)
+            if slow:
+                writer.write(b"POST /mutate/pods?timeout=30s HTTP/1.1\r\nhost: a\r\ncontent-length: 16000000\r\n\r\n{")
+            open_now[port] += 1
+            opened[port] += 1
+            try:
+                await reader.read()
+            finally:
+                open_now[port] -= 1
+                writer.close()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        await asyncio.sleep(0.1)
+
+async def tell():
+    while True:
+        print("open", sum(open_now.values()), open_now, "opened", opened, flush=True)
+        if all(opened[port] >= count * len(addresses) for port, count in wanted.items()):
+            print("all were opened", flush=True)
+        await asyncio.sleep(1)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda *_: None)
+    work = [keep(address, port, number) for port, count in wanted.items() for number in range(count) for address in addresses]
+    await asyncio.gather(tell(), *work)
+
+asyncio.run(main())
+"#;
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    let home = Home::enabled(suite, "starved").await?;
+    home.apply(&config("calm", &[("1", json!({"greeting": "one"}))], &nudge_tests::installation::at_once()))?;
+    home.is_current("calm", "1").await?;
+    let before = replicas(&home).await?;
+    ensure!(
+        before.len() == 2 && before.iter().all(is_ready),
+        "{:?}",
+        before.iter().map(Pod::name_any).collect::<Vec<_>>()
+    );
+
+    let stranger = Home::create(suite, "stranger").await?;
+    let mut container = python(&stranger, APP);
+    let command = container["command"].as_array_mut().context("no command")?;
+    let addresses = before.iter().filter_map(|pod| pod.status.as_ref()?.pod_ip.clone());
+    command.extend([WANTED.to_owned()].into_iter().chain(addresses).map(Into::into));
+    stranger.apply(&list([pod(template("greedy", &container))]))?;
+    let greedy = stranger.ready_pod("app=greedy").await?;
+    let log = stranger.follow(&greedy).await?;
+    log.line(OffsetDateTime::UNIX_EPOCH, SOON, "all were opened").await?;
+    let attacked = attacked(suite, &home, &before, &log).await;
+    // Others are measured next.
+    stranger.kubectl(&["delete", "pod", "greedy", "--wait=true", "--grace-period=0", "--force"])?;
+    attacked
+}
+
+async fn attacked(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> Result<()> {
+    let began = Instant::now();
+    let mut turns = tokio::time::interval(LOOK);
+    let mut times = BTreeMap::<&str, Vec<Duration>>::new();
+    let mut metrics = Vec::new();
+    let mut looks = 0;
+    while began.elapsed() < ATTACK {
+        turns.tick().await;
+        is_whole(home, before).await.with_context(|| format!("after {:?}", began.elapsed()))?;
+        looks += 1;
+        if looks % 20 != 1 {
+            continue;
+        }
+        let name = format!("calm-{looks}");
+        let asked = Instant::now();
+        home.apply(&pod(subscriber(home, &name)).to_string())
+            .with_context(|| format!("after {:?}", began.elapsed()))?;
+        times.entry("kubectl apply of a pod that opts in").or_default().push(asked.elapsed());
+        home.ready_pod(&format!("app={name}")).await?;
+        times.entry("from there until it is Ready").or_default().push(asked.elapsed());
+        for replica in before {
+            let asked = Instant::now();
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:8080/proxy/metrics", replica.name_any());
+            let text = succeed(home.place.command("kubectl").args(["get", "--raw", &path]))?;
+            ensure!(text.contains("nudge_leader"), "no metrics: {text}");
+            metrics.push(asked.elapsed());
+        }
+    }
+    let last = log.lines().pop().context("the attack has said nothing")?;
+    ensure!(OffsetDateTime::now_utc() - last.at < time::Duration::seconds(10), "the attack has ended: {}", last.text);
+    times.insert("kubectl get of a replica's metrics", metrics);
+    suite.report.row(TITLE, &["", "median", "worst", "of"].map(str::to_owned));
+    for (what, mut times) in times {
+        times.sort();
+        let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+        suite.report.row(TITLE, &[what.to_owned(), seconds(median), seconds(worst), times.len().to_string()]);
+    }
+    let lasted = [format!("both replicas Ready, both Services whole, {looks} looks"), seconds(began.elapsed())];
+    suite.report.row(TITLE, &lasted);
+    suite.report.row(TITLE, &[format!("the attack at its end: {}", last.text)]);
+    Ok(())
+}
+
+fn subscriber(home: &Home<'_>, name: &str) -> serde_json::Value {
+    opted_in(name, &shell(home, "exec sleep 1000000"), &[("configs", "calm")])
+}
+
+async fn replicas(home: &Home<'_>) -> Result<Vec<Pod>> {
+    let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
+    // One of an earlier scenario's may still be going.
+    eventually(LONG, "two replicas are there", async || {
+        let all = pods.list(&ListParams::default()).await.ok()?.items;
+        (all.len() == 2 && all.iter().all(is_ready)).then_some(all)
+    })
+    .await
+}
+
+/// Fails unless the replicas are those from before, Ready, with the same containers, and in both Services.
+async fn is_whole(home: &Home<'_>, before: &[Pod]) -> Result<()> {
+    let client = &home.space.client;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    for pod in before {
+        let now = pods.get(&pod.name_any()).await?;
+        let conditions = now.status.as_ref().and_then(|status| status.conditions.clone());
+        ensure!(is_ready(&now), "{} is not Ready: {conditions:#?}", pod.name_any());
+        ensure!(containers(&now) == containers(pod), "had {:?} and has {:?}", containers(pod), containers(&now));
+    }
+    let endpoints: Api<Endpoints> = Api::namespaced(client.clone(), NAMESPACE);
+    for service in ["nudge-injector", "nudge-hub"] {
+        let subsets = endpoints.get(service).await?.subsets.unwrap_or_default();
+        let ready: usize = subsets.iter().map(|subset| subset.addresses.as_ref().map_or(0, Vec::len)).sum();
+        ensure!(ready == before.len(), "{service} has {ready} addresses");
+    }
+    Ok(())
+}
