@@ -4,6 +4,8 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -22,20 +24,25 @@ const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// How long it waits before it connects again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Keeps so many connections to each address, and opens another for each that ends, until it is dropped.
-fn hostile(addresses: &[SocketAddr], count: usize) -> JoinSet<()> {
+/// Keeps so many connections to each address, and opens another for each that ends, until it is dropped. Returns when each was there.
+async fn hostile(addresses: &[SocketAddr], count: usize) -> Result<JoinSet<()>> {
     let mut all = JoinSet::new();
+    let opened = Arc::new(AtomicUsize::new(0));
     for &address in addresses.iter().flat_map(|address| std::iter::repeat_n(address, count)) {
+        let opened = Arc::clone(&opened);
         all.spawn(async move {
             loop {
                 if let Ok(mut stream) = connect(address).await {
+                    opened.fetch_add(1, Ordering::Relaxed);
                     let _ = stream.read(&mut [0]).await;
                 }
                 sleep(PAUSE).await;
             }
         });
     }
-    all
+    let wanted = count * addresses.len();
+    eventually(SOON, "all are connected", async || (opened.load(Ordering::Relaxed) >= wanted).then_some(())).await?;
+    Ok(all)
 }
 
 async fn connect(address: SocketAddr) -> Result<TcpStream> {
@@ -117,7 +124,7 @@ async fn one_address_with_many_connections_keeps_nobody_out() -> Result<()> {
     fs::write(&authority, hub_ca(&installation.enabled("starving").await?).await?)?;
     serves(&replica, &socket, &authority).await?;
     for count in [80, 600] {
-        let attack = hostile(&[replica.health, replica.admission, replica.hub], count);
+        let attack = hostile(&[replica.health, replica.admission, replica.hub], count).await?;
         if count > 500 {
             for listener in ["admission", "hub"] {
                 let name = format!("nudge_{listener}_connections_refused_total");

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use futures::future::BoxFuture;
 use rustls::ServerConfig;
+use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::{oneshot, watch};
@@ -40,6 +41,18 @@ pub enum StartError {
     Ended,
 }
 
+/// Connections that the kernel keeps until they are taken. Where there are more, the API server's next one is late by a second at least.
+const BACKLOG: i32 = 4096;
+
+fn bind(address: SocketAddr) -> io::Result<StdListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    // A restarted server takes its port again at once (socket(7)).
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
 /// What the server is to answer with.
 pub type Webhooks = Vec<Arc<dyn Webhook>>;
 
@@ -65,7 +78,7 @@ impl AdmissionServer {
         E: Into<Box<dyn Error + Send + Sync>> + 'static,
     {
         let listen = |source| StartError::Listen { address: settings.address, source };
-        let listener = StdListener::bind(settings.address).map_err(listen)?;
+        let listener = bind(settings.address).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (stop, stopping) = watch::channel(false);
