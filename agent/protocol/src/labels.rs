@@ -16,6 +16,8 @@ pub const PRUNE: &str = "nudge.dev/prune";
 pub const AGENT: &str = "nudge.dev/agent";
 /// Label or annotation of a pod that opts in: `"true"`.
 pub const INJECT: &str = "nudge.dev/inject";
+/// Annotation of a pod (template): `"true"` has its processes take another version by a restart alone.
+pub const CONFIG_RESTARTS: &str = "nudge.dev/config-restarts";
 /// Annotation of an injected pod: what injection warned of, a line for each.
 pub const WARNINGS: &str = "nudge.dev/warnings";
 /// Label of a plain ConfigMap that Nudge has written: the version it holds.

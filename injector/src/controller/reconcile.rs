@@ -15,7 +15,7 @@ use super::figures::RolloutMetrics;
 use super::moving::Away;
 use super::notes::Notes;
 use super::publishing::Looked;
-use super::recycle::{LOOK, Restarting, restarts};
+use super::recycle::{Restarting, restarts};
 use super::{CallError, call};
 use crate::api::{PartKind, VersionedConfig, VersionedConfigStatus};
 use crate::recycling::{self, Memory, Part};
@@ -312,7 +312,7 @@ impl Controller {
         Ok((Arc::new(written), more))
     }
 
-    /// Tells of the workloads without an agent, and looks at them again while they are on their way.
+    /// Tells of the workloads that take a version by a restart, and looks at them again while they are on their way.
     fn with_recycling(
         more: Again,
         config: &VersionedConfig,
@@ -324,12 +324,12 @@ impl Controller {
             decision.notes.extend(recycling::tell(&mut decision.status, found, config.metadata.generation, &now));
         }
         let entered = !restarts(config.status.as_ref()) && restarts(Some(&decision.status));
-        match more {
-            Again::Soon => Again::Soon,
+        match (more, restarting.again()) {
+            (Again::Soon, _) => Again::Soon,
             _ if entered => Again::Soon,
-            Again::At(wait) if restarting.found.is_some() => Again::At(wait.min(LOOK)),
-            Again::Never if restarting.found.is_some() => Again::At(LOOK),
-            more => more,
+            (Again::At(wait), Some(look)) => Again::At(wait.min(look)),
+            (Again::Never, Some(look)) => Again::At(look),
+            (more, None) => more,
         }
     }
 
@@ -402,7 +402,7 @@ mod tests {
         world.set_enabled(["ns".to_owned()].into());
         let controller = Controller::new(client, world, hmac_key, "a", silence, RolloutMetrics::default());
         let (gone, left) = (ConfigKey::new("ns", "shop"), ConfigKey::new("elsewhere", "shop"));
-        let part = Part { stage: Some(RolloutStage::Recycling), published: Some("2".to_owned()) };
+        let part = Part { stage: Some(RolloutStage::Recycling), version: Some("2".to_owned()) };
         let mut memory = Memory::default();
         assert_eq!(memory.ready_before("ReplicaSet/web", 3), 3);
         for key in [&gone, &left] {

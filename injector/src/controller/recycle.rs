@@ -1,4 +1,4 @@
-//! Restarts the workloads that use the plain ConfigMap without an agent: lists them live, decides, writes one template at a time.
+//! Restarts the workloads that take a version by a restart: lists them live, decides, writes one template at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,14 +17,15 @@ use super::reconcile::{Controller, FIELD_MANAGER};
 use super::{CallError, call};
 use crate::api::{RolloutStage, Unsubscribed, VersionedConfig, VersionedConfigStatus};
 use crate::recycling::{
-    DIGEST, Kind, Look, Memory, Next, Part, RECYCLED, Recycled, Recycling, Report, Workload, content_digest, next,
+    Behind, DIGEST, Kind, Look, Memory, Next, Part, RECYCLED, RETRY_SECONDS, Recycled, Recycling, Report, Workload,
+    behind, content_digest, judge, next, rolls,
 };
 use crate::rollout::{Recycling as State, to_publish};
 use crate::text::clip;
 use crate::world::ConfigKey;
 
 /// How often workloads that are on their way are looked at. They are not watched: that would be all workloads of the cluster.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_secs(1);
 /// Longest text of the API server's in a report, in bytes.
 const MAX_REFUSAL_BYTES: usize = 200;
 
@@ -40,6 +41,12 @@ impl Restarting {
     fn not_looked(state: State) -> Self {
         Self { state, found: None }
     }
+
+    /// When to look again, as nothing of it is watched.
+    pub(super) fn again(&self) -> Option<Duration> {
+        let held = matches!(self.state, State::Held(_));
+        self.found.as_ref().map(|_| if held { Duration::from_secs(RETRY_SECONDS.into()) } else { LOOK })
+    }
 }
 
 /// Whether workloads are restarted in this stage.
@@ -53,33 +60,35 @@ pub(super) fn whole_second(time: &MicroTime) -> Timestamp {
     Timestamp::from_second(time.0.as_second()).unwrap_or(time.0)
 }
 
-/// A refusal that the next attempt would get, too.
-pub(super) fn refusal(error: &CallError, id: &str, doing: &str) -> Option<Report> {
+/// A refusal that the next attempt would get, too, of an object whose pods have an agent, or have none.
+pub(super) fn refusal(error: &CallError, id: &str, doing: &str, agent: bool) -> Option<Report> {
     let CallError::Api { source, .. } = error else { return None };
     let kube::Error::Api(status) = &**source else { return None };
     let mut text = status.message.clone();
     clip(&mut text, MAX_REFUSAL_BYTES);
-    let report = match status.code {
-        403 if text.contains("cannot") => Report {
-            word: "NotAllowed",
-            sentence: format!(
+    let way_out = if agent {
+        "restart it yourself, or take the annotation nudge.dev/config-restarts off its template"
+    } else {
+        "set spec.unsubscribed to Ignore"
+    };
+    let (word, sentence) = match status.code {
+        403 if text.contains("cannot") => (
+            "NotAllowed",
+            format!(
                 "{id} can't be {doing}; bind ClusterRole nudge-recycle in this namespace (RoleBinding for ServiceAccount \
-                 nudge-system/nudge-injector), or set spec.unsubscribed to Ignore"
+                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE --recycle), or {way_out}"
             ),
-        },
-        400 | 403 | 422 => {
-            Report { word: "Refused", sentence: format!("{id} can't be {doing}, the API server refuses it: {text}") }
-        }
+        ),
+        400 | 403 | 422 => ("Refused", format!("{id} can't be {doing}, the API server refuses it: {text}")),
         _ => return None,
     };
-    Some(report)
+    Some(Report { word, sentence, object: id.to_owned() })
 }
 
 impl Controller {
-    /// Makes the next steps for the workloads without an agent, if the rollout has come that far.
+    /// Makes the next steps for the workloads that take a version by a restart, if the rollout has come that far.
     pub(super) async fn recycle(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Restarting, CallError> {
-        let later =
-            || Restarting::not_looked(State::Busy("workloads without an agent have not been looked at".to_owned()));
+        let later = || Restarting::not_looked(State::Busy("workloads to restart have not been looked at".to_owned()));
         let Some(status) = config.status.as_ref().filter(|status| restarts(Some(status))) else {
             self.forget_restarts(key);
             return Ok(later());
@@ -91,32 +100,47 @@ impl Controller {
         if !back && (left || config.spec.rollout.paused) {
             return Ok(later());
         }
-        let published = status.published.as_deref();
-        let holds = published.is_some() && published == to_publish(status);
-        if !holds || config.spec.unsubscribed == Unsubscribed::Ignore || (back && rollout.recycled_since.is_none()) {
+        let Some(version) = to_publish(status) else { return Ok(Restarting::not_looked(State::Done)) };
+        // For those without an agent.
+        let holds = status.published.as_deref() == Some(version) && config.spec.unsubscribed == Unsubscribed::Recycle;
+        // Whoever reads the plain ConfigMap, too, is restarted when it holds what it should, or can't.
+        let tried = self.looked(key).is_some_and(|(_, looked)| looked.version == version);
+        if !tried || (back && rollout.recycled_since.is_none()) {
             return Ok(Restarting::not_looked(State::Done));
         }
         let now = Timestamp::now();
         let since = rollout.progressed_at.as_ref().map_or(now, whole_second);
         let deadline = config.spec.rollout.progress_deadline_seconds;
-        let mut workloads = self.users(key).await?;
-        let part = Part { stage: rollout.stage, published: published.map(str::to_owned) };
+        let mut workloads = self.users(key, holds).await?;
+        let pods = self.world.subscribers(key);
+        let behind = behind(&pods, &key.name, status);
+        let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
         let mut memory = self.restarts_so_far(key, &part);
+        memory.forget_refusals(now);
         memory.keep_workloads(workloads.iter().map(|(workload, _)| workload));
         let look = |workloads: &[(Workload, String)], memory: &Memory| {
-            next(&Look { workloads, back, since, deadline, memory, now: Timestamp::now() })
+            next(&Look { workloads, behind: &behind, back, since, deadline, memory, now: Timestamp::now() })
         };
         let steps = self.restart_all(key, &mut workloads, &mut memory, look).await;
-        let mut found = Recycling {
-            version: published.unwrap_or_default().to_owned(),
-            workloads: workloads.len(),
-            done: false,
-            reports: Vec::new(),
-        };
+        let mut found =
+            Recycling { version: version.to_owned(), workloads: workloads.len(), done: false, reports: Vec::new() };
         let state = match steps {
             Ok((State::Done, reports)) => {
                 found.reports = reports;
-                self.recycle_pods(key, status, &workloads, deadline, &mut memory, &mut found).await
+                let marks = workloads.iter().filter_map(|(workload, _)| Some(workload.recycled.as_ref()?.at));
+                let since = marks.chain([since]).max().unwrap_or(since);
+                // All pods of a namespace are listed only for those that no rolling update restarts.
+                let loose = holds || memory.has_groups() || pods.iter().any(|pod| pod.by_restart && !rolls(pod));
+                let evicted = if loose {
+                    self.recycle_pods(key, status, holds, since, deadline, &mut memory, &mut found).await
+                } else {
+                    Ok((State::Done, Vec::new()))
+                };
+                evicted.map(|(state, groups)| {
+                    let groups = groups.iter().map(String::as_str).collect();
+                    let behind = Behind { pods: &behind, version, back, since, deadline, groups, now };
+                    if state == State::Done { judge(&behind, &mut found.reports) } else { state }
+                })
             }
             Ok((state, reports)) => {
                 found.reports = reports;
@@ -154,9 +178,11 @@ impl Controller {
                         // It is gone.
                         Ok(None) => _ = workloads.remove(index),
                         Err(error) => {
-                            let report = refusal(&error, &id, "restarted").ok_or(error)?;
+                            let workload = &workloads[index].0;
+                            let agent = workload.uses.configs.contains(&key.name);
+                            let report = refusal(&error, &id, "restarted", agent).ok_or(error)?;
                             self.figures.recycled("refused");
-                            memory.refuse(&workloads[index].0, report);
+                            memory.refuse(workload, report);
                         }
                     }
                 }
@@ -167,15 +193,15 @@ impl Controller {
         }
     }
 
-    /// The workloads that use the plain ConfigMap without an agent, each with the digest that its template should have.
-    async fn users(&self, key: &ConfigKey) -> Result<Vec<(Workload, String)>, CallError> {
+    /// The workloads that take the config by a restart, each with the digest that its template should have.
+    async fn users(&self, key: &ConfigKey, holds: bool) -> Result<Vec<(Workload, String)>, CallError> {
         let mut all = Vec::new();
         self.each::<Deployment>(&key.namespace, |object| all.extend(Workload::of_deployment(&object))).await?;
         self.each::<StatefulSet>(&key.namespace, |object| all.extend(Workload::of_stateful_set(&object))).await?;
         self.each::<DaemonSet>(&key.namespace, |object| all.extend(Workload::of_daemon_set(&object))).await?;
-        all.retain(|workload| workload.uses.contains(&key.name));
+        all.retain(|workload| workload.uses.takes(&key.name, holds));
         all.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
-        let names: BTreeSet<&String> = all.iter().flat_map(|workload| &workload.uses).collect();
+        let names: BTreeSet<&String> = all.iter().flat_map(|workload| workload.uses.names()).collect();
         let find =
             |name: &String| Some((name.clone(), self.world.config(&ConfigKey::new(key.namespace.clone(), name))?));
         let configs: BTreeMap<String, Arc<VersionedConfig>> = names.into_iter().filter_map(find).collect();

@@ -10,14 +10,12 @@ use kube::Api;
 use kube::api::{EvictParams, ObjectMeta};
 
 use super::reconcile::Controller;
-use super::recycle::{refusal, whole_second};
+use super::recycle::refusal;
 use super::{CallError, call};
 use crate::api::VersionedConfigStatus;
-use crate::recycling::{
-    Group, Memory, NextPod, Old, Recycling, Report, Stale, Workload, next_pod, restarted_for, stale_pods,
-};
-use crate::rollout::Recycling as State;
-use crate::world::ConfigKey;
+use crate::recycling::{Group, Memory, NextPod, Old, Recycling, Report, Stale, next_pod, restarted_for, stale_pods};
+use crate::rollout::{Recycling as State, is_same, to_publish};
+use crate::world::{ConfigKey, pod_state};
 
 /// Owners whose pods others restart, or nobody: those of Jobs run once.
 const RESTARTED: [&str; 5] = ["Deployment", "StatefulSet", "DaemonSet", "Job", "Node"];
@@ -43,19 +41,22 @@ fn ready(pod: &Pod) -> bool {
 }
 
 impl Controller {
-    /// The next step for pods, once all workloads are done.
+    /// The next step for pods, once all workloads are done; and the ids of the controllers whose pods are evicted.
+    #[allow(clippy::too_many_arguments)] // all of it is of one look
     pub(super) async fn recycle_pods(
         &self,
         key: &ConfigKey,
         status: &VersionedConfigStatus,
-        workloads: &[(Workload, String)],
+        holds: bool,
+        since: Timestamp,
         deadline: u32,
         memory: &mut Memory,
         found: &mut Recycling,
-    ) -> Result<State, CallError> {
-        let Some(published) = &status.published_at else { return Ok(State::Done) };
-        let stale = Stale { published: published.0, since: status.rollout.recycled_since.as_ref().map(|time| time.0) };
-        let (mut groups, loose) = self.unguided(key).await?;
+    ) -> Result<(State, Vec<String>), CallError> {
+        // Where nothing is published no pod is too old for it; what agents say counts all the same.
+        let published = status.published_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        let stale = Stale { published, since: status.rollout.recycled_since.as_ref().map(|time| time.0) };
+        let (mut groups, loose) = self.unguided(key, status, holds).await?;
         // One whose last pod was evicted a moment ago is remembered.
         memory.keep_groups(groups.iter().map(|group| group.id.as_str()));
         groups.retain(|group| !group.pods.is_empty());
@@ -64,9 +65,6 @@ impl Controller {
         }
         found.workloads += groups.len();
         found.reports.extend(stale_pods(&loose, stale));
-        let marks = workloads.iter().filter_map(|(workload, _)| Some(workload.recycled.as_ref()?.at));
-        let begun = status.rollout.progressed_at.as_ref().map(whole_second);
-        let since = marks.chain(begun).max().unwrap_or(published.0);
         let state = loop {
             let refused = |id: &str| memory.refused_group(id).is_some();
             match next_pod(&groups, stale, since, deadline, refused, Timestamp::now()) {
@@ -91,11 +89,15 @@ impl Controller {
                             let sentence = format!(
                                 "a PodDisruptionBudget kept pod {pod} of {group} from being evicted for {deadline} s; delete it"
                             );
-                            memory.refuse_group(group, Report { word: "NotEvicted", sentence });
+                            let report = Report { word: "NotEvicted", sentence, object: group.clone() };
+                            memory.refuse_group(group, report);
                             continue;
                         }
                         Err(error) => {
-                            let report = refusal(&error, &group, "restarted by evicting its pods").ok_or(error)?;
+                            let mut pods = groups.iter().filter(|it| it.id == group).flat_map(|it| &it.pods);
+                            let agent = pods.any(|pod| pod.behind.is_some());
+                            let report =
+                                refusal(&error, &group, "restarted by evicting its pods", agent).ok_or(error)?;
                             self.figures.recycled("refused");
                             memory.refuse_group(group, report);
                             continue;
@@ -109,12 +111,23 @@ impl Controller {
         let unwell = |group: &Group| group.unwell().filter(|_| stale.since.is_none());
         let told = |group: &Group| memory.refused_group(&group.id).cloned().or_else(|| unwell(group));
         found.reports.extend(groups.iter().filter_map(told));
-        Ok(state)
+        Ok((state, groups.into_iter().map(|group| group.id).collect()))
     }
 
-    /// Controllers without rolling updates, with their pods that use the plain ConfigMap without an agent; and pods that nothing replaces.
-    async fn unguided(&self, key: &ConfigKey) -> Result<(Vec<Group>, Vec<Old>), CallError> {
-        let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).contains(&key.name);
+    /// Controllers without rolling updates, with their pods that take the config by a restart; and pods that nothing replaces.
+    async fn unguided(
+        &self,
+        key: &ConfigKey,
+        status: &VersionedConfigStatus,
+        holds: bool,
+    ) -> Result<(Vec<Group>, Vec<Old>), CallError> {
+        let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).takes(&key.name, holds);
+        // What the agent says its pod was born with, where it has one.
+        let behind = |pod: &Pod| {
+            let state = pod_state(pod).filter(|pod| pod.by_restart)?;
+            let (runs, wanted) = (state.runs(&key.name), to_publish(status)?);
+            Some(runs.is_some_and(|runs| !is_same(status, &runs, wanted)))
+        };
         let (mut groups, mut owners) = (Vec::new(), HashMap::new());
         let mut add = |meta: &ObjectMeta, kind: &str, replicas: Option<i32>| {
             let owner = match controller(meta).map(|owner| owner.kind.as_str()) {
@@ -152,8 +165,11 @@ impl Controller {
                 created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
                 ready: ready(&pod),
                 going: meta.deletion_timestamp.is_some(),
+                behind: behind(&pod),
             };
             let owner = match controller(meta) {
+                // Their work is done some day; until then they have what they were born with.
+                Some(owner) if owner.kind == "Job" && old.behind == Some(true) => Owner::Unknown,
                 Some(owner) if RESTARTED.contains(&owner.kind.as_str()) => Owner::Restarted,
                 Some(owner) => owners.get(&owner.uid).copied().unwrap_or(Owner::Unknown),
                 None => Owner::Unknown,

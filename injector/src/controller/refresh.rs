@@ -26,7 +26,8 @@ impl Controller {
             Ok(0) => {}
             Ok(count) => tracing::info!(config = %key, version, count, "volumes of pods are read again"),
             Err(error) => {
-                let message = refusal(&error, "a pod", "refreshed").map_or_else(|| error.to_string(), |it| it.sentence);
+                let message =
+                    refusal(&error, "a pod", "refreshed", false).map_or_else(|| error.to_string(), |it| it.sentence);
                 tracing::warn!(config = %key, cause = chain(&error), "volumes of pods are not refreshed at once");
                 let message = format!("volumes of pods are not refreshed at once: {message}");
                 self.notes.tell(config, &[Note { warning: true, reason: "NotRefreshed", message }]).await;

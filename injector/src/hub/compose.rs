@@ -166,6 +166,7 @@ mod tests {
             revision,
             version,
             content: content.map_err(|reason| Arc::new(HubProblem { reason, message: String::new() })),
+            due: None,
         }
     }
 

@@ -58,6 +58,7 @@ pub(super) fn judge(pod: &PodState, views: &[View], report: &ReportRequest) -> O
         .iter()
         .find_map(|view| of_config(view, reported(view)))
         .or_else(|| of_containers(pod, report))
+        .or_else(|| views.iter().find_map(of_restart))
         .unwrap_or_else(|| ("Applied".to_owned(), String::new()));
     let runs = views.iter().map(|view| (&view.name, reported(view).and_then(|config| config.version.as_ref())));
     let message = condition_message(runs, &cut(sentence));
@@ -115,6 +116,12 @@ fn of_containers(pod: &PodState, report: &ReportRequest) -> Option<(String, Stri
     Some((container.outcome.as_str().to_owned(), format!("{what} {}: {}", container.name, container.message)))
 }
 
+/// What the pod runs is not what it is to run, and nobody but a new pod takes that.
+fn of_restart(view: &View) -> Option<(String, String)> {
+    let (name, due) = (&view.name, view.due.as_ref()?);
+    Some(("NotRestarted".to_owned(), format!("version {due} of config {name} is taken by a restart of the pod alone")))
+}
+
 fn word(reason: HubReason) -> &'static str {
     match reason {
         HubReason::Resolving => "Resolving",
@@ -150,6 +157,7 @@ mod tests {
             revision,
             version: VersionName::new(version).ok(),
             content: Ok(Arc::new(content)),
+            due: None,
         }
     }
 

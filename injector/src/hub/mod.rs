@@ -237,7 +237,10 @@ impl Hub {
         if self.is_stale() {
             return None;
         }
-        let condition = condition::judge(pod, &views(&self.world, &self.contents, pod).all, &reported.report)?;
+        let condition = {
+            let has = |name: &_| view::reported(&reported.report, name);
+            condition::judge(pod, &views(&self.world, &self.contents, pod, has).all, &reported.report)?
+        };
         Some(Condition { reported_at: Some(reported.stamp), ..condition })
     }
 

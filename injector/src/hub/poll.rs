@@ -10,7 +10,7 @@ use super::compose::{Verdict, compose, fingerprint, verdict};
 use super::metrics::PollResult;
 use super::reply::{Refusal, Reply};
 use super::review::Caller;
-use super::view::{View, Views, views};
+use super::view::{View, Views, polled, views};
 use crate::world::{PodEntry, PodKey, PodState};
 
 /// The longest pause before the same reply is sent over one connection again.
@@ -78,7 +78,8 @@ impl Hub {
                 Err(refusal) => return refused(refusal),
             };
             let until = {
-                let Views { all, fetching, again } = views(&self.world, &self.contents, &pod);
+                let Views { all, fetching, again } =
+                    views(&self.world, &self.contents, &pod, |name| polled(&request, name));
                 if let Some(mut landed) = fetching
                     && started.elapsed() < self.settings.resolve
                 {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use nudge_protocol::hub::{HubProblem, HubReason};
+use bytes::Bytes;
+use nudge_protocol::hub::{HubProblem, HubReason, PollRequest, ReportRequest};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use nudge_protocol::{ConfigName, VersionName};
 use tokio::sync::watch;
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 use super::content::{Content, problem};
 use super::contents::{ContentStore, Found};
 use crate::api::{PartKind, VersionedConfig};
-use crate::rollout::assigned;
+use crate::rollout::{is_same, told};
 use crate::world::{ConfigKey, PodState, World};
 
 /// One config of a pod as it should be.
@@ -23,6 +24,29 @@ pub(super) struct View {
     pub(super) revision: u64,
     pub(super) version: Option<VersionName>,
     pub(super) content: Result<Arc<Content>, Arc<HubProblem>>,
+    /// The version that only a restart brings to this pod.
+    pub(super) due: Option<VersionName>,
+}
+
+/// What an agent has of one config.
+pub(super) struct Has<'a> {
+    /// Empty where it is not from the hub.
+    uid: &'a str,
+    version: &'a VersionName,
+    /// Empty where the agent does not say.
+    sha256: &'a str,
+}
+
+/// By what the agent polls with.
+pub(super) fn polled<'a>(request: &'a PollRequest, name: &ConfigName) -> Option<Has<'a>> {
+    let held = request.configs.iter().find(|held| held.name == *name && !held.sha256.is_empty())?;
+    Some(Has { uid: &held.uid, version: held.version.as_ref()?, sha256: &held.sha256 })
+}
+
+/// By what it has reported.
+pub(super) fn reported<'a>(report: &'a ReportRequest, name: &ConfigName) -> Option<Has<'a>> {
+    let config = report.configs.iter().find(|config| config.name == *name)?;
+    Some(Has { uid: &config.uid, version: config.version.as_ref()?, sha256: "" })
 }
 
 /// All configs of a pod.
@@ -34,14 +58,20 @@ pub(super) struct Views {
     pub(super) again: Option<Instant>,
 }
 
-/// What the pod should have.
-pub(super) fn views(world: &World, contents: &Arc<ContentStore>, pod: &PodState) -> Views {
+/// What the pod should have, whose agent `has` that.
+pub(super) fn views<'a>(
+    world: &World,
+    contents: &Arc<ContentStore>,
+    pod: &PodState,
+    has: impl Fn(&ConfigName) -> Option<Has<'a>>,
+) -> Views {
     let mut views = Views { all: Vec::with_capacity(pod.configs.len()), fetching: None, again: None };
     let allowed = world.secrets_allowed(&pod.namespace);
     for name in &pod.configs {
         let config = world.config(&ConfigKey::new(pod.namespace.clone(), name.as_str()));
         let view = if let Some(config) = config {
-            view(&mut views, contents, pod, name, &config, allowed)
+            kept(pod, name, &config, has(name))
+                .unwrap_or_else(|| view(&mut views, contents, pod, name, &config, allowed))
         } else {
             let text = format!(
                 "there is no config {name} in namespace {}; create a version of it, or take it out of the annotation \
@@ -49,12 +79,32 @@ pub(super) fn views(world: &World, contents: &Arc<ContentStore>, pod: &PodState)
                 pod.namespace
             );
             let content = Err(Arc::new(problem(HubReason::NotFound, text)));
-            View { name: name.clone(), uid: String::new(), revision: 0, version: None, content }
+            View { name: name.clone(), uid: String::new(), revision: 0, version: None, content, due: None }
         };
         views.all.push(view);
     }
     bound(&mut views.all);
     views
+}
+
+/// The config as an agent keeps it whose pod takes versions by restarts alone: what its processes were born with, for as long as it lives. The
+/// content is there and is not sent again. `None` where there is nothing of it yet, or nothing else to take.
+fn kept(pod: &PodState, name: &ConfigName, config: &VersionedConfig, has: Option<Has<'_>>) -> Option<View> {
+    let (status, has) = (config.status.as_ref()?, has.filter(|_| pod.by_restart)?);
+    let uid = config.metadata.uid.clone().unwrap_or_default();
+    let due = told(status, &uid, pod)?;
+    if (!has.uid.is_empty() && has.uid != uid) || is_same(status, has.version.as_str(), due) {
+        return None;
+    }
+    let content = Content { block: Bytes::new(), sha256: has.sha256.to_owned(), secrets: Vec::new() };
+    Some(View {
+        name: name.clone(),
+        uid,
+        revision: status.rollout.revision,
+        version: Some(has.version.clone()),
+        content: Ok(Arc::new(content)),
+        due: VersionName::new(due).ok(),
+    })
 }
 
 fn view(
@@ -68,11 +118,11 @@ fn view(
     let uid = config.metadata.uid.clone().unwrap_or_default();
     let status = config.status.as_ref();
     let revision = status.map_or(0, |status| status.rollout.revision);
-    let assigned = status.and_then(|status| assigned(status, &uid, &pod.uid, &pod.workload));
+    let told = status.and_then(|status| told(status, &uid, pod));
     let none = |text: String| Err(Arc::new(problem(HubReason::NotFound, text)));
-    let Some(version) = assigned.and_then(|version| VersionName::new(version).ok()) else {
+    let Some(version) = told.and_then(|version| VersionName::new(version).ok()) else {
         let content = none(format!("config {name} has no current version yet; kubectl describe vcfg {name} says why"));
-        return View { name: name.clone(), uid, revision, version: None, content };
+        return View { name: name.clone(), uid, revision, version: None, content, due: None };
     };
     let content = match status.and_then(|status| status.version(version.as_str())) {
         None => {
@@ -99,7 +149,7 @@ fn view(
             }
         },
     };
-    View { name: name.clone(), uid, revision, version: Some(version), content }
+    View { name: name.clone(), uid, revision, version: Some(version), content, due: None }
 }
 
 /// Leaves out what would push the pod's dictionary over its bound: the agent could not serve it.

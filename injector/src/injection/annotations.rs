@@ -2,13 +2,13 @@
 
 use nudge_protocol::labels;
 
+/// Restart instead of telling.
+pub use nudge_protocol::labels::CONFIG_RESTARTS;
 /// Whether the pod opts in: `"true"`. Also as a label.
 pub use nudge_protocol::labels::INJECT;
 
 /// The configs that the pod gets, with commas; of two with the same key the later one wins.
 pub const CONFIGS: &str = "nudge.dev/configs";
-/// Restart instead of telling.
-pub const CONFIG_RESTARTS: &str = "nudge.dev/config-restarts";
 /// How containers are told; with a dot and a name, how that container is.
 pub const NOTIFY: &str = "nudge.dev/notify";
 /// With a dot and a container's name: the URL of its web hook.

@@ -9,7 +9,7 @@ use super::output::Format;
 use super::session::Session;
 use super::stored::{contents, sealed};
 use crate::api::VersionedConfig;
-use crate::rollout::assigned;
+use crate::rollout::told;
 use crate::world::{PodState, pod_state};
 
 /// What is asked for.
@@ -79,7 +79,9 @@ async fn of_pod(session: &Session, pod: &PodState) -> Result<Vec<Source>, Failur
         let config = session.find_config(name.as_str()).await?;
         let uid = config.as_ref().and_then(|config| config.metadata.uid.clone()).unwrap_or_default();
         let status = config.as_ref().and_then(|config| config.status.as_ref());
-        let version = status.and_then(|status| assigned(status, &uid, &pod.uid, &pod.workload));
+        // What it was born with stays.
+        let born = pod.runs(name.as_str()).filter(|_| pod.by_restart);
+        let version = born.as_deref().or_else(|| status.and_then(|status| told(status, &uid, pod)));
         match (&config, version) {
             (Some(config), Some(version)) => {
                 let version = sealed(config, version)?;

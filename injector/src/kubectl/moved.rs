@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;
 
 use crate::api::VersionedConfig;
-use crate::rollout::assigned;
+use crate::rollout::told;
 use crate::world::{PodState, pod_state};
 
 /// Numbers of pods.
@@ -59,11 +59,11 @@ impl Pods {
             if pod.going || pod.finished || !pod.configs.iter().any(|config| config.as_str() == name) {
                 continue;
             }
-            let told = assigned(status, uid, &pod.uid, &pod.workload);
-            let runs = pod.running().into_iter().find(|(config, _)| config == name);
+            let told = told(status, uid, pod);
+            let runs = pod.runs(name);
             moved.total += 1;
             moved.told += u32::from(target.is_some() && told == target);
-            moved.runs += u32::from(runs.is_some_and(|(_, version)| Some(version.as_str()) == target));
+            moved.runs += u32::from(runs.is_some() && runs.as_deref() == target);
         }
         Some(moved)
     }

@@ -15,7 +15,7 @@ use super::failure::{Failure, doing};
 use super::output::{Format, or_none, table};
 use super::session::Session;
 use crate::api::{BatchWatch, PodCounts, RolloutStage, VersionedConfig, VersionedConfigStatus};
-use crate::rollout::assigned;
+use crate::rollout::told;
 use crate::world::{PodState, pod_state};
 
 /// Where a config stands.
@@ -87,8 +87,8 @@ struct PodReport {
 
 /// The pod, as far as it has to do with the config. Pure.
 fn pod_report(pod: &PodState, config: &str, uid: &str, status: &VersionedConfigStatus) -> PodReport {
-    let told = assigned(status, uid, &pod.uid, &pod.workload).map(str::to_owned);
-    let runs = pod.running().into_iter().find(|(name, _)| name == config).map(|(_, version)| version);
+    let told = told(status, uid, pod).map(str::to_owned);
+    let runs = pod.runs(config);
     let skipped =
         status.rollout.skipped.iter().find(|skipped| skipped.uid == pod.uid).map(|skipped| skipped.reason.clone());
     let (state, reason, message) = pod.condition.clone().unwrap_or_default();
@@ -100,6 +100,8 @@ fn pod_report(pod: &PodState, config: &str, uid: &str, status: &VersionedConfigS
             "there is no current version yet".to_owned()
         } else if reason.is_empty() {
             "its agent has not reported yet".to_owned()
+        } else if pod.by_restart && state == "True" {
+            "it takes a version by a restart alone, and was not restarted yet".to_owned()
         } else {
             // The list of versions is for programs.
             let listed = !parse_condition_message(&message).is_empty();

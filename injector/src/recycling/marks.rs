@@ -5,16 +5,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ObjectMeta;
 
-/// Annotation of a template: stands for the content of the plain ConfigMaps that its pods start with.
+/// Annotation of a template: stands for the content that its pods start with, of plain ConfigMaps and of what an agent gives them.
 pub const DIGEST: &str = "nudge.dev/config-digest";
 /// Annotation of a workload (not of its template): when it was last restarted, with which digest, and whether it was well then.
 pub const RECYCLED: &str = "nudge.dev/recycled";
 /// Annotation of a pod whose volumes the kubelet is to read again: the version that was published.
 pub const REFRESHED: &str = "nudge.dev/refreshed";
-/// Annotation of a template: its pods are restarted although they have an agent, or are not although they have none.
-pub(super) const RESTARTS: &str = "nudge.dev/config-restarts";
-/// Annotation of a template with an agent: its configs.
-pub(super) const CONFIGS: &str = "nudge.dev/configs";
 /// Annotation of a template without an agent: the kubelet is to refresh its volumes at once.
 pub const REFRESH: &str = "nudge.dev/refresh";
 

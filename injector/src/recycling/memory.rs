@@ -3,21 +3,25 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use super::next::Report;
+use k8s_openapi::jiff::Timestamp;
+
+use super::next::{Report, over};
 use super::workload::Workload;
 use crate::api::RolloutStage;
 
 /// Digests of one object that are remembered. There is one for each content of its configs that came up in this part; of one that is
 /// forgotten an undone restart is tried once more.
 const DIGESTS: usize = 8;
+/// How long a refusal counts, in seconds: somebody may bind the role that was missing.
+pub const RETRY_SECONDS: u32 = 10;
 
 /// What is remembered belongs to this part of the rollout: in another one all is looked at anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
     /// What the rollout is doing.
     pub stage: Option<RolloutStage>,
-    /// The version that is published.
-    pub published: Option<String>,
+    /// The version that is to be taken.
+    pub version: Option<String>,
 }
 
 /// See the module's text. Of what is not there any more nothing is kept, so that it is bounded by what the namespace holds.
@@ -27,6 +31,8 @@ pub struct Memory {
     workloads: HashMap<String, OfWorkload>,
     /// Controllers without rolling updates, by their id ([`Group::id`](super::Group)).
     groups: HashMap<String, OfGroup>,
+    /// Since when refusals count.
+    refused: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +53,15 @@ impl Memory {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.workloads.is_empty() && self.groups.is_empty()
+    }
+
+    /// Forgets refusals that have stood for long enough to try once more. Once for each look: what is refused while it lasts is not tried twice.
+    pub fn forget_refusals(&mut self, now: Timestamp) {
+        if self.refused.is_none_or(|since| over(since, RETRY_SECONDS, now)) {
+            self.refused = Some(now);
+            self.workloads.values_mut().for_each(|known| known.refused = None);
+            self.groups.values_mut().for_each(|known| known.refused = None);
+        }
     }
 
     /// The workload can't be restarted.
@@ -84,6 +99,11 @@ impl Memory {
         self.groups.get(id)?.refused.as_ref()
     }
 
+    /// Whether pods were evicted, or looked at for it.
+    pub fn has_groups(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
     /// How many pods of this group were Ready at the first look. The next leader compares with what it finds: it blames rather too little.
     pub fn ready_before(&mut self, id: &str, now: usize) -> usize {
         *self.groups.entry(id.to_owned()).or_default().ready.get_or_insert(now)
@@ -113,7 +133,7 @@ mod tests {
     }
 
     fn report() -> Report {
-        Report { word: "Refused", sentence: "no".to_owned() }
+        Report { word: "Refused", sentence: "no".to_owned(), object: "Deployment/web".to_owned() }
     }
 
     #[test]
@@ -136,6 +156,21 @@ mod tests {
         assert_eq!(memory.refused(&web), Some(&report()));
         assert!(memory.was_restarted(&web, "d") && !memory.was_restarted(&web, "e"));
         assert_eq!((memory.refused(&anew), memory.was_restarted(&anew, "d")), (None, false), "another of that name");
+    }
+
+    #[test]
+    fn a_refusal_is_tried_again_after_a_while_and_nothing_else_is_forgotten() {
+        let (mut memory, web) = (Memory::default(), web("1"));
+        let forget = |memory: &mut Memory, second| memory.forget_refusals(Timestamp::from_second(second).unwrap());
+        forget(&mut memory, 100);
+        memory.refuse(&web, report());
+        memory.refuse_group("ReplicaSet/web".to_owned(), report());
+        memory.restarted(&web, "d");
+        forget(&mut memory, 109);
+        assert!(memory.refused(&web).is_some() && memory.refused_group("ReplicaSet/web").is_some());
+        forget(&mut memory, 110);
+        assert!(memory.refused(&web).is_none() && memory.refused_group("ReplicaSet/web").is_none());
+        assert!(memory.was_restarted(&web, "d"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! Workloads that use the plain ConfigMap without an agent: which of them is restarted next with what is published, and what is told of
-//! those that can't be. Pure; the controllers carry it out.
+//! Workloads that take a version by a restart, since they use the plain ConfigMap without an agent, or because they say so: which of them is
+//! restarted next, and what is told of those that can't be. Pure; the controllers carry it out.
 
+mod behind;
 mod content;
 mod marks;
 mod memory;
@@ -12,11 +13,12 @@ mod template;
 mod tests;
 mod workload;
 
+pub use behind::{Behind, behind, judge, rolls};
 pub use content::content_digest;
 pub use marks::{DIGEST, RECYCLED, REFRESH, REFRESHED, Recycled};
-pub use memory::{Memory, Part};
+pub use memory::{Memory, Part, RETRY_SECONDS};
 pub use next::{Look, Next, Report, next};
 pub use pods::{Group, NextPod, Old, Stale, next_pod, stale_pods};
 pub use report::{Recycling, tell};
-pub use template::{refreshed_for, restarted_for};
+pub use template::{Uses, refreshed_for, restarted_for};
 pub use workload::{Kind, Progress, Workload};

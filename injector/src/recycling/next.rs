@@ -1,6 +1,8 @@
 //! Which workload is restarted next, or what is waited for. Pure. What matters stands on the workloads: a leader that takes over goes on
 //! where the last one stopped.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::marks::Recycled;
@@ -14,24 +16,28 @@ pub struct Report {
     pub word: &'static str,
     /// A sentence that names the object.
     pub sentence: String,
+    /// Kind and name of the object, such as `Deployment/web`; empty for several.
+    pub object: String,
 }
 
 impl Report {
-    pub(super) fn new(word: &'static str, sentence: String) -> Self {
-        Self { word, sentence }
+    pub(super) fn new(word: &'static str, object: &str, sentence: String) -> Self {
+        Self { word, sentence, object: object.to_owned() }
     }
 
     fn undone(id: &str) -> Self {
-        Self::new("Undone", format!("somebody has undone the restart of {id}; restart it there"))
+        Self::new("Undone", id, format!("somebody has undone the restart of {id}; restart it there"))
     }
 }
 
 /// What is looked at.
 #[derive(Clone, Debug)]
 pub struct Look<'a> {
-    /// The workloads that use what is published, each with the digest that its template should have.
+    /// The workloads that use it, each with the digest that its template should have.
     pub workloads: &'a [(Workload, String)],
-    /// It is the way back from a version that was published: only what was restarted with it is restarted again.
+    /// Those of which pods with an agent run another version, by their ids.
+    pub behind: &'a BTreeMap<String, usize>,
+    /// It is the way back from a version that was published: only what was restarted with it, by whomever, is restarted again.
     pub back: bool,
     /// When this restarting began: what was restarted before says nothing about the version.
     pub since: Timestamp,
@@ -131,10 +137,10 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
         }
         let ours = workload.recycled.as_ref().filter(|mark| mark.at >= look.since);
         if workload.digest.as_ref() != Some(wanted) {
-            let never = look.back && workload.digest.is_none();
+            let never = look.back && workload.digest.is_none() && !look.behind.contains_key(&id);
             if let Some(owner) = workload.owner.as_ref().filter(|_| !never) {
                 let sentence = format!("{id} belongs to {owner}, which writes its template; restart it there");
-                reports.push(Report::new("Owned", sentence));
+                reports.push(Report::new("Owned", &id, sentence));
             } else if let Some(report) = undone(look, workload, ours, wanted) {
                 reports.push(report);
             } else if !never {
@@ -148,19 +154,19 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
         }
         let Some(mark) = ours else { continue };
         if let Some((word, why)) = workload.hold {
-            reports.push(Report::new(word, format!("{id} {why}")));
+            reports.push(Report::new(word, &id, format!("{id} {why}")));
             continue;
         }
         match stand(look, workload, mark) {
             Stand::Well => {}
             _ if mark.unwell => {
                 let sentence = format!("{id} was not well before it was restarted, and was not waited for");
-                reports.push(Report::new("Unwell", sentence));
+                reports.push(Report::new("Unwell", &id, sentence));
             }
             Stand::OnItsWay => _ = waits.get_or_insert(on_its_way(&id)),
             Stand::Late if look.back => {
                 let hint = "see its pods, and delete one that keeps a StatefulSet from replacing it";
-                reports.push(Report::new("NotBack", format!("{}: {hint}", late(&id))));
+                reports.push(Report::new("NotBack", &id, format!("{}: {hint}", late(&id))));
             }
             Stand::Late => _ = failed.get_or_insert(late(&id)),
         }

@@ -8,7 +8,7 @@ use super::next::{Report, over};
 /// Names that are listed in a sentence.
 const NAMES: usize = 5;
 
-/// A pod that uses what is published, without an agent.
+/// A pod that is replaced to take another version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Old {
     /// Its name.
@@ -19,6 +19,8 @@ pub struct Old {
     pub ready: bool,
     /// It is being deleted.
     pub going: bool,
+    /// Of one with an agent: whether it runs another version than it is to run. Of others the time tells.
+    pub behind: Option<bool>,
 }
 
 /// A controller without rolling updates, and its pods.
@@ -45,8 +47,9 @@ pub struct Stale {
 
 impl Stale {
     fn is(self, pod: &Old) -> bool {
-        pod.created.as_second() <= self.published.as_second()
-            && self.since.is_none_or(|since| pod.created.as_second() >= since.as_second())
+        let by_time = pod.created.as_second() <= self.published.as_second()
+            && self.since.is_none_or(|since| pod.created.as_second() >= since.as_second());
+        pod.behind.unwrap_or(by_time)
     }
 }
 
@@ -86,7 +89,7 @@ impl Group {
         (before < replicas).then(|| {
             let sentence =
                 format!("only {before} of {replicas} pods of {id} were Ready before, and no more were waited for");
-            Report::new("Unwell", sentence)
+            Report::new("Unwell", id, sentence)
         })
     }
 }
@@ -136,8 +139,9 @@ pub fn stale_pods(pods: &[Old], stale: Stale) -> Option<Report> {
         let names = old[..old.len().min(NAMES)].join(", ");
         Report::new(
             "Stale",
+            "",
             format!(
-                "{} pods that nothing restarts have read what was published before: {names}{more}; delete and create them",
+                "{} pods that nothing restarts have what was there before: {names}{more}; delete and create them",
                 old.len()
             ),
         )
@@ -153,7 +157,7 @@ mod tests {
     }
 
     fn pod(name: &str, created: i64) -> Old {
-        Old { name: name.to_owned(), created: at(created), ready: true, going: false }
+        Old { name: name.to_owned(), created: at(created), ready: true, going: false, behind: None }
     }
 
     fn group(pods: Vec<Old>) -> [Group; 1] {
@@ -247,5 +251,8 @@ mod tests {
         let report = stale_pods(&pods, stale).unwrap();
         assert!(report.sentence.starts_with("7 pods") && report.sentence.contains("p4, …"), "{}", report.sentence);
         assert_eq!(stale_pods(&[pod("new", 101)], stale), None);
+        // An agent says what its pod runs.
+        let [old, new] = [(101, true), (1, false)].map(|(made, old)| Old { behind: Some(old), ..pod("job", made) });
+        assert!(stale_pods(&[old], stale).is_some() && stale_pods(&[new], stale).is_none());
     }
 }

@@ -6,10 +6,10 @@ use super::next::Report;
 use crate::api::{ConditionType, VersionedConfigStatus, clipped, condition, set_condition};
 use crate::versions::Note;
 
-/// What was found about the workloads that use a version without an agent.
+/// What was found about the workloads that take a version by a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recycling {
-    /// The version that is published.
+    /// The version that they are to have.
     pub version: String,
     /// How many workloads use it.
     pub workloads: usize,
@@ -32,10 +32,11 @@ pub fn tell(
         if found.workloads == 0 {
             status.conditions.retain(|condition| condition.type_ != kind.as_str());
         } else if found.done {
-            let message = format!("{} workloads without an agent use version {version}", found.workloads);
+            let message =
+                format!("{} workloads that take a version by a restart have version {version}", found.workloads);
             set_condition(&mut status.conditions, condition(kind, true, "Recycled", message, generation, now));
         } else {
-            let message = format!("workloads without an agent are restarted with version {version}");
+            let message = format!("workloads that take a version by a restart are restarted with version {version}");
             set_condition(&mut status.conditions, condition(kind, false, "Recycling", message, generation, now));
         }
         return None;
@@ -57,7 +58,7 @@ mod tests {
     fn it_is_told_once_and_taken_back_when_all_is_well() {
         let now = Time(k8s_openapi::jiff::Timestamp::from_second(1).unwrap());
         let mut status = VersionedConfigStatus::default();
-        let report = Report::new("Paused", "Deployment/web is paused".to_owned());
+        let report = Report::new("Paused", "Deployment/web", "Deployment/web is paused".to_owned());
         let mut found = Recycling { version: "2".to_owned(), workloads: 1, done: true, reports: vec![report] };
         let note = tell(&mut status, &found, Some(1), &now).unwrap();
         assert_eq!(note.message, "version 2: Deployment/web is paused");

@@ -1,32 +1,57 @@
-//! Because of which plain ConfigMaps the pods of a template must be restarted. Pure.
+//! Because of what the pods of a template must be restarted. Pure.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::api::ObjectMeta;
 use nudge_protocol::labels;
+use serde_json::json;
 
-use super::marks::{CONFIGS, REFRESH, RESTARTS, annotation, found};
+use super::marks::{REFRESH, annotation, found};
 use crate::api::PartKind;
-use crate::world::references;
+use crate::injection;
+use crate::world::{by_restart, references};
 
-/// The ConfigMaps that pods of this template read only once, or whose user wants restarts. Empty for pods that an agent tells of changes.
-pub fn restarted_for(meta: &ObjectMeta, spec: &PodSpec) -> BTreeSet<String> {
+/// What pods of a template have at their start and not anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// ConfigMaps that they read themselves: what is published there.
+    pub plain: BTreeSet<String>,
+    /// Configs that they have from an agent, Secrets included, and that their user wants to be taken by restarts.
+    pub configs: BTreeSet<String>,
+}
+
+impl Uses {
+    /// Whether the config is among them: of those that read the plain ConfigMap only where that `holds` the version.
+    pub fn takes(&self, config: &str, holds: bool) -> bool {
+        self.configs.contains(config) || (holds && self.plain.contains(config))
+    }
+
+    /// All names, each once.
+    pub fn names(&self) -> BTreeSet<&String> {
+        self.plain.union(&self.configs).collect()
+    }
+}
+
+/// What pods of this template read only once, or whose user wants restarts. Nothing for pods that an agent tells of changes.
+pub fn restarted_for(meta: &ObjectMeta, spec: &PodSpec) -> Uses {
     let injected =
         annotation(meta, labels::INJECT) == Some("true") || found(meta.labels.as_ref(), labels::INJECT) == Some("true");
-    match annotation(meta, RESTARTS) {
-        // Said so, for pods with and without an agent.
-        Some("false") => return BTreeSet::new(),
-        Some("true") => {}
-        _ if injected => return BTreeSet::new(),
-        _ => {}
+    // Said so, for pods with and without an agent.
+    let left_alone = annotation(meta, labels::CONFIG_RESTARTS) == Some("false") || (injected && !by_restart(meta));
+    if left_alone {
+        return Uses::default();
     }
-    let mut names = if annotation(meta, REFRESH) == Some("true") { read_once(spec) } else { config_maps(spec) };
-    if injected {
-        let listed = annotation(meta, CONFIGS).unwrap_or_default().split(',').map(str::trim);
-        names.extend(listed.filter(|name| !name.is_empty()).map(str::to_owned));
-    }
-    names
+    let plain = if annotation(meta, REFRESH) == Some("true") { read_once(spec) } else { config_maps(spec) };
+    let configs = if injected { subscribed(meta, spec) } else { BTreeSet::new() };
+    Uses { plain, configs }
+}
+
+/// The configs that injection gives the pods, as far as they are there. None where it refuses them, so that no pod can come.
+fn subscribed(meta: &ObjectMeta, spec: &PodSpec) -> BTreeSet<String> {
+    let pod = json!({"metadata": {"annotations": meta.annotations, "labels": meta.labels}, "spec": spec});
+    let wanted = injection::read(&pod).ok().flatten();
+    wanted.map(|wanted| wanted.configs()).into_iter().flatten().map(|name| name.to_string()).collect()
 }
 
 /// Whether the kubelet is to be made to read the ConfigMap's volumes of this pod again.
@@ -63,7 +88,17 @@ mod tests {
 
     fn names(meta: Value, spec: Value) -> Vec<String> {
         let (meta, spec) = (serde_json::from_value(meta).unwrap(), serde_json::from_value(spec).unwrap());
-        restarted_for(&meta, &spec).into_iter().collect()
+        let uses = restarted_for(&meta, &spec);
+        assert!(uses.configs.is_empty(), "{uses:?}");
+        uses.plain.into_iter().collect()
+    }
+
+    fn configs(annotations: Value, spec: Value) -> Vec<String> {
+        let mut meta: ObjectMeta = serde_json::from_value(json!({"annotations": annotations})).unwrap();
+        let all = meta.annotations.get_or_insert_default();
+        all.insert("nudge.dev/inject".to_owned(), "true".to_owned());
+        all.insert("nudge.dev/config-restarts".to_owned(), "true".to_owned());
+        restarted_for(&meta, &serde_json::from_value(spec).unwrap()).configs.into_iter().collect()
     }
 
     fn spec() -> Value {
@@ -99,9 +134,13 @@ mod tests {
         ] {
             assert!(names(meta, spec()).is_empty());
         }
-        let asked = json!({"annotations": {
-            "nudge.dev/inject": "true", "nudge.dev/config-restarts": "true", "nudge.dev/configs": "one, two"}});
-        assert_eq!(names(asked, json!({"containers": []})), ["one", "two"]);
+        let listed = json!({"nudge.dev/configs": "one, two"});
+        assert_eq!(configs(listed.clone(), json!({"containers": [{"name": "app"}]})), ["one", "two"]);
+        assert_eq!(configs(listed, spec()), ["one", "two"], "the annotation says what the agent has");
+        // As injection finds them: what the chosen containers name.
+        assert_eq!(configs(json!({}), spec()), ["by-env", "by-env-from", "by-sub-path", "by-volume"]);
+        assert_eq!(configs(json!({"nudge.dev/containers": "init"}), spec()), ["by-env"]);
+        assert!(configs(json!({"nudge.dev/notify": "SIGUSR1"}), spec()).is_empty(), "such a pod is refused");
     }
 
     #[test]

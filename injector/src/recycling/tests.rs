@@ -1,5 +1,7 @@
 //! The orders in which workloads are restarted, and how that ends.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
 
@@ -16,7 +18,7 @@ pub(super) fn workload(name: &str) -> Workload {
         kind: Kind::Deployment,
         name: name.to_owned(),
         uid: format!("uid-of-{name}"),
-        uses: ["shop".to_owned()].into(),
+        uses: Uses { plain: ["shop".to_owned()].into(), ..Uses::default() },
         digest: None,
         recycled: None,
         owner: None,
@@ -32,8 +34,17 @@ fn open(name: &str) -> (Workload, String) {
 }
 
 fn look(workloads: &[(Workload, String)], back: bool, now: i64) -> (Next, Vec<Report>) {
+    look_behind(workloads, &BTreeMap::new(), back, now)
+}
+
+fn look_behind(
+    workloads: &[(Workload, String)],
+    behind: &BTreeMap<String, usize>,
+    back: bool,
+    now: i64,
+) -> (Next, Vec<Report>) {
     let memory = Memory::default();
-    next(&Look { workloads, back, since: at(100), deadline: 60, memory: &memory, now: at(now) })
+    next(&Look { workloads, behind, back, since: at(100), deadline: 60, memory: &memory, now: at(now) })
 }
 
 /// Does what is decided, as the API server would.
@@ -93,8 +104,8 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
         let memory = Memory::default();
         // The second config came to restarting ten seconds after the first.
         [100, 110].map(|since| {
-            next(&Look { workloads: &all, back: false, since: at(since), deadline: 60, memory: &memory, now: at(now) })
-                .0
+            let (behind, since, now) = (&BTreeMap::new(), at(since), at(now));
+            next(&Look { workloads: &all, behind, back: false, since, deadline: 60, memory: &memory, now }).0
         })
     };
     let mut all = [open("web")];
@@ -137,6 +148,14 @@ fn on_the_way_back_only_what_was_restarted_is_restarted_and_nothing_fails() {
 }
 
 #[test]
+fn on_the_way_back_what_somebody_else_restarted_is_restarted_too() {
+    let all = [open("a")];
+    assert_eq!(look(&all, true, 101).0, Next::Done);
+    let behind = [("Deployment/a".to_owned(), 1)].into();
+    assert!(matches!(look_behind(&all, &behind, true, 101).0, Next::Restart { .. }));
+}
+
+#[test]
 fn what_is_held_or_undone_or_of_others_is_reported_once_written() {
     let mut all = [open("a"), open("b"), open("c")];
     all[0].0.hold = Some(("Paused", "is paused"));
@@ -154,7 +173,8 @@ fn what_is_replaced_whole_is_restarted_once_by_a_leader() {
     let mut memory = Memory::default();
     let look = |workload: &Workload, wanted: &str, memory: &Memory| {
         let all = [(workload.clone(), wanted.to_owned())];
-        next(&Look { workloads: &all, back: false, since: at(100), deadline: 60, memory, now: at(102) })
+        let behind = &BTreeMap::new();
+        next(&Look { workloads: &all, behind, back: false, since: at(100), deadline: 60, memory, now: at(102) })
     };
     // Template and marks are again what the tool has.
     let mut web = workload("web");

@@ -1,13 +1,11 @@
 //! What matters of a workload that is restarted by its own rolling update. Pure.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::api::ObjectMeta;
 
 use super::marks::{DIGEST, RECYCLED, Recycled, annotation};
-use super::template::restarted_for;
+use super::template::{Uses, restarted_for};
 
 /// A kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,8 +38,8 @@ pub struct Workload {
     pub name: String,
     /// Its uid: under the same name it may be created anew.
     pub uid: String,
-    /// The ConfigMaps because of which its pods must be restarted.
-    pub uses: BTreeSet<String>,
+    /// What its pods must be restarted for.
+    pub uses: Uses,
     /// What stands for the contents that its pods started with.
     pub digest: Option<String>,
     /// Our last restart.

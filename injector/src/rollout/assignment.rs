@@ -5,8 +5,9 @@ use kube::core::ObjectMeta;
 use ring::digest::{SHA256, digest};
 
 use super::batch::threshold;
+use super::to_publish;
 use crate::api::VersionedConfigStatus;
-use crate::world::workload;
+use crate::world::{by_restart, workload};
 
 /// The pod's place in the order in which pods are moved: the first 32 bits of SHA-256(config uid ‖ pod uid).
 pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
@@ -37,6 +38,9 @@ pub(super) fn of_number<'a>(status: &'a VersionedConfigStatus, number: u32, work
 /// The version for a pod that is being admitted: what the hub will assign to it. Its uid is not always known by then; without one it is
 /// the target only where all pods of its workload have it, since the current version is the proven one.
 pub fn newborn<'a>(status: &'a VersionedConfigStatus, config_uid: &str, pod: &ObjectMeta) -> Option<&'a str> {
+    if by_restart(pod) {
+        return to_publish(status);
+    }
     let workload = workload(pod);
     if let Some(uid) = pod.uid.as_deref().filter(|uid| !uid.is_empty()) {
         return assigned(status, config_uid, uid, &workload);

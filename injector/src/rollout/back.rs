@@ -125,7 +125,7 @@ fn on_the_way_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, cur
     match seen.recycling {
         Recycling::Busy(sentence) => Some(waits("Recycling", sentence.clone(), None)),
         // What did not come up with the good version either is told by the condition `Recycled`.
-        Recycling::Done | Recycling::Failed(_) => None,
+        Recycling::Done | Recycling::Failed(_) | Recycling::Held(_) => None,
     }
 }
 

@@ -13,8 +13,10 @@ mod step;
 mod subject;
 #[cfg(test)]
 mod tests;
+mod told;
 
 pub use assignment::{assigned, newborn, pod_number};
 pub use batch::ALL;
 pub use step::{Reason, Recycling, Situation, Step, step, to_publish};
 pub use subject::Subject;
+pub use told::{is_same, told};

@@ -27,6 +27,8 @@ pub enum Recycling {
     Busy(String),
     /// One of them did not come up: a sentence.
     Failed(String),
+    /// Processes that take a version by a restart alone were not restarted, and somebody must act: a sentence.
+    Held(String),
 }
 
 /// What is seen of a config.
@@ -371,6 +373,7 @@ fn recycle(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &st
     match seen.recycling {
         Recycling::Done => make_current(status, seen, "all pods run it"),
         Recycling::Busy(sentence) => waits("Recycling", sentence.clone(), None),
+        Recycling::Held(sentence) => held("NotRestarted", sentence.clone()),
         Recycling::Failed(sentence) => fail(status, seen, target, "RecycleFailed".to_owned(), sentence),
     }
 }

@@ -77,7 +77,7 @@ impl Subject {
         if pod.going || pod.finished {
             return None;
         }
-        let runs = pod.running().into_iter().find(|(name, _)| name == config).map(|(_, version)| version);
+        let runs = pod.runs(config);
         let (status, reason, message) = pod.condition.clone().unwrap_or_default();
         let failed = FAILED_REASONS.contains(&reason.as_str());
         Some(Self {

@@ -14,7 +14,7 @@ use crate::api::{
     ConditionType, Phase, PodCounts, VersionState, VersionedConfig, VersionedConfigStatus, clipped, condition,
     set_condition,
 };
-use crate::rollout::{Recycling, Situation, Step, Subject, assigned, step, to_publish};
+use crate::rollout::{Recycling, Situation, Step, Subject, step, to_publish, told};
 use crate::world::{PartMeta, PodState};
 
 /// What is known of a config.
@@ -122,7 +122,9 @@ fn walk(status: &mut VersionedConfigStatus, observed: &Observed<'_>, aim: &str) 
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let uid = config.metadata.uid.as_deref().unwrap_or_default();
     let subject = |pod: &Arc<PodState>| Subject::of(pod, name, uid, !observed.nodes_away.contains(&pod.node));
-    let subjects: Vec<Subject> = observed.pods.iter().filter_map(subject).collect();
+    // Batches can't move what takes a version by a restart, and it proves nothing.
+    let moved = observed.pods.iter().filter(|pod| !pod.by_restart);
+    let subjects: Vec<Subject> = moved.filter_map(subject).collect();
     let mut notes = Vec::new();
     for _ in 0..MOST_STEPS {
         let published = to_publish(status).is_none_or(|version| observed.published == Some(version));
@@ -237,10 +239,8 @@ fn count(status: &VersionedConfigStatus, uid: &str, config: &VersionedConfig, po
     let mut counts = PodCounts::default();
     for pod in pods.iter().filter(|pod| !pod.going && !pod.finished) {
         counts.total += 1;
-        let assigned = assigned(status, uid, &pod.uid, &pod.workload);
-        let running = pod.running();
-        let runs = running.iter().find(|(config, _)| config == name).map(|(_, version)| version.as_str());
-        if assigned.is_some() && runs == assigned {
+        let told = told(status, uid, pod);
+        if told.is_some() && pod.runs(name).as_deref() == told {
             counts.updated += 1;
             counts.ready += u32::from(pod.ready);
         }

@@ -18,7 +18,7 @@ mod watches;
 pub use enabled::Enabled;
 pub use follow::{Change, FollowError, follow};
 pub use keys::{ConfigKey, Event, PartMeta, PodKey, PublishedMeta};
-pub use pod::{ObjectVersion, PodState, pod_state, references, workload};
+pub use pod::{ObjectVersion, PodState, by_restart, pod_state, references, workload};
 pub use probe::{SlowestProbe, slowest_probe};
 pub use pulse::Pulse;
 pub use state::{PodEntry, World};

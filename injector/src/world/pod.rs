@@ -55,6 +55,8 @@ pub struct PodState {
     pub going: bool,
     /// The probe that takes longest to notice that its application got worse.
     pub slowest_probe: Option<SlowestProbe>,
+    /// Its processes take another version by a restart alone ([`labels::CONFIG_RESTARTS`]): its agent keeps what they were born with.
+    pub by_restart: bool,
     /// When it was made, in seconds since 1970.
     pub created: i64,
     /// Restarts of its containers other than the agent.
@@ -89,6 +91,11 @@ impl PodState {
         let read = self.condition.as_ref().map(|(_, _, message)| pod::parse_condition_message(message));
         let pairs = read.into_iter().flatten();
         pairs.filter_map(|(config, version)| Some((config.to_string(), version?.to_string()))).collect()
+    }
+
+    /// The version of this config that it runs.
+    pub fn runs(&self, config: &str) -> Option<String> {
+        self.running().into_iter().find(|(name, _)| name == config).map(|(_, version)| version)
     }
 
     /// What it was told did not work out.
@@ -130,6 +137,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         finished: matches!(phase, Some("Succeeded" | "Failed")),
         going: meta.deletion_timestamp.is_some(),
         slowest_probe: slowest_probe(spec),
+        by_restart: by_restart(meta),
         created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
         restarts: counted.iter().map(|status| status.restart_count).sum(),
         last_restart: counted.iter().filter_map(ended).map(|time| time.0.as_second()).max(),
@@ -149,6 +157,11 @@ fn bounded(mut warnings: String) -> String {
     clip(&mut warnings, MAX_WARNINGS_BYTES);
     warnings.shrink_to_fit();
     warnings
+}
+
+/// Whether processes of this pod take another version by a restart alone.
+pub fn by_restart(meta: &ObjectMeta) -> bool {
+    meta.annotations.as_ref().and_then(|map| map.get(labels::CONFIG_RESTARTS)).is_some_and(|value| value == "true")
 }
 
 /// Whether the pod is Ready or has been.
