@@ -17,7 +17,7 @@ pub enum ConditionType {
     Published,
     /// Somebody else has changed the plain ConfigMap.
     Drifted,
-    /// Workloads that use the plain ConfigMap without an agent were restarted with what it holds.
+    /// Workloads that take a version by a restart were restarted.
     Recycled,
     /// Objects with the labels of a version do not belong to it.
     Conflict,

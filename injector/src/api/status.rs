@@ -91,7 +91,7 @@ impl Phase {
 pub struct PodCounts {
     /// Pods that subscribe.
     pub total: u32,
-    /// Pods that have reported the version assigned to them.
+    /// Pods that have reported the version assigned to them; those that take one by a restart alone, were born with it.
     pub updated: u32,
     /// Updated pods that are Ready.
     pub ready: u32,
@@ -201,7 +201,7 @@ pub struct RolloutStatus {
     /// When the rollout began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub began_at: Option<Time>,
-    /// On the way back: since when workloads without an agent were restarted with the target; absent if they were not.
+    /// On the way back: since when workloads were restarted with the target; absent if they were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recycled_since: Option<Time>,
     /// When the rollout last came forward.
@@ -237,7 +237,7 @@ pub enum RolloutStage {
     Moving,
     /// All pods run the target, which is watched for a while.
     Baking,
-    /// The target is published, and workloads without an agent are restarted with it.
+    /// The target is published, and workloads that take it by a restart are restarted.
     Recycling,
     /// Pods leave a target that is not wanted any more.
     Leaving,

@@ -80,7 +80,7 @@ impl RolloutMetrics {
         registry.register_with_unit("rollout_duration", help, Unit::Seconds, self.took.clone());
         let help = "Time from the beginning of a rollout until every pod runs the target and was watched";
         registry.register_with_unit("rollout_all_told", help, Unit::Seconds, self.told.clone());
-        let help = "Restarts of workloads, and evictions of pods, without an agent, by outcome";
+        let help = "Restarts of workloads, and evictions of pods, that take a version so, by outcome";
         registry.register("recycled_workloads", help, self.recycled.clone());
         registry.register(
             "refreshed_pods",

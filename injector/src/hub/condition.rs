@@ -171,6 +171,14 @@ mod tests {
         ReportedContainer { name, notify: Notify::Webhook, ack: Ack::default(), outcome, message, acknowledged }
     }
 
+    #[test]
+    fn a_pod_that_only_a_restart_brings_up_to_date_is_not_current() {
+        let due = View { due: VersionName::new("2").ok(), ..view("shop", 3, "1") };
+        let said = judge(&PodState::default(), &[due], &report(vec![config("shop", 3, "1")])).unwrap();
+        assert_eq!((said.current, said.reason.as_str()), (false, "NotRestarted"));
+        assert!(said.message.starts_with("shop=1; version 2 of config shop"), "{}", said.message);
+    }
+
     fn report(configs: Vec<ReportedConfig>) -> ReportRequest {
         ReportRequest { configs, acknowledged: true, ..ReportRequest::default() }
     }

@@ -121,7 +121,7 @@ pub(super) struct Enable {
     /// Let Nudge read and prune the namespace's Secrets, so that versions can have Secret parts
     #[arg(long)]
     pub(super) secrets: bool,
-    /// Let Nudge restart workloads that use a ConfigMap without an agent
+    /// Let Nudge restart workloads that take a version by a restart
     #[arg(long)]
     pub(super) recycle: bool,
     /// The account that Nudge runs under

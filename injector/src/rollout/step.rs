@@ -18,7 +18,7 @@ use crate::api::{Batch, GroupStatus, Phase, RolloutSpec, RolloutStage, Versioned
 /// How often it is looked whether another config has done moving.
 const NEIGHBOUR_SECONDS: u32 = 2;
 
-/// Where the workloads without an agent stand, as far as they are restarted with what is published now.
+/// Where the workloads stand that take the version by a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recycling {
     /// All of them run it, or there are none.
@@ -46,7 +46,7 @@ pub struct Situation<'a> {
     pub waiting_for: Option<&'a str>,
     /// The plain ConfigMap holds what it should, or can't.
     pub published: bool,
-    /// Where the workloads without an agent stand.
+    /// Where the workloads that are restarted stand.
     pub recycling: &'a Recycling,
     /// Now.
     pub now: &'a Time,
@@ -365,7 +365,7 @@ fn bake(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) 
     Step { more: true, ..Step::default() }
 }
 
-/// The target is published; workloads without an agent are restarted with it.
+/// The target is published; workloads that take it by a restart are restarted.
 fn recycle(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Step {
     if !seen.published {
         return waits("Publishing", format!("version {target} is being published"), None);

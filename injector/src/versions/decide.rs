@@ -35,7 +35,7 @@ pub struct Observed<'a> {
     pub waiting_for: Option<&'a str>,
     /// The version that the plain ConfigMap was last brought to, or that could not be written there.
     pub published: Option<&'a str>,
-    /// Where the workloads without an agent stand.
+    /// Where the workloads that are restarted stand.
     pub recycling: &'a Recycling,
     /// Now.
     pub now: &'a Time,
@@ -492,5 +492,48 @@ mod tests {
         assert_eq!(scene.ready().1, "VersionMissing");
         scene.add("1");
         assert_eq!(scene.step().status.phase, Phase::Current);
+    }
+
+    #[test]
+    fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
+        let pod = |uid: &str, runs: &str| {
+            let condition = Some(("True".to_owned(), "Applied".to_owned(), format!("shop={runs}")));
+            let workload = "Deployment/web".to_owned();
+            Arc::new(PodState {
+                uid: uid.to_owned(),
+                workload,
+                by_restart: true,
+                ready: true,
+                condition,
+                ..PodState::default()
+            })
+        };
+        let pods = [pod("a", "1"), pod("b", "2")];
+        let mut scene = Scene::new(Some("1")).with("1").with("2");
+        scene.step();
+        scene.config.spec.current = Some("2".to_owned());
+        let decide_with = |scene: &Scene, recycling: &Recycling| {
+            decide(&Observed {
+                config: &scene.config,
+                parts: &scene.parts,
+                facts: &scene.facts,
+                secrets_known: true,
+                pods: &pods,
+                nodes_away: &BTreeSet::new(),
+                waiting_for: None,
+                published: Some("2"),
+                recycling,
+                now: &at(50),
+            })
+            .status
+        };
+        let held = decide_with(&scene, &Recycling::Held("Deployment/web was not restarted".to_owned()));
+        assert_eq!(held.rollout.stage, Some(crate::api::RolloutStage::Recycling), "no batch and no bake moves anybody");
+        assert!(held.rollout.groups.is_empty() && held.current.as_deref() == Some("1"));
+        assert_eq!((held.pods.total, held.pods.updated), (2, 1), "{:?}", held.pods);
+        let reasons: Vec<&str> = held.conditions.iter().map(|it| it.reason.as_str()).collect();
+        assert_eq!(reasons, ["NotRestarted", "NotRestarted"], "Ready and Stalled: {:?}", held.conditions);
+        scene.config.status = Some(held);
+        assert_eq!(decide_with(&scene, &Recycling::Done).current.as_deref(), Some("2"));
     }
 }

@@ -25,8 +25,8 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    deleted, demo, exposure, failures, handlers, jobs, memory, quick_start, recycling, refresh, removal, rollback,
-    rollout, secrets, starving, users, webhooks,
+    deleted, demo, exposure, failures, handlers, jobs, memory, quick_start, recycling, refresh, removal, restarts,
+    rollback, rollout, secrets, starving, users, webhooks,
 };
 use crate::suite::{Run, Suite};
 
@@ -39,6 +39,7 @@ const SCENARIOS: &[(&str, Run)] = &[
     ("rollout", |suite| Box::pin(rollout::run(suite))),
     ("exposure", |suite| Box::pin(exposure::run(suite))),
     ("rollback", |suite| Box::pin(rollback::run(suite))),
+    ("restarts", |suite| Box::pin(restarts::run(suite))),
     ("recycling", |suite| Box::pin(recycling::run(suite))),
     ("refresh", |suite| Box::pin(refresh::run(suite))),
     ("secrets", |suite| Box::pin(secrets::run(suite))),

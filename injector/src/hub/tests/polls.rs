@@ -104,3 +104,26 @@ async fn agents_are_sent_away_one_after_the_other() {
     }
     assert!(started.elapsed() <= Settings::default().drain);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_takes_versions_by_restarts_keeps_what_it_was_born_with() {
+    let mut scene = Scene::with_one();
+    scene.world.put_pod(PodState { by_restart: true, ..pod("u", &["shop"]) });
+    let born = after(&scene.head(PollRequest::default()).await);
+    let two = scene.stored.add("2", b"y");
+    scene.put("shop", 2, Some(&two));
+    let version = |head: &PollHead| head.configs[0].version.as_ref().unwrap().to_string();
+    // By what was mounted, too, of which no hub has told.
+    let mut mounted = born.clone();
+    (mounted.configs[0].uid, mounted.configs[0].revision) = (String::new(), 0);
+    for request in [born.clone(), mounted] {
+        let head = scene.head(request).await;
+        assert_eq!((version(&head).as_str(), head.configs[0].revision, head.configs[0].length), ("1", 2, None));
+        let (reply, _) = scene.poll(after(&head)).await;
+        assert_eq!(reply.status, StatusCode::NO_CONTENT, "it is held");
+    }
+    let new = scene.head(PollRequest::default()).await;
+    assert_eq!((version(&new).as_str(), new.configs[0].length.is_some()), ("2", true), "another pod has nothing yet");
+    scene.world.put_pod(PodState { by_restart: false, ..pod("u", &["shop"]) });
+    assert_eq!(version(&scene.head(born).await), "2", "the annotation was taken away");
+}

@@ -11,6 +11,7 @@ pub(crate) mod quick_start;
 pub(crate) mod recycling;
 pub(crate) mod refresh;
 pub(crate) mod removal;
+pub(crate) mod restarts;
 pub(crate) mod rollback;
 pub(crate) mod rollout;
 pub(crate) mod secrets;

@@ -1,11 +1,14 @@
 //! Workloads that use the plain ConfigMap without an agent: restarted one after another with what is published, by their real controllers;
 //! this test stands for the kubelet that runs their pods.
 
+mod by_restart;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_injector::api::{VersionedConfig, VersionedConfigStatus};

@@ -1,0 +1,174 @@
+//! Workloads with an agent whose pods take a version by a restart alone. Here the kubelet stands for the agents, too: each pod runs what it is
+//! told at its birth, and nothing else later.
+
+use std::sync::{Arc, Mutex};
+
+use kube::api::DeleteParams;
+use nudge_injector::api::{Phase, RolloutStage};
+use nudge_injector::rollout::told;
+use nudge_injector::world::pod_state;
+
+use super::*;
+
+/// A template with an agent that gives its pods the config `shop`.
+fn with_agent(app: &str) -> Value {
+    let annotations =
+        json!({"nudge.dev/inject": "true", "nudge.dev/configs": "shop", "nudge.dev/config-restarts": "true"});
+    json!({"metadata": {"labels": {"app": app, "nudge.dev/agent": "0.1.0"}, "annotations": annotations}, "spec": {
+        "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
+        "containers": [
+            {"name": "nudge-agent", "image": "test", "env": [{"name": "NUDGE_CONFIGS", "value": "shop"}]},
+            {"name": "app", "image": "test"},
+        ],
+    }})
+}
+
+/// A version of a ConfigMap that is always the same, and a Secret.
+async fn version_with_secret(space: &Space, version: &str, secret: &str) -> Result<()> {
+    let meta = |kind: &str, part: &str| {
+        json!({
+            "name": format!("shop-{version}-{kind}"), "annotations": {"nudge.dev/parts": "2"},
+            "labels": {"nudge.dev/config": "shop", "nudge.dev/version": version, "nudge.dev/part": part},
+        })
+    };
+    let open = json!({"metadata": meta("open", "1"), "immutable": true, "data": {"key": "same"}});
+    space.create_object::<ConfigMap>(open).await?;
+    let secret = json!({"metadata": meta("secret", "2"), "immutable": true, "stringData": {"password": secret}});
+    space.create_object::<Secret>(secret).await?;
+    Ok(())
+}
+
+/// The config at version 1 with default settings, without a plain ConfigMap.
+async fn secret_shop(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
+    let space = installation.enabled(purpose).await?;
+    bind(&space, "nudge-secrets").await?;
+    version_with_secret(&space, "1", "one").await?;
+    space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": {"current": "1"}})).await?;
+    is_current(&space, "1").await?;
+    Ok(space)
+}
+
+async fn use_version(space: &Space, version: &str) -> Result<()> {
+    let patch = Patch::Merge(json!({"spec": {"current": version}}));
+    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Has the pod run what it is told now, if `works` says that it can.
+async fn born(space: &Space, pod: &Pod, works: impl Fn(&str) -> bool) -> Option<()> {
+    let config = space.api::<VersionedConfig>().get("shop").await.ok()?;
+    let version = told(config.status.as_ref()?, &config.uid()?, &pod_state(pod)?)?.to_owned();
+    if !works(&version) {
+        return None;
+    }
+    let running = space.run(pod).await.ok()?;
+    let mut conditions = serde_json::to_value(running.status?.conditions?).ok()?;
+    let own = json!({"type": "nudge.dev/ConfigCurrent", "status": "True", "reason": "Applied", "message": format!("shop={version}")});
+    conditions.as_array_mut()?.push(own);
+    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    space.api::<Pod>().patch_status(&pod.name_any(), &PatchParams::default(), &patch).await.ok().map(drop)
+}
+
+/// Runs pods, but none of the version `bad`.
+fn kubelet(space: &Space, bad: &Arc<Mutex<Option<String>>>) -> Kubelet {
+    let (space, bad) = (space.clone(), Arc::clone(bad));
+    Kubelet(tokio::spawn(async move {
+        let mut turns = tokio::time::interval(Duration::from_millis(100));
+        loop {
+            turns.tick().await;
+            let Ok(pods) = space.api::<Pod>().list(&ListParams::default()).await else { continue };
+            let runs = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+            for pod in pods.items.iter().filter(|pod| !runs(pod)) {
+                // It may be gone by now.
+                let _ = born(&space, pod, |version| bad.lock().unwrap().as_deref() != Some(version)).await;
+            }
+        }
+    }))
+}
+
+async fn uids(space: &Space) -> Result<Vec<String>> {
+    let pods = space.api::<Pod>().list(&ListParams::default()).await?.items;
+    let mut uids: Vec<String> = pods.iter().filter_map(|pod| pod.uid()).collect();
+    uids.sort();
+    Ok(uids)
+}
+
+async fn is_held(space: &Space, sentence: &str) -> Result<()> {
+    let status = stands(space, &format!("it is held: {sentence}"), |status| {
+        let is = |condition: &Condition| condition.reason == "NotRestarted" && condition.message.contains(sentence);
+        ["Ready", "Stalled"].iter().all(|kind| status.conditions.iter().any(|it| it.type_ == *kind && is(it)))
+    })
+    .await?;
+    ensure!(status.rollout.stage == Some(RolloutStage::Recycling) && status.pods.summary == "0/2", "{status:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_version_is_current_before_its_pods_were_born_with_it() -> Result<()> {
+    let Some((installation, _)) = installation().await? else { return Ok(()) };
+    let space = secret_shop(installation, "by-restart").await?;
+    let bad = Arc::default();
+    deployment(&space, "web", json!({"template": with_agent("web"), "progressDeadlineSeconds": 8})).await?;
+    let _kubelet = kubelet(&space, &bad);
+    are_available(&space, &["web"]).await?;
+    let first = uids(&space).await?;
+
+    version_with_secret(&space, "2", "two").await?;
+    use_version(&space, "2").await?;
+    is_held(&space, "bind ClusterRole nudge-recycle").await?;
+    ensure!(uids(&space).await? == first && digest(&space, "web").await?.is_none());
+    bind(&space, "nudge-recycle").await?;
+    let status = is_current(&space, "2").await?;
+    ensure!(status.pods.summary == "2/2" && status.published.is_none(), "{status:#?}");
+    let second = uids(&space).await?;
+    ensure!(second.iter().all(|uid| !first.contains(uid)), "current with pods of before");
+    let content = digest(&space, "web").await?.context("not by the template")?;
+
+    version_with_secret(&space, "3", "two").await?;
+    use_version(&space, "3").await?;
+    is_current(&space, "3").await?;
+    ensure!(uids(&space).await? == second, "restarted for the same content");
+
+    let paused = |paused: bool| Patch::Merge(json!({"spec": {"paused": paused}}));
+    let deployments = space.api::<Deployment>();
+    deployments.patch("web", &PatchParams::default(), &paused(true)).await?;
+    version_with_secret(&space, "4", "four").await?;
+    use_version(&space, "4").await?;
+    is_held(&space, "Deployment/web is paused").await?;
+    deployments.patch("web", &PatchParams::default(), &paused(false)).await?;
+    is_current(&space, "4").await?;
+    let fourth = digest(&space, "web").await?;
+    ensure!(fourth.is_some() && fourth.as_ref() != Some(&content));
+    are_available(&space, &["web"]).await?;
+
+    *bad.lock().unwrap() = Some("5".to_owned());
+    version_with_secret(&space, "5", "five").await?;
+    use_version(&space, "5").await?;
+    let is_failed = |status: &VersionedConfigStatus| status.phase == Phase::Failed && status.rollout.stage.is_none();
+    let status = stands(&space, "version 5 has failed", is_failed).await?;
+    let failure = status.rollout.failure.context("no failure")?;
+    ensure!((failure.version.as_str(), failure.reason.as_str()) == ("5", "RecycleFailed"), "{failure:?}");
+    ensure!(status.current.as_deref() == Some("4") && digest(&space, "web").await? == fourth);
+    stands(&space, "all run version 4", |status| status.pods.summary == "2/2").await.map(drop)
+}
+
+#[tokio::test]
+async fn a_bare_pod_is_reported_and_not_counted() -> Result<()> {
+    let Some((installation, _)) = installation().await? else { return Ok(()) };
+    let space = secret_shop(installation, "bare").await?;
+    bind(&space, "nudge-recycle").await?;
+    let mut pod = with_agent("bare");
+    pod["metadata"]["name"] = "bare".into();
+    space.create_object::<Pod>(pod.clone()).await?;
+    let _kubelet = kubelet(&space, &Arc::default());
+    stands(&space, "the pod runs version 1", |status| status.pods.summary == "1/1").await?;
+    version_with_secret(&space, "2", "two").await?;
+    use_version(&space, "2").await?;
+    let status = is_current(&space, "2").await?;
+    let (_, reason, message) = recycled(&status).context("not told")?;
+    ensure!(reason == "Stale" && message.contains("bare"), "{message}");
+    ensure!(status.pods.summary == "0/1", "{status:#?}");
+    space.api::<Pod>().delete("bare", &DeleteParams::default().grace_period(0)).await?;
+    eventually(SOON, "the pod is made anew", async || space.create_object::<Pod>(pod.clone()).await.ok()).await?;
+    stands(&space, "the pod runs version 2", |status| status.pods.summary == "1/1").await.map(drop)
+}
