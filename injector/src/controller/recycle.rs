@@ -127,8 +127,9 @@ impl Controller {
         let state = match steps {
             Ok((State::Done, reports)) => {
                 found.reports = reports;
-                let marks = workloads.iter().filter_map(|(workload, _)| Some(workload.recycled.as_ref()?.at));
-                let since = marks.chain([since]).max().unwrap_or(since);
+                let marks = workloads.iter().filter_map(|(it, _)| Some((it.id(), it.recycled.as_ref()?.at)));
+                let marks: Vec<(String, Timestamp)> = marks.filter(|(_, at)| *at >= since).collect();
+                let since = marks.iter().map(|(_, at)| *at).max().unwrap_or(since);
                 // All pods of a namespace are listed only for those that no rolling update restarts.
                 let loose = holds || memory.has_groups() || pods.iter().any(|pod| pod.by_restart && !rolls(pod));
                 let evicted = if loose {
@@ -137,8 +138,9 @@ impl Controller {
                     Ok((State::Done, Vec::new()))
                 };
                 evicted.map(|(state, groups)| {
-                    let groups = groups.iter().map(String::as_str).collect();
-                    let behind = Behind { pods: &behind, version, back, since, deadline, groups, now };
+                    let (restarted, groups) =
+                        (marks.into_iter().map(|(id, _)| id).collect(), groups.into_iter().collect());
+                    let behind = Behind { pods: &behind, version, back, since, deadline, restarted, groups, now };
                     if state == State::Done { judge(&behind, &mut found.reports) } else { state }
                 })
             }

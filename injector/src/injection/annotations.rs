@@ -54,4 +54,5 @@ pub(super) const KNOWN: [&str; 15] = [
 ];
 
 /// What Nudge itself writes on pods and their templates.
-pub(super) const OURS: [&str; 3] = ["nudge.dev/config-digest", "nudge.dev/refreshed", labels::WARNINGS];
+pub(super) const OURS: [&str; 4] =
+    ["nudge.dev/config-digest", "nudge.dev/refreshed", "nudge.dev/restarted-at", labels::WARNINGS];

@@ -47,8 +47,10 @@ pub struct Behind<'a> {
     pub since: Timestamp,
     /// How long what was restarted may take, in seconds.
     pub deadline: u32,
-    /// What is evicted instead of restarted: the ids of the groups.
-    pub groups: BTreeSet<&'a str>,
+    /// What was restarted since all this began.
+    pub restarted: BTreeSet<String>,
+    /// What is evicted instead: the ids of the groups.
+    pub groups: BTreeSet<String>,
     /// Now.
     pub now: Timestamp,
 }
@@ -58,9 +60,10 @@ pub fn judge(behind: &Behind<'_>, reports: &mut Vec<Report>) -> State {
     let Behind { version, back, .. } = *behind;
     for (id, count) in behind.pods {
         let report = reports.iter().find(|report| report.object == *id);
-        let is_known = ROLLING.iter().any(|kind| id.starts_with(kind)) || behind.groups.contains(id.as_str());
-        // What was not well before may be on its way all the same.
-        let waits = is_known && report.is_none_or(|report| report.word == "Unwell");
+        let is_known = ROLLING.iter().any(|kind| id.starts_with(kind)) || behind.groups.contains(id);
+        // What was not well before may be on its way all the same. On the way back whoever was not restarted is on none.
+        let on_its_way = !back || behind.restarted.contains(id) || behind.groups.contains(id);
+        let waits = is_known && on_its_way && report.is_none_or(|report| report.word == "Unwell");
         if waits && !over(behind.since, behind.deadline, behind.now) {
             return State::Busy(format!("{count} pods of {id} do not run version {version} yet"));
         }
@@ -133,8 +136,9 @@ mod tests {
         let pods = [(id.to_owned(), 2)].into();
         let mut reports: Vec<Report> =
             report.map(|word| Report::new(word, id, format!("{id} is {word}"))).into_iter().collect();
-        let groups = ["ReplicaSet/own"].into();
-        let behind = Behind { pods: &pods, version: "2", back, since: at(100), deadline: 60, groups, now: at(now) };
+        let (groups, restarted) = (["ReplicaSet/own".to_owned()].into(), ["Deployment/web".to_owned()].into());
+        let behind =
+            Behind { pods: &pods, version: "2", back, since: at(100), deadline: 60, restarted, groups, now: at(now) };
         (judge(&behind, &mut reports), reports)
     }
 
@@ -161,6 +165,8 @@ mod tests {
         assert!(matches!(judged("Deployment/web", None, true, 101).0, State::Busy(_)));
         let (state, reports) = judged("Deployment/web", None, true, 160);
         assert_eq!((state, reports[0].word), (State::Done, "NotBack"));
+        let (state, reports) = judged("Deployment/other", None, true, 101);
+        assert_eq!((state, reports[0].word), (State::Done, "NotBack"), "nothing restarts it");
         let (state, reports) = judged("Deployment/web", Some("NotAllowed"), true, 101);
         assert_eq!((state, reports.len()), (State::Done, 1));
     }

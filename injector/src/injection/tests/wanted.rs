@@ -103,7 +103,9 @@ fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
 
 #[test]
 fn mistyped_names_are_warned_of() {
-    let warnings = warned(&pod(&json!({"notfy": "SIGHUP", "webhook": "http://localhost/", "config-digest": "x"})));
+    let warnings = warned(&pod(
+        &json!({"notfy": "SIGHUP", "webhook": "http://localhost/", "config-digest": "x", "restarted-at": "now"}),
+    ));
     assert!(warnings.contains("annotation nudge.dev/notfy is not known; did you mean nudge.dev/notify?"), "{warnings}");
     assert!(
         warnings.contains("did you mean nudge.dev/webhook.CONTAINER?") && !warnings.contains("digest"),
