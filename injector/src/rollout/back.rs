@@ -58,8 +58,9 @@ pub(super) fn begin_leaving(status: &mut VersionedConfigStatus, seen: &Situation
 /// The version before the current one is wanted: it is current again at once, and every pod is told so in this one write. What was current
 /// is no way back any more: to go there again is a rollout like any other.
 pub(super) fn return_to(status: &mut VersionedConfigStatus, seen: &Situation<'_>, from: &str) -> Step {
-    // Workloads without an agent have run the version that is left since it was published.
-    let restarted = status.published_at.clone().filter(|_| status.published.as_deref() == Some(from));
+    // Workloads have been restarted with the version that is left since it was published, or at the earliest since it was sealed.
+    let published = status.published_at.clone().filter(|_| status.published.as_deref() == Some(from));
+    let restarted = published.or_else(|| status.version(from)?.sealed_at.clone()).unwrap_or_else(|| seen.now.clone());
     status.target = status.current.replace(seen.wanted.to_owned());
     status.previous = None;
     status.rollout.failure = None;
@@ -67,7 +68,7 @@ pub(super) fn return_to(status: &mut VersionedConfigStatus, seen: &Situation<'_>
     status.phase = Phase::RollingBack;
     // Some pods may run a target that was on its way, the others run what is left.
     turn_back(status, seen, RolloutStage::Leaving, |_, _| true);
-    status.rollout.recycled_since = restarted.or(status.rollout.recycled_since.take());
+    status.rollout.recycled_since = Some(restarted);
     let sentence = format!("version {} is wanted again; every pod returns to it from {from}", seen.wanted);
     Step { told: Some((true, "RollingBack", sentence)), more: true, ..Step::default() }
 }

@@ -180,6 +180,10 @@ fn the_version_before_is_told_to_all_in_one_write_whoever_is_healthy() {
     let waits = scene.rest("1");
     assert_eq!((word(&waits), scene.told("1"), scene.status.phase), ("RollingBack", 9, Phase::RollingBack));
     assert_eq!((scene.status.rollout.stage, &scene.status.previous), (Some(RolloutStage::Leaving), &None));
+    assert!(
+        scene.status.rollout.recycled_since.is_some(),
+        "workloads that take versions by a restart are restarted back"
+    );
     // Agents answer, whatever becomes of their applications.
     scene.take();
     scene.rest("1");
