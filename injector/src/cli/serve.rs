@@ -11,6 +11,7 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::cluster::NoCluster;
 use super::probes::{Probed, probes};
@@ -181,12 +182,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         silence: longest_silence(settings.watch_seconds),
         stopping,
     };
-    let health = Arc::new(probes(probed, registry));
-    let mut answering = vec![tokio::spawn(health::serve(health_listener, Arc::clone(&health)))];
-    if let Some(path) = settings.health_socket {
-        let listener = health_socket::bind(&path).map_err(|source| ServeError::Socket { path, source })?;
-        answering.push(tokio::spawn(health_socket::serve(listener, health)));
-    }
+    let answering = answer_probes(health_listener, settings.health_socket, probes(probed, registry))?;
 
     tokio::select! {
         _ = terminate.recv() => {}
@@ -197,11 +193,26 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
     // Agents are handed over first; the lease and admission go to other replicas meanwhile.
     let _ = leading.await;
     let _ = serving.await;
-    answering.iter().for_each(tokio::task::JoinHandle::abort);
+    answering.iter().for_each(JoinHandle::abort);
     if let Some(admission) = Arc::into_inner(admission) {
         admission.stop().await;
     }
     Ok(())
+}
+
+/// Answers whether the replica is well.
+fn answer_probes(
+    listener: TcpListener,
+    socket: Option<PathBuf>,
+    health: health::Health,
+) -> Result<Vec<JoinHandle<()>>, ServeError> {
+    let health = Arc::new(health);
+    let mut answering = vec![tokio::spawn(health::serve(listener, Arc::clone(&health)))];
+    if let Some(path) = socket {
+        let listener = health_socket::bind(&path).map_err(|source| ServeError::Socket { path, source })?;
+        answering.push(tokio::spawn(health_socket::serve(listener, health)));
+    }
+    Ok(answering)
 }
 
 /// What is counted from the start on.

@@ -28,7 +28,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How many it wants of each port of each replica: more than there are places for health (64) and web hooks (512).
 const WANTED: &str = "{8080: 80, 8443: 600, 9443: 200}";
 
-/// Keeps connections: silent ones, and on port 8443 some with a request whose body never comes. One that is closed is opened again at once.
+/// Keeps connections: on port 8080 by a small request now and then, on port 8443 some with a request whose body never comes, else silent. One
+/// that is closed is opened again at once.
 const APP: &str = r#"
 import asyncio, resource, ssl, sys, time
 
@@ -48,6 +49,10 @@ async def keep(address, port, number):
             open_now[port] += 1
             opened[port] += 1
             try:
+                while port == 8080:
+                    writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+                    await reader.readuntil(b"\r\n\r\n")
+                    await asyncio.sleep(2)
                 await reader.read()
             finally:
                 open_now[port] -= 1
@@ -126,7 +131,8 @@ async fn attacked(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> 
             metrics.push(asked.elapsed());
         }
     }
-    let last = log.lines().pop().context("the attack has said nothing")?;
+    let last = log.lines().into_iter().rfind(|line| line.text.starts_with("open "));
+    let last = last.context("the attack has said nothing")?;
     ensure!(OffsetDateTime::now_utc() - last.at < time::Duration::seconds(10), "the attack has ended: {}", last.text);
     times.insert("kubectl get of a replica's metrics", metrics);
     suite.report.row(TITLE, &["", "median", "worst", "of"].map(str::to_owned));
