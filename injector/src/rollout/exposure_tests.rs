@@ -234,13 +234,13 @@ fn while_the_node_of_a_pod_that_was_told_is_away_no_further_pod_is_told_and_nobo
     scene.spec.batch = Some(Batch::Count(2));
     scene.rest("2");
     scene.take();
-    let pod = &mut told(&mut scene, "2")[0];
+    let pod = &mut *told(&mut scene, "2")[0];
     (pod.node_ready, pod.ready) = (false, false);
     scene.rest("2");
     scene.later(3_600_000);
     let waits = scene.rest("2");
     assert_eq!((word(&waits), scene.told("2")), ("NodeNotReady", 2), "{waits:?}");
-    let pod = &mut told(&mut scene, "2")[0];
+    let pod = &mut *told(&mut scene, "2")[0];
     (pod.node_ready, pod.ready) = (true, true);
     scene.rest("2");
     scene.later(37_000);
