@@ -83,7 +83,7 @@ pub(super) mod tests {
         let digest_of = |config: &VersionedConfig, uses| digest(std::slice::from_ref(config), uses);
         assert!(digest_of(&one, &by_agent).is_some() && digest_of(&one, &by_agent) == digest_of(&one, &both));
         assert_ne!(digest_of(&one, &by_agent), digest_of(&other, &by_agent));
-        assert_eq!(of(&[one.clone()], &["shop"]), None, "for those without an agent nothing is published");
+        assert_eq!(of(std::slice::from_ref(&one), &["shop"]), None, "for those without an agent nothing is published");
         // From the end of the bake on it is the target.
         let mut moved = one.clone();
         let status = moved.status.as_mut().unwrap();

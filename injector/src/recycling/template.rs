@@ -93,7 +93,7 @@ mod tests {
         uses.plain.into_iter().collect()
     }
 
-    fn configs(annotations: Value, spec: Value) -> Vec<String> {
+    fn configs(annotations: &Value, spec: Value) -> Vec<String> {
         let mut meta: ObjectMeta = serde_json::from_value(json!({"annotations": annotations})).unwrap();
         let all = meta.annotations.get_or_insert_default();
         all.insert("nudge.dev/inject".to_owned(), "true".to_owned());
@@ -135,12 +135,12 @@ mod tests {
             assert!(names(meta, spec()).is_empty());
         }
         let listed = json!({"nudge.dev/configs": "one, two"});
-        assert_eq!(configs(listed.clone(), json!({"containers": [{"name": "app"}]})), ["one", "two"]);
-        assert_eq!(configs(listed, spec()), ["one", "two"], "the annotation says what the agent has");
+        assert_eq!(configs(&listed, json!({"containers": [{"name": "app"}]})), ["one", "two"]);
+        assert_eq!(configs(&listed, spec()), ["one", "two"], "the annotation says what the agent has");
         // As injection finds them: what the chosen containers name.
-        assert_eq!(configs(json!({}), spec()), ["by-env", "by-env-from", "by-sub-path", "by-volume"]);
-        assert_eq!(configs(json!({"nudge.dev/containers": "init"}), spec()), ["by-env"]);
-        assert!(configs(json!({"nudge.dev/notify": "SIGUSR1"}), spec()).is_empty(), "such a pod is refused");
+        assert_eq!(configs(&json!({}), spec()), ["by-env", "by-env-from", "by-sub-path", "by-volume"]);
+        assert_eq!(configs(&json!({"nudge.dev/containers": "init"}), spec()), ["by-env"]);
+        assert!(configs(&json!({"nudge.dev/notify": "SIGUSR1"}), spec()).is_empty(), "such a pod is refused");
     }
 
     #[test]
