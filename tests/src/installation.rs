@@ -1,6 +1,8 @@
 //! Nudge installed in a test cluster: what `deploy/` says, and replicas of the control plane as processes of this machine that
 //! have the rights of its service account and no others.
 
+use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,17 +11,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::Api;
 use kube::api::PostParams;
+use kube::core::ObjectMeta;
+use kube::{Api, Resource};
 use nix::sys::signal::Signal;
-use nudge_injector::api::{VersionedConfig, VersionedConfigSpec};
+use nudge_injector::api::{PartKind, VersionedConfig, VersionedConfigSpec};
+use nudge_injector::versions::mark;
+use nudge_protocol::labels;
+use ring::hmac;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
@@ -215,6 +225,30 @@ pub fn webhooks_at(manifest: &str, address: SocketAddr) -> Result<String> {
         items.push(document);
     }
     Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
+}
+
+/// Makes a part of a version as it is after the web hook has marked it, because its maker may update the plain ConfigMap: for where no web
+/// hook is asked. The control plane must have begun, which draws the key.
+pub async fn create_part<K>(space: &Space, mut object: Value) -> Result<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Serialize + Debug,
+{
+    let kind = if K::kind(&()) == "Secret" { PartKind::Secret } else { PartKind::ConfigMap };
+    let mut content = BTreeMap::new();
+    for (field, encoded) in [("data", kind == PartKind::Secret), ("stringData", false), ("binaryData", true)] {
+        for (key, value) in object[field].as_object().into_iter().flatten() {
+            let text = value.as_str().context("a value is no text")?;
+            let bytes = if encoded { BASE64_STANDARD.decode(text)? } else { text.as_bytes().to_vec() };
+            content.insert(key.clone(), bytes);
+        }
+    }
+    let keys: Api<Secret> = Api::namespaced(space.client.clone(), NAMESPACE);
+    let key = keys.get("nudge-content-key").await?.data.and_then(|mut data| data.remove("key")).context("no key")?;
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &key.0);
+    let meta: ObjectMeta = serde_json::from_value(object["metadata"].clone())?;
+    let mark = mark(&key, kind, &space.name, &meta, &content).context("no name")?;
+    object["metadata"]["annotations"][labels::MAY_ACTIVATE] = mark.into();
+    space.create_object(object).await
 }
 
 /// Binds one of Nudge's cluster roles to the control plane in a namespace, as its admin does.

@@ -102,6 +102,7 @@ impl Stored {
             keys: 0,
             bytes: 0,
             sealed_at: None,
+            consent: None,
         }
     }
 }

@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::cluster::{Options, Space};
-use nudge_tests::installation::{at_once, deploy};
+use nudge_tests::installation::{at_once, create_part, deploy};
 use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
 use serde_json::json;
 
@@ -26,7 +26,7 @@ async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<S
             "metadata": {"name": format!("shop-{version}"), "labels": labels}, "immutable": true,
             "data": {"key": version}, "binaryData": {"bytes": "/w=="},
         });
-        space.create_object::<ConfigMap>(object).await?;
+        create_part::<ConfigMap>(&space, object).await?;
     }
     let api = space.api::<VersionedConfig>();
     eventually(SOON, "2 is current and published", async || {

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::cluster::{Options, Space};
-use nudge_tests::installation::{agent_token, at_once, hub_ca, injected_pod};
+use nudge_tests::installation::{agent_token, at_once, create_part, hub_ca, injected_pod};
 use nudge_tests::{Balancer, Cluster, Installation, Pair, Pod, ReplicaOptions, eventually, subscriber};
 use serde_json::json;
 
@@ -24,7 +24,7 @@ async fn create_versions(space: &Space, count: usize) -> Result<()> {
             "metadata": {"name": format!("shop-{number}"), "labels": labels}, "immutable": true,
             "data": {"number": number.to_string()},
         });
-        space.create_object::<ConfigMap>(object).await?;
+        create_part::<ConfigMap>(space, object).await?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use nudge_injector::api::{Phase, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
-use nudge_tests::installation::{at_once, bind};
+use nudge_tests::installation::{at_once, bind, create_part};
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn part(config: &str, version: &str, name: &str, data: &Value) -> Value {
 }
 
 async fn version(space: &Space, config: &str, version: &str, value: &str) -> Result<ConfigMap> {
-    space.create_object(part(config, version, &format!("{config}-{version}"), &json!({"key": value}))).await
+    create_part(space, part(config, version, &format!("{config}-{version}"), &json!({"key": value}))).await
 }
 
 async fn config(space: &Space, name: &str, mut spec: Value) -> Result<VersionedConfig> {
@@ -122,10 +122,10 @@ async fn a_version_that_is_named_before_it_is_there_is_waited_for() -> Result<()
             "data": {key: "value"},
         })
     };
-    space.create_object::<ConfigMap>(object("two-a", "1", "a")).await?;
+    create_part::<ConfigMap>(&space, object("two-a", "1", "a")).await?;
     let incomplete = status(&space, "shop", "a part is missing", has_reason("Ready", "VersionIncomplete")).await?;
     assert!(condition(&incomplete, "Ready").2.starts_with("version 2 has 1 of its 2 parts"), "{incomplete:?}");
-    space.create_object::<ConfigMap>(object("two-b", "2", "b")).await?;
+    create_part::<ConfigMap>(&space, object("two-b", "2", "b")).await?;
     let done = status(&space, "shop", "2 is current", is_current("2")).await?;
     assert_eq!(done.versions[0].parts.len(), 2);
     Ok(())
@@ -137,7 +137,7 @@ async fn what_is_not_immutable_or_not_right_is_not_sealed() -> Result<()> {
     let space = installation.enabled("invalid").await?;
     let mut open = part("shop", "1", "open", &json!({"key": "value"}));
     open["immutable"] = json!(false);
-    space.create_object::<ConfigMap>(open).await?;
+    create_part::<ConfigMap>(&space, open).await?;
     config(&space, "shop", json!({"current": "1"})).await?;
     let invalid = status(&space, "shop", "it is invalid", has_reason("Ready", "VersionInvalid")).await?;
     assert_eq!(
@@ -147,10 +147,10 @@ async fn what_is_not_immutable_or_not_right_is_not_sealed() -> Result<()> {
     assert_eq!(condition(&invalid, "Stalled").0, "True");
     // The way out that the sentence names.
     space.api::<ConfigMap>().delete("open", &DeleteParams::default()).await?;
-    space.create_object::<ConfigMap>(part("shop", "1", "open", &json!({"key": "value"}))).await?;
+    create_part::<ConfigMap>(&space, part("shop", "1", "open", &json!({"key": "value"}))).await?;
     status(&space, "shop", "1 is current", is_current("1")).await?;
 
-    space.create_object::<ConfigMap>(part("shop", "2", "bad", &json!({"nudge.configs": "mine"}))).await?;
+    create_part::<ConfigMap>(&space, part("shop", "2", "bad", &json!({"nudge.configs": "mine"}))).await?;
     set_current(&space, "shop", "2").await?;
     let invalid = status(&space, "shop", "2 is invalid", has_reason("Ready", "VersionInvalid")).await?;
     assert!(condition(&invalid, "Ready").2.contains("begin with 'nudge.'"), "{invalid:?}");
@@ -190,7 +190,7 @@ async fn a_late_object_is_reported_and_not_used() -> Result<()> {
     config(&space, "shop", json!({})).await?;
     version(&space, "shop", "1", "one").await?;
     let sealed = status(&space, "shop", "1 is current", is_current("1")).await?;
-    space.create_object::<ConfigMap>(part("shop", "1", "late", &json!({"late": "x"}))).await?;
+    create_part::<ConfigMap>(&space, part("shop", "1", "late", &json!({"late": "x"}))).await?;
     let conflict = status(&space, "shop", "the conflict is told", has_reason("Conflict", "Conflict")).await?;
     assert_eq!(
         condition(&conflict, "Conflict").2,
@@ -261,7 +261,7 @@ async fn secret_parts_need_the_admins_consent_and_have_keyed_digests() -> Result
         "immutable": true,
         "stringData": {"pin": "hidden-4711"},
     });
-    space.create_object::<Secret>(object).await?;
+    create_part::<Secret>(&space, object).await?;
     status(&space, "keys", "it is not seen", has_reason("Ready", "VersionMissing")).await?;
     bind(&space, "nudge-secrets").await?;
     let sealed = status(&space, "keys", "1 is current", is_current("1")).await?;
@@ -316,7 +316,7 @@ async fn the_history_limit_prunes_what_kubectl_nudge_made_and_nothing_in_use() -
         if number != 3 {
             object["metadata"]["labels"]["nudge.dev/prune"] = json!("true");
         }
-        space.create_object::<ConfigMap>(object).await?;
+        create_part::<ConfigMap>(&space, object).await?;
         // One after another, so that their order is known.
         status(&space, "shop", "it is sealed", |status| status.version(&name).is_some() || !status.retired.is_empty())
             .await?;

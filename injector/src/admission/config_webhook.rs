@@ -43,7 +43,8 @@ impl<L: Lookups> ValidateConfigs<L> {
     }
 
     async fn change(&self, request: &Request, old: Option<VersionedConfig>) -> Result<Verdict, WebhookError> {
-        let new = config(request.object.as_ref())?;
+        let (object, old_object) = (object(request.object.as_ref())?, old.as_ref().and(request.old_object.as_ref()));
+        let new = config(Some(object))?;
         let old_spec = old.as_ref().map(|old| &old.spec);
         // The API server may still have to make up the name.
         let name = new.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
@@ -52,13 +53,14 @@ impl<L: Lookups> ValidateConfigs<L> {
         {
             return Ok(Verdict::Deny(denial));
         }
-        if configs::chosen_version(old_spec, &new.spec).is_none() {
-            return Ok(Verdict::allow());
-        }
+        let Some(what) = configs::needs(old_object, object) else { return Ok(Verdict::allow()) };
         let (user, namespace) = (&request.user_info, namespace(request)?);
         if !self.lookups.may_update_config_map(user, namespace, name).await? {
             let user = user.username.as_deref().unwrap_or_default();
-            return Ok(Verdict::Deny(configs::not_permitted(user, namespace, name)));
+            return Ok(Verdict::Deny(configs::not_permitted(user, namespace, name, what)));
+        }
+        if configs::chosen_version(old_spec, &new.spec).is_none() {
+            return Ok(Verdict::allow());
         }
         // Only the stored object has a status.
         let status = old.as_ref().and_then(|old| old.status.as_ref());
@@ -72,7 +74,13 @@ impl<L: Lookups> ValidateConfigs<L> {
         let old = config(request.old_object.as_ref())?;
         let namespace = namespace(request)?;
         let name = old.metadata.name.as_deref().unwrap_or(&request.name);
-        let verdict = Verdict::from(configs::delete(&old, &self.lookups.subscribers(namespace, name)));
+        // Whoever knows its uid has read it; nobody else learns from the answer whether it is there, and what uses it.
+        let known = old.metadata.uid.as_ref().filter(|uid| !uid.is_empty());
+        let stored = self.lookups.config(namespace, name).await?.and_then(|config| config.metadata.uid);
+        if known.is_none() || stored.as_ref() != known {
+            return Ok(Verdict::allow());
+        }
+        let verdict = Verdict::from(configs::delete(&old, self.lookups.subscribers(namespace, name)));
         if verdict.is_denied() && self.lookups.is_terminating(namespace).await? {
             return Ok(Verdict::allow());
         }
@@ -90,9 +98,12 @@ impl<L: Lookups> Webhook for ValidateConfigs<L> {
     }
 }
 
+fn object(object: Option<&DynamicObject>) -> Result<&DynamicObject, ReviewError> {
+    object.ok_or(ReviewError::Request("it lacks the object that its operation needs"))
+}
+
 fn config(object: Option<&DynamicObject>) -> Result<VersionedConfig, ReviewError> {
-    let object = object.ok_or(ReviewError::Request("it lacks the object that its operation needs"))?;
-    object.clone().try_parse().map_err(|_| ReviewError::Request("its object is not a VersionedConfig"))
+    self::object(object)?.clone().try_parse().map_err(|_| ReviewError::Request("its object is not a VersionedConfig"))
 }
 
 #[cfg(test)]
@@ -117,30 +128,43 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_chooses_must_be_allowed_to_update_the_config_map() {
+    async fn whoever_decides_must_be_allowed_to_update_the_config_map() {
         let chosen = request("VersionedConfig", "UPDATE", Some(&config("1")), Some(&config("2")));
         let (verdict, asked) = reviewed(FakeLookups::default(), &chosen).await;
         let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
         assert_eq!(
             denial.message,
-            "VersionedConfig shop: user \"eve\" may not set spec.current, because that also writes ConfigMap shop; it needs \
-             the right to update ConfigMap shop in namespace team"
+            "VersionedConfig shop: user \"eve\" may not change its spec, because it decides what ConfigMap shop holds; it needs the right \
+             to update ConfigMap shop in namespace team"
         );
         assert_eq!(asked, ["may eve update team/shop"]);
-        let allowed = FakeLookups { may_update: true, ..FakeLookups::default() };
-        let (verdict, _) = reviewed(allowed, &chosen).await;
+        let allowed = || FakeLookups { may_update: true, ..FakeLookups::default() };
+        let (verdict, _) = reviewed(allowed(), &chosen).await;
         assert!(matches!(verdict, Verdict::Allow { warnings, .. } if warnings.len() == 1));
         let same = request("VersionedConfig", "UPDATE", Some(&config("1")), Some(&config("1")));
         assert_eq!(reviewed(FakeLookups::default(), &same).await, (Verdict::allow(), Vec::new()));
+        let mut bare = config("1");
+        bare["spec"] = json!({});
+        let made = request("VersionedConfig", "CREATE", None, Some(&bare));
+        assert!(reviewed(FakeLookups::default(), &made).await.0.is_denied());
+        assert_eq!(reviewed(allowed(), &made).await.0, Verdict::allow());
     }
 
     #[tokio::test]
     async fn a_config_with_pods_stays_unless_its_namespace_goes() {
-        let deletion = request("VersionedConfig", "DELETE", Some(&config("1")), None);
-        let subscribed = || FakeLookups { subscribers: vec!["web-1".into()], ..FakeLookups::default() };
-        assert!(reviewed(subscribed(), &deletion).await.0.is_denied());
-        let terminating = FakeLookups { terminating: true, ..subscribed() };
+        let mut object = config("1");
+        object["metadata"]["uid"] = json!("u");
+        let deletion = request("VersionedConfig", "DELETE", Some(&object), None);
+        let stored: VersionedConfig = serde_json::from_value(object.clone()).unwrap();
+        let there = |subscribers| FakeLookups { config: Some(stored.clone()), subscribers, ..FakeLookups::default() };
+        assert!(reviewed(there(1), &deletion).await.0.is_denied());
+        let terminating = FakeLookups { terminating: true, ..there(1) };
         assert_eq!(reviewed(terminating, &deletion).await.0, Verdict::allow());
-        assert_eq!(reviewed(FakeLookups::default(), &deletion).await.0, Verdict::allow());
+        assert_eq!(reviewed(there(0), &deletion).await.0, Verdict::allow());
+        for uid in [Value::Null, json!(""), json!("v")] {
+            object["metadata"]["uid"] = uid;
+            let guess = request("VersionedConfig", "DELETE", Some(&object), None);
+            assert_eq!(reviewed(there(1), &guess).await, reviewed(FakeLookups::default(), &guess).await);
+        }
     }
 }

@@ -2,19 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::ObjectMeta;
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 
-use super::lookups::{DigestAlgorithm, LookupError, Lookups};
+use super::lookups::{LookupError, Lookups};
 use super::object::{Content, VersionObject};
 use super::review::{self, Request};
 use super::verdict::Denial;
-use crate::api::{
-    PartKind, PartStatus, RetiredVersion, VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus,
-};
+use crate::api::{PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus};
 
 /// A part of version 1.0.1 of the config shop.
 pub(super) fn part(kind: PartKind, name: &str) -> VersionObject {
@@ -55,23 +54,13 @@ pub(super) fn sentence<T: std::fmt::Debug>(checked: Result<T, Denial>) -> String
     message
 }
 
-/// The digest that the tests take: of keys and values, by name of the algorithm.
-pub(super) fn digest(content: &Content, algorithm: DigestAlgorithm) -> String {
-    let prefix = match algorithm {
-        DigestAlgorithm::Sha256 => "sha256",
-        DigestAlgorithm::HmacSha256 => "hmac-sha256",
-    };
-    format!("{prefix}:{:?}", content.0)
-}
-
-/// A sealed version of ConfigMaps, with the content that [`part`] has.
+/// A sealed version of ConfigMaps, all with the uid 1.
 pub(super) fn sealed(version: &str, names: &[&str]) -> VersionStatus {
-    let digest = digest(&content(&[("lives", "3")]), DigestAlgorithm::Sha256);
     let part = |name: &&str| PartStatus {
         kind: PartKind::ConfigMap,
         name: (*name).to_owned(),
         uid: "1".to_owned(),
-        digest: digest.clone(),
+        digest: "sha256:x".to_owned(),
     };
     VersionStatus {
         version: version.to_owned(),
@@ -80,11 +69,8 @@ pub(super) fn sealed(version: &str, names: &[&str]) -> VersionStatus {
         keys: 1,
         bytes: 1,
         sealed_at: None,
+        consent: None,
     }
-}
-
-pub(super) fn retired(version: &str, digests: &[String]) -> RetiredVersion {
-    RetiredVersion { version: version.to_owned(), digests: digests.to_vec() }
 }
 
 /// The config shop with that status.
@@ -112,42 +98,45 @@ pub(super) fn request(kind: &str, operation: &str, old: Option<&Value>, new: Opt
 
 /// Answers from memory, and what was asked.
 #[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // each is one answer
 pub(super) struct FakeLookups {
     pub config: Option<VersionedConfig>,
+    pub enabled: bool,
     pub terminating: bool,
-    pub subscribers: Vec<String>,
+    pub subscribers: usize,
     pub may_update: bool,
+    /// Nothing can be asked of the API server.
+    pub fails: bool,
     pub asked: Mutex<Vec<String>>,
 }
 
 impl FakeLookups {
-    fn note(&self, question: String) {
-        self.asked.lock().unwrap().push(question);
+    fn note<T>(&self, question: String, answer: T) -> Result<T, LookupError> {
+        self.asked.lock().unwrap().push(question.clone());
+        let failed = || LookupError::TooSlow { what: question, within: Duration::from_secs(1) };
+        if self.fails { Err(failed()) } else { Ok(answer) }
     }
 }
 
 impl Lookups for FakeLookups {
     async fn config(&self, namespace: &str, name: &str) -> Result<Option<VersionedConfig>, LookupError> {
-        self.note(format!("config {namespace}/{name}"));
-        Ok(self.config.clone())
+        self.note(format!("config {namespace}/{name}"), self.config.clone())
+    }
+
+    async fn is_enabled(&self, namespace: &str) -> Result<bool, LookupError> {
+        self.note(format!("enabled {namespace}"), self.enabled)
     }
 
     async fn is_terminating(&self, namespace: &str) -> Result<bool, LookupError> {
-        self.note(format!("terminating {namespace}"));
-        Ok(self.terminating)
+        self.note(format!("terminating {namespace}"), self.terminating)
     }
 
-    fn subscribers(&self, namespace: &str, config: &str) -> Vec<String> {
-        self.note(format!("subscribers {namespace}/{config}"));
-        self.subscribers.clone()
+    fn subscribers(&self, namespace: &str, config: &str) -> usize {
+        let _ = self.note(format!("subscribers {namespace}/{config}"), ());
+        self.subscribers
     }
 
     async fn may_update_config_map(&self, user: &UserInfo, namespace: &str, name: &str) -> Result<bool, LookupError> {
-        self.note(format!("may {} update {namespace}/{name}", user.username.as_deref().unwrap()));
-        Ok(self.may_update)
-    }
-
-    async fn digest(&self, _: PartKind, content: &Content, algorithm: DigestAlgorithm) -> Result<String, LookupError> {
-        Ok(digest(content, algorithm))
+        self.note(format!("may {} update {namespace}/{name}", user.username.as_deref().unwrap()), self.may_update)
     }
 }

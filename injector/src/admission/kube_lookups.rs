@@ -1,6 +1,5 @@
 //! Answers the guards' questions from the API server, live.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,27 +10,24 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use super::lookups::{DigestAlgorithm, LookupError, Lookups};
-use super::object::Content;
-use crate::api::{PartKind, VersionedConfig};
+use super::lookups::{LookupError, Lookups};
+use crate::api::VersionedConfig;
+use crate::world::Enabled;
 
 /// How long one question may take. The shortest webhook has 2 s and asks at most two.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(800);
 
-/// Subscribers of a config, by namespace and name.
-pub type Subscribers = Arc<dyn Fn(&str, &str) -> Vec<String> + Send + Sync>;
-/// The digest of a part's content.
-pub type DigestFn =
-    Arc<dyn Fn(PartKind, &BTreeMap<String, Vec<u8>>, DigestAlgorithm) -> Result<String, DigestError> + Send + Sync>;
-/// Why a digest can't be made, such as a key that is not loaded yet.
-pub type DigestError = Box<dyn std::error::Error + Send + Sync>;
-
+/// How many pods subscribe to a config, by namespace and name.
+pub type Subscribers = Arc<dyn Fn(&str, &str) -> usize + Send + Sync>;
+/// Whether a namespace is known as enabled.
+pub type KnownEnabled = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 /// Asks the API server, and functions of the rest of the injector.
 #[derive(Clone)]
 pub struct KubeLookups {
     client: Client,
     subscribers: Subscribers,
-    digest: DigestFn,
+    known_enabled: KnownEnabled,
+    enabled: Enabled,
     timeout: Duration,
 }
 
@@ -43,9 +39,9 @@ impl fmt::Debug for KubeLookups {
 
 impl KubeLookups {
     /// Uses `client`, which must have been made on the runtime of the admission server: a client's work is done where it
-    /// was made.
-    pub fn new(client: Client, subscribers: Subscribers, digest: DigestFn) -> Self {
-        Self { client, subscribers, digest, timeout: LOOKUP_TIMEOUT }
+    /// was made. `enabled` judges the namespaces that `known_enabled` does not know.
+    pub fn new(client: Client, subscribers: Subscribers, known_enabled: KnownEnabled, enabled: Enabled) -> Self {
+        Self { client, subscribers, known_enabled, enabled, timeout: LOOKUP_TIMEOUT }
     }
 
     async fn ask<T>(
@@ -73,7 +69,17 @@ impl Lookups for KubeLookups {
         Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
     }
 
-    fn subscribers(&self, namespace: &str, config: &str) -> Vec<String> {
+    async fn is_enabled(&self, namespace: &str) -> Result<bool, LookupError> {
+        if (self.known_enabled)(namespace) {
+            return Ok(true);
+        }
+        // The API server may know it earlier than our watch, and asks only about enabled ones.
+        let api = Api::<Namespace>::all(self.client.clone());
+        let found = self.ask(|| format!("read Namespace {namespace}"), api.get_metadata_opt(namespace)).await?;
+        Ok(found.is_some_and(|found| self.enabled.holds(namespace, found.metadata.labels.as_ref())))
+    }
+
+    fn subscribers(&self, namespace: &str, config: &str) -> usize {
         (self.subscribers)(namespace, config)
     }
 
@@ -84,15 +90,6 @@ impl Lookups for KubeLookups {
         let parameters = PostParams::default();
         let answered = self.ask(what, api.create(&parameters, &review)).await?;
         Ok(answered.status.is_some_and(|status| status.allowed))
-    }
-
-    async fn digest(
-        &self,
-        kind: PartKind,
-        content: &Content,
-        algorithm: DigestAlgorithm,
-    ) -> Result<String, LookupError> {
-        (self.digest)(kind, &content.0, algorithm).map_err(|source| LookupError::Digest { kind, source })
     }
 }
 

@@ -4,28 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 
-use super::object::Content;
-use crate::api::{PartKind, VersionedConfig};
-
-/// How digests of parts are made, by their prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DigestAlgorithm {
-    /// `sha256:`, for versions without a Secret.
-    Sha256,
-    /// `hmac-sha256:`, for versions with one.
-    HmacSha256,
-}
-
-impl DigestAlgorithm {
-    /// The algorithm of a stored digest; `None` where a later Nudge made it.
-    pub fn of(digest: &str) -> Option<Self> {
-        match digest.split_once(':')?.0 {
-            "sha256" => Some(Self::Sha256),
-            "hmac-sha256" => Some(Self::HmacSha256),
-            _ => None,
-        }
-    }
-}
+use crate::api::VersionedConfig;
 
 /// Why a question has no answer; the request then gets status 500 and the failure policy decides.
 #[derive(Debug, thiserror::Error)]
@@ -46,14 +25,6 @@ pub enum LookupError {
         /// How long it was waited for.
         within: Duration,
     },
-    /// The digest could not be made.
-    #[error("can't make the digest of a {kind}")]
-    Digest {
-        /// Of what.
-        kind: PartKind,
-        /// Why not.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
 }
 
 /// What guards ask. Every answer must come well within the time that the API server gives a webhook.
@@ -65,11 +36,14 @@ pub trait Lookups: Send + Sync + 'static {
         name: &str,
     ) -> impl Future<Output = Result<Option<VersionedConfig>, LookupError>> + Send;
 
+    /// Whether the namespace is enabled.
+    fn is_enabled(&self, namespace: &str) -> impl Future<Output = Result<bool, LookupError>> + Send;
+
     /// Whether the namespace is being deleted; one that is gone is.
     fn is_terminating(&self, namespace: &str) -> impl Future<Output = Result<bool, LookupError>> + Send;
 
-    /// Names of the pods that subscribe to a config.
-    fn subscribers(&self, namespace: &str, config: &str) -> Vec<String>;
+    /// How many pods subscribe to a config.
+    fn subscribers(&self, namespace: &str, config: &str) -> usize;
 
     /// Whether the user may update the ConfigMap of that name.
     fn may_update_config_map(
@@ -78,12 +52,4 @@ pub trait Lookups: Send + Sync + 'static {
         namespace: &str,
         name: &str,
     ) -> impl Future<Output = Result<bool, LookupError>> + Send;
-
-    /// The digest of a part.
-    fn digest(
-        &self,
-        kind: PartKind,
-        content: &Content,
-        algorithm: DigestAlgorithm,
-    ) -> impl Future<Output = Result<String, LookupError>> + Send;
 }

@@ -8,7 +8,7 @@ mod versioned_config;
 pub use conditions::{ConditionType, clipped, condition, set_condition};
 pub use crd::{crd, crd_yaml};
 pub use status::{
-    BatchWatch, GroupStatus, PartKind, PartStatus, Phase, PodCounts, PodRestarts, RetiredVersion, RolloutFailure,
-    RolloutStage, RolloutStatus, SkippedPod, VersionState, VersionStatus, VersionedConfigStatus,
+    BatchWatch, Consent, GroupStatus, PartKind, PartStatus, Phase, PodCounts, PodRestarts, RetiredVersion,
+    RolloutFailure, RolloutStage, RolloutStatus, SkippedPod, VersionState, VersionStatus, VersionedConfigStatus,
 };
 pub use versioned_config::{Batch, OnFailure, RolloutSpec, Unsubscribed, VersionedConfig, VersionedConfigSpec};

@@ -120,6 +120,19 @@ pub struct VersionStatus {
     /// When it was sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed_at: Option<Time>,
+    /// Set where somebody made it who may not update the ConfigMap of the config's name, or while Nudge could not ask: it never
+    /// becomes current by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consent: Option<Consent>,
+}
+
+/// What a version waits for that never becomes current by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Consent {
+    /// That spec.current is set to it.
+    Needed,
+    /// That spec.current is set to another version, or removed, and then to it: it named the version before that was complete.
+    NeededAnew,
 }
 
 /// What a version is at the moment.

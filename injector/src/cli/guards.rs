@@ -1,6 +1,5 @@
 //! The admission server with what its guards ask: the API server by a client of their own, and the world.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::{Client, Config};
@@ -10,11 +9,22 @@ use rustls::ServerConfig;
 use super::injecting::Injecting;
 use crate::admission::pods::{ClusterSurroundings, InjectPods};
 use crate::admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, DigestAlgorithm, DigestFn, KubeLookups, MutateVersions,
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, KnownEnabled, KubeLookups, MutateVersions, OnlyEnabled,
     StartError, Subscribers, ValidateConfigs, ValidateVersions, Webhooks,
 };
-use crate::versions::part_digest;
-use crate::world::{ConfigKey, World};
+use crate::world::{ConfigKey, Enabled, World};
+
+/// What the guards work with.
+pub(super) struct Means {
+    /// What is there.
+    pub(super) world: Arc<World>,
+    /// Which namespaces are enabled.
+    pub(super) enabled: Enabled,
+    /// What marks are made with.
+    pub(super) content_key: Arc<hmac::Key>,
+    /// What pods are made of.
+    pub(super) injecting: Injecting,
+}
 
 /// Starts it.
 pub(super) async fn start(
@@ -22,31 +32,29 @@ pub(super) async fn start(
     tls: Arc<ServerConfig>,
     metrics: AdmissionMetrics,
     config: Config,
-    world: &Arc<World>,
-    content_key: &Arc<hmac::Key>,
-    injecting: Injecting,
+    means: Means,
 ) -> Result<AdmissionServer, StartError> {
-    let (world, key) = (Arc::clone(world), Arc::clone(content_key));
+    let Means { world, enabled, content_key, injecting } = means;
+    let pods_of = Arc::clone(&world);
     let subscribers: Subscribers = Arc::new(move |namespace, name| {
-        let pods = world.subscribers(&ConfigKey::new(namespace, name));
-        pods.iter().filter(|pod| !pod.going && !pod.finished).map(|pod| pod.name.clone()).collect()
+        let pods = pods_of.subscribers(&ConfigKey::new(namespace, name));
+        pods.iter().filter(|pod| !pod.going && !pod.finished).count()
     });
-    let digest: DigestFn = Arc::new(move |_, content: &BTreeMap<String, Vec<u8>>, algorithm| {
-        Ok(match algorithm {
-            DigestAlgorithm::Sha256 => part_digest(content, None),
-            DigestAlgorithm::HmacSha256 => part_digest(content, Some(&key)),
-        })
-    });
+    let known_enabled: KnownEnabled = Arc::new(move |namespace| world.is_enabled(namespace));
     let webhooks = move || -> futures::future::BoxFuture<'static, Result<Webhooks, kube::Error>> {
         Box::pin(async move {
             let client = Client::try_from(config)?;
-            let lookups = Arc::new(KubeLookups::new(client.clone(), subscribers, digest));
+            let lookups = Arc::new(KubeLookups::new(client.clone(), subscribers, known_enabled, enabled));
             let surroundings = ClusterSurroundings::new(client, injecting.known);
+            let mutate = MutateVersions::new(Arc::clone(&lookups), content_key);
+            let versions = ValidateVersions::new(Arc::clone(&lookups));
+            let configs = ValidateConfigs::new(Arc::clone(&lookups));
+            let pods = InjectPods::new(surroundings, injecting.settings);
             let webhooks: Webhooks = vec![
-                Arc::new(MutateVersions),
-                Arc::new(ValidateVersions::new(Arc::clone(&lookups))),
-                Arc::new(ValidateConfigs::new(lookups)),
-                Arc::new(InjectPods::new(surroundings, injecting.settings)),
+                Arc::new(OnlyEnabled::new(mutate, &lookups)),
+                Arc::new(OnlyEnabled::new(versions, &lookups)),
+                Arc::new(OnlyEnabled::new(configs, &lookups)),
+                Arc::new(OnlyEnabled::new(pods, &lookups)),
             ];
             Ok(webhooks)
         })

@@ -133,18 +133,20 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         certificates.server_config(),
         admission_metrics,
         config,
-        &world,
-        &content_key,
-        injecting,
+        guards::Means {
+            world: Arc::clone(&world),
+            enabled: enabled(&settings),
+            content_key: Arc::clone(&content_key),
+            injecting,
+        },
     )
     .await?;
     tracing::info!(admission = %admission.address(), "admission reviews are taken");
 
-    let key = Arc::clone(&content_key);
     let controller = Arc::new(Controller::new(
         client.clone(),
         Arc::clone(&world),
-        key,
+        Arc::clone(&content_key),
         &replica,
         longest_silence(settings.watch_seconds),
         rollout_metrics,
@@ -154,8 +156,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
             .abort_handle();
     let publishing = publish_bundle(client.clone(), certificates.ca_bundle(), Arc::clone(&world), leadership.clone());
     tokio::spawn(publishing);
-    let leads = leadership.clone();
-    injecting::begin_repair(&settings, client.clone(), &world, leads, &replica, &mut registry);
+    injecting::begin_repair(&settings, client.clone(), &world, leadership.clone(), &replica, &mut registry);
     let telling = controller::tell_warnings(client.clone(), Arc::clone(&world), leadership.clone(), replica.clone());
     tokio::spawn(telling);
 

@@ -2,12 +2,14 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use nudge_protocol::VersionName;
+use nudge_protocol::{VersionName, labels};
 
 use super::reconcile::{Controller, written_by_us};
 use super::{CallError, call};
-use crate::api::{VersionedConfig, VersionedConfigSpec};
-use crate::versions::{FIRST_VERSION, Note, baseline_refusal, first_names, first_version, is_first_version};
+use crate::api::{PartKind, VersionedConfig, VersionedConfigSpec};
+use crate::versions::{
+    FIRST_VERSION, Note, baseline_refusal, contents_of, first_names, first_version, is_first_version, mark,
+};
 use crate::world::ConfigKey;
 
 impl Controller {
@@ -54,9 +56,19 @@ impl Controller {
         }
     }
 
+    fn mark(&self, namespace: &str, object: &mut ConfigMap) {
+        let content = contents_of(object.data.clone(), object.binary_data.clone());
+        let mark = mark(&self.content_key, PartKind::ConfigMap, namespace, &object.metadata, &content);
+        if let Some(mark) = mark {
+            object.metadata.annotations.get_or_insert_default().insert(labels::MAY_ACTIVATE.to_owned(), mark);
+        }
+    }
+
     async fn create_first(&self, key: &ConfigKey, maps: &Api<ConfigMap>, plain: ConfigMap) -> Result<bool, CallError> {
         for name in first_names(&plain, &key.name) {
-            let object = first_version(plain.clone(), &key.name, &name);
+            let mut object = first_version(plain.clone(), &key.name, &name);
+            // Here, because the web hook may be away: it holds what the plain ConfigMap holds, and so may become current.
+            self.mark(&key.namespace, &mut object);
             let creating = || format!("creating ConfigMap {}/{name}", key.namespace);
             match call(creating, maps.create(&written_by_us(), &object)).await {
                 Ok(_) => return Ok(true),

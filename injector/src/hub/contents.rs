@@ -307,7 +307,15 @@ pub(super) mod tests {
 
     pub(in crate::hub) fn sealed(version: &str, parts: Vec<PartStatus>) -> VersionStatus {
         let version = version.to_owned();
-        VersionStatus { version, state: VersionState::Available, parts, keys: 1, bytes: 1, sealed_at: None }
+        VersionStatus {
+            version,
+            state: VersionState::Available,
+            parts,
+            keys: 1,
+            bytes: 1,
+            sealed_at: None,
+            consent: None,
+        }
     }
 
     fn store(source: &Arc<Stored>, settings: &Settings) -> Arc<ContentStore> {

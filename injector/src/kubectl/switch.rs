@@ -20,7 +20,7 @@ use super::owners;
 use super::progress::Progress;
 use super::session::{Session, patching};
 use super::stored::{objects, sealed};
-use crate::api::{Phase, VersionedConfig};
+use crate::api::{Consent, Phase, VersionedConfig};
 
 /// How long a version whose objects are there may take until it is sealed.
 const SEALING: Duration = Duration::from_secs(10);
@@ -73,13 +73,19 @@ pub(super) async fn switch(
     }
     let mut generation = config.metadata.generation.unwrap_or_default();
     if dry != DryRun::Client {
+        let consent = status.version(version).and_then(|sealed| sealed.consent);
         let failed =
             status.phase == Phase::Failed && status.rollout.failure.is_some_and(|failure| failure.version == version);
+        let anew = named && consent == Some(Consent::NeededAnew) && dry == DryRun::None;
         // What failed is tried again only after the spec has changed.
         let before = status.current.as_deref().filter(|_| named && failed && dry == DryRun::None);
-        for version in before.into_iter().chain([version]) {
-            generation = set(session, name, version, dry).await?.metadata.generation.unwrap_or(generation);
+        if anew {
+            set(session, name, status.current.as_deref(), dry).await?;
+            seen_unnamed(session, name, version).await?;
+        } else if before.is_some() {
+            set(session, name, before, dry).await?;
         }
+        generation = set(session, name, Some(version), dry).await?.metadata.generation.unwrap_or(generation);
     }
     session.out.line(&format!("config {name}: spec.current is {version}{}", dry.suffix()))?;
     if wait.wait && dry == DryRun::None {
@@ -89,7 +95,26 @@ pub(super) async fn switch(
     Ok(())
 }
 
-async fn set(session: &Session, name: &str, version: &str, dry: DryRun) -> Result<VersionedConfig, Failure> {
+/// Waits until the control plane has seen that spec.current does not name the version: only then naming it is consent.
+async fn seen_unnamed(session: &Session, name: &str, version: &str) -> Result<(), Failure> {
+    let deadline = Instant::now() + SEALING;
+    loop {
+        let config = session.config(name).await?;
+        let consent = config.status.as_ref().and_then(|status| status.version(version)?.consent);
+        if consent != Some(Consent::NeededAnew) {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(Failure::new(format!(
+                "config {name}: the control plane has not seen that version {version} is to be named anew; see whether Nudge runs, and \
+                 try again"
+            )));
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn set(session: &Session, name: &str, version: Option<&str>, dry: DryRun) -> Result<VersionedConfig, Failure> {
     let patch = json!({"spec": {"current": version}});
     let patched = session.api::<VersionedConfig>().patch(name, &patching(dry), &Patch::Merge(&patch)).await;
     patched.map_err(doing(format!("setting spec.current of config {name}")))

@@ -11,7 +11,7 @@ use super::standing::{Facts, Standing};
 use super::survey::{Survey, survey};
 use crate::api::PartKind;
 use crate::api::{
-    ConditionType, Phase, PodCounts, VersionState, VersionedConfig, VersionedConfigStatus, clipped, condition,
+    ConditionType, Consent, Phase, PodCounts, VersionState, VersionedConfig, VersionedConfigStatus, clipped, condition,
     set_condition,
 };
 use crate::rollout::{Recycling, Situation, Step, Subject, step, to_publish, told};
@@ -90,13 +90,13 @@ const MOST_STEPS: usize = 16;
 pub fn decide(observed: &Observed<'_>) -> Decision {
     let Observed { config, parts, facts, secrets_known, pods, now, .. } = *observed;
     let before = config.status.clone().unwrap_or_default();
-    let survey = survey(&before, parts, facts, secrets_known, now);
+    let survey = survey(&before, parts, facts, secrets_known, config.spec.current.as_deref(), now);
     let mut status = before.clone();
     status.versions.clone_from(&survey.sealed);
     status.retired.clone_from(&survey.retired);
     status.observed_generation = config.metadata.generation;
 
-    let outcome = wanted(config, &survey).and_then(|version| possible(&version, &survey));
+    let outcome = wanted(config, &survey).and_then(|version| possible(config, &version, &survey));
     let outcome = outcome.map_err(|obstacle| if secrets_known { obstacle } else { obstacle.with_hint() });
     let mut notes: Vec<Note> = survey
         .new
@@ -155,8 +155,11 @@ fn walk(status: &mut VersionedConfigStatus, observed: &Observed<'_>, aim: &str) 
 /// The version that should be current.
 fn wanted(config: &VersionedConfig, survey: &Survey) -> Result<String, Obstacle> {
     let current = config.status.as_ref().and_then(|status| status.current.clone());
-    let first = || survey.sealed.first().map(|sealed| sealed.version.clone());
+    let first = || survey.sealed.iter().find(|sealed| sealed.consent.is_none()).map(|sealed| sealed.version.clone());
     config.spec.current.clone().or(current).or_else(first).ok_or_else(|| {
+        if let Some(sealed) = survey.sealed.first() {
+            return not_authorized(config, &sealed.version);
+        }
         let name = config.metadata.name.as_deref().unwrap_or_default();
         match survey.others.iter().next() {
             Some((version, standing)) => obstacle(version, standing),
@@ -169,6 +172,19 @@ fn wanted(config: &VersionedConfig, survey: &Survey) -> Result<String, Obstacle>
             },
         }
     })
+}
+
+/// Nobody who may decide what the plain ConfigMap holds has said so.
+fn not_authorized(config: &VersionedConfig, version: &str) -> Obstacle {
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    Obstacle {
+        reason: "VersionNotAuthorized",
+        message: format!(
+            "version {version} was made by somebody who may not update ConfigMap {name}, or while Nudge could not ask, so it does not \
+             become current by itself; whoever may update that ConfigMap makes it current with kubectl nudge use {name} {version}"
+        ),
+        stuck: true,
+    }
 }
 
 fn obstacle(version: &str, standing: &Standing) -> Obstacle {
@@ -184,8 +200,11 @@ fn obstacle(version: &str, standing: &Standing) -> Obstacle {
 }
 
 /// The version, if pods can be moved to it.
-fn possible(version: &str, survey: &Survey) -> Result<String, Obstacle> {
+fn possible(config: &VersionedConfig, version: &str, survey: &Survey) -> Result<String, Obstacle> {
     if let Some(sealed) = survey.find(version) {
+        if sealed.consent == Some(Consent::NeededAnew) {
+            return Err(not_authorized(config, version));
+        }
         return match sealed.state {
             VersionState::Broken => Err(Obstacle {
                 reason: "VersionIncomplete",
@@ -351,6 +370,13 @@ mod tests {
             self.parts.push(part);
         }
 
+        /// A version whose maker was not asked.
+        fn add_unmarked(&mut self, version: &str) {
+            self.add(version);
+            let uid = &self.parts[self.parts.len() - 1].uid;
+            self.facts.get_mut(uid).unwrap().marked = false;
+        }
+
         /// Decides until nothing changes.
         fn step(&mut self) -> Decision {
             let mut notes = Vec::new();
@@ -410,6 +436,73 @@ mod tests {
         assert_eq!((moved.current.as_deref(), moved.previous.as_deref()), (Some("2"), Some("1")));
         assert!(moved.rollout.revision > first.rollout.revision);
         assert_eq!(scene.ready().0, "True");
+    }
+
+    #[test]
+    fn what_nobody_was_asked_about_does_not_become_current_by_itself() {
+        let mut scene = Scene::new(None);
+        scene.add_unmarked("6");
+        let waiting = scene.step();
+        assert_eq!((waiting.status.current, waiting.status.phase), (None, Phase::Waiting));
+        assert_eq!(scene.ready().1, "VersionNotAuthorized");
+        assert!(scene.ready().2.ends_with("makes it current with kubectl nudge use shop 6"), "{}", scene.ready().2);
+        assert!(waiting.notes.iter().any(|note| note.warning && note.reason == "VersionNotAuthorized"));
+        // A change of anything else is no consent.
+        scene.config.metadata.generation = Some(2);
+        scene.config.spec.rollout.paused = true;
+        assert_eq!(scene.step().status.current, None);
+        scene.config.spec.rollout.paused = false;
+        scene.add("7");
+        assert_eq!(scene.step().status.current.as_deref(), Some("7"), "the first that somebody was asked about");
+        scene.config.spec.current = Some("6".to_owned());
+        assert_eq!(scene.step().status.current.as_deref(), Some("6"), "consent");
+        scene.config.spec.current = None;
+        assert_eq!(scene.step().status.current.as_deref(), Some("6"), "and it stays");
+    }
+
+    #[test]
+    fn what_was_named_before_it_was_made_must_be_named_anew() {
+        let mut scene = Scene::new(Some("1")).with("1");
+        scene.step();
+        scene.config.spec.current = Some("2".to_owned());
+        scene.step();
+        scene.add_unmarked("2");
+        let held = scene.step().status;
+        assert_eq!((held.current.as_deref(), held.phase), (Some("1"), Phase::Waiting));
+        assert_eq!(scene.ready().1, "VersionNotAuthorized");
+        scene.config.metadata.generation = Some(2);
+        scene.config.spec.rollout.paused = true;
+        assert_eq!(scene.step().status.target, None, "a change of anything else is no consent");
+        scene.config.spec.rollout.paused = false;
+        scene.config.spec.current = Some("1".to_owned());
+        assert_eq!(scene.step().status.phase, Phase::Current);
+        scene.config.spec.current = Some("2".to_owned());
+        assert_eq!(scene.step().status.current.as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn one_unmarked_part_is_enough() {
+        let mut scene = Scene::new(None).with("1").with("2");
+        for (index, name) in ["1", "2"].iter().enumerate() {
+            let mut part = (*scene.parts[index]).clone();
+            (part.version, part.part, part.parts) = ("1".to_owned(), Some((*name).to_owned()), Some("2".to_owned()));
+            scene.parts[index] = Arc::new(part);
+        }
+        let uid = scene.parts[1].uid.clone();
+        scene.facts.get_mut(&uid).unwrap().marked = false;
+        assert_eq!(scene.step().status.current, None);
+        assert_eq!(scene.ready().1, "VersionNotAuthorized");
+    }
+
+    #[test]
+    fn the_current_version_is_put_back_by_anybody() {
+        let mut scene = Scene::new(Some("1")).with("1");
+        scene.step();
+        let (parts, facts) = (std::mem::take(&mut scene.parts), scene.facts.clone());
+        assert_eq!(scene.step().status.retired.len(), 1);
+        (scene.parts, scene.facts) = (parts, facts);
+        scene.facts.values_mut().for_each(|facts| facts.marked = false);
+        assert_eq!(scene.step().status.phase, Phase::Current);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use nudge_protocol::Key;
 use ring::hmac;
 
 use super::digest::{Contents, contents_of, part_digest};
+use super::mark::is_marked;
 use crate::api::PartKind;
 
 /// See the module's text.
@@ -16,6 +17,8 @@ pub struct PartFacts {
     pub resource_version: String,
     /// It is immutable.
     pub immutable: bool,
+    /// Whoever made it may update the ConfigMap of the config's name.
+    pub marked: bool,
     /// The bare digest; absent for a Secret.
     pub plain: Option<String>,
     /// The digest under the injector's key.
@@ -30,17 +33,18 @@ pub struct PartFacts {
 
 impl PartFacts {
     fn new(
+        kind: PartKind,
         meta: &kube::api::ObjectMeta,
         immutable: Option<bool>,
         content: &Contents,
-        plain: bool,
         key: &hmac::Key,
     ) -> Self {
         Self {
             uid: meta.uid.clone().unwrap_or_default(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             immutable: immutable == Some(true),
-            plain: plain.then(|| part_digest(content, None)),
+            marked: is_marked(key, kind, meta, content),
+            plain: (kind == PartKind::ConfigMap).then(|| part_digest(content, None)),
             keyed: part_digest(content, Some(key)),
             keys: content.keys().cloned().collect(),
             bytes: content.values().map(|value| value.len() as u64).sum(),
@@ -51,13 +55,13 @@ impl PartFacts {
     /// Of a ConfigMap.
     pub fn of_config_map(object: ConfigMap, key: &hmac::Key) -> Self {
         let content = contents_of(object.data, object.binary_data);
-        Self::new(&object.metadata, object.immutable, &content, true, key)
+        Self::new(PartKind::ConfigMap, &object.metadata, object.immutable, &content, key)
     }
 
     /// Of a Secret.
     pub fn of_secret(object: Secret, key: &hmac::Key) -> Self {
         let content = contents_of(None, object.data);
-        Self::new(&object.metadata, object.immutable, &content, false, key)
+        Self::new(PartKind::Secret, &object.metadata, object.immutable, &content, key)
     }
 
     /// The digest that stands in the status: bare, or under the key where a part of the version is a Secret.

@@ -73,6 +73,7 @@ mod tests {
             keys: 1,
             bytes: 1,
             sealed_at: None,
+            consent: None,
         });
         config.status =
             Some(VersionedConfigStatus { versions: versions.collect(), ..VersionedConfigStatus::default() });

@@ -28,6 +28,8 @@ pub enum Standing {
         keys: u32,
         /// Bytes of its values.
         bytes: u64,
+        /// It may become current by itself: all of its parts are marked.
+        marked: bool,
     },
     /// Objects are missing; more may come. Holds a sentence.
     Incomplete(String),
@@ -38,7 +40,7 @@ pub enum Standing {
 }
 
 /// The facts of this object, if they are of its present state.
-fn facts_of<'a>(facts: &'a Facts, part: &PartMeta) -> Option<&'a PartFacts> {
+pub(super) fn facts_of<'a>(facts: &'a Facts, part: &PartMeta) -> Option<&'a PartFacts> {
     facts.get(&part.uid).filter(|facts| facts.immutable || facts.resource_version == part.resource_version)
 }
 
@@ -74,7 +76,7 @@ fn judge(
     let secret = ordered.iter().any(|part| part.kind == PartKind::Secret);
     let mut sealed = Vec::new();
     let mut owners: BTreeMap<&str, &PartMeta> = BTreeMap::new();
-    let (mut bytes, mut block) = (0, 4);
+    let (mut bytes, mut block, mut marked) = (0, 4, true);
     for part in &ordered {
         let Some(facts) = facts_of(facts, part) else { continue };
         let name = object_name(part.kind, &part.name);
@@ -96,6 +98,7 @@ fn judge(
             block += 6 + key.len();
         }
         bytes += facts.bytes;
+        marked &= facts.marked;
         sealed.push(PartStatus {
             kind: part.kind,
             name: part.name.clone(),
@@ -119,7 +122,7 @@ fn judge(
         ));
     }
     let keys = u32::try_from(owners.len()).unwrap_or(u32::MAX);
-    Ok(Standing::Complete { parts: sealed, keys, bytes })
+    Ok(Standing::Complete { parts: sealed, keys, bytes, marked })
 }
 
 /// How many parts this object says there are.
@@ -130,6 +133,13 @@ fn wanted(part: &PartMeta) -> Result<usize, String> {
         let text: String = text.chars().take(40).collect();
         format!("{name}: annotation nudge.dev/parts is {text:?}; it must be a number from 1 to {MAX_PARTS}")
     })
+}
+
+/// Which part of how many the object says that it is, if that is possible.
+pub(super) fn number(part: &PartMeta) -> Option<(usize, usize)> {
+    let count = wanted(part).ok()?;
+    let number = part.part.as_ref().map_or(Some(1), |text| text.parse().ok())?;
+    (number <= count).then_some((number, count))
 }
 
 /// The parts in their order, or `None` while some are missing.
@@ -188,6 +198,7 @@ pub(super) mod tests {
             uid: part.uid.clone(),
             resource_version: "1".to_owned(),
             immutable: true,
+            marked: true,
             plain: (part.kind == PartKind::ConfigMap).then(|| format!("sha256:{content}")),
             keyed: format!("hmac-sha256:{content}"),
             keys: vec![format!("{}-key", part.name)],
@@ -216,7 +227,8 @@ pub(super) mod tests {
         let parts = [Arc::new(part(PartKind::ConfigMap, "shop-1", "1"))];
         let unread = stand("1", &parts, &Facts::new(), None);
         assert_eq!(unread, Standing::Unread(vec![(PartKind::ConfigMap, "shop-1".to_owned())]));
-        let Standing::Complete { parts, keys: 1, bytes: 6 } = stand("1", &parts, &known(&parts), None) else {
+        let Standing::Complete { parts, keys: 1, bytes: 6, marked: true } = stand("1", &parts, &known(&parts), None)
+        else {
             panic!()
         };
         assert_eq!(parts[0].digest, "sha256:shop-1");

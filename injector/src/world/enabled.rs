@@ -1,6 +1,8 @@
 //! Which namespaces are enabled: the same question that the web hooks' `namespaceSelector` answers for the API server.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use nudge_protocol::labels;
 
 /// The system's own namespaces, which are never enabled all together.
 const SYSTEM: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
@@ -30,6 +32,16 @@ impl Enabled {
         }
     }
 
+    /// Whether the namespace is enabled that has these labels.
+    pub fn holds(&self, namespace: &str, all: Option<&BTreeMap<String, String>>) -> bool {
+        let label = all.and_then(|all| all.get(labels::ENABLED)).map(String::as_str);
+        let selected = match self {
+            Self::Labelled => label == Some("true"),
+            Self::AllBut(_) => label != Some("false"),
+        };
+        selected && self.takes(namespace)
+    }
+
     /// Whether one that the selector matches is. By its own name and not the label kubernetes.io/metadata.name: servers before 1.21
     /// don't set that.
     pub fn takes(&self, namespace: &str) -> bool {
@@ -52,6 +64,12 @@ mod tests {
         }
         assert!(all.takes("shop") && all.takes("default") && all.takes("nudge-system"));
         assert_ne!(all.selector(), Enabled::Labelled.selector());
+        let labelled = |value: &str| BTreeMap::from([(labels::ENABLED.to_owned(), value.to_owned())]);
+        let holds =
+            |rule: &Enabled, namespace: &str, label: Option<&str>| rule.holds(namespace, label.map(labelled).as_ref());
+        assert!(holds(&all, "shop", None) && holds(&all, "shop", Some("x")) && !holds(&all, "shop", Some("false")));
+        assert!(!holds(&all, "kube-system", Some("true")) && holds(&Enabled::Labelled, "shop", Some("true")));
+        assert!(!holds(&Enabled::Labelled, "shop", None) && !holds(&Enabled::Labelled, "shop", Some("True")));
         // Whoever has labelled one of them by hand has meant it.
         assert!(Enabled::Labelled.takes("kube-system"));
     }

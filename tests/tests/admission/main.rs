@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod configs;
+mod forged;
 mod outage;
 mod policies;
 mod scene;

@@ -12,7 +12,7 @@ use nudge_tests::cluster::{Authority, Cluster, Options};
 use nudge_tests::eventually;
 use serde_json::json;
 
-use crate::scene::{SOON, config, install_crd, install_webhooks, part, serve};
+use crate::scene::{SOON, config, install_crd, install_webhooks, part, sealed, serve};
 use crate::server::{Broken, start};
 
 #[tokio::test]
@@ -32,8 +32,10 @@ async fn an_outage_blocks_only_the_choice_of_versions() -> Result<()> {
         made.immutable
     })
     .await?;
-    config(&space, "shop", json!({}), json!({"phase": "Current", "current": "1.0.1"})).await?;
     let config_maps = space.api::<ConfigMap>();
+    let own = config_maps.get(&format!("probe-{count}")).await?;
+    let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
+    config(&space, "shop", json!({}), status).await?;
     config_maps.delete(&format!("probe-{count}"), &DeleteParams::default()).await.unwrap_err();
 
     server.stop().await;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::cluster::options::CONTROLLERS;
 use nudge_tests::cluster::{Cluster, Options, Space};
@@ -12,15 +12,20 @@ use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::configs::allow_devs;
-use crate::scene::{SOON, config, create, install_crd, part};
+use crate::scene::{SOON, config, create, install_crd, part, sealed};
 
 macro_rules! policy {
     ($name:literal) => {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/components/admission-policies/", $name, ".yaml"))
     };
 }
-const POLICIES: [&str; 4] =
-    [policy!("versions-made"), policy!("versions-unchanged"), policy!("versions-kept"), policy!("configs")];
+const POLICIES: [&str; 5] = [
+    policy!("versions-made"),
+    policy!("versions-marked"),
+    policy!("versions-unchanged"),
+    policy!("versions-kept"),
+    policy!("configs"),
+];
 
 /// The sentence of a refusal by a policy.
 #[track_caller]
@@ -63,7 +68,12 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
         }
     }
     let policies = Api::<ValidatingAdmissionPolicy>::all(admin.clone());
-    for name in ["nudge-versions-made", "nudge-versions-unchanged", "nudge-versions-kept", "nudge-configs"] {
+    for name in ["made", "marked", "unchanged", "kept"]
+        .map(|it| format!("nudge-versions-{it}"))
+        .iter()
+        .map(String::as_str)
+        .chain(["nudge-configs"])
+    {
         let checked = async || policies.get(name).await.ok()?.status?.type_checking;
         let checked = eventually(SOON, "the types are checked", checked).await?;
         assert_eq!(checked.expression_warnings, None, "{name}");
@@ -78,10 +88,13 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
     versions_made(&space).await?;
     versions_unchanged(&space).await?;
     versions_kept(&space).await?;
+    versions_marked(&cluster, &space).await?;
     configs(&cluster, &space).await?;
     let elsewhere = cluster.space("elsewhere").await?;
     made(&elsewhere, part("a")).await?;
-    config(&space, "going", json!({}), json!({"phase": "Current", "current": "1.0.1"})).await?;
+    let own = space.api::<ConfigMap>().get("a").await?;
+    let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
+    config(&space, "going", json!({}), status).await?;
     space.delete(SOON * 2).await
 }
 
@@ -161,13 +174,13 @@ async fn versions_unchanged(space: &Space) -> Result<()> {
 async fn versions_kept(space: &Space) -> Result<()> {
     const POLICY: &str = "nudge-versions-kept";
     config(space, "other", json!({}), json!({"phase": "Current", "current": "1.0.1"})).await?;
-    config(space, "shop", json!({}), json!({"phase": "Current", "current": "1.0.1"})).await?;
+    config(space, "shop", json!({}), json!({"phase": "Current"})).await?;
     let config_maps = space.api::<ConfigMap>();
     let deleted = async || config_maps.delete("a", &DeleteParams::default()).await.map(drop);
     let title = "ConfigMap a, part of version 1.0.1 of config shop, can't be deleted, because";
     let configs = space.api::<VersionedConfig>();
     let roles = [
-        (json!({}), "the version is current; make another version current first"),
+        (json!({"current": "1.0.1"}), "the version is current; make another version current first"),
         (
             json!({"current": "2", "target": "1.0.1"}),
             "pods are being moved to the version; make another version current first",
@@ -178,7 +191,9 @@ async fn versions_kept(space: &Space) -> Result<()> {
              current, or with its VersionedConfig",
         ),
     ];
-    for (status, because) in roles {
+    for (mut status, because) in roles {
+        let own = config_maps.get("a").await?;
+        status["versions"] = json!([sealed("1.0.1", &[&own])]);
         let patch = Patch::Merge(json!({"status": status}));
         configs.patch_status("shop", &PatchParams::default(), &patch).await?;
         let wanted = format!("{title} {because}");
@@ -187,7 +202,10 @@ async fn versions_kept(space: &Space) -> Result<()> {
             if let Err(kube::Error::Api(status)) = deleted().await {
                 return status.message.ends_with(&wanted).then_some(());
             }
-            let _ = made(space, immutable("a")).await;
+            // Another object of the name is not the one that was sealed.
+            let own = made(space, immutable("a")).await.ok()?;
+            let patch = Patch::Merge(json!({"status": {"versions": [sealed("1.0.1", &[&own])]}}));
+            let _ = configs.patch_status("shop", &PatchParams::default(), &patch).await;
             None
         })
         .await?;
@@ -198,6 +216,36 @@ async fn versions_kept(space: &Space) -> Result<()> {
     eventually(SOON, "the version may go", async || deleted().await.ok()).await?;
     configs.delete("shop", &DeleteParams::default()).await?;
     made(space, immutable("a")).await?;
+    Ok(())
+}
+
+async fn versions_marked(cluster: &Cluster, space: &Space) -> Result<()> {
+    const POLICY: &str = "nudge-versions-marked";
+    let elsewhere = cluster.space("marked").await?;
+    for space in [space, &elsewhere] {
+        let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
+            {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["hers"], "verbs": ["patch", "update"]}]);
+        allow_devs(space, "parts", rules).await?;
+        let jane = Space { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: space.name.clone() };
+        eventually(SOON, "the role holds", async || made(&jane, immutable("hers")).await.ok()).await?;
+        let mark = json!({"nudge.dev/may-activate": "x"});
+        let refusal = |name: &str| {
+            format!(
+                "ConfigMap {name}: user \"jane\" may not set its annotation nudge.dev/may-activate, because it decides what ConfigMap shop \
+                 holds; take the annotation out"
+            )
+        };
+        let mut marked = immutable("other");
+        marked["metadata"]["annotations"] = mark.clone();
+        assert_eq!(sentence(POLICY, made(&jane, marked.clone()).await), refusal("other"));
+        let patch = Patch::Merge(json!({"metadata": {"annotations": mark}}));
+        let set = jane.api::<ConfigMap>().patch("hers", &PatchParams::default(), &patch).await;
+        let kube::Error::Api(status) = set.unwrap_err() else { panic!("no answer") };
+        assert!(status.message.contains("may-activate") || status.message.contains("can't be changed"), "{status:?}");
+        // Whoever may update the ConfigMap may also copy a mark: it is worth nothing on another part.
+        made(space, marked).await.context("an admin may")?;
+        space.api::<ConfigMap>().delete("other", &DeleteParams::default()).await?;
+    }
     Ok(())
 }
 
@@ -218,7 +266,9 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
         });
         configs.create(&PostParams::default(), &serde_json::from_value(config).expect("a config")).await
     };
-    eventually(SOON, "the role holds", async || create("first", Value::Null).await.ok()).await?;
+    eventually(SOON, "the role holds", async || configs.list(&ListParams::default()).await.ok()).await?;
+    let admin = space.api::<VersionedConfig>();
+    config(space, "first", json!({}), json!({"phase": "Current"})).await?;
     // A policy is at work a moment after it was accepted, each at its own time.
     let refused = eventually(SOON, "the policy is at work", async || {
         let made = create("shop", json!("1")).await;
@@ -228,23 +278,44 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
         }
         Some(made)
     });
-    assert_eq!(
-        sentence(POLICY, refused.await?),
+    let refusal = |name: &str, what: &str| {
         format!(
-            "VersionedConfig shop: user \"jane\" may not set spec.current, because that also writes ConfigMap shop; it needs the \
-             right to update ConfigMap shop in namespace {}",
+            "VersionedConfig {name}: user \"jane\" may not {what}, because it decides what ConfigMap {name} holds; it needs the right to \
+             update ConfigMap {name} in namespace {}",
             space.name
         )
-    );
+    };
+    assert_eq!(sentence(POLICY, refused.await?), refusal("shop", "create it"));
+    assert_eq!(sentence(POLICY, create("shop", Value::Null).await), refusal("shop", "create it"));
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
+    for (change, what) in [
+        (json!({"spec": {"current": "2"}}), "change its spec"),
+        (json!({"spec": {"historyLimit": 3}}), "change its spec"),
+        (json!({"spec": {"rollout": {"paused": true}}}), "change its spec"),
+        (
+            json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}}),
+            "set its annotation nudge.dev/force-delete",
+        ),
+        (json!({"metadata": {"finalizers": ["devs.example.com/mine"]}}), "add a finalizer to it"),
+        (json!({"metadata": {"ownerReferences": owner}}), "give it an owner"),
+    ] {
+        let changed = configs.patch("first", &PatchParams::default(), &Patch::Merge(change.clone())).await;
+        assert_eq!(sentence(POLICY, changed), refusal("first", what));
+        admin.patch("first", &PatchParams::default(), &Patch::Merge(change)).await.context("an admin may")?;
+    }
+    // Forced, with a finalizer and an owner: what was there may stay, and what decides nothing may change.
+    let noted = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}}));
+    configs.patch("first", &PatchParams::default(), &noted).await?;
+    let freed = Patch::Merge(json!({"metadata": {"finalizers": null, "ownerReferences": null}}));
+    configs.patch("first", &PatchParams::default(), &freed).await?;
     let long = format!("{}.b", "a".repeat(62));
     assert_eq!(
-        sentence(POLICY, create(&long, Value::Null).await),
+        sentence(POLICY, config_of(&admin, &long).await),
         format!(
             "VersionedConfig {long} can't be made: its versions have its name in the label nudge.dev/config, where 63 \
                  characters are allowed; give it a shorter name"
         )
     );
-    let admin = space.api::<VersionedConfig>();
     let chosen = Patch::Merge(json!({"spec": {"current": "1"}}));
     admin.patch("first", &PatchParams::default(), &chosen).await.context("an admin may")?;
     let reserved = Patch::Merge(json!({"spec": {"current": "current"}}));
@@ -253,4 +324,9 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
         "VersionedConfig first can't have that spec.current: 'current' stands for whatever version is current; choose another name"
     );
     Ok(())
+}
+
+async fn config_of(api: &Api<VersionedConfig>, name: &str) -> Result<VersionedConfig, kube::Error> {
+    let config = VersionedConfig::new(name, nudge_injector::api::VersionedConfigSpec::default());
+    api.create(&PostParams::default(), &config).await
 }

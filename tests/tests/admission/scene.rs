@@ -14,11 +14,11 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource, ResourceExt as _};
 use nudge_injector::admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, DigestAlgorithm, KubeLookups, MutateVersions,
-    ValidateConfigs, ValidateVersions, Webhook, Webhooks,
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, KubeLookups, MutateVersions, OnlyEnabled, ValidateConfigs,
+    ValidateVersions, Webhooks,
 };
 use nudge_injector::api::{VersionedConfig, crd};
-use nudge_injector::versions::part_digest;
+use nudge_injector::world::Enabled;
 use nudge_tests::cluster::{Authority, Certified, Cluster, Space};
 use nudge_tests::eventually;
 use rustls::ServerConfig;
@@ -34,15 +34,17 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 const WEBHOOKS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/base/webhooks.yaml"));
 
-/// Pods by namespace and config.
-type Pods = Arc<Mutex<BTreeMap<(String, String), Vec<String>>>>;
+/// How many pods, by namespace and config.
+type Pods = Arc<Mutex<BTreeMap<(String, String), usize>>>;
 
 /// A cluster whose API server asks Nudge.
 pub(crate) struct Scene {
     pub(crate) cluster: &'static Cluster,
     pods: Pods,
     // Answers as long as the tests run.
-    _server: AdmissionServer,
+    pub(crate) server: AdmissionServer,
+    /// What made the server's certificate.
+    pub(crate) authority: Authority,
 }
 
 impl Scene {
@@ -63,7 +65,7 @@ impl Scene {
         let admin = cluster.admin().await?;
         install_crd(&admin).await?;
         install_webhooks(&admin, server.address(), &authority.certificate()).await?;
-        let scene = Self { cluster, pods, _server: server };
+        let scene = Self { cluster, pods, server, authority };
         let space = scene.space("probe").await?;
         eventually(SOON, "the webhooks are asked", async || {
             let dry = PostParams { dry_run: true, ..PostParams::default() };
@@ -80,9 +82,8 @@ impl Scene {
         self.cluster.space_with(purpose, &[("nudge.dev/enabled", "true")]).await
     }
 
-    /// Says which pods subscribe to a config.
-    pub(crate) fn subscribe(&self, space: &Space, config: &str, pods: &[&str]) {
-        let pods = pods.iter().map(|&pod| pod.to_owned()).collect();
+    /// Says how many pods subscribe to a config.
+    pub(crate) fn subscribe(&self, space: &Space, config: &str, pods: usize) {
         let key = (space.name.clone(), config.to_owned());
         self.pods.lock().unwrap_or_else(PoisonError::into_inner).insert(key, pods);
     }
@@ -108,18 +109,24 @@ async fn webhooks(kubeconfig: &str, pods: Pods) -> Result<Webhooks> {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let subscribers = Arc::new(move |namespace: &str, config: &str| {
         let pods = pods.lock().unwrap_or_else(PoisonError::into_inner);
-        pods.get(&(namespace.to_owned(), config.to_owned())).cloned().unwrap_or_default()
+        pods.get(&(namespace.to_owned(), config.to_owned())).map_or(0, |pods| *pods)
     });
-    let digests = Arc::new(|_, content: &BTreeMap<String, Vec<u8>>, algorithm| Ok(digest(content, algorithm)));
-    let lookups = Arc::new(KubeLookups::new(Client::try_from(config)?, subscribers, digests));
-    let versions: Arc<dyn Webhook> = Arc::new(ValidateVersions::new(Arc::clone(&lookups)));
-    Ok(vec![Arc::new(MutateVersions), versions, Arc::new(ValidateConfigs::new(lookups))])
+    // No watch runs: each is looked up.
+    let known = Arc::new(|_: &str| false);
+    let lookups = Arc::new(KubeLookups::new(Client::try_from(config)?, subscribers, known, Enabled::Labelled));
+    let mutate = MutateVersions::new(Arc::clone(&lookups), Arc::new(key()));
+    let versions = ValidateVersions::new(Arc::clone(&lookups));
+    let configs = ValidateConfigs::new(Arc::clone(&lookups));
+    Ok(vec![
+        Arc::new(OnlyEnabled::new(mutate, &lookups)),
+        Arc::new(OnlyEnabled::new(versions, &lookups)),
+        Arc::new(OnlyEnabled::new(configs, &lookups)),
+    ])
 }
 
-/// The digest of some content.
-pub(crate) fn digest(content: &BTreeMap<String, Vec<u8>>, algorithm: DigestAlgorithm) -> String {
-    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"key of the tests");
-    part_digest(content, (algorithm == DigestAlgorithm::HmacSha256).then_some(&key))
+/// What marks are made with.
+pub(crate) fn key() -> ring::hmac::Key {
+    ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"key of the tests")
 }
 
 /// TLS for a server.
@@ -179,6 +186,13 @@ pub(crate) async fn config(space: &Space, name: &str, spec: Value, status: Value
     space.create_object::<VersionedConfig>(object).await?;
     let patch = Patch::Merge(json!({"status": status}));
     Ok(space.api::<VersionedConfig>().patch_status(name, &PatchParams::default(), &patch).await?)
+}
+
+/// The record of a version that consists of these objects.
+pub(crate) fn sealed(version: &str, parts: &[&ConfigMap]) -> Value {
+    let part = |part: &&ConfigMap| json!({"kind": "ConfigMap", "name": part.metadata.name, "uid": part.metadata.uid, "digest": "sha256:x"});
+    let parts: Vec<Value> = parts.iter().map(part).collect();
+    json!({"version": version, "state": "Available", "keys": 1, "bytes": 1, "parts": parts})
 }
 
 /// A part of version 1.0.1 of the config shop, as users write it.

@@ -78,7 +78,7 @@ pub(crate) async fn start(
 
 struct Bench {
     server: AdmissionServer,
-    connector: TlsConnector,
+    asker: Asker,
 }
 
 impl Bench {
@@ -86,12 +86,36 @@ impl Bench {
         let authority = Authority::new("bounds")?;
         let webhooks: Webhooks = vec![Arc::new(Quick), Arc::new(Stuck), Arc::new(Broken("/broken"))];
         let server = start(&authority, webhooks, change).await?;
+        Ok(Self { asker: Asker::new(&authority, server.address())?, server })
+    }
+
+    async fn connect(&self) -> Result<TlsStream<TcpStream>> {
+        self.asker.connect().await
+    }
+
+    async fn ask(&self, path: &str, body: &str) -> Result<String> {
+        self.asker.ask(path, body).await
+    }
+
+    async fn send(&self, text: &str) -> Result<String> {
+        self.asker.send(text).await
+    }
+}
+
+/// Whoever reaches a server's port.
+pub(crate) struct Asker {
+    address: SocketAddr,
+    connector: TlsConnector,
+}
+
+impl Asker {
+    pub(crate) fn new(authority: &Authority, address: SocketAddr) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.certificate().as_bytes())?)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let config = config.with_root_certificates(roots).with_no_client_auth();
-        Ok(Self { server, connector: TlsConnector::from(Arc::new(config)) })
+        Ok(Self { address, connector: TlsConnector::from(Arc::new(config)) })
     }
 
     async fn connect(&self) -> Result<TlsStream<TcpStream>> {
@@ -102,12 +126,12 @@ impl Bench {
     async fn connect_from(&self, from: Ipv4Addr) -> Result<TlsStream<TcpStream>> {
         let socket = TcpSocket::new_v4()?;
         socket.bind(SocketAddr::from((from, 0)))?;
-        let stream = socket.connect(self.server.address()).await?;
+        let stream = socket.connect(self.address).await?;
         Ok(self.connector.connect(ServerName::try_from("127.0.0.1")?, stream).await?)
     }
 
     /// What is answered to a request that closes its connection.
-    async fn ask(&self, path: &str, body: &str) -> Result<String> {
+    pub(crate) async fn ask(&self, path: &str, body: &str) -> Result<String> {
         let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n", body.len());
         self.send(&format!("{head}Connection: close\r\n\r\n{body}")).await
     }

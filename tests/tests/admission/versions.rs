@@ -1,16 +1,18 @@
-//! Rules 1, 2 and 4: versions are made whole, never changed, and kept while they are needed.
+//! Rules 1, 2 and 4: versions are made whole, never changed, and kept while they are needed; and which of them are marked.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use nudge_injector::admission::DigestAlgorithm;
-use nudge_injector::api::VersionedConfig;
+use kube::{Api, ResourceExt as _};
+use nudge_injector::api::{PartKind, VersionedConfig};
+use nudge_injector::versions::is_marked;
+use nudge_protocol::labels::MAY_ACTIVATE;
 use nudge_tests::cluster::Space;
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 
-use crate::scene::{SOON, Scene, config, digest, part, sentence, sentence_of};
+use crate::configs::allow_devs;
+use crate::scene::{SOON, Scene, config, key, part, sealed, sentence, sentence_of};
 
 const GUARD: &str = "versions.nudge.dev";
 const KEEPER: &str = "versions-delete.nudge.dev";
@@ -173,8 +175,8 @@ async fn one_that_came_unseen_is_not_changed_either_and_becomes_immutable() -> R
 async fn a_version_is_kept_while_it_is_needed() -> Result<()> {
     let Some(scene) = Scene::shared().await? else { return Ok(()) };
     let space = scene.space("kept").await?;
-    made(&space, part("a")).await?;
-    config(&space, "shop", json!({}), json!({"phase": "Current"})).await?;
+    let own = made(&space, part("a")).await?;
+    config(&space, "shop", json!({}), json!({"phase": "Current", "versions": [sealed("1.0.1", &[&own])]})).await?;
     let role = async |status: Value| {
         let patch = Patch::Merge(json!({"status": status}));
         space.api::<VersionedConfig>().patch_status("shop", &PatchParams::default(), &patch).await
@@ -213,49 +215,50 @@ async fn a_version_is_kept_while_it_is_needed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_sealed_version_takes_nothing_but_its_own() -> Result<()> {
+async fn an_object_that_only_has_the_labels_goes() -> Result<()> {
     let Some(scene) = Scene::shared().await? else { return Ok(()) };
-    let space = scene.space("sealed").await?;
-    let content = [("lives".to_owned(), b"3".to_vec())].into();
-    let sealed = json!({"phase": "Current", "versions": [{
-        "version": "1.0.1", "state": "Available", "keys": 1, "bytes": 1,
-        "parts": [{"kind": "ConfigMap", "name": "a", "uid": "1", "digest": digest(&content, DigestAlgorithm::Sha256)}]
-    }]});
-    config(&space, "shop", json!({}), sealed).await?;
-    assert_eq!(
-        sentence_of(GUARD, made(&space, part("b")).await),
-        "ConfigMap b can't be part of version 1.0.1 of config shop, which is complete with ConfigMap a; give it another \
-         nudge.dev/version"
-    );
-    let mut other = part("a");
-    other["data"]["lives"] = json!("4");
-    assert_eq!(
-        sentence_of(GUARD, made(&space, other.clone()).await),
-        "ConfigMap a can be put back into version 1.0.1 of config shop only with the content it had; give other content another \
-         version"
-    );
-    let mut renamed = part("a");
-    renamed["metadata"]["labels"]["nudge.dev/version"] = json!("2");
-    assert_eq!(
-        sentence_of(GUARD, made(&space, renamed).await),
-        "ConfigMap a can't be part of version 2 of config shop, because an object of that name is part of version 1.0.1; give it \
-         another name"
-    );
-    made(&space, part("a")).await?;
-
-    let retired = json!({
-        "versions": null, "retired": [{"version": "1.0.1", "digests": [digest(&content, DigestAlgorithm::HmacSha256)]}]
-    });
-    let patch = Patch::Merge(json!({"status": retired}));
-    space.api::<VersionedConfig>().patch_status("shop", &PatchParams::default(), &patch).await?;
-    deleted(&space, "a").await?;
-    assert_eq!(
-        sentence_of(GUARD, made(&space, other).await),
-        "ConfigMap a can't be part of version 1.0.1 of config shop, which was deleted and may come back only with the content it \
-         had, because nodes may still hold that; give other content another version"
-    );
-    made(&space, part("a")).await?;
+    let space = scene.space("stranger").await?;
+    let own = made(&space, part("a")).await?;
+    made(&space, part("b")).await?;
+    let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
+    config(&space, "shop", json!({}), status).await?;
+    deleted(&space, "b").await?;
+    deleted(&space, "a").await.expect_err("it is current");
     Ok(())
+}
+
+#[tokio::test]
+async fn parts_of_whoever_may_publish_are_marked_and_stay_it() -> Result<()> {
+    let Some(scene) = Scene::shared().await? else { return Ok(()) };
+    let space = scene.space("marked").await?;
+    allow_devs(&space, "create", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}]))
+        .await?;
+    let jane = scene.cluster.client(&scene.cluster.user("jane", &["devs"])).await?;
+    let maps = Api::<ConfigMap>::namespaced(jane, &space.name);
+    let own = made(&space, part("own")).await?;
+    assert!(has_mark(&own), "{own:?}");
+
+    // She writes what she has seen on another's; and nothing of hers is marked.
+    let mut stolen = part("hers");
+    stolen["metadata"]["annotations"] = json!({MAY_ACTIVATE: own.annotations()[MAY_ACTIVATE], "note": "x"});
+    let stolen: ConfigMap = serde_json::from_value(stolen)?;
+    let hers = async || maps.create(&PostParams::default(), &stolen).await.ok();
+    let hers = eventually(SOON, "the role holds", hers).await?;
+    assert_eq!(hers.annotations().keys().collect::<Vec<_>>(), ["note"]);
+
+    // A text that lacks the mark, as `kubectl replace` sends, keeps it; another mark is refused.
+    let mut text: ConfigMap = serde_json::from_value(part("own"))?;
+    text.immutable = Some(true);
+    let replaced = space.api::<ConfigMap>().replace("own", &PostParams::default(), &text).await?;
+    assert!(has_mark(&replaced));
+    let other = merged(&space, "hers", json!({"metadata": {"annotations": {MAY_ACTIVATE: "x"}}})).await;
+    assert!(sentence(GUARD, other).contains("can its annotation nudge.dev/may-activate"));
+    Ok(())
+}
+
+fn has_mark(object: &ConfigMap) -> bool {
+    let content = object.data.clone().unwrap_or_default();
+    is_marked(&key(), PartKind::ConfigMap, &object.metadata, &content)
 }
 
 #[tokio::test]
@@ -272,9 +275,10 @@ async fn a_namespace_that_is_not_enabled_is_left_alone() -> Result<()> {
 async fn a_namespace_with_a_current_version_is_deleted() -> Result<()> {
     let Some(scene) = Scene::shared().await? else { return Ok(()) };
     let space = scene.space("going").await?;
-    made(&space, part("a")).await?;
-    config(&space, "shop", json!({"current": "1.0.1"}), json!({"phase": "Current", "current": "1.0.1"})).await?;
-    scene.subscribe(&space, "shop", &["web-1"]);
+    let own = made(&space, part("a")).await?;
+    let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
+    config(&space, "shop", json!({"current": "1.0.1"}), status).await?;
+    scene.subscribe(&space, "shop", 1);
     deleted(&space, "a").await.expect_err("it is current");
     space.delete(SOON * 2).await
 }

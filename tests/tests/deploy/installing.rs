@@ -11,7 +11,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Resource as _, ResourceExt as _};
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::cluster::{Options, Space};
-use nudge_tests::installation::{NAMESPACE, at_once, bind, deploy, hub_ca, injected_pod};
+use nudge_tests::installation::{NAMESPACE, at_once, bind, create_part, deploy, hub_ca, injected_pod};
 use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, eventually, ports};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -195,9 +195,9 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
     for version in ["1", "2"] {
         let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
         let metadata = json!({"name": format!("shop-{version}"), "labels": labels});
-        space
-            .create_object::<ConfigMap>(json!({"metadata": metadata, "immutable": true, "data": {"key": version}}))
-            .await?;
+        let part = json!({"metadata": metadata, "immutable": true, "data": {"key": version}});
+        // The web hooks may not be trusted yet.
+        create_part::<ConfigMap>(&space, part).await?;
     }
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "2", "rollout": at_once()}});
     // The injector writes its authority into the web hooks a moment after its start.

@@ -13,7 +13,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_injector::api::{VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::{Cluster, Options, Space, options};
-use nudge_tests::installation::{ReplicaOptions, bind};
+use nudge_tests::installation::{ReplicaOptions, bind, create_part};
 use nudge_tests::{Installation, Replica, eventually, tools};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -63,7 +63,7 @@ async fn version(space: &Space, version: &str) -> Result<()> {
         "metadata": {"name": format!("shop-{version}"), "labels": {"nudge.dev/config": "shop", "nudge.dev/version": version}},
         "immutable": true, "data": {"key": version},
     });
-    space.create_object::<ConfigMap>(object).await?;
+    create_part::<ConfigMap>(space, object).await?;
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use nudge_injector::api::{Phase, VersionedConfig, VersionedConfigStatus};
 use nudge_injector::rollout::{ALL, assigned};
 use nudge_tests::cluster::Space;
+use nudge_tests::installation::create_part;
 use nudge_tests::{Installation, Pod, eventually, subscriber};
 use serde_json::{Value, json};
 
@@ -110,7 +111,7 @@ impl Scene {
         let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
         let object =
             json!({"metadata": {"name": name, "labels": labels}, "immutable": true, "data": {"number": version}});
-        self.space.create_object::<ConfigMap>(object).await?;
+        create_part::<ConfigMap>(&self.space, object).await?;
         Ok(())
     }
 

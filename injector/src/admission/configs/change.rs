@@ -1,4 +1,4 @@
-//! `spec.current`: a name that a version can have, set by someone who may update the plain ConfigMap of that name.
+//! `spec.current`: a name that a version can have.
 
 use nudge_protocol::{ConfigName, VersionName, labels};
 
@@ -36,14 +36,6 @@ pub fn chosen_version<'a>(old: Option<&VersionedConfigSpec>, new: &'a VersionedC
     let before = old.and_then(|old| old.current.as_deref());
     let after = new.current.as_deref();
     (before != after).then_some(after)
-}
-
-/// The refusal for somebody who may not update the plain ConfigMap.
-pub fn not_permitted(user: &str, namespace: &str, name: &str) -> Denial {
-    Denial::forbidden(format!(
-        "VersionedConfig {name}: user {user:?} may not set spec.current, because that also writes ConfigMap {name}; it needs \
-         the right to update ConfigMap {name} in namespace {namespace}"
-    ))
 }
 
 /// The warning where a version is named that is not complete as far as the config's record goes.

@@ -93,7 +93,14 @@ impl Exchange {
         if let Verdict::Deny(denial) = &verdict {
             // The sentence names objects, never values.
             let user = request.user_info.username.as_deref().unwrap_or_default();
-            tracing::info!(path, user, namespace = request.namespace.as_deref(), "refused: {}", denial.message);
+            // Whoever reaches the port says who asks.
+            tracing::info!(
+                path,
+                claimed_user = user,
+                namespace = request.namespace.as_deref(),
+                "refused: {}",
+                denial.message
+            );
         }
         let answer = review::answer(&request, verdict).map_err(|error| {
             tracing::error!(path, error = &error as &dyn Error, "an answer can't be written");

@@ -4,14 +4,15 @@ use nudge_protocol::labels;
 
 use crate::admission::object::VersionObject;
 use crate::admission::verdict::Denial;
-use crate::api::VersionedConfig;
+use crate::api::{PartStatus, VersionedConfig};
 
 /// Decides about the deletion of an object with the labels of a version. `config` is the config as it is now; a config that is
-/// gone or going needs no versions.
+/// gone or going needs no versions. Only what is sealed is kept, and is known by its uid: whoever could not read the object learns
+/// nothing by asking about it.
 pub fn decide(object: &VersionObject, config: Option<&VersionedConfig>) -> Result<(), Denial> {
     let Some(config) = config.filter(|config| config.metadata.deletion_timestamp.is_none()) else { return Ok(()) };
     let Some(version) = object.label(labels::VERSION) else { return Ok(()) };
-    if is_stranger(object, version, config) {
+    if !is_sealed(object, version, config) {
         return Ok(());
     }
     let Some((role, remedy)) = role(version, config) else { return Ok(()) };
@@ -19,10 +20,12 @@ pub fn decide(object: &VersionObject, config: Option<&VersionedConfig>) -> Resul
     Err(Denial::forbidden(format!("{title} can't be deleted, because {role}; {remedy}")))
 }
 
-/// Whether the version is complete without this object, which only has its labels.
-fn is_stranger(object: &VersionObject, version: &str, config: &VersionedConfig) -> bool {
+/// Whether it is this very object that was sealed as part of the version.
+fn is_sealed(object: &VersionObject, version: &str, config: &VersionedConfig) -> bool {
     let sealed = config.status.as_ref().and_then(|status| status.version(version));
-    sealed.is_some_and(|sealed| !sealed.parts.iter().any(|part| part.kind == object.kind && part.name == object.name()))
+    let uid = object.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
+    let is = |part: &PartStatus| part.kind == object.kind && Some(&*part.uid) == uid;
+    sealed.is_some_and(|sealed| sealed.parts.iter().any(is))
 }
 
 /// Why the version is needed, and how that can end.
@@ -54,11 +57,15 @@ mod tests {
 
     const TITLE: &str = "ConfigMap a, part of version 1.0.1 of config shop, can't be deleted, because";
 
+    /// With the uid that [`sealed`] records.
     fn object() -> VersionObject {
-        part(PartKind::ConfigMap, "a")
+        let mut object = part(PartKind::ConfigMap, "a");
+        object.metadata.uid = Some("1".to_owned());
+        object
     }
 
-    fn decided(status: VersionedConfigStatus) -> Result<(), Denial> {
+    fn decided(mut status: VersionedConfigStatus) -> Result<(), Denial> {
+        status.versions = vec![sealed("1.0.1", &["a"])];
         decide(&object(), Some(&shop(status)))
     }
 
@@ -73,7 +80,6 @@ mod tests {
             current: other.clone(),
             target: other.clone(),
             previous: other,
-            versions: vec![sealed("1.0.1", &["a"])],
             ..Default::default()
         };
         assert_eq!(decided(status), Ok(()));
@@ -97,26 +103,31 @@ mod tests {
                      version has become current, or with its VersionedConfig"
             )
         );
-        let mut wanted = shop(VersionedConfigStatus::default());
+        let mut wanted = shop(VersionedConfigStatus { versions: vec![sealed("1.0.1", &["a"])], ..Default::default() });
         wanted.spec.current = Some(named());
         assert!(sentence(decide(&object(), Some(&wanted))).contains("spec.current names the version"));
     }
 
     #[test]
     fn a_config_that_is_going_lets_its_versions_go() {
-        let mut going = shop(VersionedConfigStatus { current: Some(named()), ..Default::default() });
+        let versions = vec![sealed("1.0.1", &["a"])];
+        let mut going = shop(VersionedConfigStatus { current: Some(named()), versions, ..Default::default() });
         assert!(decide(&object(), Some(&going)).is_err());
         going.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
         assert_eq!(decide(&object(), Some(&going)), Ok(()));
     }
 
     #[test]
-    fn an_object_that_only_has_the_labels_goes() {
-        let status = VersionedConfigStatus {
-            current: Some(named()),
-            versions: vec![sealed("1.0.1", &["b"])],
-            ..Default::default()
-        };
-        assert_eq!(decided(status), Ok(()));
+    fn only_the_object_that_was_sealed_is_kept() {
+        let versions = vec![sealed("1.0.1", &["a"])];
+        let config = shop(VersionedConfigStatus { current: Some(named()), versions, ..Default::default() });
+        assert!(decide(&object(), Some(&config)).is_err());
+        for uid in [None, Some(""), Some("2")] {
+            let mut stranger = object();
+            stranger.metadata.uid = uid.map(str::to_owned);
+            assert_eq!(decide(&stranger, Some(&config)), Ok(()), "{uid:?}");
+        }
+        let unsealed = shop(VersionedConfigStatus { current: Some(named()), ..Default::default() });
+        assert_eq!(decide(&object(), Some(&unsealed)), Ok(()));
     }
 }

@@ -1,15 +1,14 @@
-//! Guards of ConfigMaps and Secrets that are versions: made whole, never changed, kept while they are needed.
+//! Guards of ConfigMaps and Secrets that are versions: made whole, never changed, kept while they are needed. What they say of a new
+//! part follows from the request alone: whoever reaches the web hook may pretend to be the API server.
 
-mod activating;
 mod delete;
 mod immutable;
-mod sealed;
+mod marking;
 mod shape;
 mod update;
 
-pub use activating::{becomes_current, not_permitted};
 pub use delete::decide as delete;
 pub use immutable::make_immutable;
-pub use sealed::{Digests, decide as put_back, needed_digests};
+pub use marking::{keep_mark, not_by_itself, set_mark};
 pub use shape::{PartId, check as shape};
 pub use update::decide as update;

@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt as _};
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::clock::Monotonic;
 use nudge_tests::cluster::Space;
-use nudge_tests::installation::{agent_token, at_once, hub_ca, injected_pod};
+use nudge_tests::installation::{agent_token, at_once, create_part, hub_ca, injected_pod};
 use nudge_tests::{Pod, Process, ReplicaOptions, binary, eventually};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -139,7 +139,7 @@ async fn create(space: &Space, version: &str) -> Result<()> {
         "metadata": {"name": format!("{CONFIG}-{version}"), "labels": {"nudge.dev/config": CONFIG, "nudge.dev/version": version}},
         "immutable": true, "data": data,
     });
-    space.create_object::<ConfigMap>(object).await.map(drop)
+    create_part::<ConfigMap>(space, object).await.map(drop)
 }
 
 /// A pod whose container is a subscriber, ready for its agent.

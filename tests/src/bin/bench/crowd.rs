@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::PostParams;
 use nudge_injector::api::VersionedConfig;
 use nudge_tests::cluster::Space;
-use nudge_tests::installation::bind;
+use nudge_tests::installation::{bind, create_part};
 use nudge_tests::procfs::{self, Memory};
 use nudge_tests::{Replica, eventually};
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": "1"});
     let version =
         json!({"metadata": {"name": "shop-1", "labels": labels}, "immutable": true, "data": {"key": "value"}});
-    enabled.create_object::<ConfigMap>(version).await?;
+    create_part::<ConfigMap>(&enabled, version).await?;
     let empty = peak(&replica, watched).await?;
     replica.process.stop()?;
 
