@@ -25,8 +25,8 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    deleted, demo, exposure, failures, handlers, jobs, memory, quick_start, recycling, refresh, removal, restarts,
-    rollback, rollout, secrets, starving, users, webhooks,
+    deleted, demo, exposure, failures, forged, handlers, jobs, memory, quick_start, recycling, refresh, removal,
+    restarts, rollback, rollout, secrets, starving, takeover, users, webhooks,
 };
 use crate::suite::{Run, Suite};
 
@@ -45,6 +45,8 @@ const SCENARIOS: &[(&str, Run)] = &[
     ("secrets", |suite| Box::pin(secrets::run(suite))),
     ("jobs", |suite| Box::pin(jobs::run(suite))),
     ("deleted", |suite| Box::pin(deleted::run(suite))),
+    ("forged", |suite| Box::pin(forged::run(suite))),
+    ("takeover", |suite| Box::pin(takeover::run(suite))),
     ("starving", |suite| Box::pin(starving::run(suite))),
     ("failures", |suite| Box::pin(failures::run(suite))),
     ("memory", |suite| Box::pin(memory::run(suite))),

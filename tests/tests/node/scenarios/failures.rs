@@ -20,10 +20,10 @@ use crate::space::{Home, LONG, SOON, containers, is_ready, is_untouched};
 use crate::suite::Suite;
 
 const TITLE: &str = "What is killed, until it is there again";
-const REPLICAS: i32 = 2;
+pub(super) const REPLICAS: i32 = 2;
 
 /// Says what it has, at its start and when it is told. The agent may be restarting.
-const APP: &str = r#"
+pub(super) const APP: &str = r#"
     told=yes
     trap 'told=yes' USR1
     while :; do
@@ -149,7 +149,7 @@ async fn restarted(home: &Home<'_>, node: &Node, pod: &Pod, container: &str) -> 
 }
 
 /// Sets how many replicas the control plane has, and waits until it has them.
-async fn scale(home: &Home<'_>, replicas: i32) -> Result<()> {
+pub(super) async fn scale(home: &Home<'_>, replicas: i32) -> Result<()> {
     let count = format!("--replicas={replicas}");
     succeed(home.place.command("kubectl").args(["-n", NAMESPACE, "scale", "deployment", "nudge-injector", &count]))?;
     let deployments: Api<Deployment> = Api::namespaced(home.space.client.clone(), NAMESPACE);

@@ -1,0 +1,149 @@
+//! Somebody who may make ConfigMaps and do everything with VersionedConfigs, but not update ConfigMaps, tries to decide what the ConfigMap
+//! `shop` holds and what a pod runs: by the detour of deleting the config, and while the control plane is away.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use nudge_injector::api::VersionedConfig;
+use nudge_tests::eventually;
+use nudge_tests::installation::at_once;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::failures::{self, scale};
+use crate::objects::{config, list, opted_in, plain, pod, shell};
+use crate::space::{Home, SOON, is_untouched};
+use crate::suite::Suite;
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    let home = Home::enabled(suite, "takeover").await?;
+    home.apply(&list([plain("shop", &json!({"greeting": "owner"})), role(), binding()]))?;
+    home.apply(&config("shop", &[("1.0.0", json!({"greeting": "owner"}))], &at_once()))?;
+    home.is_current("shop", "1.0.0").await?;
+    home.apply(
+        &pod(opted_in("web", &shell(&home, failures::APP), &[("configs", "shop"), ("notify", "SIGUSR1")])).to_string(),
+    )?;
+    let web = home.ready_pod("app=web").await?;
+    let log = home.follow(&web).await?;
+    log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has owner").await?;
+    let configs = home.space.api::<VersionedConfig>();
+
+    let force = ["annotate", "vcfg", "shop", "nudge.dev/force-delete=true"];
+    let finalizer =
+        ["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"metadata": {"finalizers": ["devs.example.com/mine"]}}"#];
+    refused(&home, &force, "may not set its annotation nudge.dev/force-delete")?;
+    refused(&home, &finalizer, "may not add a finalizer to it")?;
+    refused(&home, &["delete", "vcfg", "shop", "--wait=false"], "because 1 pod subscribes to it")?;
+
+    // From here on as if an admin had helped, whatever for.
+    home.kubectl(&force)?;
+    home.kubectl(&finalizer)?;
+    eve(&home, &["delete", "vcfg", "shop", "--wait=false"], "")?;
+    let warned = eve(&home, &["create", "-f", "-"], &version("6.6.7"))?;
+    ensure!(warned.contains("version 6.6.7 of config shop will not become current by itself"), "she is told: {warned}");
+    eve(&home, &["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"metadata": {"finalizers": null}}"#], "")?;
+    eventually(SOON, "the config is gone", async || configs.get_opt("shop").await.ok()?.is_none().then_some(()))
+        .await?;
+    let maps = home.space.api::<ConfigMap>();
+    eventually(SOON, "so is its version", async || maps.get_opt("shop-1.0.0").await.ok()?.is_none().then_some(()))
+        .await?;
+    let said = eve(&home, &["create", "-f", "-"], &bare()).err().context("she could make the config")?.to_string();
+    ensure!(said.contains("may not create it, because it decides what ConfigMap shop holds"), "{said}");
+    home.apply(&bare())?;
+    is_held(&home, "6.6.7").await?;
+
+    // Nobody is asked while the control plane is away.
+    scale(&home, 0).await?;
+    let made = eve(&home, &["create", "-f", "-"], &version("6.6.8"));
+    let changed = eve(&home, &["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"spec": {"current": "6.6.8"}}"#], "");
+    // Others need it, however that went.
+    scale(&home, failures::REPLICAS).await?;
+    made?;
+    let said = changed.err().context("she could set spec.current")?.to_string();
+    ensure!(said.contains("configs"), "{said}");
+    eventually(SOON, "6.6.8 is sealed", async || configs.get("shop").await.ok()?.status?.version("6.6.8").map(drop))
+        .await?;
+    is_held(&home, "6.6.7").await?;
+    is_untouched(&home, &web).await?;
+
+    // It is the owner's to say.
+    home.activate("shop", "6.6.7").await?;
+    home.is_current("shop", "6.6.7").await?;
+    log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has hers").await?;
+    ensure!(held(&home).await? == "hers", "it is not published");
+    Ok(())
+}
+
+/// What eve may.
+fn role() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "eve"}, "rules": [
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create"]},
+            {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["*"]},
+        ],
+    })
+}
+
+fn binding() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "eve"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "eve"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}],
+    })
+}
+
+fn version(version: &str) -> String {
+    let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("shop-{version}"), "labels": labels},
+        "immutable": true, "data": {"greeting": "hers"},
+    })
+    .to_string()
+}
+
+/// The config without a word about its versions.
+fn bare() -> String {
+    let spec = json!({"rollout": at_once()});
+    json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": spec})
+        .to_string()
+}
+
+/// Runs kubectl as eve, with this on its input; returns all that it says.
+fn eve(home: &Home<'_>, arguments: &[&str], input: &str) -> Result<String> {
+    let mut command = home.place.command("kubectl");
+    command.args(["-n", &home.space.name, "--as=eve"]).args(arguments);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    child.stdin.take().context("no input")?.write_all(input.as_bytes())?;
+    let output = child.wait_with_output()?;
+    let said = [&output.stdout[..], &output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    ensure!(output.status.success(), "eve: kubectl {arguments:?}: {said}");
+    Ok(said)
+}
+
+fn refused(home: &Home<'_>, arguments: &[&str], because: &str) -> Result<()> {
+    let said = eve(home, arguments, "").err().with_context(|| format!("eve could {arguments:?}"))?.to_string();
+    ensure!(said.contains(because), "{said}");
+    Ok(())
+}
+
+async fn held(home: &Home<'_>) -> Result<String> {
+    let map = home.space.api::<ConfigMap>().get("shop").await?;
+    map.data.and_then(|mut data| data.remove("greeting")).context("no greeting")
+}
+
+/// Fails unless the version waits for somebody's word, and the ConfigMap is what it was.
+async fn is_held(home: &Home<'_>, version: &str) -> Result<()> {
+    let configs = home.space.api::<VersionedConfig>();
+    eventually(SOON, "the config waits", async || {
+        let status = configs.get("shop").await.ok()?.status?;
+        let stalled = status.conditions.iter().find(|condition| condition.type_ == "Stalled")?;
+        (stalled.reason == "VersionNotAuthorized" && stalled.message.contains(version) && status.current.is_none())
+            .then_some(())
+    })
+    .await?;
+    ensure!(held(home).await? == "owner", "ConfigMap shop holds what is not the owner's");
+    Ok(())
+}
