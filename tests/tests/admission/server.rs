@@ -246,7 +246,7 @@ async fn one_address_keeps_nobody_out_by_what_it_has_begun() -> Result<()> {
     .await?;
     let mut hostile = Vec::new();
     // It replaces what is idle of its own, until all that it has is being answered.
-    while let Ok(mut stream) = bench.connect_from(HOSTILE).await {
+    while let Ok(mut stream) = bench.asker.connect_from(HOSTILE).await {
         stream.write_all(b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab").await?;
         hostile.push(stream);
     }
@@ -267,13 +267,13 @@ async fn one_address_takes_no_more_than_a_quarter_of_the_room() -> Result<()> {
     .await?;
     let mut hostile = Vec::new();
     for _ in 0..8 {
-        let mut stream = bench.connect_from(HOSTILE).await?;
+        let mut stream = bench.asker.connect_from(HOSTILE).await?;
         stream.write_all(b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 1048576\r\n\r\n").await?;
         hostile.push(stream);
     }
     // One of its own waits in its line, which one that came before and is answered late would not show.
     let large = format!("{}{}", review(), " ".repeat(512 * 1024));
-    let mut own = bench.connect_from(HOSTILE).await?;
+    let mut own = bench.asker.connect_from(HOSTILE).await?;
     let head = format!(
         "POST /quick?timeout=1s HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         large.len()
