@@ -54,7 +54,7 @@ fn part(config: &str, version: &str, value: &str) -> Value {
 fn config(name: &str, current: Option<&str>) -> VersionedConfig {
     let current = current.map(str::to_owned);
     let rollout = RolloutSpec {
-        batch: Batch::Share("100%".to_owned()),
+        batch: Some(Batch::Share("100%".to_owned())),
         min_ready_seconds: 0,
         bake_seconds: 0,
         ..RolloutSpec::default()

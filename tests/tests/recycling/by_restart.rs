@@ -1,7 +1,7 @@
 //! Workloads with an agent whose pods take a version by a restart alone. Here the kubelet stands for the agents, too: each pod runs what it is
 //! told at its birth, and nothing else later.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::api::DeleteParams;
 use nudge_injector::api::{Phase, RolloutStage};
@@ -80,7 +80,9 @@ fn kubelet(space: &Space, bad: &Arc<Mutex<Option<String>>>) -> Kubelet {
             let runs = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
             for pod in pods.items.iter().filter(|pod| !runs(pod)) {
                 // It may be gone by now.
-                let _ = born(&space, pod, |version| bad.lock().unwrap().as_deref() != Some(version)).await;
+                let works =
+                    |version: &str| bad.lock().unwrap_or_else(PoisonError::into_inner).as_deref() != Some(version);
+                let _ = born(&space, pod, works).await;
             }
         }
     }))
@@ -88,7 +90,7 @@ fn kubelet(space: &Space, bad: &Arc<Mutex<Option<String>>>) -> Kubelet {
 
 async fn uids(space: &Space) -> Result<Vec<String>> {
     let pods = space.api::<Pod>().list(&ListParams::default()).await?.items;
-    let mut uids: Vec<String> = pods.iter().filter_map(|pod| pod.uid()).collect();
+    let mut uids: Vec<String> = pods.iter().filter_map(ResourceExt::uid).collect();
     uids.sort();
     Ok(uids)
 }
