@@ -90,7 +90,7 @@ fn kubelet(space: &Space, bad: &Arc<Mutex<Option<String>>>) -> Kubelet {
 
 async fn uids(space: &Space) -> Result<Vec<String>> {
     let pods = space.api::<Pod>().list(&ListParams::default()).await?.items;
-    let mut uids: Vec<String> = pods.iter().filter_map(ResourceExt::uid).collect();
+    let mut uids: Vec<String> = pods.iter().filter_map(kube::ResourceExt::uid).collect();
     uids.sort();
     Ok(uids)
 }
