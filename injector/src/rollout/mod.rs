@@ -5,6 +5,7 @@ mod back;
 mod batch;
 #[cfg(test)]
 mod exposure_tests;
+mod hold;
 mod proof;
 mod restarts;
 #[cfg(test)]
