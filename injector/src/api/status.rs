@@ -278,9 +278,9 @@ pub struct SkippedPod {
     pub uid: String,
     /// Why: NotReady, Restarting, Pending, Ending, NodeNotReady, NoContact, FailedBefore, NotAcknowledged.
     pub reason: String,
-    /// It was healthy when it was told. While such a pod is not Ready, no further batch is told.
+    /// It was so already when it was told. Such a pod holds nothing up; while another one is not Ready, no further batch is told.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub was_healthy: bool,
+    pub before: bool,
 }
 
 /// How often containers of a pod had been restarted when it was told.

@@ -93,7 +93,7 @@ fn turn_back(
         .iter()
         .filter_map(|pod| {
             let reason = if leaves(&groups, pod) { pod.unreachable()? } else { return None };
-            Some(skip(pod, reason, false))
+            Some(skip(pod, reason, true))
         })
         .collect();
 }

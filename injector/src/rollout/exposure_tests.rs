@@ -168,6 +168,18 @@ fn where_nobody_is_healthy_one_batch_is_told_and_the_way_out_is_named() {
 }
 
 #[test]
+fn pods_that_never_started_hold_nothing_up() {
+    let mut scene = default_scene(&[("web", 2)], &json!({}));
+    for pod in &mut scene.pods {
+        (pod.running, pod.ready, pod.was_ready, pod.in_contact) = (false, false, false, false);
+    }
+    scene.spec.batch = Some(Batch::Share("100%".to_owned()));
+    scene.spec.bake_seconds = 0;
+    scene.rest("2");
+    assert_eq!(scene.status.current.as_deref(), Some("2"), "{:?}", scene.status);
+}
+
+#[test]
 fn the_version_before_is_told_to_all_in_one_write_whoever_is_healthy() {
     let mut scene = default_scene(&[("web", 8), ("api", 1)], &json!({}));
     (scene.status.current, scene.status.previous) = (Some("2".to_owned()), Some("1".to_owned()));

@@ -1,13 +1,13 @@
 //! What holds a rollout although all that are waited for have proven the target. Pure.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::Subject;
 use super::batch::{is_all, is_complete, is_told, size};
-use super::proof::{SILENT, fallen, skipped};
+use super::proof::{SILENT, fallen, lost, skipped};
 use super::step::{Situation, Step, held, waits};
 use super::subject::ENDING;
 use crate::api::VersionedConfigStatus;
@@ -33,7 +33,10 @@ fn nobody_to_judge(status: &VersionedConfigStatus, seen: &Situation<'_>, target:
     // Whoever was told nothing yet has nothing to say.
     counted.clone().find(told)?;
     let nobody = if is_complete(&status.rollout.groups, seen.pods) {
-        counted.all(|pod| !pod.has_taken(target))
+        // Of pods that can't be heard, and could not before either, nothing is expected.
+        let lost = lost(status);
+        let expected = |pod: &Subject| pod.unreachable().is_none() || lost.contains(pod.uid.as_str());
+        counted.clone().all(|pod| !pod.has_taken(target)) && counted.any(expected)
     } else {
         !is_all(seen.spec.batch.as_ref()) && counted.all(|pod| pod.unfit(now).is_some())
     };
@@ -58,8 +61,8 @@ fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target
     let reasons = skipped(status);
     // Whose work is done holds nobody up.
     let reason = |pod: &Subject| reasons.get(pod.uid.as_str()).copied().filter(|reason| *reason != ENDING);
-    let lost: HashSet<&str> =
-        status.rollout.skipped.iter().filter(|pod| pod.was_healthy).map(|pod| pod.uid.as_str()).collect();
+    let lost = lost(status);
+    let fell = |pod: &&&Subject| pod.was_ready && reason(pod).is_some() && lost.contains(pod.uid.as_str());
     let mut workloads: BTreeMap<&str, Vec<&Subject>> = BTreeMap::new();
     for pod in seen.pods {
         workloads.entry(&pod.workload).or_default().push(pod);
@@ -68,10 +71,10 @@ fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target
         let name = if workload.is_empty() { "pods without a workload" } else { workload };
         let skipped = pods.iter().filter(|pod| reason(pod).is_some()).count();
         let batch = size(seen.spec.batch.as_ref(), pods.len());
-        let lost = pods.iter().filter(|pod| reason(pod).is_some() && lost.contains(pod.uid.as_str())).count();
-        if lost > batch {
+        let fell = pods.iter().filter(fell).count();
+        if fell > batch {
             return Some(format!(
-                "{lost} pods of {name} were healthy and could not be waited for, which is more than a batch of {batch} \
+                "{fell} pods of {name} were healthy and could not be waited for, which is more than a batch of {batch} \
                  (spec.rollout.batch)"
             ));
         }

@@ -33,9 +33,9 @@ pub(super) fn verdict(status: &VersionedConfigStatus, seen: &Situation<'_>, targ
     })
 }
 
-/// The entry of a pod that can't be waited for; `was_healthy` where it could when it was told.
-pub(super) fn skip(pod: &Subject, reason: &str, was_healthy: bool) -> SkippedPod {
-    SkippedPod { name: pod.name.clone(), uid: pod.uid.clone(), reason: reason.to_owned(), was_healthy }
+/// The entry of a pod that can't be waited for; `before` where it could not when it was told either.
+pub(super) fn skip(pod: &Subject, reason: &str, before: bool) -> SkippedPod {
+    SkippedPod { name: pod.name.clone(), uid: pod.uid.clone(), reason: reason.to_owned(), before }
 }
 
 /// Why pods can't be waited for, by uid.
@@ -46,11 +46,14 @@ pub(super) fn skipped(status: &VersionedConfigStatus) -> HashMap<&str, &str> {
 /// Pods that are not waited for although they were healthy when they were told, and that are not Ready: no further batch goes out while
 /// there are any.
 pub(super) fn fallen<'a>(status: &VersionedConfigStatus, seen: &Situation<'a>) -> Vec<&'a Subject> {
-    let skipped = status.rollout.skipped.iter();
-    let were_healthy: HashSet<&str> =
-        skipped.filter(|skipped| skipped.was_healthy).map(|skipped| skipped.uid.as_str()).collect();
-    let fell = |pod: &&Subject| !pod.ready && !pod.ending && were_healthy.contains(pod.uid.as_str());
+    let lost = lost(status);
+    let fell = |pod: &&Subject| !pod.ready && pod.was_ready && !pod.ending && lost.contains(pod.uid.as_str());
     seen.pods.iter().filter(fell).collect()
+}
+
+/// Pods that can't be waited for any more since they were told.
+pub(super) fn lost(status: &VersionedConfigStatus) -> HashSet<&str> {
+    status.rollout.skipped.iter().filter(|skipped| !skipped.before).map(|skipped| skipped.uid.as_str()).collect()
 }
 
 /// How long a batch is watched: so long that the probes of its pods notice, or for `minReadySeconds` where that is longer.
@@ -98,10 +101,8 @@ pub(super) fn tend(status: &mut VersionedConfigStatus, seen: &Situation<'_>, ver
         restarts::remember(&mut status.rollout, &rounds);
     }
     // Of some nothing can be expected at the moment, such as those that were born and have no node yet.
-    let lost: Vec<SkippedPod> = waited_for(status, seen)
-        .into_iter()
-        .filter_map(|pod| Some(skip(pod, pod.unreachable()?, pod.was_ready)))
-        .collect();
+    let lost: Vec<SkippedPod> =
+        waited_for(status, seen).into_iter().filter_map(|pod| Some(skip(pod, pod.unreachable()?, false))).collect();
     status.rollout.skipped.extend(lost);
 }
 
@@ -116,7 +117,7 @@ pub(super) fn prove(status: &mut VersionedConfigStatus, seen: &Situation<'_>, ve
         let acknowledged = after(since, seen.spec.ack_timeout_seconds);
         let late = seen.now.0 >= acknowledged.0;
         let silent = |pod: &&&Subject| late && pod.was_ready && !pod.has_taken(version);
-        let silent: Vec<SkippedPod> = unproven.iter().filter(silent).map(|pod| skip(pod, SILENT, true)).collect();
+        let silent: Vec<SkippedPod> = unproven.iter().filter(silent).map(|pod| skip(pod, SILENT, false)).collect();
         let unproven = unproven.len() + fallen;
         if status.rollout.skipped.len() + silent.len() > MAX_SKIPPED {
             let sentence = format!(

@@ -124,7 +124,7 @@ mod tests {
     fn entries_of_pods_that_are_gone_or_not_waited_for_make_room() {
         let pods: Vec<Subject> = (0..ROOM).map(|number| restarted(number, 1, Some(1))).collect();
         let mut rollout = told(&pods);
-        rollout.skipped = vec![super::super::proof::skip(&pods[0], "Pending", false)];
+        rollout.skipped = vec![super::super::proof::skip(&pods[0], "Pending", true)];
         keep(&mut rollout, |uid| uid != pods[1].uid);
         assert_eq!(rollout.restarts.len(), ROOM - 2);
         remember(&mut rollout, &[&pods[0]]);

@@ -331,8 +331,9 @@ impl World {
                 "{count} of {} in {workload}",
                 of.len()
             );
-            let was_healthy = |pod: &Subject| next.rollout.skipped.iter().any(|it| it.uid == pod.uid && it.was_healthy);
-            assert!(of.iter().all(|pod| pod.seen.ready || pod.seen.ending || !was_healthy(&pod.seen)), "{next:?}");
+            let fell = |pod: &Subject| pod.was_ready && !pod.ready && !pod.ending;
+            let lost = |pod: &Subject| next.rollout.skipped.iter().any(|it| it.uid == pod.uid && !it.before);
+            assert!(!of.iter().any(|pod| fell(&pod.seen) && lost(&pod.seen)), "{next:?}");
             for pod in of.iter().filter(|pod| told(before, &pod.seen) == version && !skipped(&pod.seen)) {
                 assert!(pod.seen.ready && pod.seen.has_taken(&version), "{:?}", pod.seen);
             }

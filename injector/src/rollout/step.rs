@@ -242,7 +242,7 @@ fn tell(status: &mut VersionedConfigStatus, seen: &Situation<'_>, next: Vec<Grou
     let newly = |pod: &&Subject| is_told(&next, pod) && !is_told(&status.rollout.groups, pod);
     let newly: Vec<&Subject> = seen.pods.iter().filter(newly).collect();
     let unfit = |pod: &Subject| pod.unfit(seen.now.0.as_second());
-    status.rollout.skipped.extend(newly.iter().filter_map(|pod| Some(skip(pod, unfit(pod)?, false))));
+    status.rollout.skipped.extend(newly.iter().filter_map(|pod| Some(skip(pod, unfit(pod)?, true))));
     let waited_for: Vec<&Subject> = newly.iter().copied().filter(|pod| unfit(pod).is_none()).collect();
     restarts::remember(&mut status.rollout, &waited_for);
     status.rollout.groups = next;
