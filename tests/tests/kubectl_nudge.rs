@@ -119,12 +119,16 @@ async fn a_version_is_made_used_compared_left_and_deleted() -> Result<()> {
     let shown = works(installation, &space, &["get", "game", "--show-secrets"]).await?;
     assert!(shown.contains("hidden-4711"));
 
-    let back = works(installation, &space, &["rollback", "game", "--wait"]).await?;
-    assert!(back.ends_with("config game: version 1.0.0 is current\n"), "{back}");
-    for (version, word) in [("1.0.0", "is current"), ("1.0.1", "is the one to roll back to")] {
+    for (version, word) in [("1.0.1", "is current"), ("1.0.0", "is the one to roll back to")] {
         let held = fails(installation, &space, &["delete", "game", version]).await?;
         assert!(held.contains(word), "{held}");
     }
+    let back = works(installation, &space, &["rollback", "game", "--wait"]).await?;
+    assert!(back.ends_with("config game: version 1.0.0 is current\n"), "{back}");
+    // What was left is no way back.
+    let nowhere = fails(installation, &space, &["rollback", "game"]).await?;
+    assert!(nowhere.contains("has no version before the current one to go back to"), "{nowhere}");
+    works(installation, &space, &["delete", "game", "1.0.1"]).await?;
     works(installation, &space, &["create", "game", "1.0.2", "--from-literal=a=b"]).await?;
     status(&space, "game", "1.0.2 is sealed", |status| status.version("1.0.2").is_some()).await?;
     works(installation, &space, &["delete", "game", "1.0.2", "--dry-run=server"]).await?;
