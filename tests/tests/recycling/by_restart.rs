@@ -32,9 +32,9 @@ async fn version_with_secret(space: &Space, version: &str, secret: &str) -> Resu
         })
     };
     let open = json!({"metadata": meta("open", "1"), "immutable": true, "data": {"key": "same"}});
-    space.create_object::<ConfigMap>(open).await?;
+    create_part::<ConfigMap>(space, open).await?;
     let secret = json!({"metadata": meta("secret", "2"), "immutable": true, "stringData": {"password": secret}});
-    space.create_object::<Secret>(secret).await?;
+    create_part::<Secret>(space, secret).await?;
     Ok(())
 }
 
