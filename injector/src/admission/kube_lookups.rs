@@ -14,8 +14,8 @@ use super::lookups::{LookupError, Lookups};
 use crate::api::VersionedConfig;
 use crate::world::Enabled;
 
-/// How long one question may take. The shortest webhook has 2 s and asks at most two, and a third only where the namespace is not known yet.
-pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(800);
+/// How long one question may take. The shortest webhook has 2 s and asks at most three.
+pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
 
 /// How many pods subscribe to a config, by namespace and name.
 pub type Subscribers = Arc<dyn Fn(&str, &str) -> usize + Send + Sync>;

@@ -1,6 +1,6 @@
 //! One look at one config: reads what is missing, decides, writes the status, publishes, prunes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -78,6 +78,12 @@ fn may_begin(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
     let wanted = config.spec.current.as_ref();
     status.rollout.stage.is_none() && status.current.is_some() && wanted.is_some() && wanted != status.current.as_ref()
+}
+
+/// Whether the version before is wanted again: a brake, which needs nothing to be known but the config.
+fn returns(config: &VersionedConfig) -> bool {
+    let previous = config.status.as_ref().and_then(|status| status.previous.as_ref());
+    previous.is_some() && config.spec.current.as_ref() == previous
 }
 
 /// Whether it is on the way, or may begin to move now.
@@ -215,6 +221,7 @@ impl Controller {
         }
         // Pods may have crashed, and spec may have changed, without being seen.
         if is_moved(&config)
+            && !returns(&config)
             && let Some(what) = self.world.doubted()
         {
             tracing::debug!(config = %key, what, "waits until it is sure that nothing was missed");
@@ -254,7 +261,7 @@ impl Controller {
         let restarting = self.recycle(key, &config).await?;
         // The nodes of exactly these pods: one that is seen to fall later, without its node, would be held against the version.
         let pods = self.world.subscribers(key);
-        let nodes_away = self.nodes_away(&config, &pods).await?;
+        let nodes_away = if returns(&config) { BTreeSet::new() } else { self.nodes_away(&config, &pods).await? };
         let waiting_for = self.moving_neighbour(key, &pods);
         let mut facts = locked(&self.facts).get(key).cloned().unwrap_or_default();
         let seen = without_unseen(&config, self.sees_since());

@@ -52,8 +52,12 @@ pub(super) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
         ));
     }
     let condition = |kind: ConditionType| status.conditions.iter().find(|condition| condition.type_ == kind.as_str());
-    if let Some(stalled) = condition(ConditionType::Stalled).filter(|it| it.status == "True" && it.reason == "Failed") {
+    let stalled = condition(ConditionType::Stalled).filter(|it| it.status == "True");
+    if let Some(stalled) = stalled.filter(|it| it.reason == "Failed") {
         return Outcome::Failed(format!("config {name}: version {version} failed: {}", stalled.message));
+    }
+    if let Some(stalled) = stalled.filter(|it| it.reason == "VersionNotAuthorized") {
+        return Outcome::Failed(format!("config {name}: {}", stalled.message));
     }
     // What the line says already is not said twice.
     let why = condition(ConditionType::Ready)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 
 use super::next::{Report, over};
-use crate::api::VersionedConfigStatus;
+use crate::api::{RolloutStage, VersionedConfigStatus};
 use crate::rollout::{Recycling as State, is_same, to_publish};
 use crate::world::PodState;
 
@@ -19,15 +19,21 @@ pub fn rolls(pod: &PodState) -> bool {
     ROLLING.iter().any(|kind| pod.workload.starts_with(kind))
 }
 
-/// How many Ready pods of each workload do not run what they are to run of this config. Bare pods and those of Jobs, which nothing
-/// restarts, are left out: they are told of, and hold nobody up.
+/// How many pods of each workload that are Ready or have been do not run what they are to run of this config; on the way back those that
+/// run something else, whether they were ever Ready or not. Bare pods and those of Jobs, which nothing restarts, are left out: they are
+/// told of, and hold nobody up.
 pub fn behind(pods: &[Arc<PodState>], config: &str, status: &VersionedConfigStatus) -> BTreeMap<String, usize> {
     let mut behind = BTreeMap::new();
     let Some(wanted) = to_publish(status) else { return behind };
     let restarted = |pod: &&Arc<PodState>| !pod.workload.is_empty() && pod.workload != "Job";
-    let counts = |pod: &&Arc<PodState>| pod.by_restart && pod.ready && !pod.going && !pod.finished;
+    let back = matches!(status.rollout.stage, Some(RolloutStage::Leaving | RolloutStage::RollingBack));
+    let counts = |pod: &&Arc<PodState>| pod.by_restart && !pod.going && !pod.finished;
     for pod in pods.iter().filter(restarted).filter(counts) {
-        if pod.runs(config).is_none_or(|runs| !is_same(status, &runs, wanted)) {
+        let is_behind = match pod.runs(config) {
+            Some(runs) => (back || pod.was_ready) && !is_same(status, &runs, wanted),
+            None => pod.was_ready,
+        };
+        if is_behind {
             *behind.entry(pod.workload.clone()).or_default() += 1;
         }
     }
@@ -104,7 +110,7 @@ mod tests {
 
     fn pod(workload: &str, runs: Option<&str>) -> PodState {
         let condition = runs.map(|runs| ("True".to_owned(), "Applied".to_owned(), format!("keys=7,shop={runs}")));
-        PodState { workload: workload.to_owned(), by_restart: true, ready: true, condition, ..PodState::default() }
+        PodState { workload: workload.to_owned(), by_restart: true, was_ready: true, condition, ..PodState::default() }
     }
 
     fn found(stage: &str, pods: &[PodState]) -> Vec<(String, usize)> {
@@ -120,9 +126,11 @@ mod tests {
         assert_eq!(found("Recycling", &[web(Some("2")), web(Some("0"))]), [], "the same content is the same");
         assert_eq!(found("Moving", &[web(Some("1"))]), [], "it is not their turn");
         assert_eq!(found("RollingBack", &[web(Some("1")), web(Some("2"))]), one(1));
+        let never_ready = PodState { was_ready: false, ..web(Some("2")) };
+        assert_eq!(found("Leaving", &[never_ready]), one(1), "one that crashes with what is left");
         let others = [
             PodState { by_restart: false, ..web(Some("1")) },
-            PodState { ready: false, ..web(Some("1")) },
+            PodState { was_ready: false, ..web(Some("1")) },
             PodState { going: true, ..web(Some("1")) },
             PodState { finished: true, ..web(Some("1")) },
             pod("", Some("1")),

@@ -24,20 +24,28 @@ pub(super) fn size(batch: Option<&Batch>, pods: usize) -> usize {
 }
 
 /// The thresholds with one more pod of the config, which can judge where there is one that `judges`. Pods of its workload that come before
-/// it in the order can't, and go with it.
+/// it in the order can't, and go with it: of several workloads that one is chosen in which the fewest of these are Ready.
 pub(super) fn with_one(
     groups: &[GroupStatus],
     pods: &[Subject],
     judges: impl Fn(&Subject) -> bool,
 ) -> Vec<GroupStatus> {
-    let untold = || pods.iter().filter(|pod| !is_told(groups, pod));
-    let lowest = untold().filter(|pod| judges(pod)).min_by_key(|pod| pod.number);
-    let Some(chosen) = lowest.or_else(|| untold().min_by_key(|pod| pod.number)) else { return groups.to_vec() };
-    let mut sisters = pods.iter().filter(|pod| pod.workload == chosen.workload);
-    let threshold = if sisters.all(|pod| pod.number <= chosen.number) { ALL } else { u64::from(chosen.number) + 1 };
-    let others = groups.iter().filter(|group| group.workload != chosen.workload).cloned();
-    let mut next: Vec<GroupStatus> =
-        others.chain([GroupStatus { workload: chosen.workload.clone(), threshold }]).collect();
+    let mut workloads: BTreeMap<&str, Vec<&Subject>> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| !is_told(groups, pod)) {
+        workloads.entry(&pod.workload).or_default().push(pod);
+    }
+    let judge = |untold: &mut Vec<&'_ Subject>| {
+        untold.sort_by_key(|pod| pod.number);
+        let at = untold.iter().position(|pod| judges(pod))?;
+        Some((untold[..at].iter().filter(|pod| pod.ready).count(), untold[at].number))
+    };
+    let best = workloads.iter_mut().filter_map(|(workload, untold)| Some((judge(untold)?, *workload))).min();
+    let lowest = || pods.iter().filter(|pod| !is_told(groups, pod)).map(|pod| ((0, pod.number), &*pod.workload)).min();
+    let Some(((_, number), workload)) = best.or_else(lowest) else { return groups.to_vec() };
+    let mut sisters = pods.iter().filter(|pod| pod.workload == workload);
+    let threshold = if sisters.all(|pod| pod.number <= number) { ALL } else { u64::from(number) + 1 };
+    let others = groups.iter().filter(|group| group.workload != workload).cloned();
+    let mut next: Vec<GroupStatus> = others.chain([GroupStatus { workload: workload.to_owned(), threshold }]).collect();
     next.sort_by(|one, other| one.workload.cmp(&other.workload));
     next
 }

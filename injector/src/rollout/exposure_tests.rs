@@ -168,6 +168,35 @@ fn where_nobody_is_healthy_one_batch_is_told_and_the_way_out_is_named() {
 }
 
 #[test]
+fn of_two_workloads_the_one_is_begun_with_where_fewer_pods_go_along() {
+    let mut scene = default_scene(&[("web", 8), ("api", 8)], &json!({}));
+    let mut web: Vec<usize> = (0..16).filter(|&at| scene.pods[at].workload == "web").collect();
+    web.sort_by_key(|&at| scene.pods[at].number);
+    // Ready, and restarted a moment ago: they can't judge, and would be told with the first that can.
+    for &at in &web[..3] {
+        (scene.pods[at].restarts, scene.pods[at].last_restart) = (1, Some(990));
+    }
+    scene.rest("2");
+    assert_eq!(scene.told("2"), 1);
+    assert_eq!(told(&mut scene, "2")[0].workload, "api");
+}
+
+#[test]
+fn a_silent_pod_alone_stops_nobody() {
+    let mut scene = default_scene(&[("web", 40)], &json!({}));
+    scene.rest("2");
+    let first = told(&mut scene, "2")[0].uid.clone();
+    for _ in 0..3 {
+        scene.take();
+        scene.pods.iter_mut().filter(|pod| pod.uid == first).for_each(|pod| pod.acknowledged = false);
+        scene.rest("2");
+        scene.later(40_000);
+    }
+    scene.rest("2");
+    assert!(scene.told("2") >= 12, "{:?}", scene.status.rollout);
+}
+
+#[test]
 fn pods_that_never_started_hold_nothing_up() {
     let mut scene = default_scene(&[("web", 2)], &json!({}));
     for pod in &mut scene.pods {

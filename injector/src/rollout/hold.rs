@@ -42,8 +42,9 @@ fn nobody_to_judge(status: &VersionedConfigStatus, seen: &Situation<'_>, target:
     };
     nobody.then(|| {
         let sentence = format!(
-            "no healthy pod can show whether version {target} is good: mend a pod that was told it, go back (kubectl nudge \
-             rollback), or set spec.rollout.batch to 100%, which tells all pods"
+            "no pod of the config is Ready and has been without a restart for ten minutes, so none can show whether version {target} is \
+             good; it goes on by itself as soon as one is. Or mend a pod that was told it, go back (kubectl nudge rollback), or set \
+             spec.rollout.batch to 100%, which tells all pods"
         );
         Step { again: settled(seen), ..held("NobodyToJudge", sentence) }
     })
@@ -80,7 +81,7 @@ fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target
         }
         let told = pods.iter().filter(|pod| is_told(&status.rollout.groups, pod)).count();
         let silent = pods.iter().filter(|pod| reason(pod) == Some(SILENT)).count();
-        (silent > 0 && told == skipped)
+        (silent > 0 && told == skipped && told >= batch.min(pods.len()))
             .then(|| format!("no pod of {name} has taken version {target}, and {silent} of them were Ready before"))
     })?;
     Some(Step {
