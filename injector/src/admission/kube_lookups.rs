@@ -16,6 +16,9 @@ use crate::world::Enabled;
 
 /// How long one question may take. The shortest webhook has 2 s and asks at most three.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
+/// The same of who may do what. It is asked by webhooks that have 3 s, and at most one other question before it; without an answer a version
+/// is not marked, and somebody has to make it current by hand.
+const REVIEW_TIMEOUT: Duration = Duration::from_millis(1800);
 
 /// How many pods subscribe to a config, by namespace and name.
 pub type Subscribers = Arc<dyn Fn(&str, &str) -> usize + Send + Sync>;
@@ -28,12 +31,11 @@ pub struct KubeLookups {
     subscribers: Subscribers,
     known_enabled: KnownEnabled,
     enabled: Enabled,
-    timeout: Duration,
 }
 
 impl fmt::Debug for KubeLookups {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("KubeLookups").field("timeout", &self.timeout).finish_non_exhaustive()
+        out.debug_struct("KubeLookups").finish_non_exhaustive()
     }
 }
 
@@ -41,7 +43,7 @@ impl KubeLookups {
     /// Uses `client`, which must have been made on the runtime of the admission server: a client's work is done where it
     /// was made. `enabled` judges the namespaces that `known_enabled` does not know.
     pub fn new(client: Client, subscribers: Subscribers, known_enabled: KnownEnabled, enabled: Enabled) -> Self {
-        Self { client, subscribers, known_enabled, enabled, timeout: LOOKUP_TIMEOUT }
+        Self { client, subscribers, known_enabled, enabled }
     }
 
     async fn ask<T>(
@@ -49,11 +51,19 @@ impl KubeLookups {
         what: impl FnOnce() -> String,
         answer: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, LookupError> {
-        match tokio::time::timeout(self.timeout, answer).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(LookupError::Api { what: what(), source: Box::new(error) }),
-            Err(_) => Err(LookupError::TooSlow { what: what(), within: self.timeout }),
-        }
+        within(LOOKUP_TIMEOUT, what, answer).await
+    }
+}
+
+async fn within<T>(
+    time: Duration,
+    what: impl FnOnce() -> String,
+    answer: impl Future<Output = kube::Result<T>>,
+) -> Result<T, LookupError> {
+    match tokio::time::timeout(time, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(LookupError::Api { what: what(), source: Box::new(error) }),
+        Err(_) => Err(LookupError::TooSlow { what: what(), within: time }),
     }
 }
 
@@ -88,7 +98,7 @@ impl Lookups for KubeLookups {
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
         let what = || format!("review who may update ConfigMap {namespace}/{name}");
         let parameters = PostParams::default();
-        let answered = self.ask(what, api.create(&parameters, &review)).await?;
+        let answered = within(REVIEW_TIMEOUT, what, api.create(&parameters, &review)).await?;
         Ok(answered.status.is_some_and(|status| status.allowed))
     }
 }
