@@ -5,7 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, Val
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use nudge_injector::api::VersionedConfig;
+use nudge_injector::api::{VersionedConfig, VersionedConfigSpec};
 use nudge_tests::cluster::options::CONTROLLERS;
 use nudge_tests::cluster::{Cluster, Options, Space};
 use nudge_tests::eventually;
@@ -79,11 +79,11 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
         assert_eq!(checked.expression_warnings, None, "{name}");
     }
     let space = cluster.space_with("policies", &[("nudge.dev/enabled", "true")]).await?;
-    let mut half = immutable("probe");
-    half["metadata"]["labels"]["nudge.dev/version"] = json!("current");
+    // The last one that was made: it is in force no earlier than the others.
+    let mut probe = VersionedConfig::new("probe", VersionedConfigSpec::default());
+    probe.spec.current = Some("current".to_owned());
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    let half: ConfigMap = serde_json::from_value(half)?;
-    eventually(SOON, "the policies are in force", async || space.api().create(&dry, &half).await.err()).await?;
+    eventually(SOON, "the policies are in force", async || space.api().create(&dry, &probe).await.err()).await?;
 
     versions_made(&space).await?;
     versions_unchanged(&space).await?;
