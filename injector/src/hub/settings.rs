@@ -7,7 +7,7 @@ use nudge_protocol::hub::{BEHIND_SECONDS, HubSettings};
 /// Bounds of the hub. Tests set smaller ones.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Connections at the same time, with a share for each address: see [`crate::slots`].
+    /// Connections at the same time, with a share for each address: see `slots.rs`.
     pub connections: usize,
     /// TLS handshakes at the same time, of one address a quarter. The rest wait for their turn, so that after a storm the first are done early
     /// instead of all late.

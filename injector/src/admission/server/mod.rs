@@ -17,7 +17,7 @@ pub struct AdmissionSettings {
     pub address: SocketAddr,
     /// Threads that answer.
     pub threads: usize,
-    /// Most connections, with a share for each address: see [`crate::slots`].
+    /// Most connections, with a share for each address: see `slots.rs`.
     pub connections: usize,
     /// How long a TLS handshake may take.
     pub handshake: Duration,

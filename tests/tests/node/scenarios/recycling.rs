@@ -37,7 +37,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     container["envFrom"] = json!([{"configMapRef": {"name": "mode"}}]);
     let mut environment = deployment(&template("environment", &container), PODS);
     // Time for a pod to crash before it counts as there.
-    environment["spec"]["minReadySeconds"] = 2.into();
+    environment["spec"]["minReadySeconds"] = 5.into();
     environment["spec"]["progressDeadlineSeconds"] = DEADLINE.into();
     home.apply(&list([environment]))?;
     runs(&home, "one").await?;
