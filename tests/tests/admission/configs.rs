@@ -9,7 +9,7 @@ use nudge_tests::cluster::Space;
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 
-use crate::scene::{SOON, Scene, config, sentence, sentence_of};
+use crate::scene::{SOON, Scene, config, decisive_changes, sentence, sentence_of};
 
 const GUARD: &str = "configs.nudge.dev";
 const KEEPER: &str = "configs-delete.nudge.dev";
@@ -66,21 +66,7 @@ async fn whoever_decides_what_the_config_map_holds_must_be_allowed_to_update_it(
     }
     space.create_object::<VersionedConfig>(object("shop", "1")).await?;
     let change = async |change: Value| configs.patch("shop", &PatchParams::default(), &Patch::Merge(change)).await;
-    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
-    let changes = || {
-        [
-            (json!({"spec": {"current": "2"}}), "change its spec"),
-            (json!({"spec": {"historyLimit": 3}}), "change its spec"),
-            (json!({"spec": {"rollout": {"paused": true}}}), "change its spec"),
-            (
-                json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}}),
-                "set its annotation nudge.dev/force-delete",
-            ),
-            (json!({"metadata": {"finalizers": ["devs.example.com/mine"]}}), "add a finalizer to it"),
-            (json!({"metadata": {"ownerReferences": owner.clone()}}), "give it an owner"),
-        ]
-    };
-    for (asked, what) in changes() {
+    for (asked, what) in decisive_changes() {
         assert_eq!(sentence(GUARD, change(asked).await), not_permitted(&space, what));
     }
     // What decides nothing.
@@ -91,7 +77,7 @@ async fn whoever_decides_what_the_config_map_holds_must_be_allowed_to_update_it(
     }]);
     allow_devs(&space, "shop", rules).await?;
     eventually(SOON, "the role holds", async || change(json!({"spec": {"current": "3"}})).await.ok()).await?;
-    for (asked, what) in changes() {
+    for (asked, what) in decisive_changes() {
         change(asked).await.with_context(|| what)?;
     }
     Ok(())

@@ -12,7 +12,7 @@ use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::configs::allow_devs;
-use crate::scene::{SOON, config, create, install_crd, part, sealed};
+use crate::scene::{SOON, config, create, decisive_changes, install_crd, part, sealed};
 
 macro_rules! policy {
     ($name:literal) => {
@@ -287,18 +287,7 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
     };
     assert_eq!(sentence(POLICY, refused.await?), refusal("shop", "create it"));
     assert_eq!(sentence(POLICY, create("shop", Value::Null).await), refusal("shop", "create it"));
-    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
-    for (change, what) in [
-        (json!({"spec": {"current": "2"}}), "change its spec"),
-        (json!({"spec": {"historyLimit": 3}}), "change its spec"),
-        (json!({"spec": {"rollout": {"paused": true}}}), "change its spec"),
-        (
-            json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}}),
-            "set its annotation nudge.dev/force-delete",
-        ),
-        (json!({"metadata": {"finalizers": ["devs.example.com/mine"]}}), "add a finalizer to it"),
-        (json!({"metadata": {"ownerReferences": owner}}), "give it an owner"),
-    ] {
+    for (change, what) in decisive_changes() {
         let changed = configs.patch("first", &PatchParams::default(), &Patch::Merge(change.clone())).await;
         assert_eq!(sentence(POLICY, changed), refusal("first", what));
         admin.patch("first", &PatchParams::default(), &Patch::Merge(change)).await.context("an admin may")?;

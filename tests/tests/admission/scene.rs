@@ -217,3 +217,19 @@ pub(crate) fn sentence<T: Debug>(webhook: &str, result: Result<T, kube::Error>) 
 pub(crate) fn sentence_of<T: Debug>(webhook: &str, result: Result<T>) -> String {
     sentence(webhook, result.map_err(|error| error.downcast().expect("an error of the API")))
 }
+
+/// Changes of a VersionedConfig that need the right to update the ConfigMap of its name, and what a refusal calls each.
+pub(crate) fn decisive_changes() -> [(Value, &'static str); 6] {
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
+    [
+        (json!({"spec": {"current": "2"}}), "change its spec"),
+        (json!({"spec": {"historyLimit": 3}}), "change its spec"),
+        (json!({"spec": {"rollout": {"paused": true}}}), "change its spec"),
+        (
+            json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}}),
+            "set its annotation nudge.dev/force-delete",
+        ),
+        (json!({"metadata": {"finalizers": ["devs.example.com/mine"]}}), "add a finalizer to it"),
+        (json!({"metadata": {"ownerReferences": owner}}), "give it an owner"),
+    ]
+}
