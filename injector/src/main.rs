@@ -4,6 +4,6 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // Before there is a second thread.
-    nudge_injector::hub::use_few_arenas();
+    nudge_hub::use_few_arenas();
     nudge_injector::cli::run()
 }

@@ -35,7 +35,7 @@ pub fn injector() -> Result<&'static Path> {
 /// The debug binary of the command `kubectl nudge`.
 pub fn kubectl_nudge() -> Result<&'static Path> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let made = || build(&mut program(INJECTOR, "kubectl-nudge")).map_err(|error| format!("{error:#}"));
+    let made = || build(&mut cargo("kubectl-nudge")).map_err(|error| format!("{error:#}"));
     BINARY.get_or_init(made).as_deref().map_err(|error| anyhow!(error.clone()))
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use hyper::StatusCode;
-use nudge_injector::hub::{Hub, bind, serve};
-use nudge_injector::tls::server_config;
+use nudge_hub::{Hub, bind, serve};
 use nudge_protocol::hub::{Held, POLL_PATH, PollHead, PollRequest};
+use nudge_server::tls::server_config;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};

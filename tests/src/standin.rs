@@ -8,15 +8,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::future::BoxFuture;
-use nudge_injector::api::{
+use nudge_api::{
     PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus,
 };
-use nudge_injector::hub::{
+use nudge_cluster::index::Index;
+use nudge_core::pods::PodState;
+use nudge_core::versions::{contents_of, part_digest};
+use nudge_hub::{
     Caller, Cluster, Condition, ConditionWriter, Hub, Part, PartError, PartSource, ReviewError, Reviewer, Settings,
     WriteError,
 };
-use nudge_injector::versions::{contents_of, part_digest};
-use nudge_injector::world::{PodState, World};
 use nudge_protocol::ConfigName;
 use prometheus_client::registry::Registry;
 
@@ -126,10 +127,10 @@ impl ConditionWriter for Forgotten {
     }
 }
 
-/// A hub over a world without a cluster.
+/// A hub over a index without a cluster.
 pub struct StandIn {
     /// What it knows.
-    pub world: Arc<World>,
+    pub index: Arc<Index>,
     /// What is stored.
     pub stored: Arc<Stored>,
     /// Who reviews tokens.
@@ -143,10 +144,10 @@ pub struct StandIn {
 impl StandIn {
     /// A hub that knows the first `pods` pods.
     pub fn new(settings: Settings, pods: usize, review: Duration) -> Self {
-        let (world, stored) = (Arc::new(World::default()), Arc::new(Stored::default()));
+        let (index, stored) = (Arc::new(Index::default()), Arc::new(Stored::default()));
         let reviews = Arc::new(Reviews { takes: review, ..Reviews::default() });
-        world.set_enabled([NAMESPACE.to_owned()].into());
-        (0..pods).for_each(|number| world.put_pod(pod(number)));
+        index.set_enabled([NAMESPACE.to_owned()].into());
+        (0..pods).for_each(|number| index.put_pod(pod(number)));
         let cluster = Cluster {
             reviewer: Arc::clone(&reviews) as _,
             parts: Arc::clone(&stored) as _,
@@ -154,8 +155,8 @@ impl StandIn {
         };
         let key = Arc::new(ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &[1; 32]));
         let mut registry = Registry::default();
-        let hub = Hub::new(Arc::clone(&world), cluster, settings, key, &mut registry);
-        Self { world, stored, reviews, hub, registry, revision: Mutex::default() }
+        let hub = Hub::new(Arc::clone(&index), cluster, settings, key, &mut registry);
+        Self { index, stored, reviews, hub, registry, revision: Mutex::default() }
     }
 
     /// The hub's figures.
@@ -187,6 +188,6 @@ impl StandIn {
         };
         status.rollout.revision = *revision;
         config.status = Some(status);
-        self.world.put_config(config);
+        self.index.put_config(config);
     }
 }

@@ -12,10 +12,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
-use nudge_injector::admission::{
+use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, Request, Verdict, Webhook, WebhookError, Webhooks,
 };
-use nudge_injector::certs::{
+use nudge_certs::{
     Certificate, Certificates, CertificatesError, HUB_CA, HUB_CA_KEY, KubeSecret, Lifetimes, PublishTimes,
     ServingNames, publish_to_namespaces, publish_to_webhooks,
 };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use hyper::StatusCode;
-use nudge_injector::hub::Settings;
-use nudge_injector::world::PodKey;
+use nudge_core::keys::PodKey;
+use nudge_hub::Settings;
 use nudge_protocol::hub::{MAX_REQUEST_BYTES, PollRequest};
 use nudge_protocol::{ConfigName, block};
 use nudge_tests::hub::{Front, after, message, poll, read};
@@ -134,7 +134,7 @@ async fn a_pod_reads_what_it_uses_and_a_pod_that_is_gone_nothing() -> Result<()>
     agent.send(poll(&token(0), &after(&head))?).await?;
     scene.held(0).await?;
     let pod = pod(0);
-    scene.stand_in.world.remove_pod(&PodKey::new(pod.namespace, pod.name));
+    scene.stand_in.index.remove_pod(&PodKey::new(pod.namespace, pod.name));
     assert_eq!(agent.reply().await?.status, StatusCode::UNAUTHORIZED);
     agent.send(poll(&token(0), &PollRequest::default())?).await?;
     assert_eq!(agent.reply().await?.status, StatusCode::UNAUTHORIZED);

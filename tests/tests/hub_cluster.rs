@@ -11,10 +11,12 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use nudge_injector::api::{VersionedConfig, crd};
-use nudge_injector::hub::{self, Hub, Settings};
-use nudge_injector::versions::{contents_of, part_digest};
-use nudge_injector::world::{PodKey, WatchSettings, World, watch_cluster};
+use nudge_api::{VersionedConfig, crd};
+use nudge_cluster::index::Index;
+use nudge_cluster::watch::{WatchSettings, watch_cluster};
+use nudge_core::keys::PodKey;
+use nudge_core::versions::{contents_of, part_digest};
+use nudge_hub::{self as hub, Hub, Settings};
 use nudge_protocol::hub::{HubReason, PollRequest};
 use nudge_protocol::{block, labels, pod};
 use nudge_tests::cluster::{Cluster, Space};
@@ -118,7 +120,7 @@ async fn injected(space: &Space, name: &str) -> Result<Pod> {
 
 struct Scene {
     cluster: &'static Cluster,
-    world: Arc<World>,
+    index: Arc<Index>,
     hub: Arc<Hub>,
     registry: Registry,
     front: Front,
@@ -130,14 +132,14 @@ impl Scene {
         Api::<CustomResourceDefinition>::all(admin.clone()).create(&PostParams::default(), &crd()).await?;
         rights(&admin).await?;
         let client = cluster.client(&cluster.user("nudge", &[])).await?;
-        let (world, mut registry) = (Arc::new(World::default()), Registry::default());
-        tokio::spawn(watch_cluster(client.clone(), Arc::clone(&world), WatchSettings::default()));
-        eventually(SOON, "all is listed", async || world.is_synced().then_some(())).await?;
+        let (index, mut registry) = (Arc::new(Index::default()), Registry::default());
+        tokio::spawn(watch_cluster(client.clone(), Arc::clone(&index), WatchSettings::default()));
+        eventually(SOON, "all is listed", async || index.is_synced().then_some(())).await?;
         let settings = Settings { refusal: Duration::from_millis(100), ..Settings::default() };
         let asks = hub::Cluster::new(client);
-        let hub = Hub::new(Arc::clone(&world), asks, settings, Arc::new(key()), &mut registry);
+        let hub = Hub::new(Arc::clone(&index), asks, settings, Arc::new(key()), &mut registry);
         let front = Front::new(&hub)?;
-        Ok(Self { cluster, world, hub, registry, front })
+        Ok(Self { cluster, index, hub, registry, front })
     }
 
     /// A namespace with both configs and a pod.
@@ -151,12 +153,12 @@ impl Scene {
         config(&space, "keys", true, VALUE).await?;
         let pod = injected(&space, "web").await?;
         let known = async || {
-            let there = ["shop", "keys"].map(|name| self.world.config(&PodKey::new(&space.name, name)));
+            let there = ["shop", "keys"].map(|name| self.index.config(&PodKey::new(&space.name, name)));
             let sealed = there.iter().all(|config| config.as_ref().is_some_and(|config| config.status.is_some()));
-            (sealed && self.world.is_enabled(&space.name) && self.world.secrets_allowed(&space.name) == secrets)
+            (sealed && self.index.is_enabled(&space.name) && self.index.secrets_allowed(&space.name) == secrets)
                 .then_some(())
         };
-        eventually(SOON, "the world knows the namespace", known).await?;
+        eventually(SOON, "the index knows the namespace", known).await?;
         Ok((space, pod))
     }
 
@@ -238,7 +240,7 @@ async fn tokens_rights_and_secrets() -> Result<()> {
     assert_eq!(scene.status(&token).await?, StatusCode::OK);
     open.api::<Pod>().delete("web", &DeleteParams::default().grace_period(0)).await?;
     let gone = PodKey::new(&open.name, "web");
-    eventually(SOON, "the pod is gone", async || scene.world.pod(&gone).is_none().then_some(())).await?;
+    eventually(SOON, "the pod is gone", async || scene.index.pod(&gone).is_none().then_some(())).await?;
     assert_eq!(scene.status(&token).await?, StatusCode::UNAUTHORIZED);
 
     let mut figures = String::new();

@@ -6,10 +6,8 @@ use anyhow::{Context, Result, anyhow, ensure};
 use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem, Pod};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, PostParams};
-use nudge_injector::api::PartKind;
-use nudge_injector::injection::{
-    Facts, Features, InjectionSettings, MountedPart, PlainMap, ResolvedConfig, inject, read,
-};
+use nudge_api::PartKind;
+use nudge_core::injection::{Facts, Features, InjectionSettings, MountedPart, PlainMap, ResolvedConfig, inject, read};
 use nudge_protocol::ConfigName;
 use nudge_tests::cluster::{Space, Version};
 use nudge_tests::{Cluster, eventually};

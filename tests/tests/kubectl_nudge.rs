@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
-use nudge_injector::api::{VersionedConfig, VersionedConfigStatus};
+use nudge_api::{VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::servers::ISSUER;
 use nudge_tests::cluster::{Identity, Space};
 use nudge_tests::installation::{agent_token, bind, hub_ca, injected_pod};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nudge_injector::api::{VersionedConfig, VersionedConfigSpec};
+use nudge_api::{VersionedConfig, VersionedConfigSpec};
 use nudge_tests::installation::{deploy, hub_ca};
 use nudge_tests::{Cluster, Finished, Installation, Raw, Replica, ReplicaOptions, binary, eventually, tls};
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use nudge_injector::api::{Batch, Phase, RolloutSpec, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
+use nudge_api::{Batch, Phase, RolloutSpec, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
 use nudge_tests::cluster::{Options, Space};
 use nudge_tests::installation::{bind, deploy};
 use nudge_tests::{Cluster, Finished, Installation, binary, eventually};

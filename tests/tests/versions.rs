@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use nudge_injector::api::{Phase, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{Phase, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
 use nudge_tests::installation::{at_once, bind, create_part};
 use nudge_tests::{Installation, eventually};

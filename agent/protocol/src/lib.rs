@@ -4,9 +4,12 @@
 //! works with a newer control plane.
 
 pub mod block;
+pub mod bounded_text;
 pub mod env;
 pub mod error;
+pub mod error_chain;
 pub mod headers;
+pub mod hex;
 pub mod hook_url;
 pub mod hooks;
 pub mod hub;

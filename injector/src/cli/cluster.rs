@@ -2,9 +2,8 @@
 
 use kube::Config;
 use kube::config::{InClusterError, InferConfigError};
-
-use crate::causes::sentence;
-use crate::kubeconfig::none_found;
+use nudge_cluster::kubeconfig::none_found;
+use nudge_protocol::error_chain::sentence;
 
 /// Why there is no API server to work with.
 #[derive(Debug, thiserror::Error)]

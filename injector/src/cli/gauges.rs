@@ -1,12 +1,11 @@
 //! How the configs stand, counted when `/metrics` is read. Every replica shows the same; no label holds anything that users name.
 
+use nudge_api::{ConditionType, Phase};
+use nudge_cluster::index::Index;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-
-use crate::api::{ConditionType, Phase};
-use crate::world::World;
 
 const PHASES: [Phase; 5] = [Phase::Waiting, Phase::Current, Phase::BeingCurrent, Phase::RollingBack, Phase::Failed];
 /// Conditions that somebody should look at, and the status in which that is so.
@@ -52,9 +51,9 @@ impl Gauges {
     }
 
     /// Counts.
-    pub(super) fn show(&self, world: &World) {
+    pub(super) fn show(&self, index: &Index) {
         let (mut phases, mut troubles, mut pods) = ([0; 5], [0; 5], [0_i64; 5]);
-        for status in world.configs().iter().filter_map(|key| world.config(key)?.status.clone()) {
+        for status in index.configs().iter().filter_map(|key| index.config(key)?.status.clone()) {
             for (phase, count) in PHASES.iter().zip(&mut phases) {
                 *count += i64::from(*phase == status.phase);
             }
@@ -88,9 +87,9 @@ mod tests {
 
     #[test]
     fn configs_are_counted_and_not_named() {
-        let (world, gauges, mut registry) = (World::default(), Gauges::default(), Registry::default());
+        let (index, gauges, mut registry) = (Index::default(), Gauges::default(), Registry::default());
         gauges.register(&mut registry);
-        world.set_enabled(["secret-space".to_owned()].into());
+        index.set_enabled(["secret-space".to_owned()].into());
         for (name, phase) in [("one", "Failed"), ("two", "Failed"), ("three", "Current")] {
             let config = json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {},
@@ -98,9 +97,9 @@ mod tests {
                 "status": {"phase": phase, "pods": {"total": 3, "skipped": 1}, "conditions": [
                     {"type": "Recycled", "status": "False", "reason": "Paused", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
             });
-            world.put_config(serde_json::from_value(config).unwrap());
+            index.put_config(serde_json::from_value(config).unwrap());
         }
-        gauges.show(&world);
+        gauges.show(&index);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [

@@ -1,23 +1,25 @@
-//! The admission server with what its guards ask: the API server by a client of their own, and the world.
+//! The admission server with what its guards ask: the API server by a client of their own, and the index.
 
 use std::sync::Arc;
 
 use kube::{Client, Config};
+use nudge_admission::pods::{ClusterSurroundings, InjectPods};
+use nudge_admission::{
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, KnownEnabled, KubeLookups, MutateVersions, OnlyEnabled,
+    StartError, Subscribers, ValidateConfigs, ValidateVersions, Webhooks,
+};
+use nudge_cluster::index::Index;
+use nudge_core::keys::ConfigKey;
+use nudge_core::namespaces::Enabled;
 use ring::hmac;
 use rustls::ServerConfig;
 
 use super::injecting::Injecting;
-use crate::admission::pods::{ClusterSurroundings, InjectPods};
-use crate::admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, KnownEnabled, KubeLookups, MutateVersions, OnlyEnabled,
-    StartError, Subscribers, ValidateConfigs, ValidateVersions, Webhooks,
-};
-use crate::world::{ConfigKey, Enabled, World};
 
 /// What the guards work with.
 pub(super) struct Means {
     /// What is there.
-    pub(super) world: Arc<World>,
+    pub(super) index: Arc<Index>,
     /// Which namespaces are enabled.
     pub(super) enabled: Enabled,
     /// What marks are made with.
@@ -34,13 +36,13 @@ pub(super) async fn start(
     config: Config,
     means: Means,
 ) -> Result<AdmissionServer, StartError> {
-    let Means { world, enabled, content_key, injecting } = means;
-    let pods_of = Arc::clone(&world);
+    let Means { index, enabled, content_key, injecting } = means;
+    let pods_of = Arc::clone(&index);
     let subscribers: Subscribers = Arc::new(move |namespace, name| {
         let pods = pods_of.subscribers(&ConfigKey::new(namespace, name));
         pods.iter().filter(|pod| !pod.going && !pod.finished).count()
     });
-    let known_enabled: KnownEnabled = Arc::new(move |namespace| world.is_enabled(namespace));
+    let known_enabled: KnownEnabled = Arc::new(move |namespace| index.is_enabled(namespace));
     let webhooks = move || -> futures::future::BoxFuture<'static, Result<Webhooks, kube::Error>> {
         Box::pin(async move {
             let client = Client::try_from(config)?;

@@ -11,11 +11,10 @@ use hyper::header::CONTENT_TYPE;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use nudge_server::slots::Slots;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-
-use crate::slots::Slots;
 
 /// Most connections at a time, with a share for each address.
 const CONNECTIONS: usize = 64;

@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use nudge_admission::pods::Known;
+use nudge_cluster::features::{FeatureMetrics, keep_features};
+use nudge_cluster::index::Index;
+use nudge_cluster::lease::Leadership;
+use nudge_controller::{RepairMetrics, RepairSettings, repair};
+use nudge_core::features::Overrides;
+use nudge_core::injection::InjectionSettings;
+use nudge_protocol::error_chain::chain;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::settings::{InjectionArguments, Repair, ServeSettings};
-use crate::admission::pods::Known;
-use crate::causes::chain;
-use crate::controller::{Leadership, RepairMetrics, RepairSettings, repair};
-use crate::features::{FeatureMetrics, Overrides, keep_features};
-use crate::injection::InjectionSettings;
-use crate::world::World;
 
 /// What the webhook of pods works with.
 pub(super) struct Injecting {
@@ -28,7 +30,7 @@ pub(super) struct Injecting {
 pub(super) fn begin(
     settings: &ServeSettings,
     client: Client,
-    world: &Arc<World>,
+    index: &Arc<Index>,
     hub_ca: watch::Receiver<Arc<str>>,
     registry: &mut Registry,
 ) -> Injecting {
@@ -37,7 +39,7 @@ pub(super) fn begin(
     let (known, features) = watch::channel(None);
     let arguments = &settings.injection;
     let task = tokio::spawn(keep_features(client, overrides(arguments), metrics, known)).abort_handle();
-    let known = Known { world: Arc::clone(world), features, hub_ca };
+    let known = Known { index: Arc::clone(index), features, hub_ca };
     Injecting { settings: injection_settings(arguments, &settings.namespace), known, task }
 }
 
@@ -45,7 +47,7 @@ pub(super) fn begin(
 pub(super) fn begin_repair(
     settings: &ServeSettings,
     client: Client,
-    world: &Arc<World>,
+    index: &Arc<Index>,
     leadership: Leadership,
     replica: &str,
     registry: &mut Registry,
@@ -62,7 +64,7 @@ pub(super) fn begin_repair(
         every: Duration::from_secs(arguments.repair_seconds.into()),
         age: Duration::from_secs(arguments.repair_age_seconds.into()),
     };
-    let repairing = tokio::spawn(repair(client, Arc::clone(world), leadership, settings, metrics, replica.to_owned()));
+    let repairing = tokio::spawn(repair(client, Arc::clone(index), leadership, settings, metrics, replica.to_owned()));
     // Nothing else depends on it, so its end is a fault to be told but no reason to end.
     tokio::spawn(async move {
         if let Err(error) = repairing.await {

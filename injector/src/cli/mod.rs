@@ -16,9 +16,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-use crate::api::crd_yaml;
-use crate::causes::chain;
+use nudge_api::crd_yaml;
+use nudge_protocol::error_chain::chain;
 
 pub use health_socket::{HealthSettings, Question};
 pub use settings::ServeSettings;

@@ -4,6 +4,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, RwLock, Weak};
 use std::time::Duration;
 
+use nudge_admission::AdmissionServer;
+use nudge_certs::Certificates;
+use nudge_cluster::index::Index;
+use nudge_core::injection::Features;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -13,10 +17,6 @@ use tokio::task::AbortHandle;
 
 use super::gauges::Gauges;
 use super::health::Health;
-use crate::admission::AdmissionServer;
-use crate::certs::Certificates;
-use crate::injection::Features;
-use crate::world::World;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Watched {
@@ -25,7 +25,7 @@ struct Watched {
 
 /// What the probes look at.
 pub(super) struct Probed {
-    pub(super) world: Arc<World>,
+    pub(super) index: Arc<Index>,
     /// Stopped by somebody else at the end.
     pub(super) admission: Weak<AdmissionServer>,
     pub(super) certificates: Arc<Certificates>,
@@ -40,7 +40,7 @@ pub(super) struct Probed {
 
 /// The answers of the health endpoint.
 pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
-    let Probed { world, admission, certificates, features, vital, silence, stopping } = probed;
+    let Probed { index, admission, certificates, features, vital, silence, stopping } = probed;
     let ages = Family::<Watched, Gauge<f64, AtomicU64>>::default();
     registry.register("watch_age_seconds", "Time since the API server last confirmed a watch", ages.clone());
     let expiry = Gauge::<i64>::default();
@@ -48,7 +48,7 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
     registry.register("certificate_expiry_timestamp_seconds", help, expiry.clone());
     let gauges = Gauges::default();
     gauges.register(&mut registry);
-    let shown = Arc::clone(&world);
+    let shown = Arc::clone(&index);
     Health {
         live: Box::new(move || {
             let ended = vital.iter().find(|(_, task)| task.is_finished()).map(|(what, _)| *what);
@@ -63,7 +63,7 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
             if features.borrow().is_none() {
                 return Err("the versions of the API server and the nodes are not known yet".to_owned());
             }
-            match world.silent(silence) {
+            match index.silent(silence) {
                 None => Ok(()),
                 Some((what, None)) => Err(format!("{what} are not listed yet")),
                 Some((what, Some(age))) => {

@@ -7,6 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use nudge_admission::{AdmissionMetrics, AdmissionSettings, StartError};
+use nudge_certs::{
+    CertificateFiles, Certificates, CertificatesError, KubeSecret, Lifetimes, PublishTimes, ServingNameError,
+    ServingNames, publish_to_namespaces, publish_to_webhooks,
+};
+use nudge_cluster::index::{Index, IndexEvent};
+use nudge_cluster::kubeconfig::no_client;
+use nudge_cluster::lease::{Leadership, Lease, LeaseSettings};
+use nudge_cluster::watch::{WatchSettings, watch_cluster};
+use nudge_controller as controller;
+use nudge_controller::{ContentKeyError, Controller, ControllerMetrics, RolloutMetrics};
+use nudge_core::namespaces::Enabled;
+use nudge_hub as hub;
+use nudge_hub::Hub;
+use nudge_protocol::error_chain::chain;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,16 +33,6 @@ use super::probes::{Probed, probes};
 use super::settings::ServeSettings;
 use super::{cluster, guards, injecting, logging, tuning};
 use super::{health, health_socket};
-use crate::admission::{AdmissionMetrics, AdmissionSettings, StartError};
-use crate::causes::chain;
-use crate::certs::{
-    CertificateFiles, Certificates, CertificatesError, KubeSecret, Lifetimes, PublishTimes, ServingNameError,
-    ServingNames, publish_to_namespaces, publish_to_webhooks,
-};
-use crate::controller::{self, ContentKeyError, Controller, ControllerMetrics, Lease, LeaseSettings, RolloutMetrics};
-use crate::hub::{self, Hub};
-use crate::kubeconfig::no_client;
-use crate::world::{Enabled, Event, WatchSettings, World, watch_cluster};
 
 /// Why serving could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -105,13 +110,13 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
 
     let (mut registry, controller_metrics, rollout_metrics, admission_metrics) = metrics();
 
-    let world = Arc::new(World::default());
+    let index = Arc::new(Index::default());
     let content_key = Arc::new(
         patiently(|| controller::content_key(client.clone(), &settings.namespace, &settings.content_key_secret))
             .await?,
     );
     let watches = WatchSettings { seconds: settings.watch_seconds, enabled: enabled(&settings) };
-    let watching = tokio::spawn(watch_cluster(client.clone(), Arc::clone(&world), watches)).abort_handle();
+    let watching = tokio::spawn(watch_cluster(client.clone(), Arc::clone(&index), watches)).abort_handle();
 
     let (stop, stopping) = watch::channel(false);
     let lease = Lease::new(
@@ -126,7 +131,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
     let leadership = lease.leadership();
     let leading = tokio::spawn(lease.run(stopping.clone()));
     let certificates = certificates(&client, &settings).await?;
-    let injecting = injecting::begin(&settings, client.clone(), &world, certificates.ca_bundle(), &mut registry);
+    let injecting = injecting::begin(&settings, client.clone(), &index, certificates.ca_bundle(), &mut registry);
     let (versions, features) = (injecting.task.clone(), injecting.known.features.clone());
     let admission = guards::start(
         AdmissionSettings::new(reachable(settings.listen_admission)),
@@ -134,7 +139,7 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
         admission_metrics,
         config,
         guards::Means {
-            world: Arc::clone(&world),
+            index: Arc::clone(&index),
             enabled: enabled(&settings),
             content_key: Arc::clone(&content_key),
             injecting,
@@ -145,22 +150,22 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
 
     let controller = Arc::new(Controller::new(
         client.clone(),
-        Arc::clone(&world),
+        Arc::clone(&index),
         Arc::clone(&content_key),
         &replica,
         longest_silence(settings.watch_seconds),
         rollout_metrics,
     ));
     let controlling =
-        tokio::spawn(controller::run(controller, Arc::clone(&world), leadership.clone(), controller_metrics))
+        tokio::spawn(controller::run(controller, Arc::clone(&index), leadership.clone(), controller_metrics))
             .abort_handle();
-    let publishing = publish_bundle(client.clone(), certificates.ca_bundle(), Arc::clone(&world), leadership.clone());
+    let publishing = publish_bundle(client.clone(), certificates.ca_bundle(), Arc::clone(&index), leadership.clone());
     tokio::spawn(publishing);
-    injecting::begin_repair(&settings, client.clone(), &world, leadership.clone(), &replica, &mut registry);
-    let telling = controller::tell_warnings(client.clone(), Arc::clone(&world), leadership.clone(), replica.clone());
+    injecting::begin_repair(&settings, client.clone(), &index, leadership.clone(), &replica, &mut registry);
+    let telling = controller::tell_warnings(client.clone(), Arc::clone(&index), leadership.clone(), replica.clone());
     tokio::spawn(telling);
 
-    let hub = make_hub(&world, &client, &settings, content_key, &mut registry);
+    let hub = make_hub(&index, &client, &settings, content_key, &mut registry);
     let hub_listener = hub::bind(reachable(settings.listen_hub)).map_err(|source| ServeError::Listen {
         address: settings.listen_hub,
         what: "agents",
@@ -169,13 +174,13 @@ async fn run(settings: ServeSettings) -> Result<(), ServeError> {
     tracing::info!(hub = %address(&hub_listener), "agents are taken");
     tokio::spawn(sweep(Arc::clone(&hub), leadership.clone()));
     let serving =
-        tokio::spawn(serve_hub(hub, hub_listener, certificates.server_config(), Arc::clone(&world), stopping.clone()));
+        tokio::spawn(serve_hub(hub, hub_listener, certificates.server_config(), Arc::clone(&index), stopping.clone()));
 
     let admission = Arc::new(admission);
     let vital =
         vec![("the watches", watching), ("the controllers", controlling), ("the reading of versions", versions)];
     let probed = Probed {
-        world,
+        index,
         admission: Arc::downgrade(&admission),
         certificates: Arc::new(certificates),
         features,
@@ -232,7 +237,7 @@ fn enabled(settings: &ServeSettings) -> Enabled {
 }
 
 fn make_hub(
-    world: &Arc<World>,
+    index: &Arc<Index>,
     client: &Client,
     settings: &ServeSettings,
     content_key: Arc<ring::hmac::Key>,
@@ -245,10 +250,10 @@ fn make_hub(
         ..hub::Settings::default()
     };
     bounds.agents.wait_seconds = settings.hub_wait_seconds;
-    let hub = Hub::new(Arc::clone(world), hub::Cluster::new(client.clone()), bounds, content_key, registry);
+    let hub = Hub::new(Arc::clone(index), hub::Cluster::new(client.clone()), bounds, content_key, registry);
     let warm = Arc::downgrade(&hub);
-    world.listen(move |event| {
-        if let Event::Config(key) = event
+    index.listen(move |event| {
+        if let IndexEvent::Config(key) = event
             && let Some(hub) = warm.upgrade()
         {
             hub.warm(key);
@@ -258,7 +263,7 @@ fn make_hub(
 }
 
 /// Marks pods whose agent has never made contact, while this replica leads.
-async fn sweep(hub: Arc<Hub>, mut leadership: controller::Leadership) {
+async fn sweep(hub: Arc<Hub>, mut leadership: Leadership) {
     let mut turns = tokio::time::interval(Duration::from_secs(30));
     turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while leadership.wait_for(|leads| *leads).await.is_ok() {
@@ -274,12 +279,12 @@ async fn serve_hub(
     hub: Arc<Hub>,
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
-    world: Arc<World>,
+    index: Arc<Index>,
     mut stopping: watch::Receiver<bool>,
 ) {
     let mut stopped = stopping.clone();
     tokio::select! {
-        () = world.synced() => {}
+        () = index.synced() => {}
         _ = stopping.wait_for(|stop| *stop) => return,
     }
     let stop = async move {
@@ -308,13 +313,13 @@ async fn certificates(client: &Client, settings: &ServeSettings) -> Result<Certi
 async fn publish_bundle(
     client: Client,
     bundle: watch::Receiver<Arc<str>>,
-    world: Arc<World>,
-    mut leadership: controller::Leadership,
+    index: Arc<Index>,
+    mut leadership: Leadership,
 ) {
     while leadership.wait_for(|leads| *leads).await.is_ok() {
         let times = PublishTimes::default();
         let webhooks = publish_to_webhooks(client.clone(), bundle.clone(), times);
-        let namespaces = publish_to_namespaces(client.clone(), bundle.clone(), world.enabled(), times);
+        let namespaces = publish_to_namespaces(client.clone(), bundle.clone(), index.enabled(), times);
         tokio::select! {
             _ = async { tokio::join!(webhooks, namespaces) } => return,
             _ = leadership.wait_for(|leads| !*leads) => {}

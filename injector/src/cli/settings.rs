@@ -4,8 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-
-use crate::features::{IpFamily, Minor};
+use nudge_core::features::{IpFamily, Minor};
 
 /// Containers that other injectors are known to add.
 const FOREIGN_CONTAINERS: &str = "istio-proxy,istio-init,istio-validation,linkerd-proxy,linkerd-init,\

@@ -29,7 +29,7 @@ const SECRET: &str = "only-for-the-pod";
 /// More than all replies to one input can have.
 const PIPE_BYTES: usize = 16 << 20;
 
-struct World {
+struct Index {
     runtime: Runtime,
     app: Arc<App>,
     connections: Connections,
@@ -37,19 +37,19 @@ struct World {
     _publisher: Publisher,
 }
 
-thread_local!(static WORLD: RefCell<World> = RefCell::new(World::new()));
+thread_local!(static WORLD: RefCell<Index> = RefCell::new(Index::new()));
 
 fuzz_target!(|bytes: &[u8]| {
-    WORLD.with_borrow(|world| {
+    WORLD.with_borrow(|index| {
         for (origin, hangs_up) in [(Origin::Pod, false), (Origin::Foreign, false), (Origin::Pod, true)] {
-            let reply = world.exchange(bytes, origin, hangs_up);
+            let reply = index.exchange(bytes, origin, hangs_up);
             assert!(reply.is_empty() || reply.starts_with(b"HTTP/1."), "{}", reply.escape_ascii());
             assert!(!holds(&reply, TOKEN), "the token is never told");
             if origin == Origin::Foreign || !holds(bytes, TOKEN) {
                 assert!(!holds(&reply, SECRET), "{}", reply.escape_ascii());
             }
         }
-        assert_eq!(world.connections.count(), 0, "the place is free again");
+        assert_eq!(index.connections.count(), 0, "the place is free again");
     });
 });
 
@@ -57,7 +57,7 @@ fn holds(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
-impl World {
+impl Index {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let token = Token::parse(TOKEN).unwrap();

@@ -53,9 +53,8 @@ mod tests {
     use std::fs;
     use std::time::Duration;
 
-    use crate::{Process, eventually_blocking};
-
     use super::*;
+    use crate::{Process, eventually_blocking};
 
     #[test]
     fn the_end_of_the_owner_ends_the_group_and_removes_the_folder() {

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use nudge_injector::api::VersionedConfig;
+use nudge_api::VersionedConfig;
 use nudge_tests::cluster::Space;
 use nudge_tests::eventually;
 use serde_json::{Value, json};

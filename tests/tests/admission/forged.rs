@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
-use nudge_injector::api::VersionedConfig;
+use nudge_api::VersionedConfig;
 use nudge_tests::cluster::Space;
 use serde_json::{Value, json};
 
@@ -65,10 +65,8 @@ fn secret(name: &str, version: &str, pin: &str) -> Value {
 async fn tenant(scene: &Scene) -> Result<Space> {
     let space = scene.space("tenant").await?;
     let own = space.create_object::<Secret>(secret("hidden-name", "1", "4711")).await?;
-    let digest = nudge_injector::versions::part_digest(
-        &[("pin".to_owned(), b"4711".to_vec())].into(),
-        Some(&crate::scene::key()),
-    );
+    let digest =
+        nudge_core::versions::part_digest(&[("pin".to_owned(), b"4711".to_vec())].into(), Some(&crate::scene::key()));
     let part = json!({"kind": "Secret", "name": "hidden-name", "uid": own.metadata.uid, "digest": digest});
     let version = json!({"version": "1", "state": "Current", "keys": 1, "bytes": 4, "parts": [part]});
     let status = json!({

@@ -5,7 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, Val
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use nudge_injector::api::{VersionedConfig, VersionedConfigSpec};
+use nudge_api::{VersionedConfig, VersionedConfigSpec};
 use nudge_tests::cluster::options::CONTROLLERS;
 use nudge_tests::cluster::{Cluster, Options, Space};
 use nudge_tests::eventually;
@@ -316,6 +316,6 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
 }
 
 async fn config_of(api: &Api<VersionedConfig>, name: &str) -> Result<VersionedConfig, kube::Error> {
-    let config = VersionedConfig::new(name, nudge_injector::api::VersionedConfigSpec::default());
+    let config = VersionedConfig::new(name, nudge_api::VersionedConfigSpec::default());
     api.create(&PostParams::default(), &config).await
 }

@@ -13,12 +13,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource, ResourceExt as _};
-use nudge_injector::admission::{
+use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, KubeLookups, MutateVersions, OnlyEnabled, ValidateConfigs,
     ValidateVersions, Webhooks,
 };
-use nudge_injector::api::{VersionedConfig, crd};
-use nudge_injector::world::Enabled;
+use nudge_api::{VersionedConfig, crd};
+use nudge_core::namespaces::Enabled;
 use nudge_tests::cluster::{Authority, Certified, Cluster, Space};
 use nudge_tests::eventually;
 use rustls::ServerConfig;

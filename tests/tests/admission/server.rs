@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nudge_injector::admission::{
+use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, Request, Verdict, Webhook, WebhookError, Webhooks,
 };
 use nudge_tests::cluster::Authority;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use nudge_injector::api::{VersionedConfig, VersionedConfigSpec};
+use nudge_api::{VersionedConfig, VersionedConfigSpec};
 use nudge_tests::installation::{deploy, hub_ca};
 use nudge_tests::ports;
 use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};

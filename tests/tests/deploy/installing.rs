@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Resource as _, ResourceExt as _};
-use nudge_injector::api::VersionedConfig;
+use nudge_api::VersionedConfig;
 use nudge_tests::cluster::{Options, Space};
 use nudge_tests::installation::{NAMESPACE, at_once, bind, create_part, deploy, hub_ca, injected_pod};
 use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, eventually, ports};

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use nudge_injector::world::Enabled;
+use nudge_core::namespaces::Enabled;
 use nudge_tests::installation::{NAMESPACE, deploy};
 use serde_json::{Value, json};
 

@@ -1,5 +1,6 @@
 //! A namespace of a scenario, in which Nudge is enabled, and the pods in it.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::PoisonError;
@@ -9,11 +10,10 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams};
-use nudge_injector::api::VersionedConfig;
+use nudge_api::VersionedConfig;
 use nudge_tests::cluster::Space;
 use nudge_tests::eventually;
 use serde_json::{Value, json};
-use std::io::Write as _;
 
 use crate::install;
 use crate::log::Log;
@@ -126,7 +126,7 @@ impl<'a> Home<'a> {
             let config = configs.get(config).await.ok()?;
             let (generation, status) = (config.metadata.generation, config.status?);
             let seen = status.observed_generation == generation;
-            (seen && status.current.as_deref() == Some(version) && status.phase == nudge_injector::api::Phase::Current)
+            (seen && status.current.as_deref() == Some(version) && status.phase == nudge_api::Phase::Current)
                 .then_some(())
         })
         .await

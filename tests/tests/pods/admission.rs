@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Container, LimitRange, Pod};
 use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, ResourceExt as _};
-use nudge_injector::api::VersionedConfig;
+use nudge_api::VersionedConfig;
 use nudge_protocol::pod::{AGENT_CONTAINER, env};
 use nudge_tests::eventually;
 use serde_json::{Value, json};

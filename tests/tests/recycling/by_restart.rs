@@ -4,9 +4,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::api::DeleteParams;
-use nudge_injector::api::{Phase, RolloutStage};
-use nudge_injector::rollout::told;
-use nudge_injector::world::pod_state;
+use nudge_api::{Phase, RolloutStage};
+use nudge_core::pods::pod_state;
+use nudge_core::rollout::told;
 
 use super::*;
 

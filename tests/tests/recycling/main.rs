@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use nudge_injector::api::{VersionedConfig, VersionedConfigStatus};
+use nudge_api::{VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::{Cluster, Options, Space, options};
 use nudge_tests::installation::{ReplicaOptions, bind, create_part};
 use nudge_tests::{Installation, Replica, eventually, tools};
@@ -203,7 +203,7 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
     *good.lock().unwrap() = Some(first.clone());
     wants(&space, "3").await?;
     let status = stands(&space, "version 3 failed", |status| {
-        status.phase == nudge_injector::api::Phase::Failed && status.rollout.stage.is_none()
+        status.phase == nudge_api::Phase::Failed && status.rollout.stage.is_none()
     })
     .await?;
     let failure = status.rollout.failure.context("no failure")?;

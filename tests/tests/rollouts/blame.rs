@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use nudge_injector::api::VersionedConfigStatus;
+use nudge_api::VersionedConfigStatus;
 use nudge_tests::cluster::Space;
 use nudge_tests::installation::injected_pod;
 use nudge_tests::{Installation, eventually};

@@ -1,7 +1,7 @@
 //! A pause holds what moves, and of several changes during a rollout the last one counts.
 
 use anyhow::{Result, ensure};
-use nudge_injector::api::VersionedConfigStatus;
+use nudge_api::VersionedConfigStatus;
 use nudge_tests::{Installation, eventually};
 use serde_json::json;
 

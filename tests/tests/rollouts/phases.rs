@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use nudge_injector::api::{Phase, RolloutStage, VersionedConfigStatus};
+use nudge_api::{Phase, RolloutStage, VersionedConfigStatus};
 use nudge_tests::cluster::Wire;
 use nudge_tests::{Installation, ReplicaOptions, eventually};
 use serde_json::json;

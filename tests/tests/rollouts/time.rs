@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use futures::{Stream, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::{self, Event, watcher};
-use nudge_injector::api::{Phase, VersionedConfig};
+use nudge_api::{Phase, VersionedConfig};
 use nudge_tests::{Installation, eventually};
 
 use super::scene::{LONG, Scene, by_hand};

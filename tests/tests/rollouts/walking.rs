@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use nudge_injector::api::{Phase, VersionedConfig};
+use nudge_api::{Phase, VersionedConfig};
 use nudge_tests::Installation;
 
 use super::scene::{LONG, Member, Scene, WORKLOADS, by_hand, quarter};

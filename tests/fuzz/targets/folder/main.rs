@@ -20,6 +20,7 @@ use nudge_agent::source::dir::{ConfigReport, DirSource, Root, Scan, is_ignored};
 use nudge_protocol::ConfigName;
 use nudge_protocol::limits::MAX_VALUE_BYTES;
 use nudge_protocol::status::ProblemReason;
+
 use tree::Tree;
 
 /// Stands in everything beside the tree.

@@ -10,7 +10,7 @@ use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
-use nudge_injector::api::VersionedConfig;
+use nudge_api::VersionedConfig;
 use nudge_tests::clock::Monotonic;
 use nudge_tests::cluster::Space;
 use nudge_tests::installation::{agent_token, at_once, create_part, hub_ca, injected_pod};

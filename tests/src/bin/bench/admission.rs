@@ -11,7 +11,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
 use kube::api::PostParams;
-use nudge_injector::api::VersionedConfig;
+use nudge_api::VersionedConfig;
 use nudge_tests::cluster::Space;
 use nudge_tests::installation::hub_ca;
 use nudge_tests::{Cluster, Raw, Replica, eventually, tls};

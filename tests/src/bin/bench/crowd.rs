@@ -9,7 +9,7 @@ use futures::stream;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Api;
 use kube::api::PostParams;
-use nudge_injector::api::VersionedConfig;
+use nudge_api::VersionedConfig;
 use nudge_tests::cluster::Space;
 use nudge_tests::installation::{bind, create_part};
 use nudge_tests::procfs::{self, Memory};

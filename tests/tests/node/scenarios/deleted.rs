@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
-use nudge_injector::api::{RolloutStage, VersionedConfig};
+use nudge_api::{RolloutStage, VersionedConfig};
 use nudge_tests::eventually;
 use serde_json::json;
 use time::OffsetDateTime;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use nudge_injector::api::{Phase, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{Phase, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::{binary, eventually};
 use serde_json::{Value, json};
 use time::OffsetDateTime;

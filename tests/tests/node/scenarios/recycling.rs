@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
 use kube::api::{ListParams, LogParams};
-use nudge_injector::api::{Phase, VersionedConfig};
+use nudge_api::{Phase, VersionedConfig};
 use nudge_tests::eventually;
 use nudge_tests::installation::at_once;
 use serde_json::json;

@@ -10,7 +10,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use nudge_injector::api::{VersionedConfig, VersionedConfigStatus};
+use nudge_api::{VersionedConfig, VersionedConfigStatus};
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 use time::OffsetDateTime;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams};
-use nudge_injector::api::{Phase, VersionedConfig};
+use nudge_api::{Phase, VersionedConfig};
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 use time::OffsetDateTime;

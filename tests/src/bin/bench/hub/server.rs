@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::authentication::v1::UserInfo;
-use nudge_injector::admission::{
+use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, LookupError, Lookups, MutateVersions, Webhook, Webhooks,
 };
-use nudge_injector::api::VersionedConfig;
-use nudge_injector::hub::{Settings, bind, serve, use_few_arenas};
-use nudge_injector::tls::server_config;
+use nudge_api::VersionedConfig;
+use nudge_hub::{Settings, bind, serve, use_few_arenas};
+use nudge_server::tls::server_config;
 use nudge_tests::cluster::{Authority, Certified};
 use nudge_tests::standin::StandIn;
 use ring::hmac;

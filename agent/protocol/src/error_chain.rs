@@ -1,0 +1,47 @@
+//! Errors as one line, for the log or for people.
+
+/// The error with its causes, for the log.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// The same for people: no cause twice, which libraries often say in the error already.
+pub fn sentence(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    plain(&text)
+}
+
+/// Without the number behind an error of the operating system.
+pub fn plain(error: &str) -> String {
+    let cut = error.rfind(" (os error ").filter(|_| error.ends_with(')'));
+    cut.map_or(error, |at| &error[..at]).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{0}")]
+        struct Outer(&'static str, #[source] std::io::Error);
+        let of = |text| sentence(&Outer(text, std::io::Error::other("it is closed")));
+        assert_eq!(of("reading: it is closed"), "reading: it is closed");
+        assert_eq!(of("reading"), "reading: it is closed");
+    }
+}

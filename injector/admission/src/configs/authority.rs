@@ -1,0 +1,94 @@
+//! What of a config only somebody may decide who may update the plain ConfigMap of its name: all that can move pods, or that decides what
+//! that ConfigMap holds, be it by the detour of deleting the config and making it anew.
+
+use kube::core::dynamic::DynamicObject;
+use nudge_protocol::labels;
+
+use crate::verdict::Denial;
+
+/// What a request does for which that right is needed; `None` where it needs none. Compared as it stands in the objects: a field that
+/// this Nudge does not know counts as well.
+pub fn needs(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
+    let Some(old) = old else { return Some("create it") };
+    let forced = |object: &DynamicObject| {
+        let annotations = object.metadata.annotations.as_ref();
+        annotations.and_then(|annotations| annotations.get(labels::FORCE_DELETE)).is_some_and(|on| on == "true")
+    };
+    let finalizers = |object: &DynamicObject| object.metadata.finalizers.clone().unwrap_or_default();
+    let owners = |object: &DynamicObject| object.metadata.owner_references.clone().unwrap_or_default();
+    if old.data.get("spec") != new.data.get("spec") {
+        return Some("change its spec");
+    }
+    if forced(new) && !forced(old) {
+        return Some("set its annotation nudge.dev/force-delete");
+    }
+    let before = finalizers(old);
+    if finalizers(new).iter().any(|one| !before.contains(one)) {
+        return Some("add a finalizer to it");
+    }
+    let before = owners(old);
+    // Its garbage collection would be a deletion that nobody is asked about.
+    owners(new).iter().any(|one| !before.contains(one)).then_some("give it an owner")
+}
+
+/// The refusal for somebody who may not update the plain ConfigMap.
+pub fn not_permitted(user: &str, namespace: &str, name: &str, what: &str) -> Denial {
+    Denial::forbidden(format!(
+        "VersionedConfig {name}: user {user:?} may not {what}, because it decides what ConfigMap {name} holds; it needs the right to \
+         update ConfigMap {name} in namespace {namespace}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(value: &Value) -> DynamicObject {
+        let mut all = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {}});
+        json_patch::merge(&mut all, value);
+        serde_json::from_value(all).unwrap()
+    }
+
+    fn changed(old: &Value, new: &Value) -> Option<&'static str> {
+        needs(Some(&object(old)), &object(new))
+    }
+
+    #[test]
+    fn whatever_can_move_pods_needs_the_right() {
+        let none = json!({});
+        assert_eq!(needs(None, &object(&none)), Some("create it"));
+        for spec in [json!({"current": "1"}), json!({"rollout": {"paused": true}}), json!({"of a later Nudge": 1})] {
+            let spec = json!({"spec": spec});
+            assert_eq!(
+                (changed(&none, &spec), changed(&spec, &none)),
+                (Some("change its spec"), Some("change its spec"))
+            );
+            assert_eq!(changed(&spec, &spec), None);
+        }
+        let forced = |value: &str| json!({"metadata": {"annotations": {"nudge.dev/force-delete": value}}});
+        assert_eq!(changed(&forced("no"), &forced("true")), Some("set its annotation nudge.dev/force-delete"));
+        assert_eq!((changed(&none, &forced("no")), changed(&forced("true"), &none)), (None, None));
+        let kept = |by: &[&str]| json!({"metadata": {"finalizers": by}});
+        assert_eq!(changed(&kept(&["a/b"]), &kept(&["a/b", "c/d"])), Some("add a finalizer to it"));
+        assert_eq!(changed(&kept(&["a/b", "c/d"]), &kept(&["c/d"])), None, "the end of a deletion");
+        let owned = |uid: &str| json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": uid}]}});
+        assert_eq!(changed(&none, &owned("1")), Some("give it an owner"));
+        assert_eq!(changed(&owned("1"), &owned("2")), Some("give it an owner"));
+        assert_eq!((changed(&owned("1"), &none), changed(&owned("1"), &owned("1"))), (None, None));
+        assert_eq!(
+            changed(&none, &json!({"metadata": {"labels": {"team": "a"}}, "status": {"phase": "Current"}})),
+            None
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn every_difference_of_the_specs_needs_it(one in "[a-c]{0,2}", other in "[a-c]{0,2}", field in "[a-z]{1,8}") {
+            let spec = |value: &str| json!({"spec": {field.as_str(): value}});
+            prop_assert_eq!(changed(&spec(&one), &spec(&other)).is_some(), one != other);
+        }
+    }
+}

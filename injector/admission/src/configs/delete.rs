@@ -1,0 +1,63 @@
+//! A config stays while pods subscribe to it, unless that is forced.
+
+use nudge_api::VersionedConfig;
+use nudge_protocol::labels;
+
+use crate::verdict::Denial;
+
+/// Decides about the deletion of a config to which so many pods subscribe.
+pub fn decide(config: &VersionedConfig, subscribers: usize) -> Result<(), Denial> {
+    let annotations = config.metadata.annotations.as_ref();
+    let forced =
+        annotations.and_then(|annotations| annotations.get(labels::FORCE_DELETE)).is_some_and(|on| on == "true");
+    if subscribers == 0 || forced || config.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let pods = if subscribers == 1 { "1 pod subscribes".to_owned() } else { format!("{subscribers} pods subscribe") };
+    Err(Denial::forbidden(format!(
+        "VersionedConfig {name} can't be deleted, because {pods} to it; delete or change them first, or set the annotation {}: \"true\" \
+         on it",
+        labels::FORCE_DELETE
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use nudge_api::VersionedConfigStatus;
+
+    use super::*;
+    use crate::fixtures::{sentence, shop};
+
+    fn config() -> VersionedConfig {
+        shop(VersionedConfigStatus::default())
+    }
+
+    #[test]
+    fn a_config_without_pods_goes() {
+        assert_eq!(decide(&config(), 0), Ok(()));
+    }
+
+    #[test]
+    fn pods_are_counted_and_not_named() {
+        assert_eq!(
+            sentence(decide(&config(), 1)),
+            "VersionedConfig shop can't be deleted, because 1 pod subscribes to it; delete or change them first, or set the annotation \
+             nudge.dev/force-delete: \"true\" on it"
+        );
+        assert!(sentence(decide(&config(), 9)).contains("because 9 pods subscribe to it"));
+    }
+
+    #[test]
+    fn force_and_a_deletion_under_way_pass() {
+        let mut forced = config();
+        forced.metadata.annotations = Some([(labels::FORCE_DELETE.to_owned(), "true".to_owned())].into());
+        assert_eq!(decide(&forced, 1), Ok(()));
+        forced.metadata.annotations = Some([(labels::FORCE_DELETE.to_owned(), "no".to_owned())].into());
+        assert!(decide(&forced, 1).is_err());
+        let mut going = config();
+        going.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        assert_eq!(decide(&going, 1), Ok(()));
+    }
+}

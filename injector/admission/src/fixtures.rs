@@ -1,0 +1,142 @@
+//! What the guards' tests are made of.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::UserInfo;
+use kube::core::ObjectMeta;
+use nudge_api::{PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus};
+use nudge_protocol::labels;
+use serde_json::{Value, json};
+
+use super::lookups::{LookupError, Lookups};
+use super::object::{Content, VersionObject};
+use super::review::{self, Request};
+use super::verdict::Denial;
+
+/// A part of version 1.0.1 of the config shop.
+pub(super) fn part(kind: PartKind, name: &str) -> VersionObject {
+    let map = |entries: &[(&str, &str)]| {
+        entries.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>()
+    };
+    VersionObject {
+        kind,
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(map(&[(labels::CONFIG, "shop"), (labels::VERSION, "1.0.1")])),
+            annotations: Some(map(&[])),
+            ..ObjectMeta::default()
+        },
+        immutable: true,
+        secret_type: (kind == PartKind::Secret).then(|| "Opaque".to_owned()),
+        content: content(&[("lives", "3")]),
+    }
+}
+
+pub(super) fn content(entries: &[(&str, &str)]) -> Content {
+    Content(entries.iter().map(|&(key, value)| (key.to_owned(), value.as_bytes().to_vec())).collect())
+}
+
+pub(super) fn set_label(object: &mut VersionObject, name: &str, value: &str) {
+    object.metadata.labels.get_or_insert_default().insert(name.to_owned(), value.to_owned());
+}
+
+pub(super) fn set_annotation(object: &mut VersionObject, name: &str, value: &str) {
+    object.metadata.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
+}
+
+/// The sentence of a refusal.
+#[track_caller]
+pub(super) fn sentence<T: std::fmt::Debug>(checked: Result<T, Denial>) -> String {
+    let message = checked.unwrap_err().message;
+    assert!(!message.contains('\n') && !message.contains(". ") && !message.ends_with('.'), "one sentence: {message}");
+    message
+}
+
+/// A sealed version of ConfigMaps, all with the uid 1.
+pub(super) fn sealed(version: &str, names: &[&str]) -> VersionStatus {
+    let part = |name: &&str| PartStatus {
+        kind: PartKind::ConfigMap,
+        name: (*name).to_owned(),
+        uid: "1".to_owned(),
+        digest: "sha256:x".to_owned(),
+    };
+    VersionStatus {
+        version: version.to_owned(),
+        state: VersionState::Available,
+        parts: names.iter().map(part).collect(),
+        keys: 1,
+        bytes: 1,
+        sealed_at: None,
+        consent: None,
+    }
+}
+
+/// The config shop with that status.
+pub(super) fn shop(status: VersionedConfigStatus) -> VersionedConfig {
+    let mut shop = VersionedConfig::new("shop", nudge_api::VersionedConfigSpec::default());
+    shop.metadata.namespace = Some("team".to_owned());
+    shop.status = Some(status);
+    shop
+}
+
+/// A request as the API server sends it.
+pub(super) fn request(kind: &str, operation: &str, old: Option<&Value>, new: Option<&Value>) -> Request {
+    let group = if kind == "VersionedConfig" { "nudge.dev" } else { "" };
+    let name = &new.or(old).unwrap()["metadata"]["name"];
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "7", "kind": {"group": group, "version": "v1", "kind": kind},
+            "resource": {"group": group, "version": "v1", "resource": "any"}, "name": name, "namespace": "team",
+            "operation": operation, "userInfo": {"username": "eve", "groups": ["devs"]}, "oldObject": old, "object": new
+        }
+    });
+    review::parse(review.to_string().as_bytes()).unwrap()
+}
+
+/// Answers from memory, and what was asked.
+#[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // each is one answer
+pub(super) struct FakeLookups {
+    pub config: Option<VersionedConfig>,
+    pub enabled: bool,
+    pub terminating: bool,
+    pub subscribers: usize,
+    pub may_update: bool,
+    /// Nothing can be asked of the API server.
+    pub fails: bool,
+    pub asked: Mutex<Vec<String>>,
+}
+
+impl FakeLookups {
+    fn note<T>(&self, question: String, answer: T) -> Result<T, LookupError> {
+        self.asked.lock().unwrap().push(question.clone());
+        let failed = || LookupError::TooSlow { what: question, within: Duration::from_secs(1) };
+        if self.fails { Err(failed()) } else { Ok(answer) }
+    }
+}
+
+impl Lookups for FakeLookups {
+    async fn config(&self, namespace: &str, name: &str) -> Result<Option<VersionedConfig>, LookupError> {
+        self.note(format!("config {namespace}/{name}"), self.config.clone())
+    }
+
+    async fn is_enabled(&self, namespace: &str) -> Result<bool, LookupError> {
+        self.note(format!("enabled {namespace}"), self.enabled)
+    }
+
+    async fn is_terminating(&self, namespace: &str) -> Result<bool, LookupError> {
+        self.note(format!("terminating {namespace}"), self.terminating)
+    }
+
+    fn subscribers(&self, namespace: &str, config: &str) -> usize {
+        let _ = self.note(format!("subscribers {namespace}/{config}"), ());
+        self.subscribers
+    }
+
+    async fn may_update_config_map(&self, user: &UserInfo, namespace: &str, name: &str) -> Result<bool, LookupError> {
+        self.note(format!("may {} update {namespace}/{name}", user.username.as_deref().unwrap()), self.may_update)
+    }
+}

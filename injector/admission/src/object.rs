@@ -1,0 +1,164 @@
+//! A ConfigMap or Secret under review, as plain data.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::core::ObjectMeta;
+use kube::core::dynamic::DynamicObject;
+use nudge_api::PartKind;
+use nudge_protocol::labels;
+use serde_json::{Map, Value};
+
+use super::review::{Request, ReviewError};
+
+/// Keys and values of an object. Its debug form has no values.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Content(pub BTreeMap<String, Vec<u8>>);
+
+impl Content {
+    /// How many bytes the values have together.
+    pub fn bytes(&self) -> usize {
+        self.0.values().map(Vec::len).sum()
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Content({} keys, {} bytes)", self.0.len(), self.bytes())
+    }
+}
+
+/// A ConfigMap or Secret that is, was or wants to be part of a version.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VersionObject {
+    /// ConfigMap or Secret.
+    pub kind: PartKind,
+    /// Labels, annotations, owners.
+    pub metadata: ObjectMeta,
+    /// Whether it says `immutable: true`.
+    pub immutable: bool,
+    /// The type of a Secret.
+    pub secret_type: Option<String>,
+    /// Its keys and values.
+    pub content: Content,
+}
+
+impl VersionObject {
+    /// The object that a request would store.
+    pub fn new_of(request: &Request) -> Result<Self, ReviewError> {
+        let object = request.object.as_ref().ok_or(ReviewError::Request("it has no object"))?;
+        Self::read(request, object)
+    }
+
+    /// The object that is stored.
+    pub fn old_of(request: &Request) -> Result<Self, ReviewError> {
+        let object = request.old_object.as_ref().ok_or(ReviewError::Request("it has no oldObject"))?;
+        Self::read(request, object)
+    }
+
+    fn read(request: &Request, object: &DynamicObject) -> Result<Self, ReviewError> {
+        let kind = match (request.kind.group.as_str(), request.kind.kind.as_str()) {
+            ("", "ConfigMap") => PartKind::ConfigMap,
+            ("", "Secret") => PartKind::Secret,
+            _ => return Err(ReviewError::Request("it is about neither a ConfigMap nor a Secret")),
+        };
+        let mut metadata = object.metadata.clone();
+        if metadata.name.is_none() && !request.name.is_empty() {
+            metadata.name = Some(request.name.clone());
+        }
+        let data = &object.data;
+        Ok(Self {
+            kind,
+            metadata,
+            immutable: data["immutable"].as_bool().unwrap_or(false),
+            secret_type: data["type"].as_str().map(str::to_owned),
+            content: content(kind, data)?,
+        })
+    }
+
+    /// A label's value.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(name).map(String::as_str)
+    }
+
+    /// An annotation's value.
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+    }
+
+    /// Whether it has the label that makes it a version's part.
+    pub fn is_labelled(&self) -> bool {
+        self.label(labels::CONFIG).is_some()
+    }
+
+    /// Whether it is on its way out and only finalizers keep it.
+    pub fn is_going(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Its name; empty where the API server is to make one.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Kind and name, as in `ConfigMap shop-1.0.1`.
+    pub fn title(&self) -> String {
+        match (self.name(), self.metadata.generate_name.as_deref()) {
+            ("", Some(prefix)) => format!("{} {prefix}*", self.kind),
+            (name, _) => format!("{} {name}", self.kind),
+        }
+    }
+
+    /// The object as part of which version, as in `ConfigMap shop-1.0.1, part of version 1.0.1 of config shop,`.
+    pub fn part_title(&self) -> String {
+        let [config, version] = [labels::CONFIG, labels::VERSION].map(|label| self.label(label).unwrap_or_default());
+        format!("{}, part of version {version} of config {config},", self.title())
+    }
+}
+
+fn content(kind: PartKind, data: &Value) -> Result<Content, ReviewError> {
+    let mut content = BTreeMap::new();
+    let (plain, encoded) = match kind {
+        PartKind::ConfigMap => (entries(&data["data"])?, entries(&data["binaryData"])?),
+        PartKind::Secret => (None, entries(&data["data"])?),
+    };
+    for (key, value) in plain.into_iter().flatten() {
+        let value = value.as_str().ok_or(ReviewError::Request("a value of data is not a string"))?;
+        content.insert(key.clone(), value.as_bytes().to_vec());
+    }
+    for (key, value) in encoded.into_iter().flatten() {
+        let value = value.as_str().and_then(|value| STANDARD.decode(value).ok());
+        content.insert(key.clone(), value.ok_or(ReviewError::Request("a value that must be base64 is not"))?);
+    }
+    Ok(Content(content))
+}
+
+fn entries(value: &Value) -> Result<Option<&Map<String, Value>>, ReviewError> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Object(entries) => Ok(Some(entries)),
+        _ => Err(ReviewError::Request("data is not an object")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_decoded_and_never_shown() {
+        let data = json!({"data": {"a": "plain-secret"}, "binaryData": {"b": "/w=="}});
+        let content = content(PartKind::ConfigMap, &data).unwrap();
+        assert_eq!(content.0["b"], [0xff]);
+        assert_eq!(format!("{content:?}"), "Content(2 keys, 13 bytes)");
+        let secret = json!({"data": {"a": "cGxhaW4="}});
+        assert_eq!(super::content(PartKind::Secret, &secret).unwrap().0["a"], b"plain");
+        for odd in [json!({"data": 1}), json!({"data": {"a": 1}}), json!({"binaryData": {"a": "?"}})] {
+            assert!(super::content(PartKind::ConfigMap, &odd).is_err(), "{odd}");
+        }
+    }
+}

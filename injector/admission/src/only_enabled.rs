@@ -1,0 +1,71 @@
+//! In front of every webhook: only what an enabled namespace is asked about is decided. Whoever reaches the port may ask about any.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+use super::lookups::Lookups;
+use super::review::Request;
+use super::verdict::{Denial, Verdict};
+use super::version_webhooks::namespace;
+use super::webhook::{Webhook, WebhookError};
+
+/// A webhook that refuses reviews of other namespaces. An answer that is no verdict would let pass what the failure policy `Ignore` is for.
+#[derive(Clone, Debug)]
+pub struct OnlyEnabled<W, L> {
+    webhook: W,
+    lookups: Arc<L>,
+}
+
+impl<W, L> OnlyEnabled<W, L> {
+    /// `webhook`, where `lookups` find the namespace enabled.
+    pub fn new(webhook: W, lookups: &Arc<L>) -> Self {
+        Self { webhook, lookups: Arc::clone(lookups) }
+    }
+}
+
+impl<W: Webhook, L: Lookups> Webhook for OnlyEnabled<W, L> {
+    fn path(&self) -> &'static str {
+        self.webhook.path()
+    }
+
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(async move {
+            if self.lookups.is_enabled(namespace(request)?).await? {
+                return self.webhook.review(request).await;
+            }
+            // The same for one that is not there.
+            Ok(Verdict::Deny(Denial::forbidden(
+                "Nudge decides nothing in this namespace, because it is not enabled there",
+            )))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::ValidateVersions;
+    use crate::fixtures::{FakeLookups, request};
+    use crate::review::ReviewError;
+
+    #[tokio::test]
+    async fn only_enabled_namespaces_are_decided_about() {
+        let object = json!({"metadata": {"name": "a"}});
+        let mut deletion = request("ConfigMap", "DELETE", Some(&object), None);
+        let reviewed = async |lookups: FakeLookups, request: &Request| {
+            let lookups = Arc::new(lookups);
+            OnlyEnabled::new(ValidateVersions::new(Arc::clone(&lookups)), &lookups).review(request).await
+        };
+        let enabled = FakeLookups { enabled: true, ..FakeLookups::default() };
+        assert_eq!(reviewed(enabled, &deletion).await.unwrap(), Verdict::allow());
+        assert!(reviewed(FakeLookups::default(), &deletion).await.unwrap().is_denied());
+        let away = FakeLookups { fails: true, ..FakeLookups::default() };
+        assert!(matches!(reviewed(away, &deletion).await, Err(WebhookError::Lookup(_))));
+        deletion.namespace = None;
+        let nowhere = reviewed(FakeLookups::default(), &deletion).await;
+        assert!(matches!(nowhere, Err(WebhookError::Review(ReviewError::Request(_)))));
+    }
+}

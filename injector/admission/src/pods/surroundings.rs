@@ -1,0 +1,231 @@
+//! What injection must know beyond the pod: configs from the index, plain ConfigMaps and LimitRanges from the API server, and what
+//! the cluster can do.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, LimitRangeItem};
+use kube::api::ListParams;
+use kube::core::ObjectMeta;
+use kube::{Api, Client};
+use nudge_api::{PartKind, VersionedConfig};
+use nudge_cluster::index::Index;
+use nudge_core::injection::{Features, MountedPart, PlainMap, ResolvedConfig};
+use nudge_core::keys::ConfigKey;
+use nudge_core::rollout::newborn;
+use nudge_protocol::error_chain::chain;
+use nudge_protocol::labels;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+
+use super::recent::{Recent, RecentSettings};
+use crate::kube_lookups::LOOKUP_TIMEOUT;
+use crate::lookups::LookupError;
+
+/// ConfigMaps of all namespaces that are remembered; of each, three flags.
+const MAPS: RecentSettings =
+    RecentSettings { fresh: Duration::from_secs(2), usable: Duration::from_secs(10), most: 2048 };
+/// ConfigMaps that are read at the same time.
+const AT_ONCE: usize = 8;
+/// Namespaces whose LimitRanges are remembered.
+const LIMITS: RecentSettings =
+    RecentSettings { fresh: Duration::from_secs(3), usable: Duration::from_secs(10), most: 512 };
+/// LimitRanges of one namespace that are looked at; nobody has more than one or two.
+const LIMIT_RANGES: u32 = 50;
+
+/// What the whole process knows.
+#[derive(Clone)]
+pub struct Known {
+    /// Configs and namespaces.
+    pub index: Arc<Index>,
+    /// What the cluster can do; absent until it was read for the first time.
+    pub features: watch::Receiver<Option<Features>>,
+    /// What agents are to trust (PEM).
+    pub hub_ca: watch::Receiver<Arc<str>>,
+}
+
+/// What the webhook asks.
+pub trait Surroundings: Send + Sync + 'static {
+    /// What the cluster can do and what agents are to trust, or what is missing to inject pods at all.
+    fn basis(&self) -> Result<(Features, Arc<str>), &'static str>;
+
+    /// The config as it stands for a new pod; `None` where there is none.
+    fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta) -> Option<ResolvedConfig>;
+
+    /// The plain ConfigMap; `None` where there is none.
+    fn map(&self, namespace: &str, name: &str) -> impl Future<Output = Result<Option<PlainMap>, LookupError>> + Send;
+
+    /// The limits of a namespace; none where they can't be read.
+    fn limits(&self, namespace: &str) -> impl Future<Output = Vec<LimitRangeItem>> + Send;
+}
+
+/// Answers from the process's knowledge and the API server.
+pub struct ClusterSurroundings {
+    client: Client,
+    known: Known,
+    maps: Recent<ConfigKey, PlainMap>,
+    limits: Recent<String, Arc<[LimitRangeItem]>>,
+    room: Arc<Semaphore>,
+}
+
+impl fmt::Debug for ClusterSurroundings {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ClusterSurroundings").finish_non_exhaustive()
+    }
+}
+
+impl ClusterSurroundings {
+    /// Uses `client`, which must have been made on the runtime of the admission server.
+    pub fn new(client: Client, known: Known) -> Self {
+        Self {
+            client,
+            known,
+            maps: Recent::new(MAPS),
+            limits: Recent::new(LIMITS),
+            room: Arc::new(Semaphore::new(AT_ONCE)),
+        }
+    }
+}
+
+impl Surroundings for ClusterSurroundings {
+    fn basis(&self) -> Result<(Features, Arc<str>), &'static str> {
+        if !self.known.index.is_synced() {
+            return Err("it has not listed all configs yet");
+        }
+        let features = self.known.features.borrow();
+        let features = features.ok_or("it does not know the versions of the API server and the nodes yet")?;
+        Ok((features, Arc::clone(&self.known.hub_ca.borrow())))
+    }
+
+    fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta) -> Option<ResolvedConfig> {
+        let index = &self.known.index;
+        let config = index.config(&ConfigKey::new(namespace, name))?;
+        Some(resolved(&config, pod, index.secrets_allowed(namespace)))
+    }
+
+    async fn map(&self, namespace: &str, name: &str) -> Result<Option<PlainMap>, LookupError> {
+        let key = ConfigKey::new(namespace, name);
+        let ask = || {
+            let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
+            let (name, what) = (name.to_owned(), format!("read ConfigMap {key}"));
+            let room = Arc::clone(&self.room);
+            async move {
+                // It comes whole, up to a MiB: the memory of all that are on their way is bounded.
+                let _room = room.acquire().await;
+                match timeout(LOOKUP_TIMEOUT, api.get_opt(&name)).await {
+                    Ok(Ok(found)) => Ok(found.as_ref().map(plain_map)),
+                    Ok(Err(error)) => Err(LookupError::Api { what, source: Box::new(error) }),
+                    Err(_) => Err(LookupError::TooSlow { what, within: LOOKUP_TIMEOUT }),
+                }
+            }
+        };
+        // Also those who wait for another's question are told in time.
+        match timeout(LOOKUP_TIMEOUT, self.maps.get(&key, ask)).await {
+            Ok(found) => found,
+            Err(_) => Err(LookupError::TooSlow { what: format!("read ConfigMap {key}"), within: LOOKUP_TIMEOUT }),
+        }
+    }
+
+    async fn limits(&self, namespace: &str) -> Vec<LimitRangeItem> {
+        let ask = || {
+            let api = Api::<LimitRange>::namespaced(self.client.clone(), namespace);
+            let namespace = namespace.to_owned();
+            async move {
+                let what = || format!("list LimitRanges of namespace {namespace}");
+                // In here, because a question that nobody waits for any more must end as well.
+                match timeout(LOOKUP_TIMEOUT, api.list(&ListParams::default().limit(LIMIT_RANGES))).await {
+                    Ok(Ok(listed)) => {
+                        let specs = listed.items.into_iter().filter_map(|range| range.spec);
+                        Ok(Some(specs.flat_map(|spec| spec.limits).collect()))
+                    }
+                    Ok(Err(error)) => Err(LookupError::Api { what: what(), source: Box::new(error) }),
+                    Err(_) => Err(LookupError::TooSlow { what: what(), within: LOOKUP_TIMEOUT }),
+                }
+            }
+        };
+        let cause = match timeout(LOOKUP_TIMEOUT, self.limits.get(&namespace.to_owned(), ask)).await {
+            Ok(Ok(limits)) => return limits.map(|limits| limits.to_vec()).unwrap_or_default(),
+            Ok(Err(error)) => chain(&error),
+            Err(_) => format!("no answer within {LOOKUP_TIMEOUT:?}"),
+        };
+        // The API server checks them again, and says itself what is wrong.
+        tracing::warn!(namespace, cause, "LimitRanges can't be read; a pod is injected without regard to them");
+        Vec::new()
+    }
+}
+
+fn plain_map(map: &ConfigMap) -> PlainMap {
+    let meta = &map.metadata;
+    let labelled = |name: &str| meta.labels.as_ref().is_some_and(|labels| labels.contains_key(name));
+    PlainMap {
+        owned: meta.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
+        immutable: map.immutable.unwrap_or(false),
+        version: labelled(labels::CONFIG) || labelled(labels::VERSION),
+    }
+}
+
+/// The config as a new pod gets it. Without parts where one of them may not be served here: the agent takes what is mounted for all.
+fn resolved(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
+    let Some(status) = &config.status else { return ResolvedConfig::default() };
+    let uid = config.metadata.uid.as_deref().unwrap_or_default();
+    let Some(version) = newborn(status, uid, pod) else { return ResolvedConfig::default() };
+    let parts = status.version(version).map(|version| version.parts.as_slice()).unwrap_or_default();
+    let withheld = !secrets && parts.iter().any(|part| part.kind == PartKind::Secret);
+    let parts = if withheld { &[] } else { parts };
+    ResolvedConfig {
+        version: Some(version.to_owned()),
+        parts: parts
+            .iter()
+            .zip(1_u32..)
+            .map(|(part, number)| MountedPart { kind: part.kind, name: part.name.clone(), part: number })
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::VersionedConfigStatus;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures::{sealed, shop};
+
+    #[test]
+    fn a_version_with_a_secret_is_mounted_whole_or_not_at_all() {
+        for secret in 0..3 {
+            let mut version = sealed("1.0.1", &["shop-a", "shop-b", "shop-c"]);
+            version.parts[secret].kind = PartKind::Secret;
+            let status = VersionedConfigStatus {
+                current: Some("1.0.1".to_owned()),
+                versions: vec![sealed("1.0.0", &["old"]), version],
+                ..VersionedConfigStatus::default()
+            };
+            let parts = |secrets| {
+                let resolved = resolved(&shop(status.clone()), &ObjectMeta::default(), secrets);
+                assert_eq!(resolved.version.as_deref(), Some("1.0.1"));
+                resolved.parts.into_iter().map(|part| (part.name, part.part)).collect::<Vec<_>>()
+            };
+            let part = |name: &str, number| (name.to_owned(), number);
+            assert_eq!(parts(false), []);
+            assert_eq!(parts(true), [part("shop-a", 1), part("shop-b", 2), part("shop-c", 3)]);
+        }
+    }
+
+    #[test]
+    fn a_config_without_a_version_is_there_all_the_same() {
+        let resolved = resolved(&shop(VersionedConfigStatus::default()), &ObjectMeta::default(), true);
+        assert_eq!(resolved, ResolvedConfig::default());
+    }
+
+    #[test]
+    fn of_a_plain_map_three_flags_are_taken() {
+        let map = |value| plain_map(&serde_json::from_value(value).unwrap());
+        assert_eq!(map(json!({"metadata": {"name": "a"}})), PlainMap::default());
+        let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}]);
+        let all = map(
+            json!({"metadata": {"labels": {"nudge.dev/config": "a"}, "ownerReferences": owner}, "immutable": true}),
+        );
+        assert_eq!(all, PlainMap { owned: true, immutable: true, version: true });
+    }
+}

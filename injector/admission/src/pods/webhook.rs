@@ -1,0 +1,118 @@
+//! The webhook of pods: gathers what injection must know, and gives its patch.
+
+use std::collections::BTreeSet;
+
+use futures::future::{BoxFuture, join, try_join_all};
+use kube::core::ObjectMeta;
+use kube::core::admission::Operation;
+use nudge_core::injection::{Facts, Features, InjectionSettings, Refusal, Wanted, inject, read};
+use nudge_protocol::ConfigName;
+
+use super::surroundings::Surroundings;
+use crate::lookups::LookupError;
+use crate::review::{Request, ReviewError};
+use crate::verdict::{Denial, Verdict};
+use crate::version_webhooks::namespace;
+use crate::webhook::{Webhook, WebhookError};
+
+/// This replica can't inject pods yet. The failure policy refuses them, and whoever makes them tries again.
+#[derive(Debug, thiserror::Error)]
+#[error("Nudge can't inject pods at this moment, because {0}; try again")]
+struct NotReady(&'static str);
+
+/// Injects pods.
+#[derive(Clone, Debug)]
+pub struct InjectPods<S> {
+    surroundings: S,
+    settings: InjectionSettings,
+}
+
+impl InjectPods<()> {
+    /// Where it answers.
+    pub const PATH: &'static str = "/mutate/pods";
+}
+
+impl<S: Surroundings> InjectPods<S> {
+    /// Injects as `settings` say.
+    pub fn new(surroundings: S, settings: InjectionSettings) -> Self {
+        Self { surroundings, settings }
+    }
+
+    async fn decide(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        if !request.kind.group.is_empty() || request.kind.kind != "Pod" {
+            return Err(ReviewError::Request("it is not about a Pod").into());
+        }
+        if request.operation != Operation::Create || request.sub_resource.is_some() {
+            return Ok(Verdict::allow());
+        }
+        let object = request.object.as_ref().ok_or(ReviewError::Request("it has no object"))?;
+        let pod = serde_json::to_value(object).map_err(|_| ReviewError::Request("its object can't be used"))?;
+        let refused = |refusal: &Refusal| Verdict::Deny(denial(&object.metadata, &request.name, refusal));
+        let wanted = match read(&pod) {
+            Ok(Some(wanted)) => wanted,
+            Ok(None) => return Ok(Verdict::allow()),
+            Err(refusal) => return Ok(refused(&refusal)),
+        };
+        let basis = self.surroundings.basis().map_err(|missing| WebhookError::Internal(NotReady(missing).into()))?;
+        let facts = self.gather(namespace(request)?, &object.metadata, &wanted, basis).await?;
+        match inject(&pod, &wanted, &facts, &self.settings) {
+            Ok(injection) => Ok(verdict(injection.patch, injection.warnings)),
+            Err(refusal) => Ok(refused(&refusal)),
+        }
+    }
+
+    /// Looks up everything that may matter, side by side.
+    async fn gather(
+        &self,
+        namespace: &str,
+        pod: &ObjectMeta,
+        wanted: &Wanted,
+        (features, hub_ca): (Features, impl AsRef<str>),
+    ) -> Result<Facts, LookupError> {
+        let mut names: BTreeSet<ConfigName> = wanted.configs().into_iter().collect();
+        let maps: Vec<String> = wanted.maps();
+        names.extend(maps.iter().filter_map(|name| ConfigName::new(name).ok()));
+        let configs = names.into_iter().filter_map(|name| {
+            let config = self.surroundings.config(namespace, name.as_str(), pod)?;
+            Some((name, config))
+        });
+        let mut facts =
+            Facts { features, hub_ca: hub_ca.as_ref().to_owned(), configs: configs.collect(), ..Facts::default() };
+        // A ConfigMap with a config of its name stands for that, whatever it is itself.
+        let plain = maps.into_iter().filter(|name| !facts.configs.keys().any(|config| config.as_str() == name));
+        let look = plain.map(async |name| {
+            let found = self.surroundings.map(namespace, &name).await?;
+            Ok::<_, LookupError>((name, found))
+        });
+        let (found, limits) = join(try_join_all(look), self.surroundings.limits(namespace)).await;
+        facts.maps = found?.into_iter().filter_map(|(name, found)| Some((name, found?))).collect();
+        facts.limits = limits;
+        Ok(facts)
+    }
+}
+
+impl<S: Surroundings> Webhook for InjectPods<S> {
+    fn path(&self) -> &'static str {
+        InjectPods::PATH
+    }
+
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(self.decide(request))
+    }
+}
+
+/// An empty patch is none: the API server would look at the pod again because of it.
+fn verdict(patch: json_patch::Patch, warnings: Vec<String>) -> Verdict {
+    match Verdict::warn(warnings) {
+        Verdict::Allow { warnings, .. } => Verdict::Allow { warnings, patch: (!patch.0.is_empty()).then_some(patch) },
+        denied @ Verdict::Deny(_) => denied,
+    }
+}
+
+fn denial(pod: &ObjectMeta, requested: &str, refusal: &Refusal) -> Denial {
+    let name = pod.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(requested);
+    match pod.generate_name.as_deref() {
+        Some(prefix) if name.is_empty() => Denial::invalid(format!("Pod {prefix}*: {refusal}")),
+        _ => Denial::invalid(format!("Pod {name}: {refusal}")),
+    }
+}

@@ -1,0 +1,179 @@
+//! Reads an `AdmissionReview` and writes its answer.
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use kube::core::Status;
+use kube::core::admission::{
+    AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, META_KIND, SerializePatchError,
+};
+use kube::core::dynamic::DynamicObject;
+use kube::core::response::StatusSummary;
+
+use super::verdict::Verdict;
+
+/// A request for admission, its object of any kind. Never to be logged: it holds values.
+pub type Request = AdmissionRequest<DynamicObject>;
+
+/// Why a body is not a review that can be answered. None of these repeats what the body says: it may hold secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// It is not JSON of that form.
+    #[error("the body is not an AdmissionReview (line {line}, column {column})")]
+    Json {
+        /// Where it stops being one.
+        line: usize,
+        /// Where it stops being one.
+        column: usize,
+    },
+    /// It is of another kind or version.
+    #[error("the body must be an AdmissionReview of admission.k8s.io/v1")]
+    Kind,
+    /// It asks nothing.
+    #[error("the AdmissionReview has no request")]
+    NoRequest,
+    /// The request lacks what its operation needs, or its object is not of the kind that the path is for.
+    #[error("the AdmissionReview's request is not usable: {0}")]
+    Request(&'static str),
+}
+
+/// Why an answer could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// The patch.
+    #[error("the patch can't be written")]
+    Patch(#[from] SerializePatchError),
+    /// The answer.
+    #[error("the answer can't be written")]
+    Json(#[from] serde_json::Error),
+}
+
+/// What an object of JSON costs in memory, however short its text is, and any other value: measured, and rounded up.
+const OBJECT_BYTES: usize = 1024;
+const VALUE_BYTES: usize = 192;
+
+/// At least as much memory as a body takes once it is read. `[{"a":0},{"a":0}]` takes a hundred times its length.
+pub fn weight(body: &[u8]) -> usize {
+    let (mut weight, mut quoted, mut escaped) = (body.len(), false, false);
+    for byte in body {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' if !quoted => weight += OBJECT_BYTES,
+            b'[' | b',' if !quoted => weight += VALUE_BYTES,
+            _ => {}
+        }
+    }
+    weight
+}
+
+/// Reads a review.
+pub fn parse(body: &[u8]) -> Result<Request, ReviewError> {
+    let review: AdmissionReview<DynamicObject> = serde_json::from_slice(body)
+        .map_err(|error| ReviewError::Json { line: error.line(), column: error.column() })?;
+    if review.types.kind != META_KIND || review.types.api_version != META_API_VERSION_V1 {
+        return Err(ReviewError::Kind);
+    }
+    review.try_into().map_err(|_| ReviewError::NoRequest)
+}
+
+/// Writes the answer to `request`.
+pub fn answer(request: &Request, verdict: Verdict) -> Result<Vec<u8>, AnswerError> {
+    let mut response = AdmissionResponse::from(request);
+    match verdict {
+        Verdict::Allow { warnings, patch } => {
+            if !warnings.is_empty() {
+                response.warnings = Some(warnings);
+            }
+            if let Some(patch) = patch {
+                response = response.with_patch(patch)?;
+            }
+        }
+        Verdict::Deny(denial) => {
+            response.allowed = false;
+            response.result = Status {
+                status: Some(StatusSummary::Failure),
+                code: denial.reason.code(),
+                reason: denial.reason.as_str().to_owned(),
+                message: denial.message,
+                ..Status::default()
+            };
+        }
+    }
+    let patch = response.patch.take().map(|patch| BASE64_STANDARD.encode(patch));
+    let mut review = serde_json::to_value(response.into_review())?;
+    if let Some(patch) = patch {
+        // kube would write a list of numbers, three times as long, of which the API server reads one after the other.
+        review["response"]["patch"] = patch.into();
+    }
+    Ok(serde_json::to_vec(&review)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::verdict::Denial;
+
+    fn review() -> Value {
+        json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "7", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+                "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "name": "a", "namespace": "n",
+                "operation": "DELETE", "userInfo": {"username": "u"}, "oldObject": {"metadata": {"name": "a"}},
+                "a field from the future": 1
+            }
+        })
+    }
+
+    #[test]
+    fn a_patch_is_base64_as_the_api_server_has_it() {
+        let patch: json_patch::Patch = serde_json::from_value(json!([{"op": "remove", "path": "/a"}])).unwrap();
+        let answer = answer(&parsed(&review()).unwrap(), Verdict::patch(patch)).unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        let patch = BASE64_STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
+        assert_eq!(patch, br#"[{"op":"remove","path":"/a"}]"#);
+        assert_eq!(answer["response"]["patchType"], "JSONPatch");
+    }
+
+    fn parsed(review: &Value) -> Result<Request, ReviewError> {
+        parse(review.to_string().as_bytes())
+    }
+
+    #[test]
+    fn a_refusal_carries_the_sentence_and_the_uid() {
+        let denial = Denial::forbidden("no.");
+        let answer = answer(&parsed(&review()).unwrap(), Verdict::Deny(denial)).unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer["response"]["uid"], "7");
+        assert_eq!(answer["response"]["allowed"], false);
+        assert_eq!(answer["response"]["status"]["message"], "no.");
+        assert_eq!(answer["response"]["status"]["code"], 403);
+        assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
+    }
+
+    #[test]
+    fn what_is_no_review_is_refused_without_repeating_it() {
+        let mut other = review();
+        other["apiVersion"] = json!("admission.k8s.io/v1beta1");
+        assert!(matches!(parsed(&other), Err(ReviewError::Kind)));
+        let mut empty = review();
+        empty.as_object_mut().unwrap().remove("request");
+        assert!(matches!(parsed(&empty), Err(ReviewError::NoRequest)));
+        let mut odd = review();
+        odd["request"]["operation"] = json!("hunter2");
+        let refusal = parsed(&odd).unwrap_err();
+        assert!(!refusal.to_string().contains("hunter2"), "{refusal}");
+        assert!(parse(b"").is_err());
+    }
+
+    #[test]
+    fn a_body_weighs_what_its_values_cost_and_text_its_length() {
+        assert_eq!(weight(br#"{"a":[0,1]}"#), 11 + OBJECT_BYTES + 2 * VALUE_BYTES);
+        assert_eq!(weight(br#""{[,\"{\\""#), 10);
+        assert_eq!(weight(br#""\\"{"#), 5 + OBJECT_BYTES);
+        let nested = "{\"a\":0},".repeat(1000);
+        assert!(weight(nested.as_bytes()) > 1_000_000);
+    }
+}

@@ -1,0 +1,215 @@
+//! One exchange: from a request to its answer, within the bounds.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use nudge_server::shares::{Portion, Shares};
+use nudge_server::slots::Peer;
+use tokio::time::timeout;
+
+use super::{AdmissionSettings, SMALL_BODY_BYTES, SMALL_OBJECT_BYTES};
+use crate::metrics::{AdmissionMetrics, Outcome};
+use crate::review;
+use crate::verdict::Verdict;
+use crate::webhook::{Webhook, WebhookError};
+
+/// What we keep of the time that the API server gives, for the way back.
+const MARGIN: Duration = Duration::from_millis(200);
+/// The unit in which room is counted.
+const ROOM_UNIT: usize = 1024;
+
+/// Answers requests; shared by all connections.
+pub(super) struct Exchange {
+    webhooks: BTreeMap<&'static str, Arc<dyn Webhook>>,
+    settings: AdmissionSettings,
+    texts: Shares,
+    objects: Shares,
+    metrics: AdmissionMetrics,
+}
+
+/// An answer that is not a verdict.
+type Refusal = (StatusCode, String);
+
+impl Exchange {
+    pub(super) fn new(webhooks: Vec<Arc<dyn Webhook>>, settings: AdmissionSettings, metrics: AdmissionMetrics) -> Self {
+        let [texts, largest, objects] = [settings.all_bodies_bytes, settings.body_bytes, settings.all_objects_bytes]
+            .map(|bytes| bytes.div_ceil(ROOM_UNIT));
+        let (texts, objects) = (Shares::new(texts, largest), Shares::new(objects, 1));
+        let webhooks = webhooks.into_iter().map(|webhook| (webhook.path(), webhook)).collect();
+        Self { webhooks, settings, texts, objects, metrics }
+    }
+
+    /// Answers one request.
+    pub(super) async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
+        let began = Instant::now();
+        let Some(webhook) = self.webhooks.get(request.uri().path()) else {
+            return refusal(StatusCode::NOT_FOUND, "there is no webhook of that path");
+        };
+        if request.method() != Method::POST {
+            return refusal(StatusCode::METHOD_NOT_ALLOWED, "reviews come by POST");
+        }
+        let limit = review_limit(request.uri(), &self.settings);
+        let (outcome, response) = match timeout(limit, self.review(webhook.as_ref(), request, peer)).await {
+            Ok(Ok((outcome, answer))) => (outcome, json(answer)),
+            Ok(Err((status, message))) => {
+                let outcome = if status.is_server_error() { Outcome::Error } else { Outcome::Malformed };
+                (outcome, refusal(status, &message))
+            }
+            Err(_) => {
+                tracing::error!(path = webhook.path(), ?limit, "a review took too long; the failure policy decides");
+                (Outcome::Error, refusal(StatusCode::INTERNAL_SERVER_ERROR, "the review took too long"))
+            }
+        };
+        self.metrics.reviewed(webhook.path(), outcome, began.elapsed());
+        response
+    }
+
+    async fn review(
+        &self,
+        webhook: &dyn Webhook,
+        request: Request<Incoming>,
+        peer: Peer,
+    ) -> Result<(Outcome, Vec<u8>), Refusal> {
+        let path = webhook.path();
+        let (request, _room) = {
+            let (body, _room) = self.body(request, peer).await?;
+            let room = self.room(&self.objects, review::weight(&body), SMALL_OBJECT_BYTES, peer).await?;
+            let request = review::parse(&body).map_err(|error| {
+                tracing::warn!(path, %error, "a review can't be read");
+                (StatusCode::BAD_REQUEST, error.to_string())
+            })?;
+            // That of the text is free again.
+            (request, room)
+        };
+        let verdict = webhook.review(&request).await.map_err(|error| failed(path, &request, &error))?;
+        let outcome = if verdict.is_denied() { Outcome::Denied } else { Outcome::Allowed };
+        if let Verdict::Deny(denial) = &verdict {
+            // The sentence names objects, never values.
+            let user = request.user_info.username.as_deref().unwrap_or_default();
+            // Whoever reaches the port says who asks.
+            tracing::info!(
+                path,
+                claimed_user = user,
+                namespace = request.namespace.as_deref(),
+                "refused: {}",
+                denial.message
+            );
+        }
+        let answer = review::answer(&request, verdict).map_err(|error| {
+            tracing::error!(path, error = &error as &dyn Error, "an answer can't be written");
+            (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        })?;
+        Ok((outcome, answer))
+    }
+
+    /// Waits for so many bytes, unless they are few.
+    async fn room(&self, of: &Shares, bytes: usize, few: usize, peer: Peer) -> Result<Option<Portion>, Refusal> {
+        if bytes <= few {
+            return Ok(None);
+        }
+        let units = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
+        if units > of.share() {
+            tracing::warn!(bytes, "a review takes too much memory; the failure policy decides");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, "the review has too many values".to_owned()));
+        }
+        Ok(Some(of.take(peer, units).await))
+    }
+
+    /// The body, and the room it takes.
+    async fn body(&self, request: Request<Incoming>, peer: Peer) -> Result<(Bytes, Option<Portion>), Refusal> {
+        let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+        let Some(length) = length.and_then(|value| value.parse::<usize>().ok()) else {
+            return Err((StatusCode::LENGTH_REQUIRED, "a review needs a Content-Length".to_owned()));
+        };
+        if length > self.settings.body_bytes {
+            let most = self.settings.body_bytes;
+            tracing::warn!(length, most, "a review is too long; the failure policy decides");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, format!("a review may have {most} bytes")));
+        }
+        let room = self.room(&self.texts, length, SMALL_BODY_BYTES, peer).await?;
+        let mut body = Limited::new(request.into_body(), length);
+        let mut bytes = BytesMut::with_capacity(length);
+        let read = async {
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|_| (StatusCode::BAD_REQUEST, "the body ended too early".to_owned()))?;
+                if let Some(data) = frame.data_ref() {
+                    bytes.extend_from_slice(data);
+                }
+            }
+            Ok(())
+        };
+        timeout(self.settings.body, read)
+            .await
+            .map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long".to_owned()))??;
+        Ok((bytes.freeze(), room))
+    }
+}
+
+fn failed(path: &str, request: &review::Request, error: &WebhookError) -> Refusal {
+    match error {
+        WebhookError::Review(error) => {
+            tracing::warn!(path, %error, "a review can't be used");
+            (StatusCode::BAD_REQUEST, error.to_string())
+        }
+        WebhookError::Lookup(_) | WebhookError::Internal(_) => {
+            let (namespace, name) = (request.namespace.as_deref(), &request.name);
+            let kind = &request.kind.kind;
+            let error_chain = error as &dyn Error;
+            tracing::error!(
+                path,
+                namespace,
+                kind,
+                name,
+                error = error_chain,
+                "a review failed; the failure policy decides"
+            );
+            (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        }
+    }
+}
+
+/// How long a review may take: what the API server gives (`?timeout=3s`), less what the way back takes. Whoever else asks gets no more.
+fn review_limit(uri: &Uri, settings: &AdmissionSettings) -> Duration {
+    let mut parameters = uri.query().unwrap_or_default().split('&');
+    let given = parameters.find_map(|parameter| parameter.strip_prefix("timeout=")?.strip_suffix('s'));
+    let given = given.and_then(|seconds| seconds.parse::<u8>().ok()).map(|seconds| Duration::from_secs(seconds.into()));
+    given.map_or(settings.review, |given| given.saturating_sub(MARGIN).max(MARGIN).min(settings.longest_review))
+}
+
+fn json(answer: Vec<u8>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(answer)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn refusal(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(format!("{message}\n"))));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_api_servers_timeout_is_kept_with_a_margin() {
+        let settings = AdmissionSettings::new(([127, 0, 0, 1], 0).into());
+        let limit = |uri: &'static str| review_limit(&Uri::from_static(uri), &settings);
+        assert_eq!(limit("/validate/versions?timeout=3s"), Duration::from_millis(2800));
+        assert_eq!(limit("/?a=b&timeout=1s"), Duration::from_millis(800));
+        for odd in ["/", "/?timeout=", "/?timeout=3", "/?timeout=999s", "/?timeout=-1s"] {
+            assert_eq!(limit(odd), settings.review, "{odd}");
+        }
+        assert_eq!(limit("/?timeout=0s"), MARGIN);
+        assert_eq!(limit("/?timeout=255s"), Duration::from_secs(5));
+    }
+}

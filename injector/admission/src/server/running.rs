@@ -1,0 +1,140 @@
+//! Starts the server on threads of its own, and stops it.
+
+use std::error::Error;
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use futures::future::BoxFuture;
+use rustls::ServerConfig;
+use socket2::{Domain, Socket, Type};
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+use tokio::sync::{oneshot, watch};
+
+use super::AdmissionSettings;
+use super::exchange::Exchange;
+use super::serve::serve;
+use crate::metrics::AdmissionMetrics;
+use crate::webhook::Webhook;
+
+/// Why the server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address.
+    #[error("can't listen on {address} for admission")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The refusal.
+        source: io::Error,
+    },
+    /// The threads.
+    #[error("can't start the threads for admission")]
+    Threads(#[source] io::Error),
+    /// The webhooks.
+    #[error("can't make the webhooks")]
+    Webhooks(#[source] Box<dyn Error + Send + Sync>),
+    /// The thread ended before it listened.
+    #[error("the thread for admission ended at once")]
+    Ended,
+}
+
+/// Connections that the kernel keeps until they are taken. Where there are more, the API server's next one is late by a second at least.
+const BACKLOG: i32 = 4096;
+
+fn bind(address: SocketAddr) -> io::Result<StdListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    // A restarted server takes its port again at once (socket(7)).
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// What the server is to answer with.
+pub type Webhooks = Vec<Arc<dyn Webhook>>;
+
+/// The running server; dropped, it stops without waiting for requests.
+#[derive(Debug)]
+pub struct AdmissionServer {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    ended: oneshot::Receiver<()>,
+    thread: JoinHandle<()>,
+}
+
+impl AdmissionServer {
+    /// Listens and answers. `webhooks` runs on the server's own runtime, where it makes the clients that the webhooks use: a
+    /// client made elsewhere would do its work there, and wait with it.
+    pub async fn start<E>(
+        settings: AdmissionSettings,
+        tls: Arc<ServerConfig>,
+        metrics: AdmissionMetrics,
+        webhooks: impl FnOnce() -> BoxFuture<'static, Result<Webhooks, E>> + Send + 'static,
+    ) -> Result<Self, StartError>
+    where
+        E: Into<Box<dyn Error + Send + Sync>> + 'static,
+    {
+        let listen = |source| StartError::Listen { address: settings.address, source };
+        let listener = bind(settings.address).map_err(listen)?;
+        listener.set_nonblocking(true).map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let (stop, stopping) = watch::channel(false);
+        let (started, starting) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let run = async move {
+            let made = async {
+                let listener = TcpListener::from_std(listener).map_err(StartError::Threads)?;
+                let webhooks = webhooks().await.map_err(|error| StartError::Webhooks(error.into()))?;
+                Ok((listener, Exchange::new(webhooks, settings, metrics.clone())))
+            };
+            match made.await {
+                Ok((listener, exchange)) => {
+                    if started.send(Ok(())).is_ok() {
+                        serve(listener, tls, Arc::new(exchange), settings, metrics, stopping).await;
+                    }
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("admission".to_owned()).spawn(move || {
+            let runtime = Builder::new_multi_thread()
+                .worker_threads(settings.threads.max(1))
+                .thread_name("admission-worker")
+                .enable_all()
+                .build();
+            match runtime {
+                Ok(runtime) => {
+                    runtime.block_on(run);
+                    runtime.shutdown_background();
+                }
+                Err(error) => tracing::error!(error = &error as &dyn Error, "can't start the threads for admission"),
+            }
+            let _ = end.send(());
+        });
+        let thread = thread.map_err(StartError::Threads)?;
+        starting.await.map_err(|_| StartError::Ended)??;
+        Ok(Self { address, stop, ended, thread })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether it still answers; if not, the process had better end.
+    pub fn is_running(&self) -> bool {
+        !self.thread.is_finished()
+    }
+
+    /// Takes no more connections, and waits for the requests that are being answered as long as the settings allow.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        // An error means that the thread has ended already.
+        let _ = self.ended.await;
+    }
+}

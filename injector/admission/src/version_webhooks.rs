@@ -1,0 +1,310 @@
+//! The webhooks of versions: asks what the guards must know, in the order in which it costs least.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use json_patch::{Patch, PatchOperation};
+use kube::core::admission::Operation;
+use nudge_core::versions::mark;
+use nudge_protocol::labels;
+use ring::hmac;
+
+use super::lookups::Lookups;
+use super::object::VersionObject;
+use super::requester::empties_namespace;
+use super::review::{Request, ReviewError};
+use super::verdict::Verdict;
+use super::versions;
+use super::webhook::{Webhook, WebhookError};
+
+/// Makes versions immutable, and marks those that may become current by themselves.
+#[derive(Clone, Debug)]
+pub struct MutateVersions<L> {
+    lookups: Arc<L>,
+    key: Arc<hmac::Key>,
+}
+
+impl<L: Lookups> MutateVersions<L> {
+    /// Where it answers.
+    pub const PATH: &str = "/mutate/versions";
+
+    /// Marks with the key, as whom `lookups` find allowed.
+    pub fn new(lookups: Arc<L>, key: Arc<hmac::Key>) -> Self {
+        Self { lookups, key }
+    }
+
+    async fn decide(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        match request.operation {
+            Operation::Create => self.create(request).await,
+            Operation::Update => {
+                let (old, new) = (VersionObject::old_of(request)?, VersionObject::new_of(request)?);
+                let immutable = versions::make_immutable(Some(&old), &new);
+                Ok(changed(immutable.into_iter().chain(versions::keep_mark(&old, &new)), None))
+            }
+            Operation::Delete | Operation::Connect => Ok(Verdict::allow()),
+        }
+    }
+
+    async fn create(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        let object = VersionObject::new_of(request)?;
+        let Some(config) = object.label(labels::CONFIG) else { return Ok(Verdict::allow()) };
+        let namespace = namespace(request)?;
+        let (mark, because) = match self.lookups.may_update_config_map(&request.user_info, namespace, config).await {
+            Ok(true) => match mark(&self.key, object.kind, namespace, &object.metadata, &object.content.0) {
+                Some(mark) => (Some(mark), None),
+                None => {
+                    (None, Some("its name is still to be made up, and only what has a name can be marked".to_owned()))
+                }
+            },
+            Ok(false) => (None, Some(format!("you may not update ConfigMap {config}"))),
+            // Failing would let the part in as it is, with whatever mark its maker has written.
+            Err(error) => {
+                tracing::warn!(namespace, config, error = &error as &dyn Error, "a part is made unmarked");
+                (None, Some("whether you may update its ConfigMap could not be found out".to_owned()))
+            }
+        };
+        let warning = because.map(|because| versions::not_by_itself(&object, &because));
+        let immutable = versions::make_immutable(None, &object);
+        Ok(changed(immutable.into_iter().chain(versions::set_mark(&object, mark)), warning))
+    }
+}
+
+fn changed(changes: impl Iterator<Item = PatchOperation>, warning: Option<String>) -> Verdict {
+    let changes: Vec<_> = changes.collect();
+    let patch = (!changes.is_empty()).then_some(Patch(changes));
+    Verdict::Allow { warnings: warning.into_iter().collect(), patch }
+}
+
+impl<L: Lookups> Webhook for MutateVersions<L> {
+    fn path(&self) -> &'static str {
+        Self::PATH
+    }
+
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(self.decide(request))
+    }
+}
+
+/// Guards versions.
+#[derive(Clone, Debug)]
+pub struct ValidateVersions<L> {
+    lookups: Arc<L>,
+}
+
+impl<L: Lookups> ValidateVersions<L> {
+    /// Where it answers.
+    pub const PATH: &str = "/validate/versions";
+
+    /// A guard that asks `lookups`.
+    pub fn new(lookups: Arc<L>) -> Self {
+        Self { lookups }
+    }
+
+    async fn decide(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        match request.operation {
+            Operation::Create => Self::create(request),
+            Operation::Update => {
+                let (old, new) = (VersionObject::old_of(request)?, VersionObject::new_of(request)?);
+                Ok(versions::update(&old, &new).into())
+            }
+            Operation::Delete => self.delete(request).await,
+            Operation::Connect => Ok(Verdict::allow()),
+        }
+    }
+
+    /// From the request alone.
+    fn create(request: &Request) -> Result<Verdict, WebhookError> {
+        let object = VersionObject::new_of(request)?;
+        if !object.is_labelled() {
+            return Ok(Verdict::allow());
+        }
+        Ok(versions::shape(&object).map(drop).into())
+    }
+
+    async fn delete(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        let object = VersionObject::old_of(request)?;
+        let Some(config) = object.label(labels::CONFIG).filter(|_| !empties_namespace(&request.user_info)) else {
+            return Ok(Verdict::allow());
+        };
+        let namespace = namespace(request)?;
+        let config = self.lookups.config(namespace, config).await?;
+        let verdict = Verdict::from(versions::delete(&object, config.as_ref()));
+        // Asked only where it makes a difference.
+        if verdict.is_denied() && self.lookups.is_terminating(namespace).await? {
+            return Ok(Verdict::allow());
+        }
+        Ok(verdict)
+    }
+}
+
+impl<L: Lookups> Webhook for ValidateVersions<L> {
+    fn path(&self) -> &'static str {
+        Self::PATH
+    }
+
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(self.decide(request))
+    }
+}
+
+/// The namespace of a request about a namespaced object.
+pub(super) fn namespace(request: &Request) -> Result<&str, ReviewError> {
+    request.namespace.as_deref().filter(|name| !name.is_empty()).ok_or(ReviewError::Request("it has no namespace"))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use nudge_api::VersionedConfigStatus;
+    use nudge_core::versions::is_marked;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixtures::{FakeLookups, request, sealed, shop};
+
+    fn object() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "a", "uid": "1", "labels": {"nudge.dev/config": "shop", "nudge.dev/version": "1.0.1"}},
+            "immutable": true, "data": {"lives": "3"}
+        })
+    }
+
+    fn current() -> FakeLookups {
+        let versions = vec![sealed("1.0.1", &["a"])];
+        let status = VersionedConfigStatus { current: Some("1.0.1".into()), versions, ..Default::default() };
+        FakeLookups { config: Some(shop(status)), ..FakeLookups::default() }
+    }
+
+    async fn reviewed(lookups: FakeLookups, request: &Request) -> (Verdict, Vec<String>) {
+        let lookups = Arc::new(lookups);
+        let verdict = ValidateVersions::new(Arc::clone(&lookups)).review(request).await.unwrap();
+        let asked = std::mem::take(&mut *lookups.asked.lock().unwrap());
+        (verdict, asked)
+    }
+
+    #[tokio::test]
+    async fn the_namespace_is_looked_at_only_before_a_refusal() {
+        let deletion = request("ConfigMap", "DELETE", Some(&object()), None);
+        let (verdict, asked) = reviewed(current(), &deletion).await;
+        assert!(verdict.is_denied());
+        assert_eq!(asked, ["config team/shop", "terminating team"]);
+        let (verdict, asked) = reviewed(FakeLookups::default(), &deletion).await;
+        assert_eq!((verdict, asked), (Verdict::allow(), vec!["config team/shop".to_owned()]));
+        let terminating = FakeLookups { terminating: true, ..current() };
+        assert_eq!(reviewed(terminating, &deletion).await.0, Verdict::allow());
+    }
+
+    #[tokio::test]
+    async fn the_namespace_controller_passes_unasked() {
+        let mut deletion = request("ConfigMap", "DELETE", Some(&object()), None);
+        deletion.user_info.username = Some("system:serviceaccount:kube-system:namespace-controller".into());
+        assert_eq!(reviewed(current(), &deletion).await, (Verdict::allow(), Vec::new()));
+    }
+
+    fn marker(lookups: FakeLookups) -> (MutateVersions<FakeLookups>, Arc<FakeLookups>) {
+        let (lookups, key) = (Arc::new(lookups), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
+        (MutateVersions::new(Arc::clone(&lookups), key), lookups)
+    }
+
+    /// The object as the web hook leaves it, and its warnings.
+    async fn marked(lookups: FakeLookups, object: &Value) -> (ConfigMap, Vec<String>) {
+        let creation = request("ConfigMap", "CREATE", None, Some(object));
+        let verdict = marker(lookups).0.review(&creation).await.unwrap();
+        let Verdict::Allow { warnings, patch } = verdict else { panic!("{verdict:?}") };
+        let mut object = object.clone();
+        json_patch::patch(&mut object, &patch.unwrap_or_default()).unwrap();
+        object["metadata"]["namespace"] = json!("team");
+        (serde_json::from_value(object).unwrap(), warnings)
+    }
+
+    fn has_mark(object: &ConfigMap) -> bool {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, b"key");
+        let content = object.data.clone().unwrap_or_default();
+        is_marked(&key, nudge_api::PartKind::ConfigMap, &object.metadata, &content)
+    }
+
+    #[tokio::test]
+    async fn who_may_publish_makes_versions_that_may_become_current() {
+        let (made, warnings) = marked(FakeLookups { may_update: true, ..FakeLookups::default() }, &object()).await;
+        assert!(has_mark(&made) && warnings.is_empty(), "{warnings:?}");
+        let (made, warnings) = marked(FakeLookups::default(), &object()).await;
+        assert!(!has_mark(&made));
+        assert_eq!(
+            warnings,
+            [
+                "version 1.0.1 of config shop will not become current by itself, because you may not update ConfigMap shop; whoever may \
+              update ConfigMap shop makes it current once it is complete, for instance with kubectl nudge use shop 1.0.1"
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_mark_that_came_with_the_part_is_taken_away() {
+        let (allowed, _) = marked(FakeLookups { may_update: true, ..FakeLookups::default() }, &object()).await;
+        let stolen = serde_json::to_value(&allowed).unwrap();
+        for lookups in [FakeLookups::default(), FakeLookups { fails: true, ..FakeLookups::default() }] {
+            let (made, warnings) = marked(lookups, &stolen).await;
+            assert_eq!((made.metadata.annotations.unwrap_or_default().len(), warnings.len()), (0, 1));
+        }
+        let mut unnamed = stolen.clone();
+        unnamed["metadata"]["name"] = json!("");
+        unnamed["metadata"]["generateName"] = json!("shop-");
+        let (made, warnings) = marked(FakeLookups { may_update: true, ..FakeLookups::default() }, &unnamed).await;
+        assert!(!has_mark(&made) && warnings[0].contains("name is still to be made up"), "{warnings:?}");
+    }
+
+    #[tokio::test]
+    async fn of_a_creation_nothing_is_looked_up_but_the_requesters_right() {
+        let creation = request("ConfigMap", "CREATE", None, Some(&object()));
+        assert_eq!(reviewed(current(), &creation).await, (Verdict::allow(), Vec::new()));
+        let (marker, lookups) = marker(current());
+        marker.review(&creation).await.unwrap();
+        assert_eq!(*lookups.asked.lock().unwrap(), ["may eve update team/shop"]);
+    }
+
+    /// With what is there, and with what is not.
+    #[tokio::test]
+    async fn a_deletion_that_does_not_know_the_uid_is_told_nothing() {
+        let mut guess = object();
+        for uid in [Value::Null, json!(""), json!("2")] {
+            guess["metadata"]["uid"] = uid;
+            let deletion = request("ConfigMap", "DELETE", Some(&guess), None);
+            assert_eq!(reviewed(current(), &deletion).await.0, reviewed(FakeLookups::default(), &deletion).await.0);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_lacks_its_object_is_no_review() {
+        let mut odd = request("ConfigMap", "CREATE", None, Some(&object()));
+        odd.object = None;
+        assert!(matches!(marker(current()).0.review(&odd).await, Err(WebhookError::Review(_))));
+        let pod = request("Pod", "CREATE", None, Some(&object()));
+        assert!(matches!(marker(current()).0.review(&pod).await, Err(WebhookError::Review(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_there_is_no_panic(cut in any::<prop::sample::Index>(), noise in "\\PC{0,12}", keep in any::<bool>()) {
+            let text = serde_json::to_string(&json!({
+                "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                "request": {
+                    "uid": "7", "kind": {"group": "", "version": "v1", "kind": "Secret"},
+                    "resource": {"group": "", "version": "v1", "resource": "secrets"}, "name": "a", "namespace": "team",
+                    "operation": "UPDATE", "userInfo": {"username": "eve"}, "oldObject": object(), "object": object()
+                }
+            })).unwrap();
+            let at = (0..=cut.index(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+            let (head, tail) = text.split_at(at);
+            let tail = if keep { tail } else { tail.get(noise.len()..).unwrap_or_default() };
+            if let Ok(request) = crate::review::parse(format!("{head}{noise}{tail}").as_bytes()) {
+                prop_assert!(marker(current()).0.review(&request).now_or_never().is_some());
+                let reviewed = ValidateVersions::new(Arc::new(current())).review(&request).now_or_never();
+                prop_assert!(reviewed.is_some());
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A version stays as long as pods run it, move to it, or could be moved back to it.
+
+use nudge_api::{PartStatus, VersionedConfig};
+use nudge_protocol::labels;
+
+use crate::object::VersionObject;
+use crate::verdict::Denial;
+
+/// Decides about the deletion of an object with the labels of a version. `config` is the config as it is now; a config that is
+/// gone or going needs no versions. Only what is sealed is kept, and is known by its uid: whoever could not read the object learns
+/// nothing by asking about it.
+pub fn decide(object: &VersionObject, config: Option<&VersionedConfig>) -> Result<(), Denial> {
+    let Some(config) = config.filter(|config| config.metadata.deletion_timestamp.is_none()) else { return Ok(()) };
+    let Some(version) = object.label(labels::VERSION) else { return Ok(()) };
+    if !is_sealed(object, version, config) {
+        return Ok(());
+    }
+    let Some((role, remedy)) = role(version, config) else { return Ok(()) };
+    let title = object.part_title();
+    Err(Denial::forbidden(format!("{title} can't be deleted, because {role}; {remedy}")))
+}
+
+/// Whether it is this very object that was sealed as part of the version.
+fn is_sealed(object: &VersionObject, version: &str, config: &VersionedConfig) -> bool {
+    let sealed = config.status.as_ref().and_then(|status| status.version(version));
+    let uid = object.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
+    let is = |part: &PartStatus| part.kind == object.kind && Some(&*part.uid) == uid;
+    sealed.is_some_and(|sealed| sealed.parts.iter().any(is))
+}
+
+/// Why the version is needed, and how that can end.
+fn role(version: &str, config: &VersionedConfig) -> Option<(&'static str, &'static str)> {
+    const FIRST: &str = "make another version current first";
+    const LATER: &str = "it can go once yet another version has become current, or with its VersionedConfig";
+    let is = |named: Option<&String>| named.is_some_and(|named| named == version);
+    let status = config.status.as_ref();
+    if is(status.and_then(|status| status.current.as_ref())) {
+        Some(("the version is current", FIRST))
+    } else if is(status.and_then(|status| status.target.as_ref())) {
+        Some(("pods are being moved to the version", FIRST))
+    } else if is(config.spec.current.as_ref()) {
+        Some(("spec.current names the version", FIRST))
+    } else if is(status.and_then(|status| status.previous.as_ref())) {
+        Some(("it is the version before the current one, to which pods would return", LATER))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use nudge_api::{PartKind, VersionedConfigStatus};
+
+    use super::*;
+    use crate::fixtures::{part, sealed, sentence, shop};
+
+    const TITLE: &str = "ConfigMap a, part of version 1.0.1 of config shop, can't be deleted, because";
+
+    /// With the uid that [`sealed`] records.
+    fn object() -> VersionObject {
+        let mut object = part(PartKind::ConfigMap, "a");
+        object.metadata.uid = Some("1".to_owned());
+        object
+    }
+
+    fn decided(mut status: VersionedConfigStatus) -> Result<(), Denial> {
+        status.versions = vec![sealed("1.0.1", &["a"])];
+        decide(&object(), Some(&shop(status)))
+    }
+
+    fn named() -> String {
+        "1.0.1".to_owned()
+    }
+
+    #[test]
+    fn a_version_goes_when_nothing_needs_it() {
+        let other = Some("1.0.2".to_owned());
+        let status = VersionedConfigStatus {
+            current: other.clone(),
+            target: other.clone(),
+            previous: other,
+            ..Default::default()
+        };
+        assert_eq!(decided(status), Ok(()));
+        assert_eq!(decide(&object(), None), Ok(()));
+    }
+
+    #[test]
+    fn each_role_that_keeps_a_version_has_its_sentence() {
+        let current = VersionedConfigStatus { current: Some(named()), ..Default::default() };
+        assert_eq!(
+            sentence(decided(current)),
+            format!("{TITLE} the version is current; make another version current first")
+        );
+        let target = VersionedConfigStatus { target: Some(named()), ..Default::default() };
+        assert!(sentence(decided(target)).contains("pods are being moved to the version; make another"));
+        let previous = VersionedConfigStatus { previous: Some(named()), ..Default::default() };
+        assert_eq!(
+            sentence(decided(previous)),
+            format!(
+                "{TITLE} it is the version before the current one, to which pods would return; it can go once yet another \
+                     version has become current, or with its VersionedConfig"
+            )
+        );
+        let mut wanted = shop(VersionedConfigStatus { versions: vec![sealed("1.0.1", &["a"])], ..Default::default() });
+        wanted.spec.current = Some(named());
+        assert!(sentence(decide(&object(), Some(&wanted))).contains("spec.current names the version"));
+    }
+
+    #[test]
+    fn a_config_that_is_going_lets_its_versions_go() {
+        let versions = vec![sealed("1.0.1", &["a"])];
+        let mut going = shop(VersionedConfigStatus { current: Some(named()), versions, ..Default::default() });
+        assert!(decide(&object(), Some(&going)).is_err());
+        going.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        assert_eq!(decide(&object(), Some(&going)), Ok(()));
+    }
+
+    #[test]
+    fn only_the_object_that_was_sealed_is_kept() {
+        let versions = vec![sealed("1.0.1", &["a"])];
+        let config = shop(VersionedConfigStatus { current: Some(named()), versions, ..Default::default() });
+        assert!(decide(&object(), Some(&config)).is_err());
+        for uid in [None, Some(""), Some("2")] {
+            let mut stranger = object();
+            stranger.metadata.uid = uid.map(str::to_owned);
+            assert_eq!(decide(&stranger, Some(&config)), Ok(()), "{uid:?}");
+        }
+        let unsealed = shop(VersionedConfigStatus { current: Some(named()), ..Default::default() });
+        assert_eq!(decide(&object(), Some(&unsealed)), Ok(()));
+    }
+}

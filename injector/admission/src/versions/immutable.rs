@@ -1,0 +1,42 @@
+//! Sets `immutable: true` on parts of versions, so that nobody has to write it.
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation};
+use serde_json::Value;
+
+use crate::object::VersionObject;
+
+/// The change that makes a part immutable. An object that only now gets the label is left alone: it is no version, and the
+/// guard will say so.
+pub fn make_immutable(old: Option<&VersionObject>, new: &VersionObject) -> Option<PatchOperation> {
+    let was_none = old.is_some_and(|old| !old.is_labelled());
+    if !new.is_labelled() || new.immutable || new.is_going() || was_none {
+        return None;
+    }
+    let path = PointerBuf::from_tokens(["immutable"]);
+    Some(PatchOperation::Add(AddOperation { path, value: Value::Bool(true) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::PartKind;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures::part;
+
+    #[test]
+    fn a_part_becomes_immutable_and_nothing_else_does() {
+        let done = part(PartKind::ConfigMap, "a");
+        assert_eq!(make_immutable(None, &done), None);
+        let mut new = done.clone();
+        new.immutable = false;
+        let change = serde_json::from_value(json!({"op": "add", "path": "/immutable", "value": true})).unwrap();
+        assert_eq!(make_immutable(None, &new), Some(change));
+        assert!(make_immutable(Some(&new), &new).is_some(), "made while we were down");
+        let mut plain = new.clone();
+        plain.metadata.labels = None;
+        assert_eq!(make_immutable(None, &plain), None);
+        assert_eq!(make_immutable(Some(&plain), &new), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! Conditions by the conventions of the Kubernetes API and of kstatus: positive `Ready`, abnormal `Reconciling` and `Stalled`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use nudge_protocol::bounded_text::clip;
+
+/// The conditions of a `VersionedConfig`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConditionType {
+    /// Pods run what the spec says, as far as Nudge is concerned.
+    Ready,
+    /// Work is under way.
+    Reconciling,
+    /// Nothing moves without somebody's help.
+    Stalled,
+    /// The plain ConfigMap holds what it should.
+    Published,
+    /// Somebody else has changed the plain ConfigMap.
+    Drifted,
+    /// Workloads that take a version by a restart were restarted.
+    Recycled,
+    /// Objects with the labels of a version do not belong to it.
+    Conflict,
+}
+
+impl ConditionType {
+    /// The type as it stands in the object.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::Reconciling => "Reconciling",
+            Self::Stalled => "Stalled",
+            Self::Published => "Published",
+            Self::Drifted => "Drifted",
+            Self::Recycled => "Recycled",
+            Self::Conflict => "Conflict",
+        }
+    }
+}
+
+/// Longest message, in bytes; the API allows 32768.
+const MAX_MESSAGE_BYTES: usize = 2048;
+
+/// The message as a condition can hold it.
+pub fn clipped(mut message: String) -> String {
+    clip(&mut message, MAX_MESSAGE_BYTES);
+    message
+}
+
+/// A condition that becomes true or false at `now`; [`set_condition`] keeps the old time where nothing changes.
+pub fn condition(
+    kind: ConditionType,
+    status: bool,
+    reason: &str,
+    message: impl Into<String>,
+    generation: Option<i64>,
+    now: &Time,
+) -> Condition {
+    let message = clipped(message.into());
+    Condition {
+        type_: kind.as_str().to_owned(),
+        status: if status { "True" } else { "False" }.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: generation,
+        last_transition_time: now.clone(),
+    }
+}
+
+/// Puts `new` in the place of the condition of its type. The time of transition changes with the status only.
+pub fn set_condition(conditions: &mut Vec<Condition>, mut new: Condition) {
+    match conditions.iter_mut().find(|old| old.type_ == new.type_) {
+        Some(old) => {
+            if old.status == new.status {
+                new.last_transition_time = old.last_transition_time.clone();
+            }
+            *old = new;
+        }
+        None => conditions.push(new),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Time {
+        Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
+    }
+
+    #[test]
+    fn the_time_changes_with_the_status_only() {
+        let mut conditions = Vec::new();
+        let set = |conditions: &mut Vec<Condition>, status, reason, second| {
+            set_condition(conditions, condition(ConditionType::Ready, status, reason, "m", Some(1), &at(second)));
+        };
+        set(&mut conditions, false, "A", 1);
+        set(&mut conditions, false, "B", 2);
+        assert_eq!((conditions[0].reason.as_str(), &conditions[0].last_transition_time), ("B", &at(1)));
+        set(&mut conditions, true, "B", 3);
+        assert_eq!((conditions.len(), &conditions[0].last_transition_time), (1, &at(3)));
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let long = "é".repeat(MAX_MESSAGE_BYTES);
+        let cut = condition(ConditionType::Ready, true, "A", format!("x{long}"), None, &at(1));
+        assert_eq!(cut.message.len(), MAX_MESSAGE_BYTES - 1);
+    }
+}

@@ -1,0 +1,80 @@
+//! The CRD, generated from the types. `deploy/base/crd.yaml` holds its text; a test fails when they differ.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+};
+use kube_core::CustomResourceExt;
+
+use super::VersionedConfig;
+
+/// The CRD as an object.
+pub fn crd() -> CustomResourceDefinition {
+    let mut crd = VersionedConfig::crd();
+    let labels = [("app.kubernetes.io/name", "nudge"), ("app.kubernetes.io/component", "crd")];
+    let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    crd.metadata.labels = Some(labels.into());
+    let schemas =
+        crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
+    for schema in schemas {
+        with_known_formats(schema);
+        let status = schema.properties.as_mut().and_then(|properties| properties.get_mut("status"));
+        status.into_iter().for_each(without_defaults);
+    }
+    crd
+}
+
+/// What the status holds is ours alone: nothing is filled in by the server.
+fn without_defaults(schema: &mut JSONSchemaProps) {
+    schema.default = None;
+    schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(without_defaults);
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        without_defaults(items);
+    }
+}
+
+/// Formats of unsigned numbers are Rust's own, and servers warn of what they don't know; `minimum` says the same.
+fn with_known_formats(schema: &mut JSONSchemaProps) {
+    schema.format.take_if(|format| format.starts_with("uint"));
+    schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(with_known_formats);
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        with_known_formats(items);
+    }
+}
+
+/// The CRD as it stands in `deploy/`.
+pub fn crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
+    let head = "# Generated from the types in injector/src/api by `nudge-injector crd`; do not edit.\n";
+    Ok(format!("{head}{}", serde_saphyr::to_string(&crd())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/base/crd.yaml");
+
+    #[test]
+    fn the_file_in_deploy_is_what_the_types_say() {
+        let stored = std::fs::read_to_string(FILE).unwrap_or_default();
+        let made = crd_yaml().unwrap();
+        assert!(stored == made, "deploy/base/crd.yaml is not up to date: nudge-injector crd > deploy/base/crd.yaml");
+    }
+
+    #[test]
+    fn every_field_is_described() {
+        fn check(path: &str, schema: &serde_json::Value, bare: &mut Vec<String>) {
+            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+                let path = format!("{path}.{name}");
+                if property["description"].as_str().unwrap_or_default().is_empty() {
+                    bare.push(path.clone());
+                }
+                check(&path, property, bare);
+                check(&path, &property["items"], bare);
+            }
+        }
+        let crd = serde_json::to_value(crd()).unwrap();
+        let mut bare = Vec::new();
+        check("", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut bare);
+        assert!(bare.is_empty(), "{bare:?}");
+    }
+}

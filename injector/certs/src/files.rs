@@ -1,0 +1,162 @@
+//! Certificates that somebody else makes and puts into files, such as cert-manager or a CSI driver.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use super::authority::{AuthorityError, Pair};
+use super::certificate::Certificate;
+
+/// Longest file that is read.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// Where the files are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The serving certificate and whatever leads to its authority, PEM.
+    pub certificate: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// What clients are to trust, PEM. Without it nothing is published.
+    pub authority: Option<PathBuf>,
+}
+
+/// Why the files can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// One can't be read.
+    #[error("can't read {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// One is too long for what it should be.
+    #[error("{} is longer than {MAX_FILE_BYTES} bytes, so it is no certificate", path.display())]
+    TooLong {
+        /// Which.
+        path: PathBuf,
+    },
+    /// Certificate and key.
+    #[error("{} and {} can't be used", certificate.display(), key.display())]
+    Pair {
+        /// The certificate.
+        certificate: PathBuf,
+        /// The key.
+        key: PathBuf,
+        /// Why.
+        source: AuthorityError,
+    },
+    /// The file with authorities has none.
+    #[error("{} holds no certificate in PEM form", path.display())]
+    NoAuthority {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+/// What the files hold. Compared by content, so that every way of exchanging files is seen.
+#[derive(Clone, Debug)]
+pub(super) struct Loaded {
+    pub(super) pair: Pair,
+    pub(super) bundle: String,
+}
+
+impl CertificateFiles {
+    /// The usual names in a folder that a Secret of type `kubernetes.io/tls` is mounted to.
+    pub fn in_folder(folder: &Path) -> Self {
+        let path = |name: &str| folder.join(name);
+        let authority = Some(path("ca.crt")).filter(|path| path.exists());
+        Self { certificate: path("tls.crt"), key: path("tls.key"), authority }
+    }
+
+    /// Reads the files. A mount is exchanged as a whole, but not between two reads; then certificate and key don't belong
+    /// together, and one more look helps.
+    pub(super) fn load(&self) -> Result<Loaded, FilesError> {
+        self.load_once().or_else(|_| self.load_once())
+    }
+
+    fn load_once(&self) -> Result<Loaded, FilesError> {
+        let certificate = read(&self.certificate)?;
+        let key = read(&self.key)?;
+        let pair = Pair::from_pem(&certificate, key).map_err(|source| FilesError::Pair {
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            source,
+        })?;
+        let bundle = self.authority.as_deref().map(bundle).transpose()?.unwrap_or_default();
+        Ok(Loaded { pair, bundle })
+    }
+}
+
+fn bundle(path: &Path) -> Result<String, FilesError> {
+    let all = Certificate::all_from_pem(&read(path)?);
+    if all.is_empty() {
+        return Err(FilesError::NoAuthority { path: path.to_owned() });
+    }
+    Ok(all.iter().map(Certificate::pem).collect())
+}
+
+fn read(path: &Path) -> Result<Zeroizing<String>, FilesError> {
+    let failed = |source| FilesError::Read { path: path.to_owned(), source };
+    let length = std::fs::metadata(path).map_err(failed)?.len();
+    if length > MAX_FILE_BYTES {
+        return Err(FilesError::TooLong { path: path.to_owned() });
+    }
+    std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use time::OffsetDateTime;
+
+    use super::*;
+    use crate::{Authority, Certificates, Lifetimes, ServingNames};
+
+    fn put(folder: &Path, authority: &Authority) -> Pair {
+        let names = ServingNames::new(["hub.test"]).unwrap();
+        let pair = authority.serving(&names, OffsetDateTime::now_utc(), &Lifetimes::default()).unwrap();
+        std::fs::write(folder.join("tls.crt"), pair.certificate().pem()).unwrap();
+        std::fs::write(folder.join("tls.key"), pair.key_pem().as_bytes()).unwrap();
+        std::fs::write(folder.join("ca.crt"), authority.certificate().pem()).unwrap();
+        pair
+    }
+
+    fn authority() -> Authority {
+        Authority::make(OffsetDateTime::now_utc(), &Lifetimes::default()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn exchanged_files_are_taken_up_and_bad_ones_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, two) = (authority(), authority());
+        let first = put(folder.path(), &one);
+        let files = CertificateFiles::in_folder(folder.path());
+        let certificates = Certificates::from_files(files.clone(), Duration::from_millis(5)).unwrap();
+        let mut bundle = certificates.ca_bundle();
+        assert_eq!(&**bundle.borrow_and_update(), one.certificate().pem());
+        assert_eq!(certificates.expires(), first.certificate().not_after());
+
+        std::fs::write(folder.path().join("ca.crt"), "nothing").unwrap();
+        assert!(matches!(files.load(), Err(FilesError::NoAuthority { .. })));
+        std::fs::write(folder.path().join("tls.crt"), two.certificate().pem()).unwrap();
+        assert!(matches!(files.load(), Err(FilesError::Pair { .. })));
+        put(folder.path(), &two);
+        let taken = bundle.wait_for(|bundle| **bundle == *two.certificate().pem());
+        tokio::time::timeout(Duration::from_secs(10), taken).await.unwrap().unwrap();
+    }
+
+    #[test]
+    fn bounds_and_absent_files_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = CertificateFiles::in_folder(folder.path());
+        assert_eq!(files.authority, None);
+        assert!(files.load().unwrap_err().to_string().contains("tls.crt"));
+        std::fs::write(&files.certificate, vec![b'x'; usize::try_from(MAX_FILE_BYTES).unwrap() + 1]).unwrap();
+        assert!(matches!(files.load(), Err(FilesError::TooLong { .. })));
+    }
+}

@@ -1,0 +1,140 @@
+//! Keeps `caBundle` of Nudge's webhook configurations, whoever writes over it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation, TestOperation};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use nudge_protocol::error_chain::chain;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::{PublishError, PublishTimes, in_time, next_look};
+
+/// Which configurations are ours.
+const SELECTOR: &str = "app.kubernetes.io/name=nudge";
+/// Who our writes are from.
+const FIELD_MANAGER: &str = "nudge-controller";
+
+/// One webhook of a configuration.
+type Entry<'a> = (&'a str, &'a WebhookClientConfig);
+
+trait Configuration: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug {
+    fn entries(&self) -> Vec<Entry<'_>>;
+}
+
+impl Configuration for MutatingWebhookConfiguration {
+    fn entries(&self) -> Vec<Entry<'_>> {
+        self.webhooks.iter().flatten().map(|webhook| (webhook.name.as_str(), &webhook.client_config)).collect()
+    }
+}
+
+impl Configuration for ValidatingWebhookConfiguration {
+    fn entries(&self) -> Vec<Entry<'_>> {
+        self.webhooks.iter().flatten().map(|webhook| (webhook.name.as_str(), &webhook.client_config)).collect()
+    }
+}
+
+/// Publishes the bundle until there will be no other.
+pub async fn publish_to_webhooks(client: Client, mut bundle: watch::Receiver<Arc<str>>, times: PublishTimes) {
+    let mut faults = BTreeMap::new();
+    loop {
+        let now = Arc::clone(&bundle.borrow_and_update());
+        if !now.is_empty() {
+            reconcile::<MutatingWebhookConfiguration>(&client, &now, &mut faults).await;
+            reconcile::<ValidatingWebhookConfiguration>(&client, &now, &mut faults).await;
+        }
+        if !next_look(&mut bundle, times.look).await {
+            return;
+        }
+    }
+}
+
+/// What fails, by what was tried, so that it is said once.
+type Faults = BTreeMap<String, String>;
+
+async fn reconcile<K: Configuration>(client: &Client, bundle: &str, faults: &mut Faults) {
+    let api = Api::<K>::all(client.clone());
+    let kind = K::kind(&());
+    let parameters = ListParams::default().labels(SELECTOR);
+    let listed = in_time(api.list(&parameters)).await;
+    let Some(listed) = noted(faults, format!("list {kind}s"), listed) else { return };
+    for configuration in listed {
+        let Some(patch) = patch(&configuration.entries(), bundle) else { continue };
+        let name = configuration.name_any();
+        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = Patch::Json::<()>(patch);
+        let patched = in_time(api.patch(&name, &parameters, &patch)).await;
+        if noted(faults, format!("set caBundle of {kind} {name}"), patched).is_some() {
+            tracing::info!(kind = %kind, name, "set caBundle");
+        }
+    }
+}
+
+fn noted<T>(faults: &mut Faults, what: String, result: Result<T, PublishError>) -> Option<T> {
+    match result {
+        Ok(done) => {
+            faults.remove(&what);
+            Some(done)
+        }
+        Err(error) => {
+            let text = chain(&error);
+            if faults.get(&what) != Some(&text) {
+                tracing::error!("can't {what}: {text}");
+                faults.insert(what, text);
+            }
+            None
+        }
+    }
+}
+
+/// The change that a configuration needs, if any. It fails as a whole when somebody else has moved its webhooks meanwhile.
+fn patch(entries: &[Entry<'_>], bundle: &str) -> Option<JsonPatch> {
+    let wanted = ByteString(bundle.as_bytes().to_vec());
+    let text = serde_json::to_value(&wanted).ok()?;
+    let mut operations = Vec::new();
+    for (index, (name, config)) in entries.iter().enumerate() {
+        if config.ca_bundle.as_ref() == Some(&wanted) {
+            continue;
+        }
+        let index = index.to_string();
+        let path = PointerBuf::from_tokens(["webhooks", &index, "name"]);
+        operations.push(PatchOperation::Test(TestOperation { path, value: Value::String((*name).to_owned()) }));
+        let path = PointerBuf::from_tokens(["webhooks", &index, "clientConfig", "caBundle"]);
+        operations.push(PatchOperation::Add(AddOperation { path, value: text.clone() }));
+    }
+    (!operations.is_empty()).then_some(JsonPatch(operations))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_patched() {
+        let right = WebhookClientConfig { ca_bundle: Some(ByteString(b"A".to_vec())), ..Default::default() };
+        let empty = WebhookClientConfig::default();
+        let other = WebhookClientConfig { ca_bundle: Some(ByteString(b"B".to_vec())), ..Default::default() };
+        assert_eq!(patch(&[("a", &right)], "A"), None);
+        assert_eq!(patch(&[], "A"), None);
+        let made = serde_json::to_value(patch(&[("a", &right), ("b", &empty), ("c", &other)], "A").unwrap()).unwrap();
+        assert_eq!(
+            made,
+            json!([
+                {"op": "test", "path": "/webhooks/1/name", "value": "b"},
+                {"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "QQ=="},
+                {"op": "test", "path": "/webhooks/2/name", "value": "c"},
+                {"op": "add", "path": "/webhooks/2/clientConfig/caBundle", "value": "QQ=="}
+            ])
+        );
+    }
+}

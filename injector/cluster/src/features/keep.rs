@@ -1,0 +1,107 @@
+//! Keeps the features up to date: read at the start and every few minutes, kept while the API server is away.
+
+use std::time::Duration;
+
+use kube::Client;
+use nudge_core::features::{Minor, Overrides, choose};
+use nudge_core::injection::Features;
+use nudge_protocol::error_chain::chain;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::nodes::{VersionsError, kubelets, server};
+use crate::jitter::jittered;
+
+/// How often versions are read: clusters are upgraded node by node, over hours.
+const EVERY: Duration = Duration::from_mins(5);
+/// How long one reading may take.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// First and longest wait after a failure, before anything is known.
+const RETRY: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(15)];
+
+/// A metric without a figure: which features are in use stands in its labels, each `true` or `false`.
+#[derive(Clone, Debug, Default)]
+pub struct FeatureMetrics(Family<FeatureLabels, Gauge>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FeatureLabels {
+    native_sidecars: &'static str,
+    env_files: &'static str,
+    ipv6: &'static str,
+}
+
+impl FeatureMetrics {
+    /// Registers the metric.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("features", "1, with the features that injection uses as labels", self.0.clone());
+    }
+
+    fn show(&self, features: Features) {
+        let word = |on| if on { "true" } else { "false" };
+        self.0.clear();
+        let labels = FeatureLabels {
+            native_sidecars: word(features.native_sidecars),
+            env_files: word(features.env_files),
+            ipv6: word(features.ipv6),
+        };
+        self.0.get_or_create(&labels).set(1);
+    }
+}
+
+/// Keeps the features in `known` for ever; nothing is in there until they were read for the first time.
+pub async fn keep_features(
+    client: Client,
+    overrides: Overrides,
+    metrics: FeatureMetrics,
+    known: watch::Sender<Option<Features>>,
+) {
+    let [mut pause, longest] = RETRY;
+    let mut failing = false;
+    loop {
+        let read = timeout(DEADLINE, versions(&client, &overrides)).await;
+        let fault = match read {
+            Ok(Ok((server, kubelets))) => {
+                let features = choose(server, kubelets.iter().copied(), &overrides);
+                let before = known.send_replace(Some(features));
+                if before != Some(features) {
+                    let oldest = kubelets.iter().min().map(Minor::to_string);
+                    tracing::info!(
+                        server = %server,
+                        oldest_kubelet = overrides.kubelet.map(|told| told.to_string()).or(oldest),
+                        native_sidecars = features.native_sidecars,
+                        env_files = features.env_files,
+                        ipv6 = features.ipv6,
+                        "features for injection"
+                    );
+                    metrics.show(features);
+                }
+                None
+            }
+            Ok(Err(error)) => Some(chain(&error)),
+            Err(_) => Some(format!("no answer within {DEADLINE:?}")),
+        };
+        if let Some(cause) = &fault
+            && !failing
+        {
+            tracing::warn!(cause, "versions of the cluster can't be read; what was known of them stays");
+        }
+        failing = fault.is_some();
+        if known.borrow().is_some() {
+            sleep(jittered(EVERY)).await;
+        } else {
+            sleep(jittered(pause)).await;
+            pause = (pause * 2).min(longest);
+        }
+    }
+}
+
+async fn versions(client: &Client, overrides: &Overrides) -> Result<(Minor, Vec<Minor>), VersionsError> {
+    let server = server(client).await?;
+    // Nodes are not asked for their versions, and the right to do so may be taken away, where the installation says what to take.
+    let kubelets = if overrides.kubelet.is_some() { Vec::new() } else { kubelets(client).await? };
+    Ok((server, kubelets))
+}

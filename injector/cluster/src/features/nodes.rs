@@ -1,0 +1,117 @@
+//! Reads versions: the API server's, and of every node only its kubelet's.
+
+use kube::Client;
+use kube::api::{ListParams, Request};
+use nudge_core::features::Minor;
+use nudge_protocol::error_chain::chain;
+use serde::Deserialize;
+
+/// Nodes in one page: they are large objects.
+const PAGE: u32 = 250;
+
+/// Why versions are not known.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum VersionsError {
+    /// The API server refused or could not be reached.
+    #[error("{what} can't be read")]
+    Api {
+        /// What was asked for.
+        what: &'static str,
+        /// The refusal.
+        source: Box<kube::Error>,
+    },
+    /// The API server says something else than a version.
+    #[error("the API server's version can't be understood")]
+    Server(#[from] nudge_core::features::MinorError),
+}
+
+#[derive(Deserialize)]
+struct Page {
+    metadata: PageMeta,
+    items: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct PageMeta {
+    #[serde(rename = "continue", default)]
+    next: String,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    metadata: NodeMeta,
+    #[serde(default)]
+    status: NodeStatus,
+}
+
+#[derive(Deserialize)]
+struct NodeMeta {
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeStatus {
+    node_info: NodeInfo,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeInfo {
+    kubelet_version: String,
+}
+
+/// The API server's version. Where several of different versions answer, it is that of one of them.
+pub(super) async fn server(client: &Client) -> Result<Minor, VersionsError> {
+    let read = client.apiserver_version().await;
+    let version = read.map_err(|error| api("the API server's version", error))?;
+    Ok(version.git_version.parse()?)
+}
+
+/// The kubelets' versions. One that is none is left out: a virtual kubelet may write there what it likes.
+pub(super) async fn kubelets(client: &Client) -> Result<Vec<Minor>, VersionsError> {
+    let mut params = ListParams::default().limit(PAGE);
+    let mut versions: Vec<Minor> = Vec::new();
+    loop {
+        let request = Request::new("/api/v1/nodes").list(&params);
+        let request = request.map_err(|error| api("nodes", kube::Error::BuildRequest(error)))?;
+        let page: Page = client.request(request).await.map_err(|error| api("nodes", error))?;
+        for node in page.items {
+            let text = node.status.node_info.kubelet_version;
+            match text.parse() {
+                Ok(version) if versions.contains(&version) => {}
+                Ok(version) => versions.push(version),
+                Err(error) => {
+                    tracing::info!(
+                        node = node.metadata.name,
+                        cause = chain(&error),
+                        "a kubelet's version does not count"
+                    );
+                }
+            }
+        }
+        if page.metadata.next.is_empty() {
+            return Ok(versions);
+        }
+        params = params.continue_token(&page.metadata.next);
+    }
+}
+
+fn api(what: &'static str, error: kube::Error) -> VersionsError {
+    VersionsError::Api { what, source: Box::new(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_node_only_the_version_is_taken() {
+        let text = r#"{"kind": "NodeList", "metadata": {"resourceVersion": "7", "continue": "more"}, "items": [
+            {"metadata": {"name": "a"}, "spec": {}, "status": {"nodeInfo": {"kubeletVersion": "v1.33.1", "osImage": "x"}}},
+            {"metadata": {"name": "b"}}]}"#;
+        let page: Page = serde_json::from_str(text).unwrap();
+        let versions: Vec<_> = page.items.iter().map(|node| node.status.node_info.kubelet_version.as_str()).collect();
+        assert_eq!((versions, page.metadata.next.as_str()), (vec!["v1.33.1", ""], "more"));
+    }
+}

@@ -1,0 +1,31 @@
+//! What is known of the cluster: fixtures, and the tests by idea.
+
+mod configs;
+mod parts;
+mod pods;
+
+use nudge_api::{PartKind, VersionedConfig};
+use nudge_core::keys::{ConfigKey, PartMeta, PodKey};
+use nudge_core::pods::{ObjectVersion, PodState};
+use nudge_protocol::ConfigName;
+
+use super::*;
+
+pub(super) fn config(uid: &str, version: &str) -> VersionedConfig {
+    let mut config = VersionedConfig::new("shop", nudge_api::VersionedConfigSpec::default());
+    config.metadata.namespace = Some("ns".to_owned());
+    config.metadata.uid = Some(uid.to_owned());
+    config.metadata.resource_version = Some(version.to_owned());
+    config
+}
+
+/// A pod `web` of namespace `ns` that uses these configs.
+pub(crate) fn pod(uid: &str, configs: &[&str]) -> PodState {
+    PodState {
+        namespace: "ns".to_owned(),
+        name: "web".to_owned(),
+        uid: uid.to_owned(),
+        configs: configs.iter().map(|name| ConfigName::new(name).unwrap()).collect(),
+        ..PodState::default()
+    }
+}

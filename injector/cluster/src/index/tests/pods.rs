@@ -1,0 +1,46 @@
+//! Who is woken by what becomes of pods.
+
+use super::*;
+
+#[test]
+fn pods_are_woken_by_their_configs_and_by_themselves() {
+    let index = Index::default();
+    index.put_pod(pod("u", &["shop"]));
+    let key = PodKey::new("ns", "web");
+    let mut woken = index.pod(&key).unwrap().woken();
+    index.put_config(config("a", "1"));
+    assert!(woken.has_changed().unwrap());
+    woken.mark_unchanged();
+    index.put_pod(pod("u", &["shop"]));
+    assert!(!woken.has_changed().unwrap(), "nothing has changed");
+    index.put_pod(PodState { ready: true, ..pod("u", &["shop"]) });
+    assert!(woken.has_changed().unwrap());
+    index.remove_pod(&key);
+    assert!(index.subscribers(&ConfigKey::new("ns", "shop")).is_empty());
+}
+
+#[test]
+fn another_version_of_a_pod_that_is_the_same_wakes_nobody_and_is_known() {
+    let index = Index::default();
+    let of = |version: &str| PodState { version: ObjectVersion(Some(version.into())), ..pod("u", &["shop"]) };
+    index.put_pod(of("1"));
+    let entry = index.pod(&PodKey::new("ns", "web")).unwrap();
+    let mut woken = entry.woken();
+    woken.borrow_and_update();
+    index.put_pod(of("2"));
+    assert!(!woken.has_changed().unwrap());
+    let entry = index.pod(&PodKey::new("ns", "web")).unwrap();
+    assert_eq!(entry.state.version.0.as_deref(), Some("2"));
+}
+
+#[test]
+fn a_pod_of_the_same_name_with_another_uid_is_another_pod() {
+    let index = Index::default();
+    index.put_pod(pod("u", &["shop"]));
+    let mut old = index.pod(&PodKey::new("ns", "web")).unwrap().woken();
+    index.put_pod(pod("v", &["keys"]));
+    assert!(old.has_changed().is_ok_and(|changed| changed) || old.has_changed().is_err());
+    assert!(index.subscribers(&ConfigKey::new("ns", "shop")).is_empty());
+    assert_eq!(index.subscribers(&ConfigKey::new("ns", "keys")).len(), 1);
+    old.mark_unchanged();
+}

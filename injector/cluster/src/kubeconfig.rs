@@ -1,0 +1,79 @@
+//! Why a kubeconfig leads to no cluster, without anything that stands in it, or that its programs print: these are secrets.
+
+use kube::client::AuthError;
+use kube::config::{InferConfigError, KubeconfigError};
+use nudge_protocol::error_chain::{plain, sentence};
+
+/// That there is no cluster, and what the kubeconfig lacks: it is what people are more likely to have wrong than the pod's own account.
+pub fn none_found(error: &InferConfigError) -> String {
+    let source = std::error::Error::source(error).and_then(|error| error.downcast_ref());
+    format!("no cluster is known: {}", source.map_or_else(|| sentence(error), unusable))
+}
+
+/// Why a kubeconfig says of no cluster where it is.
+pub fn unusable(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(error, file) => format!("{}: {}", file.display(), plain(&error.to_string())),
+        // The rest shows the place in the file, and with it secrets.
+        KubeconfigError::Parse(error) => {
+            let text = error.to_string();
+            format!("it is no kubeconfig: {}", text.lines().next().unwrap_or_default().trim_start_matches("error: "))
+        }
+        KubeconfigError::CurrentContextNotSet => {
+            "it says no current context; choose one with --context or kubectl config use-context".to_owned()
+        }
+        KubeconfigError::LoadContext(name) => format!("there is no context {name}"),
+        KubeconfigError::LoadClusterOfContext(name) => format!("there is no cluster {name}, which the context names"),
+        other => sentence(other),
+    }
+}
+
+/// Why no client comes of a kubeconfig that could be read.
+pub fn no_client(error: &kube::Error) -> String {
+    let program = "the program that the kubeconfig names for credentials";
+    match error {
+        // The library shows what it has printed, and what it was given.
+        kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
+            format!("{program} has failed ({}); kubectl with the same kubeconfig shows what it says", out.status)
+        }
+        kube::Error::Auth(AuthError::AuthExecParse(_)) => format!("{program} prints none"),
+        other => sentence(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::config::Kubeconfig;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_is_named_and_what_stands_around_it_is_not() {
+        let error = Kubeconfig::from_yaml("users:\n- token: hunter2\n  name: [\n").unwrap_err();
+        assert!(error.to_string().contains("hunter2"), "the library keeps it to itself: {error}");
+        let said = unusable(&error);
+        assert!(said.starts_with("it is no kubeconfig: line ") && !said.contains("hunter2"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+
+    #[test]
+    fn what_a_program_for_credentials_prints_is_not_shown() {
+        for (script, what) in [
+            (
+                "echo hunter2; exit 3",
+                "the program that the kubeconfig names for credentials has failed (exit status: 3); kubectl with the same kubeconfig shows what it says",
+            ),
+            ("echo '[hunter2'", "the program that the kubeconfig names for credentials prints none"),
+        ] {
+            let user = serde_json::json!({"exec": {
+                "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+                "env": [{"name": "PIN", "value": "hunter2"}], "interactiveMode": "Never",
+            }});
+            let mut config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
+            config.auth_info = serde_json::from_value(user).unwrap();
+            let error = kube::Client::try_from(config).err().unwrap();
+            assert!(error.to_string().contains("hunter2") || format!("{error:?}").contains("hunter2"), "{error:?}");
+            assert_eq!(no_client(&error), what);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Leader election by a Lease, as client-go does it: whoever holds it renews it; others take it when it was not renewed for its
+//! whole duration, by their own clock.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease as Object, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use nudge_protocol::error_chain::chain;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::call::{CallError, call};
+
+/// How the lease is kept.
+#[derive(Clone, Debug)]
+pub struct LeaseSettings {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Who this replica is; no two may be the same.
+    pub identity: String,
+    /// How long it lasts without renewal.
+    pub duration: Duration,
+}
+
+/// Whether this replica leads.
+pub type Leadership = watch::Receiver<bool>;
+
+/// What is known of the lease from looking at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    holder: Option<String>,
+    version: String,
+    /// When this version was first seen, by the own clock.
+    at: Instant,
+    duration: Duration,
+}
+
+/// What to do about the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Move {
+    /// Renew or take it.
+    Write,
+    /// Somebody else holds it.
+    Leave,
+}
+
+fn decide(seen: Option<&Seen>, identity: &str, now: Instant) -> Move {
+    match seen {
+        None => Move::Write,
+        Some(seen) => match seen.holder.as_deref() {
+            None | Some("") => Move::Write,
+            Some(holder) if holder == identity => Move::Write,
+            Some(_) if now.saturating_duration_since(seen.at) > seen.duration => Move::Write,
+            Some(_) => Move::Leave,
+        },
+    }
+}
+
+/// Keeps a lease.
+pub struct Lease {
+    api: Api<Object>,
+    settings: LeaseSettings,
+    leads: watch::Sender<bool>,
+    seen: Option<Seen>,
+    /// When the lease was last renewed.
+    renewed: Option<Instant>,
+}
+
+impl Lease {
+    /// A lease that is not held yet.
+    pub fn new(client: Client, settings: LeaseSettings) -> Self {
+        let api = Api::namespaced(client, &settings.namespace);
+        Self { api, settings, leads: watch::Sender::new(false), seen: None, renewed: None }
+    }
+
+    /// Whether this replica leads.
+    pub fn leadership(&self) -> Leadership {
+        self.leads.subscribe()
+    }
+
+    /// Tries to lead until `stop`, then gives the lease up so that another replica needs not wait.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        // A third of the duration, so that a failed renewal does no harm.
+        let period = self.settings.duration / 3;
+        loop {
+            let longest = Instant::now() + period;
+            let tried = timeout_at(self.end().unwrap_or(longest).min(longest), self.turn()).await;
+            let failed = !matches!(tried, Ok(Ok(_)));
+            let leads = match tried {
+                Ok(Ok(leads)) => leads,
+                Ok(Err(error)) => {
+                    tracing::warn!(lease = self.settings.name, cause = chain(&error), "the lease can't be renewed");
+                    self.may_still_lead()
+                }
+                Err(_) => self.may_still_lead(),
+            };
+            if *self.leads.borrow() != leads {
+                tracing::info!(identity = self.settings.identity, leads, "leadership changed");
+                self.leads.send_replace(leads);
+            }
+            let wait = match (leads, failed) {
+                (true, false) => period,
+                (true, true) => period / 5,
+                // Others look more often than the holder renews, and not in step.
+                (false, _) => period / 2 + (period / 4).mul_f64(rand::random()),
+            };
+            let wake = Instant::now() + wait;
+            tokio::select! {
+                () = sleep_until(self.end().unwrap_or(wake).min(wake)) => {}
+                _ = stop.wait_for(|stop| *stop) => break,
+            }
+        }
+        if self.leads.send_replace(false) {
+            let released = tokio::time::timeout(Duration::from_secs(2), self.write(None)).await;
+            tracing::info!(released = matches!(released, Ok(Ok(()))), "gave up the lease");
+        }
+    }
+
+    /// When this replica stops to lead unless it renews the lease: some time before others may take over, whatever it is doing then.
+    fn end(&self) -> Option<Instant> {
+        let renewed = self.renewed.filter(|_| *self.leads.borrow())?;
+        Some(renewed + self.settings.duration * 2 / 3)
+    }
+
+    fn may_still_lead(&self) -> bool {
+        self.end().is_some_and(|end| Instant::now() < end)
+    }
+
+    async fn turn(&mut self) -> Result<bool, CallError> {
+        let now = Instant::now();
+        let what = || format!("reading Lease {}/{}", self.settings.namespace, self.settings.name);
+        match call(what, self.api.get_opt(&self.settings.name)).await? {
+            None => self.seen = None,
+            Some(object) => {
+                let spec = object.spec.unwrap_or_default();
+                let version = object.metadata.resource_version.unwrap_or_default();
+                let at = match &self.seen {
+                    Some(seen) if seen.version == version => seen.at,
+                    _ => now,
+                };
+                let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+                let duration = seconds.map_or(self.settings.duration, Duration::from_secs);
+                self.seen = Some(Seen { holder: spec.holder_identity, version, at, duration });
+            }
+        }
+        match decide(self.seen.as_ref(), &self.settings.identity, now) {
+            Move::Leave => Ok(false),
+            Move::Write => match self.write(Some(&self.settings.identity.clone())).await {
+                Ok(()) => {
+                    self.renewed = Some(now);
+                    Ok(true)
+                }
+                // Another replica was faster.
+                Err(error) if error.code() == 409 => Ok(false),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    /// Writes the lease as it was seen, with another holder. The resourceVersion makes sure that nobody was faster.
+    async fn write(&mut self, holder: Option<&str>) -> Result<(), CallError> {
+        let now = MicroTime(Timestamp::now());
+        let seconds = i32::try_from(self.settings.duration.as_secs().max(1)).unwrap_or(i32::MAX);
+        let mut object = Object {
+            spec: Some(LeaseSpec {
+                holder_identity: Some(holder.unwrap_or_default().to_owned()),
+                lease_duration_seconds: Some(seconds),
+                renew_time: Some(now.clone()),
+                acquire_time: Some(now),
+                ..LeaseSpec::default()
+            }),
+            ..Object::default()
+        };
+        let name = self.settings.name.clone();
+        object.metadata.name = Some(name.clone());
+        let what = || format!("writing Lease {}/{name}", self.settings.namespace);
+        let params = PostParams::default();
+        let written = match &self.seen {
+            None => call(what, self.api.create(&params, &object)).await?,
+            Some(seen) => {
+                object.metadata.resource_version = Some(seen.version.clone());
+                call(what, self.api.replace(&name, &params, &object)).await?
+            }
+        };
+        self.seen = Some(Seen {
+            holder: holder.map(str::to_owned),
+            version: written.metadata.resource_version.unwrap_or_default(),
+            at: Instant::now(),
+            duration: self.settings.duration,
+        });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use hyper::http;
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::service_fn;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_taken_when_it_is_free_own_or_overdue() {
+        let start = Instant::now();
+        let seen = |holder: Option<&str>| Seen {
+            holder: holder.map(str::to_owned),
+            version: "1".to_owned(),
+            at: start,
+            duration: Duration::from_secs(15),
+        };
+        assert_eq!(decide(None, "a", start), Move::Write);
+        assert_eq!(decide(Some(&seen(Some(""))), "a", start), Move::Write);
+        assert_eq!(decide(Some(&seen(None)), "a", start), Move::Write);
+        assert_eq!(decide(Some(&seen(Some("a"))), "a", start), Move::Write);
+        assert_eq!(decide(Some(&seen(Some("b"))), "a", start + Duration::from_secs(15)), Move::Leave);
+        assert_eq!(decide(Some(&seen(Some("b"))), "a", start + Duration::from_secs(16)), Move::Write);
+    }
+
+    /// When the lease is held by a replica whose API server answers nothing from `cut` on, and then refuses or is silent.
+    async fn led(silent: bool) -> (Duration, u32) {
+        let start = Instant::now();
+        let cut = Duration::from_secs(13);
+        let tries = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&tries);
+        let service = service_fn(move |request: http::Request<Body>| {
+            let counted = Arc::clone(&counted);
+            async move {
+                if start.elapsed() >= cut {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    if silent {
+                        std::future::pending::<()>().await;
+                    }
+                    return Err("down".into());
+                }
+                let (code, body) = match *request.method() {
+                    http::Method::GET => {
+                        (404, json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}))
+                    }
+                    _ => (201, json!({"metadata": {"name": "nudge", "resourceVersion": "1"}})),
+                };
+                let response = http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+                response.map_err(Box::<dyn std::error::Error + Send + Sync>::from)
+            }
+        });
+        let settings = LeaseSettings {
+            namespace: "ns".to_owned(),
+            name: "nudge".to_owned(),
+            identity: "a".to_owned(),
+            duration: Duration::from_secs(15),
+        };
+        let lease = Lease::new(Client::new(service, "ns"), settings);
+        let mut leadership = lease.leadership();
+        let (_stop, stopping) = watch::channel(false);
+        let running = tokio::spawn(lease.run(stopping));
+        leadership.wait_for(|leads| *leads).await.unwrap();
+        leadership.wait_for(|leads| !*leads).await.unwrap();
+        let led = start.elapsed();
+        running.abort();
+        (led, tries.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_cannot_renew_stops_before_others_may_take_over() {
+        // Renewed after 0, 5 and 10 s.
+        for silent in [false, true] {
+            let (led, tries) = led(silent).await;
+            assert!(led.as_millis().abs_diff(20_000) < 50, "{led:?} {silent}");
+            assert!(tries >= if silent { 1 } else { 4 }, "{tries} {silent}");
+        }
+    }
+}

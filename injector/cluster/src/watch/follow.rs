@@ -1,0 +1,397 @@
+//! Follows one kind of objects: lists them, watches them, and begins anew when the watch is lost.
+//!
+//! Not `kube::runtime::watcher`, because that keeps bookmarks to itself: a watch can die without a word, and what tells is the
+//! time since the server last confirmed it, by an event, a bookmark, or an end in good order.
+
+use std::time::{Duration, Instant};
+
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use kube::api::{Api, ListParams, ObjectList, ObjectMeta, WatchEvent, WatchParams};
+use kube::core::PartialObjectMeta;
+use kube::{Resource, ResourceExt};
+use nudge_protocol::labels;
+use serde::de::DeserializeOwned;
+
+use super::WatchHealth;
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+/// How much longer than it was asked to a watch may last.
+const GRACE: Duration = Duration::from_secs(5);
+/// Longest time for a whole list.
+const LIST: Duration = Duration::from_mins(1);
+/// How long a watch lasts, in seconds, that is to confirm what is known: it brings what was missed, and its end says that this was all.
+const CONFIRMING: u32 = 1;
+/// Longest wait after failures.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// What has happened to the followed objects.
+#[derive(Debug)]
+pub enum Change<T> {
+    /// These are all of them now.
+    All(Vec<T>),
+    /// One is new or changed.
+    Put(T),
+    /// One is gone; this is its last state.
+    Gone(T),
+}
+
+/// Why following was interrupted.
+#[derive(Debug, thiserror::Error)]
+pub enum FollowError {
+    /// The list failed.
+    #[error("{what} can't be listed")]
+    List {
+        /// The kind.
+        what: &'static str,
+        /// The cause.
+        #[source]
+        source: kube::Error,
+    },
+    /// The watch failed.
+    #[error("{what} can't be watched")]
+    Watch {
+        /// The kind.
+        what: &'static str,
+        /// The cause.
+        #[source]
+        source: kube::Error,
+    },
+    /// The server has forgotten the changes since the last one known (compaction): all are listed again.
+    #[error("the API server has forgotten older changes of {what}")]
+    Expired {
+        /// The kind.
+        what: &'static str,
+    },
+    /// Nothing came for longer than the server promised to stay silent.
+    #[error("the watch of {what} is dead: neither an event nor a bookmark nor its end came in time")]
+    Silent {
+        /// The kind.
+        what: &'static str,
+    },
+}
+
+impl FollowError {
+    /// Nudge's role does not allow it, or the kind is not there.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::List { source: kube::Error::Api(status), .. }
+            | Self::Watch { source: kube::Error::Api(status), .. } => {
+                matches!(status.code, 401 | 403 | 404)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// How objects are read: whole, or their metadata only.
+pub trait Source: Send + Sync {
+    /// What comes out.
+    type Item: Send + HasMeta;
+    /// One page.
+    fn page(&self, params: &ListParams) -> impl Future<Output = kube::Result<ObjectList<Self::Item>>> + Send
+    where
+        Self::Item: Clone;
+    /// The changes since a version.
+    fn changes(
+        &self,
+        params: &WatchParams,
+        version: &str,
+    ) -> impl Future<Output = kube::Result<BoxStream<'static, kube::Result<WatchEvent<Self::Item>>>>> + Send;
+}
+
+/// Anything with metadata.
+pub trait HasMeta {
+    /// The metadata.
+    fn object_meta(&self) -> &ObjectMeta;
+}
+
+impl<T: Resource> HasMeta for T {
+    fn object_meta(&self) -> &ObjectMeta {
+        self.meta()
+    }
+}
+
+/// Whole objects.
+pub(super) struct Whole<K>(pub(super) Api<K>);
+/// Metadata only.
+pub(super) struct Metadata<K>(pub(super) Api<K>);
+
+impl<K> Source for Whole<K>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    type Item = K;
+    async fn page(&self, params: &ListParams) -> kube::Result<ObjectList<K>> {
+        let mut page = self.0.list(params).await?;
+        for item in &mut page.items {
+            item.meta_mut().managed_fields = None;
+        }
+        Ok(page)
+    }
+    async fn changes(
+        &self,
+        params: &WatchParams,
+        version: &str,
+    ) -> kube::Result<BoxStream<'static, kube::Result<WatchEvent<K>>>> {
+        Ok(self.0.watch(params, version).await?.boxed())
+    }
+}
+
+impl<K> Source for Metadata<K>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    type Item = PartialObjectMeta<K>;
+    async fn page(&self, params: &ListParams) -> kube::Result<ObjectList<Self::Item>> {
+        let mut page = self.0.list_metadata(params).await?;
+        for item in &mut page.items {
+            // Large ones of other people's would be kept until the last page.
+            item.metadata.managed_fields = None;
+            if let Some(annotations) = &mut item.metadata.annotations {
+                annotations.retain(|name, _| name.starts_with(labels::PREFIX));
+            }
+        }
+        Ok(page)
+    }
+    async fn changes(
+        &self,
+        params: &WatchParams,
+        version: &str,
+    ) -> kube::Result<BoxStream<'static, kube::Result<WatchEvent<Self::Item>>>> {
+        Ok(self.0.watch_metadata(params, version).await?.boxed())
+    }
+}
+
+/// What to follow.
+pub struct Following<S> {
+    /// How objects are read.
+    pub source: S,
+    /// Which: a label selector, or empty.
+    pub labels: &'static str,
+    /// How long the server keeps one watch, in seconds: the longest silence.
+    pub seconds: u32,
+    /// The pulse, which names the kind.
+    pub pulse: WatchHealth,
+}
+
+/// Follows until dropped. `sink` gets every change in order; `failed` gets every interruption and how many there were since the
+/// last success.
+pub async fn follow<S>(
+    following: Following<S>,
+    mut sink: impl FnMut(Change<S::Item>) + Send,
+    mut failed: impl FnMut(&FollowError, u32) + Send,
+) where
+    S: Source,
+    S::Item: Clone + DeserializeOwned + 'static,
+{
+    let mut version: Option<String> = None;
+    let mut failures = 0;
+    loop {
+        let mut confirmed = false;
+        let ended = tokio::select! {
+            ended = round(&following, &mut version, &mut sink, &mut confirmed) => ended,
+            () = following.pulse.asked() => {
+                following.pulse.doubt();
+                continue;
+            }
+        };
+        if confirmed {
+            // It worked until then: what cuts streams from time to time must not make the pauses longer and longer.
+            failures = 0;
+        }
+        match ended {
+            Ok(()) => failures = 0,
+            Err(error) => {
+                following.pulse.doubt();
+                if matches!(error, FollowError::Expired { .. } | FollowError::List { .. }) {
+                    version = None;
+                }
+                failures += 1;
+                failed(&error, failures);
+                tokio::select! {
+                    () = tokio::time::sleep(wait(failures, error.is_refusal(), rand::random())) => {}
+                    () = following.pulse.asked() => {}
+                }
+            }
+        }
+    }
+}
+
+/// The wait after so many failures in a row: short at first, since a restarting server is back in seconds; long for what
+/// only an administrator can change. `chance` (0 to 1) keeps replicas and watches out of step. Pure.
+fn wait(failures: u32, refused: bool, chance: f64) -> Duration {
+    let first = Duration::from_millis(if refused { 2000 } else { 100 });
+    let longest = first.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_WAIT);
+    longest / 2 + (longest / 2).mul_f64(chance)
+}
+
+/// One list, where needed, and one watch to its end.
+async fn round<S>(
+    following: &Following<S>,
+    version: &mut Option<String>,
+    sink: &mut (impl FnMut(Change<S::Item>) + Send),
+    confirmed: &mut bool,
+) -> Result<(), FollowError>
+where
+    S: Source,
+    S::Item: Clone + DeserializeOwned + 'static,
+{
+    let Following { source, labels, seconds, pulse } = following;
+    let what = pulse.what;
+    let since = if let Some(since) = version {
+        since.clone()
+    } else {
+        let began = Instant::now();
+        let listed = tokio::time::timeout(LIST, list(source, labels)).await;
+        let listed = listed.map_err(|_| FollowError::Silent { what })?;
+        let (all, since) = listed.map_err(|source| FollowError::List { what, source })?;
+        sink(Change::All(all));
+        pulse.beat();
+        pulse.confirm(began);
+        version.insert(since).clone()
+    };
+    let lasts = if pulse.is_doubted() { CONFIRMING } else { *seconds };
+    let mut params = WatchParams::default().timeout(lasts);
+    if !labels.is_empty() {
+        params = params.labels(labels);
+    }
+    let longest = Duration::from_secs(u64::from(*seconds)) + GRACE;
+    let begin = tokio::time::timeout(longest, source.changes(&params, &since));
+    let mut changes = match begin.await {
+        Err(_) => return Err(FollowError::Silent { what }),
+        Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Err(FollowError::Expired { what }),
+        Ok(changes) => changes.map_err(|source| FollowError::Watch { what, source })?,
+    };
+    let longest = Duration::from_secs(u64::from(lasts)) + GRACE;
+    loop {
+        let next = tokio::time::timeout(longest, changes.try_next()).await;
+        let event = match next {
+            Err(_) => return Err(FollowError::Silent { what }),
+            Ok(Err(source)) => return Err(FollowError::Watch { what, source }),
+            Ok(Ok(event)) => event,
+        };
+        pulse.beat();
+        *confirmed |= !matches!(event, Some(WatchEvent::Error(_)));
+        match event {
+            // The server has kept the watch as long as it was asked to.
+            None => {
+                pulse.confirm(Instant::now());
+                return Ok(());
+            }
+            // Changes come in order.
+            Some(WatchEvent::Bookmark(bookmark)) => {
+                pulse.confirm(Instant::now());
+                *version = Some(bookmark.metadata.resource_version);
+            }
+            Some(WatchEvent::Error(status)) if status.code == 410 => return Err(FollowError::Expired { what }),
+            Some(WatchEvent::Error(status)) => {
+                return Err(FollowError::Watch { what, source: kube::Error::Api(status) });
+            }
+            Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                version.clone_from(&object.object_meta().resource_version);
+                sink(Change::Put(object));
+            }
+            Some(WatchEvent::Deleted(object)) => {
+                version.clone_from(&object.object_meta().resource_version);
+                sink(Change::Gone(object));
+            }
+        }
+    }
+}
+
+async fn list<S>(source: &S, labels: &str) -> kube::Result<(Vec<S::Item>, String)>
+where
+    S: Source,
+    S::Item: Clone,
+{
+    let mut params = ListParams::default().limit(PAGE);
+    if !labels.is_empty() {
+        params = params.labels(labels);
+    }
+    let mut all = Vec::new();
+    loop {
+        let page = source.page(&params).await?;
+        all.extend(page.items);
+        let version = page.metadata.resource_version.unwrap_or_default();
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok((all, version)),
+        }
+    }
+}
+
+/// Name and namespace of any object.
+pub(super) fn names(meta: &ObjectMeta) -> (String, String) {
+    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}
+
+/// Labels of any object.
+pub(super) fn label<'a>(object: &'a impl ResourceExt, name: &str) -> Option<&'a str> {
+    object.labels().get(name).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_a_bound_and_refusals_begin_longer() {
+        let at = |failures, refused| wait(failures, refused, 1.0).as_millis();
+        assert_eq!([at(1, false), at(2, false), at(3, false), at(40, false)], [100, 200, 400, 30_000]);
+        assert_eq!([at(1, true), at(5, true)], [2000, 30_000]);
+        assert_eq!(wait(1, false, 0.0).as_millis(), 50);
+    }
+
+    /// No objects, and watches that are as the test says; notes how long each was asked to last.
+    struct Scripted {
+        watches: Mutex<VecDeque<kube::Result<Changes>>>,
+        asked: mpsc::UnboundedSender<Option<u32>>,
+    }
+
+    type Item = PartialObjectMeta<ConfigMap>;
+    type Changes = BoxStream<'static, kube::Result<WatchEvent<Item>>>;
+
+    impl Source for Scripted {
+        type Item = Item;
+        async fn page(&self, _: &ListParams) -> kube::Result<ObjectList<Item>> {
+            Ok(serde_json::from_value(serde_json::json!({"metadata": {"resourceVersion": "1"}, "items": []})).unwrap())
+        }
+        async fn changes(&self, params: &WatchParams, version: &str) -> kube::Result<Changes> {
+            assert_eq!(version, "1");
+            self.asked.send(params.timeout).unwrap();
+            self.watches.lock().unwrap().pop_front().unwrap_or_else(|| Ok(futures::stream::pending().boxed()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_have_been_missed_is_confirmed_by_a_short_watch() {
+        let (asked, mut lasts) = mpsc::unbounded_channel();
+        let ends = || Ok(futures::stream::empty().boxed());
+        let breaks = || Ok(futures::stream::iter([Err(kube::Error::LinesCodecMaxLineLengthExceeded)]).boxed());
+        let holds = || Ok(futures::stream::pending().boxed());
+        let watches = Mutex::new(VecDeque::from([breaks(), ends(), holds(), ends()]));
+        let pulse = WatchHealth::new("tests");
+        let source = Scripted { watches, asked };
+        let following = Following { source, labels: "", seconds: 30, pulse: pulse.clone() };
+        let following = tokio::spawn(follow(following, |_| {}, |_, _| {}));
+        for expected in [30, 1, 30] {
+            assert_eq!(lasts.recv().await, Some(Some(expected)));
+        }
+        assert!(!pulse.is_doubted());
+        let now = Instant::now();
+        assert!(!pulse.is_confirmed(now));
+        pulse.ask();
+        assert_eq!(lasts.recv().await, Some(Some(1)), "the watch that was held is ended");
+        assert_eq!(lasts.recv().await, Some(Some(30)));
+        assert!(pulse.is_confirmed(now));
+        following.abort();
+    }
+}

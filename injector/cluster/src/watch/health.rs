@@ -1,0 +1,142 @@
+//! When the server last confirmed what is known of one kind, and whether something may have been missed since.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// So long a watch may be interrupted and nobody minds: proxies cut streams every now and then.
+const BRIEF: Duration = Duration::from_secs(5);
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct WatchHealth {
+    /// What is followed.
+    pub what: &'static str,
+    began: Instant,
+    /// Milliseconds after `began`, plus one; 0 is never.
+    last: Arc<AtomicU64>,
+    sight: Arc<Mutex<Sight>>,
+    ask: Arc<Notify>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sight {
+    /// Since when something may have been missed.
+    doubted: Option<Instant>,
+    /// All until then is known.
+    confirmed: Option<Instant>,
+    /// When the last doubt ended that was not brief.
+    blind: Option<Instant>,
+}
+
+impl Sight {
+    fn confirm(&mut self, until: Instant, now: Instant) {
+        self.blind = self.last_blind(now);
+        self.doubted = None;
+        self.confirmed = self.confirmed.max(Some(until));
+    }
+
+    fn last_blind(&self, now: Instant) -> Option<Instant> {
+        let blind = self.doubted.is_some_and(|since| now.saturating_duration_since(since) > BRIEF);
+        if blind { Some(now) } else { self.blind }
+    }
+}
+
+impl WatchHealth {
+    /// A pulse that has not beaten yet.
+    pub fn new(what: &'static str) -> Self {
+        let (last, sight, ask) = (Arc::default(), Arc::default(), Arc::default());
+        Self { what, began: Instant::now(), last, sight, ask }
+    }
+
+    fn sight(&self) -> MutexGuard<'_, Sight> {
+        self.sight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server has said something.
+    pub(crate) fn beat(&self) {
+        let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.last.store(millis + 1, Ordering::Relaxed);
+    }
+
+    /// The time since the last beat; `None` before the first.
+    pub fn age(&self) -> Option<Duration> {
+        let last = self.last.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.began.elapsed().saturating_sub(Duration::from_millis(last)))
+    }
+
+    /// From now on something may be missed.
+    pub(crate) fn doubt(&self) {
+        self.sight().doubted.get_or_insert_with(Instant::now);
+    }
+
+    /// The server has confirmed that all until then is known. An event alone does not say that: there may be more behind it.
+    pub(crate) fn confirm(&self, until: Instant) {
+        self.sight().confirm(until, Instant::now());
+    }
+
+    /// Something may have been missed.
+    pub fn is_doubted(&self) -> bool {
+        self.sight().doubted.is_some()
+    }
+
+    /// All until then is known.
+    pub fn is_confirmed(&self, until: Instant) -> bool {
+        let sight = *self.sight();
+        sight.doubted.is_none() && sight.confirmed.is_some_and(|confirmed| confirmed >= until)
+    }
+
+    /// When it last could not be told for longer than a moment whether something was missed.
+    pub(crate) fn last_blind(&self) -> Option<Instant> {
+        self.sight().last_blind(Instant::now())
+    }
+
+    /// Has the server asked to confirm what is known, also in the pause after a failure.
+    pub(crate) fn ask(&self) {
+        self.ask.notify_one();
+    }
+
+    pub(crate) async fn asked(&self) {
+        self.ask.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pulse_has_an_age_from_its_first_beat_on() {
+        let pulse = WatchHealth::new("tests");
+        assert_eq!(pulse.age(), None);
+        pulse.beat();
+        assert!(pulse.age().unwrap() < Duration::from_mins(1));
+    }
+
+    #[test]
+    fn a_doubt_lasts_until_the_server_confirms() {
+        let (pulse, start) = (WatchHealth::new("tests"), Instant::now());
+        pulse.confirm(start);
+        assert!(pulse.is_confirmed(start) && !pulse.is_confirmed(start + Duration::from_secs(1)));
+        pulse.doubt();
+        pulse.beat();
+        assert!(pulse.is_doubted() && !pulse.is_confirmed(start), "an event may be one of many");
+        pulse.confirm(Instant::now());
+        assert!(!pulse.is_doubted() && pulse.is_confirmed(start) && pulse.last_blind().is_none());
+    }
+
+    #[test]
+    fn only_a_long_doubt_is_blindness() {
+        let start = Instant::now();
+        let mut sight = Sight { doubted: Some(start), ..Sight::default() };
+        sight.confirm(start + BRIEF, start + BRIEF);
+        assert_eq!(sight.blind, None);
+        sight.doubted = Some(start);
+        let late = start + BRIEF * 2;
+        assert_eq!(sight.last_blind(late), Some(late), "it still is");
+        sight.confirm(late, late);
+        assert_eq!((sight.doubted, sight.last_blind(late + BRIEF)), (None, Some(late)));
+    }
+}

@@ -1,0 +1,86 @@
+//! Rule 6: a plain ConfigMap that an opted-in pod uses becomes version `1.0.0` of a config of its name.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
+use nudge_cluster::call::{CallError, call};
+use nudge_core::keys::ConfigKey;
+use nudge_core::versions::{
+    FIRST_VERSION, Note, baseline_refusal, contents_of, first_names, first_version, is_first_version, mark,
+};
+use nudge_protocol::{VersionName, labels};
+
+use super::reconcile::{Controller, written_by_us};
+
+impl Controller {
+    /// Makes the config, if pods use a plain ConfigMap of its name and there is nothing of it yet.
+    pub(super) async fn baseline(&self, key: &ConfigKey) -> Result<(), CallError> {
+        if self.index.subscribers(key).iter().all(|pod| pod.going || pod.finished) {
+            return Ok(());
+        }
+        // A label holds 63 characters, a name 253.
+        if VersionName::new(&key.name).is_err() {
+            tracing::info!(config = %key, "its name can't be a label, so it can't have versions");
+            return Ok(());
+        }
+        let (namespace, config) = (&key.namespace, &key.name);
+        let others = self.index.parts(key);
+        if others.iter().any(|part| part.version != FIRST_VERSION) {
+            // Somebody is making versions by hand; the config is theirs to make as well.
+            return Ok(());
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let reading = || format!("reading ConfigMap {key}");
+        let Some(plain) = call(reading, maps.get_opt(config)).await? else { return Ok(()) };
+        if let Some(reason) = baseline_refusal(&plain) {
+            tracing::info!(config = %key, reason, "not taken over");
+            return Ok(());
+        }
+        if !self.create_first(key, &maps, plain).await? {
+            tracing::warn!(config = %key, "not taken over: the names for its first version are taken");
+            return Ok(());
+        }
+        let made = VersionedConfig::new(config, VersionedConfigSpec::default());
+        let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), namespace);
+        let creating = || format!("creating VersionedConfig {key}");
+        match call(creating, configs.create(&written_by_us(), &made)).await {
+            Ok(made) => {
+                let message =
+                    format!("ConfigMap {config} became version {FIRST_VERSION}, because a pod subscribes to it");
+                self.notes.tell(&made, &[Note { warning: false, reason: "Baseline", message }]).await;
+                tracing::info!(config = %key, version = FIRST_VERSION, "a plain ConfigMap became a config with versions");
+                Ok(())
+            }
+            Err(error) if error.code() == 409 => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn mark(&self, namespace: &str, object: &mut ConfigMap) {
+        let content = contents_of(object.data.clone(), object.binary_data.clone());
+        let mark = mark(&self.content_key, PartKind::ConfigMap, namespace, &object.metadata, &content);
+        if let Some(mark) = mark {
+            object.metadata.annotations.get_or_insert_default().insert(labels::MAY_ACTIVATE.to_owned(), mark);
+        }
+    }
+
+    async fn create_first(&self, key: &ConfigKey, maps: &Api<ConfigMap>, plain: ConfigMap) -> Result<bool, CallError> {
+        for name in first_names(&plain, &key.name) {
+            let mut object = first_version(plain.clone(), &key.name, &name);
+            // Here, because the web hook may be away: it holds what the plain ConfigMap holds, and so may become current.
+            self.mark(&key.namespace, &mut object);
+            let creating = || format!("creating ConfigMap {}/{name}", key.namespace);
+            match call(creating, maps.create(&written_by_us(), &object)).await {
+                Ok(_) => return Ok(true),
+                Err(error) if error.code() == 409 => {}
+                Err(error) => return Err(error),
+            }
+            let reading = || format!("reading ConfigMap {}/{name}", key.namespace);
+            let found = call(reading, maps.get_opt(&name)).await?;
+            if found.is_some_and(|found| is_first_version(&found, &object)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

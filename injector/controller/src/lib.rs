@@ -1,0 +1,23 @@
+//! The controllers: the shell around the decisions of `nudge-core`. Only the leader runs them.
+
+mod baseline;
+mod content_key;
+mod metrics;
+mod pruning;
+mod publishing;
+mod reconcile;
+mod refresh;
+mod removal;
+mod repair;
+mod restart;
+mod restart_pods;
+mod rollout;
+mod run;
+mod warnings;
+
+pub use content_key::{ContentKeyError, content_key};
+pub use metrics::RolloutMetrics;
+pub use reconcile::{Again, Controller};
+pub use repair::{RepairMetrics, RepairSettings, repair};
+pub use run::{ControllerMetrics, run};
+pub use warnings::tell_warnings;

@@ -1,0 +1,114 @@
+//! Rule 8: the history limit. What workloads' templates name is looked up only when there is something to delete.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, ReplicationController};
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
+use kube::{Api, Resource};
+use nudge_api::{PartKind, VersionedConfig};
+use nudge_cluster::call::{CallError, call};
+use nudge_core::keys::ConfigKey;
+use nudge_core::pods::references;
+use nudge_core::versions::{Note, to_prune};
+use serde::de::DeserializeOwned;
+
+use super::reconcile::Controller;
+
+impl Controller {
+    /// Deletes what the history limit says.
+    pub(super) async fn prune(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<(), CallError> {
+        if !self.knows() {
+            return Ok(());
+        }
+        let (parts, pods) = (self.index.parts(key), self.index.subscribers(key));
+        if to_prune(config, &parts, &pods, &BTreeSet::new()).is_empty() {
+            return Ok(());
+        }
+        let named = self.named_by_others(&key.namespace).await?;
+        for (version, objects) in to_prune(config, &parts, &pods, &named) {
+            for part in &objects {
+                self.delete_part(&key.namespace, part).await?;
+            }
+            let message = format!(
+                "version {version} was deleted, beyond the {} that spec.historyLimit keeps",
+                config.spec.history_limit
+            );
+            tracing::info!(config = %key, version, "pruned");
+            self.notes.tell(config, &[Note { warning: false, reason: "Pruned", message }]).await;
+        }
+        Ok(())
+    }
+
+    /// Objects that any pod of the namespace, injected or not, or any workload's template names.
+    async fn named_by_others(&self, namespace: &str) -> Result<BTreeSet<(PartKind, String)>, CallError> {
+        let mut named = BTreeSet::new();
+        self.collect::<Pod>(namespace, &mut named, |it| it.spec.as_ref()).await?;
+        self.collect::<Deployment>(namespace, &mut named, |it| it.spec.as_ref()?.template.spec.as_ref()).await?;
+        self.collect::<StatefulSet>(namespace, &mut named, |it| it.spec.as_ref()?.template.spec.as_ref()).await?;
+        self.collect::<DaemonSet>(namespace, &mut named, |it| it.spec.as_ref()?.template.spec.as_ref()).await?;
+        self.collect::<ReplicaSet>(namespace, &mut named, |it| it.spec.as_ref()?.template.as_ref()?.spec.as_ref())
+            .await?;
+        self.collect::<Job>(namespace, &mut named, |it| it.spec.as_ref()?.template.spec.as_ref()).await?;
+        self.collect::<ReplicationController>(namespace, &mut named, |it| {
+            it.spec.as_ref()?.template.as_ref()?.spec.as_ref()
+        })
+        .await?;
+        let cron = self.collect::<CronJob>(namespace, &mut named, |it| {
+            it.spec.as_ref()?.job_template.spec.as_ref()?.template.spec.as_ref()
+        });
+        match cron.await {
+            // Before 1.21 they are in another version of the API.
+            Err(error) if error.code() == 404 => self.collect_old_cron_jobs(namespace, &mut named).await?,
+            collected => collected?,
+        }
+        Ok(named)
+    }
+
+    async fn collect_old_cron_jobs(
+        &self,
+        namespace: &str,
+        named: &mut BTreeSet<(PartKind, String)>,
+    ) -> Result<(), CallError> {
+        let kind = ApiResource {
+            group: "batch".to_owned(),
+            version: "v1beta1".to_owned(),
+            api_version: "batch/v1beta1".to_owned(),
+            kind: "CronJob".to_owned(),
+            plural: "cronjobs".to_owned(),
+        };
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
+        let listing = || format!("listing cronjobs in {namespace}");
+        for object in call(listing, api.list(&ListParams::default())).await?.items {
+            let spec = object.data.pointer("/spec/jobTemplate/spec/template/spec").cloned().unwrap_or_default();
+            if let Ok(spec) = serde_json::from_value::<PodSpec>(spec) {
+                named.extend(references(&spec));
+            }
+        }
+        Ok(())
+    }
+
+    async fn collect<K>(
+        &self,
+        namespace: &str,
+        named: &mut BTreeSet<(PartKind, String)>,
+        spec: impl Fn(&K) -> Option<&PodSpec>,
+    ) -> Result<(), CallError>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        let mut params = ListParams::default().limit(200);
+        loop {
+            let listing = || format!("listing {} in {namespace}", K::plural(&()));
+            let page = call(listing, api.list(&params)).await?;
+            named.extend(page.items.iter().filter_map(&spec).flat_map(references));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(()),
+            }
+        }
+    }
+}

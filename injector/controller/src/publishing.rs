@@ -1,0 +1,175 @@
+//! Rule 7: keeps the plain ConfigMap at the version that is proven.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use nudge_api::{
+    ConditionType, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus, condition, set_condition,
+};
+use nudge_cluster::call::{CallError, call};
+use nudge_core::keys::{ConfigKey, PublishedMeta};
+use nudge_core::rollout::to_publish;
+use nudge_core::versions::{Data, KEYED, Note, Publication, contents_of, part_digest, publication};
+
+use super::reconcile::{Controller, FIELD_MANAGER, written_by_us};
+
+/// When a plain ConfigMap that no watch shows, because it does not carry our mark, is looked at again.
+const AGAIN: Duration = Duration::from_mins(5);
+
+/// What was last seen of a plain ConfigMap, so that it is read again only when something has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Looked {
+    /// The version it was to hold.
+    pub(super) version: String,
+    /// What the watch showed of it then; `None` if it was not there or does not carry our mark.
+    meta: Option<PublishedMeta>,
+}
+
+impl Controller {
+    /// Brings the plain ConfigMap to the version that it is to hold. Returns the config with its new status, if that changed.
+    pub(super) async fn publish(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+    ) -> Result<Option<(VersionedConfig, Vec<Note>)>, CallError> {
+        let Some(status) = &config.status else { return Ok(None) };
+        let Some(version) = to_publish(status).and_then(|version| status.version(version)) else {
+            return Ok(None);
+        };
+        let looked = Looked { version: version.version.clone(), meta: self.index.published(key) };
+        if self.looked(key).is_some_and(|(at, before)| before == looked && at.elapsed() < AGAIN) {
+            return Ok(None);
+        }
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
+        let plain = call(|| format!("reading ConfigMap {key}"), maps.get_opt(&key.name)).await?;
+        let data = match &plain {
+            Some(_) => self.data(&maps, version).await?,
+            None => Ok(None),
+        };
+        let published = status.published.as_deref();
+        let step = match &data {
+            Ok(data) => publication(plain.as_ref(), &version.version, published, data.as_ref(), FIELD_MANAGER),
+            Err(message) => Publication::Refused("Changed", message.clone()),
+        };
+        // What the watch shows of it now, or will show of what is written here.
+        let mut meta = looked.meta;
+        let step = match step {
+            Publication::Replace(next) => {
+                let replacing = || format!("replacing ConfigMap {key}");
+                match call(replacing, maps.replace(&key.name, &written_by_us(), &next)).await {
+                    Ok(written) => {
+                        meta = Some(meta_of(&written));
+                        tracing::info!(config = %key, version = version.version, "published into the plain ConfigMap");
+                        Publication::Published
+                    }
+                    Err(error) if error.code() == 403 => Publication::Refused(
+                        "NotAllowed",
+                        format!(
+                            "ConfigMap {} can't be written; bind ClusterRole nudge-namespace in this namespace",
+                            key.name
+                        ),
+                    ),
+                    Err(error) => return Err(error),
+                }
+            }
+            step => step,
+        };
+        self.set_looked(key, Looked { version: looked.version, meta });
+        Ok(with_outcome(config, &version.version, &step, &Time(Timestamp::now())))
+    }
+
+    /// Text and bytes of the version's ConfigMaps as they were sealed; `None` without any, a sentence where one is not what it was.
+    async fn data(
+        &self,
+        maps: &Api<ConfigMap>,
+        version: &VersionStatus,
+    ) -> Result<Result<Option<Data>, String>, CallError> {
+        let mut data: Option<Data> = None;
+        for part in version.parts.iter().filter(|part| part.kind == PartKind::ConfigMap) {
+            let name = &part.name;
+            let found = call(|| format!("reading ConfigMap {name}"), maps.get_opt(name)).await?;
+            let (text, bytes) = data.get_or_insert_default();
+            let key = part.digest.starts_with(KEYED).then_some(&*self.content_key);
+            let same = |object: &ConfigMap| {
+                let content = contents_of(object.data.clone(), object.binary_data.clone());
+                object.metadata.uid.as_ref() == Some(&part.uid) && part_digest(&content, key) == part.digest
+            };
+            let Some(object) = found.filter(same) else {
+                return Ok(Err(format!(
+                    "ConfigMap {name} is gone or is not what was sealed as version {}; put it back as it was",
+                    version.version
+                )));
+            };
+            text.extend(object.data.into_iter().flatten());
+            bytes.extend(object.binary_data.into_iter().flatten());
+        }
+        Ok(Ok(data))
+    }
+}
+
+fn meta_of(map: &ConfigMap) -> PublishedMeta {
+    PublishedMeta {
+        uid: map.metadata.uid.clone().unwrap_or_default(),
+        resource_version: map.metadata.resource_version.clone().unwrap_or_default(),
+    }
+}
+
+/// The config with conditions and `published` as the step left them, where that is a change.
+fn with_outcome(
+    config: &VersionedConfig,
+    version: &str,
+    step: &Publication,
+    now: &Time,
+) -> Option<(VersionedConfig, Vec<Note>)> {
+    let mut next = config.clone();
+    let generation = config.metadata.generation;
+    let status = next.status.get_or_insert_default();
+    let mut notes = Vec::new();
+    let (published, drifted) = (ConditionType::Published, ConditionType::Drifted);
+    let set = |status: &mut VersionedConfigStatus, kind, on, reason: &str, message: String| {
+        set_condition(&mut status.conditions, condition(kind, on, reason, message, generation, now));
+    };
+    if !matches!(step, Publication::Drifted(_)) {
+        status.conditions.retain(|condition| condition.type_ != drifted.as_str());
+    }
+    match step {
+        Publication::NotThere => match &status.published {
+            // Remembered, so that what somebody creates anew under its name is theirs until the next activation.
+            Some(held) => {
+                let name = config.metadata.name.as_deref().unwrap_or_default();
+                let message =
+                    format!("ConfigMap {name}, which held version {held}, is gone; create it again if it is needed");
+                set(status, published, false, "NotFound", message);
+            }
+            None => status.conditions.retain(|condition| condition.type_ != published.as_str()),
+        },
+        // A Replace has been made by now.
+        Publication::Published | Publication::Replace(_) => {
+            if status.published.as_deref() != Some(version) {
+                let message = format!("the plain ConfigMap holds version {version}");
+                notes.push(Note { warning: false, reason: "Published", message });
+                status.published_at = Some(now.clone());
+            }
+            status.published = Some(version.to_owned());
+            set(status, published, true, "Published", format!("the plain ConfigMap holds version {version}"));
+        }
+        Publication::Drifted(message) => {
+            let is_new = !status.conditions.iter().any(|condition| condition.type_ == drifted.as_str());
+            if is_new {
+                notes.push(Note { warning: true, reason: "Drifted", message: message.clone() });
+            }
+            set(status, drifted, true, "ChangedByOthers", message.clone());
+        }
+        Publication::Refused(reason, message) => {
+            let told = status.conditions.iter().any(|condition| condition.message == *message);
+            if !told {
+                notes.push(Note { warning: true, reason: "NotPublished", message: message.clone() });
+            }
+            set(status, published, false, reason, message.clone());
+        }
+    }
+    (next.status != config.status).then_some((next, notes))
+}

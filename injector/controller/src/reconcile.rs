@@ -1,0 +1,444 @@
+//! One look at one config: reads what is missing, decides, writes the status, publishes, prunes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use nudge_api::{PartKind, VersionedConfig, VersionedConfigStatus};
+use nudge_cluster::call::{CallError, call};
+use nudge_cluster::events::Notes;
+use nudge_cluster::index::Index;
+use nudge_core::keys::ConfigKey;
+use nudge_core::restart;
+use nudge_core::restart::{Memory, Part};
+use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide};
+use ring::hmac;
+
+use super::metrics::RolloutMetrics;
+use super::publishing::Looked;
+use super::restart::{Restarting, restarts};
+use super::rollout::Away;
+
+/// How often contents are read before the rest is left to the next look.
+const READS: usize = 3;
+/// When to look again at a config that can't be moved as things may be missed.
+const BLIND: Duration = Duration::from_secs(1);
+/// Objects that are read each time.
+const READ_AT_ONCE: usize = 32;
+
+/// The name under which the API server keeps which fields are ours.
+pub(super) const FIELD_MANAGER: &str = "nudge-controller";
+
+pub(super) fn written_by_us() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// What the controllers share.
+pub struct Controller {
+    pub(super) client: Client,
+    pub(super) index: Arc<Index>,
+    pub(super) notes: Notes,
+    pub(super) content_key: Arc<hmac::Key>,
+    pub(super) figures: RolloutMetrics,
+    silence: Duration,
+    /// Since when this replica leads and sees.
+    sees: Mutex<Option<Timestamp>>,
+    /// What is known of objects whose version is not sealed yet.
+    facts: Mutex<HashMap<ConfigKey, Facts>>,
+    looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
+    /// What is remembered of restarted workloads, and of which part of the rollout that is.
+    restarts: Mutex<HashMap<ConfigKey, (Part, Memory)>>,
+    away: Mutex<Option<Away>>,
+    /// Held while it is decided whether a config begins to move.
+    beginning: tokio::sync::Mutex<()>,
+}
+
+/// When to look at a config again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// When something is seen to change.
+    Never,
+    /// There is more to do.
+    Soon,
+    /// At the latest after this time.
+    At(Duration),
+}
+
+/// How long it is until `time`; at least a moment, so that nobody turns in a circle.
+fn wait_until(time: &Time) -> Duration {
+    let left = time.0.duration_since(Timestamp::now());
+    Duration::try_from(left).unwrap_or_default().max(Duration::from_millis(20))
+}
+
+/// Whether it may begin to move now.
+fn may_begin(config: &VersionedConfig) -> bool {
+    let Some(status) = &config.status else { return false };
+    let wanted = config.spec.current.as_ref();
+    status.rollout.stage.is_none() && status.current.is_some() && wanted.is_some() && wanted != status.current.as_ref()
+}
+
+/// Whether the version before is wanted again: a brake, which needs nothing to be known but the config.
+fn returns(config: &VersionedConfig) -> bool {
+    let previous = config.status.as_ref().and_then(|status| status.previous.as_ref());
+    previous.is_some() && config.spec.current.as_ref() == previous
+}
+
+/// Whether it is on the way, or may begin to move now.
+fn is_moved(config: &VersionedConfig) -> bool {
+    config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) || may_begin(config)
+}
+
+/// The config without the times since which all pods are well, or not all, if they were not seen all that time: both count anew. Pure.
+fn without_unseen(config: &Arc<VersionedConfig>, sees: Option<Timestamp>) -> Arc<VersionedConfig> {
+    let Some((status, sees)) = config.status.as_ref().zip(sees) else { return Arc::clone(config) };
+    let unseen = |time: &Option<MicroTime>| time.as_ref().is_some_and(|time| time.0 < sees);
+    if !unseen(&status.rollout.applied_at) && !unseen(&status.rollout.unproven_since) {
+        return Arc::clone(config);
+    }
+    let mut config = (**config).clone();
+    if let Some(status) = &mut config.status {
+        status.rollout.applied_at.take_if(|time| time.0 < sees);
+        status.rollout.unproven_since.take_if(|time| time.0 < sees);
+    }
+    Arc::new(config)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Controller {
+    /// Controllers over `index`; `instance` names this replica in Events.
+    /// What was not confirmed for longer than `silence` is not acted upon where something would be deleted.
+    pub fn new(
+        client: Client,
+        index: Arc<Index>,
+        content_key: Arc<hmac::Key>,
+        instance: &str,
+        silence: Duration,
+        figures: RolloutMetrics,
+    ) -> Self {
+        let notes = Notes::new(client.clone(), instance);
+        Self {
+            client,
+            index,
+            notes,
+            content_key,
+            figures,
+            silence,
+            sees: Mutex::default(),
+            facts: Mutex::default(),
+            looked: Mutex::default(),
+            restarts: Mutex::default(),
+            away: Mutex::default(),
+            beginning: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(super) fn looked(&self, key: &ConfigKey) -> Option<(Instant, Looked)> {
+        locked(&self.looked).get(key).cloned()
+    }
+
+    pub(super) fn set_looked(&self, key: &ConfigKey, looked: Looked) {
+        locked(&self.looked).insert(key.clone(), (Instant::now(), looked));
+    }
+
+    /// What is remembered in this part of the rollout, so that it is not tried every second.
+    pub(super) fn restarts_so_far(&self, key: &ConfigKey, part: &Part) -> Memory {
+        let known = locked(&self.restarts).get(key).filter(|(known, _)| known == part).cloned();
+        known.map(|(_, memory)| memory).unwrap_or_default()
+    }
+
+    pub(super) fn keep_restarts(&self, key: &ConfigKey, part: Part, memory: Memory) {
+        if memory.is_empty() {
+            self.forget_restarts(key);
+        } else {
+            locked(&self.restarts).insert(key.clone(), (part, memory));
+        }
+    }
+
+    pub(super) fn forget_restarts(&self, key: &ConfigKey) {
+        locked(&self.restarts).remove(key);
+    }
+
+    /// The nodes that were away when all were listed last.
+    pub(super) fn away(&self) -> Option<Away> {
+        locked(&self.away).clone()
+    }
+
+    pub(super) fn set_away(&self, away: Away) {
+        *locked(&self.away) = Some(away);
+    }
+
+    /// From now on this replica leads, and knows what there is.
+    pub fn begin(&self) {
+        *locked(&self.sees) = Some(Timestamp::now());
+    }
+
+    /// Since when nothing that came and went can have been missed.
+    fn sees_since(&self) -> Option<Timestamp> {
+        let blind = self.index.last_blind().and_then(|ago| SignedDuration::try_from(ago).ok());
+        let blind = blind.and_then(|ago| Timestamp::now().checked_sub(ago).ok());
+        (*locked(&self.sees)).max(blind)
+    }
+
+    /// Forgets what is known of a config that is not there any more, or not ours.
+    fn forget_config(&self, key: &ConfigKey) {
+        locked(&self.facts).remove(key);
+        locked(&self.looked).remove(key);
+        self.forget_restarts(key);
+    }
+
+    /// Forgets what was seen before, as a new leader must.
+    pub fn forget(&self) {
+        locked(&self.facts).clear();
+        locked(&self.looked).clear();
+        locked(&self.restarts).clear();
+        *locked(&self.away) = None;
+    }
+
+    /// Whether what is known is recent enough to delete something because of it.
+    pub(super) fn knows(&self) -> bool {
+        self.index.is_synced() && self.index.silent(self.silence).is_none()
+    }
+
+    /// Looks at one config. Returns when there is more to look at.
+    pub async fn reconcile(&self, key: &ConfigKey) -> Result<Again, CallError> {
+        if !self.index.is_enabled(&key.namespace) {
+            self.forget_config(key);
+            return Ok(Again::Never);
+        }
+        let Some(config) = self.index.config(key) else {
+            self.forget_config(key);
+            self.baseline(key).await?;
+            return Ok(Again::Never);
+        };
+        if config.metadata.deletion_timestamp.is_some() {
+            return Ok(Again::Never);
+        }
+        // Pods may have crashed, and spec may have changed, without being seen.
+        if is_moved(&config)
+            && !returns(&config)
+            && let Some(what) = self.index.doubted()
+        {
+            tracing::debug!(config = %key, what, "waits until it is sure that nothing was missed");
+            return Ok(Again::At(BLIND));
+        }
+        let (config, mut again) = self.settle(key, config).await?;
+        let looked = self.looked(key).map(|(_, looked)| looked.version);
+        let config = match self.publish(key, &config).await? {
+            None => config,
+            Some((next, notes)) => {
+                let written = self.write(key, &next).await;
+                // What is not written is not known to others: it is looked at again.
+                let written = written.inspect_err(|_| drop(locked(&self.looked).remove(key)))?;
+                self.notes.tell(&written, &notes).await;
+                self.refresh_published(key, &config, &written).await;
+                Arc::new(written)
+            }
+        };
+        // A rollout may have waited for just that.
+        if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some())
+            && looked != self.looked(key).map(|(_, looked)| looked.version)
+        {
+            again = Again::Soon;
+        }
+        self.prune(key, &config).await?;
+        Ok(again)
+    }
+
+    /// Decides about the versions and writes the status. Returns the config as it is then.
+    async fn settle(
+        &self,
+        key: &ConfigKey,
+        config: Arc<VersionedConfig>,
+    ) -> Result<(Arc<VersionedConfig>, Again), CallError> {
+        // Two configs that share pods must not both begin to move in the same moment.
+        let _one = if may_begin(&config) { Some(self.beginning.lock().await) } else { None };
+        let restarting = self.recycle(key, &config).await?;
+        // The nodes of exactly these pods: one that is seen to fall later, without its node, would be held against the version.
+        let pods = self.index.subscribers(key);
+        let nodes_away = if returns(&config) { BTreeSet::new() } else { self.nodes_away(&config, &pods).await? };
+        let waiting_for = self.moving_neighbour(key, &pods);
+        let mut facts = locked(&self.facts).get(key).cloned().unwrap_or_default();
+        let seen = without_unseen(&config, self.sees_since());
+        let mut decision = None;
+        for _ in 0..READS {
+            let (parts, secrets_known) = self.index.parts_and_secrets(key);
+            let now = Time(Timestamp::now());
+            let published = self.looked(key).map(|(_, looked)| looked.version);
+            let observed = Observed {
+                config: &seen,
+                parts: &parts,
+                facts: &facts,
+                secrets_known,
+                pods: &pods,
+                nodes_away: &nodes_away,
+                waiting_for: waiting_for.as_deref(),
+                published: published.as_deref(),
+                recycling: &restarting.state,
+                now: &now,
+            };
+            let made = decide(&observed);
+            let unread = made.unread.clone();
+            decision = Some(made);
+            // The rest is left to the next look, so that one config can't keep a worker for itself.
+            let unread: Vec<_> = unread.into_iter().take(READ_AT_ONCE).collect();
+            if unread.is_empty() {
+                break;
+            }
+            for (kind, name) in unread {
+                if let Some(read) = self.read(&key.namespace, kind, &name).await? {
+                    facts.insert(read.uid.clone(), read);
+                }
+            }
+        }
+        let Some(mut decision) = decision else { return Ok((config, Again::Never)) };
+        let more = match &decision.again {
+            _ if !decision.unread.is_empty() => Again::Soon,
+            Some(time) => Again::At(wait_until(time)),
+            None => Again::Never,
+        };
+        let more = Self::with_recycling(more, &config, &restarting, &mut decision);
+        self.keep(key, facts, &decision.status);
+        if config.status.as_ref() == Some(&decision.status) {
+            return Ok((config, more));
+        }
+        let mut next = (*config).clone();
+        next.status = Some(decision.status);
+        let written = self.write(key, &next).await?;
+        let before = config.status.clone().unwrap_or_default();
+        self.figures.changed(&before, written.status.as_ref().unwrap_or(&before));
+        for note in &decision.notes {
+            tracing::info!(config = %key, reason = note.reason, message = note.message, "decided");
+        }
+        self.notes.tell(&written, &decision.notes).await;
+        Ok((Arc::new(written), more))
+    }
+
+    /// Tells of the workloads that take a version by a restart, and looks at them again while they are on their way.
+    fn with_recycling(
+        more: Again,
+        config: &VersionedConfig,
+        restarting: &Restarting,
+        decision: &mut Decision,
+    ) -> Again {
+        if let Some(found) = &restarting.found {
+            let now = Time(Timestamp::now());
+            decision.notes.extend(restart::tell(&mut decision.status, found, config.metadata.generation, &now));
+        }
+        let entered = !restarts(config.status.as_ref()) && restarts(Some(&decision.status));
+        match (more, restarting.again()) {
+            (Again::Soon, _) => Again::Soon,
+            _ if entered => Again::Soon,
+            (Again::At(wait), Some(look)) => Again::At(wait.min(look)),
+            (Again::Never, Some(look)) => Again::At(look),
+            (more, None) => more,
+        }
+    }
+
+    /// Has volumes read again where another version was published.
+    async fn refresh_published(&self, key: &ConfigKey, before: &VersionedConfig, after: &VersionedConfig) {
+        let published = |config: &VersionedConfig| config.status.as_ref().and_then(|status| status.published.clone());
+        match published(after) {
+            Some(version) if published(before).as_ref() != Some(&version) => self.refresh(key, after, &version).await,
+            _ => {}
+        }
+    }
+
+    /// Keeps the facts of objects that are not part of a sealed version yet.
+    fn keep(&self, key: &ConfigKey, mut facts: Facts, status: &VersionedConfigStatus) {
+        let parts = self.index.parts(key);
+        let sealed = |uid: &str| status.versions.iter().flat_map(|version| &version.parts).any(|part| part.uid == uid);
+        facts.retain(|uid, _| parts.iter().any(|part| part.uid == *uid) && !sealed(uid));
+        let mut all = locked(&self.facts);
+        if facts.is_empty() {
+            all.remove(key);
+        } else {
+            all.insert(key.clone(), facts);
+        }
+    }
+
+    /// Writes the status, if nobody has changed the object since. The index knows it at once.
+    async fn write(&self, key: &ConfigKey, next: &VersionedConfig) -> Result<VersionedConfig, CallError> {
+        let api: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
+        let writing = || format!("writing the status of VersionedConfig {key}");
+        let written = call(writing, api.replace_status(&key.name, &written_by_us(), next)).await?;
+        self.index.put_written_config(written.clone());
+        Ok(written)
+    }
+
+    async fn read(&self, namespace: &str, kind: PartKind, name: &str) -> Result<Option<PartFacts>, CallError> {
+        let reading = || format!("reading {kind} {namespace}/{name}");
+        Ok(match kind {
+            PartKind::ConfigMap => {
+                let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+                let object = call(reading, api.get_opt(name)).await?;
+                object.map(|object| PartFacts::of_config_map(object, &self.content_key))
+            }
+            PartKind::Secret => {
+                let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+                let object = call(reading, api.get_opt(name)).await?;
+                object.map(|object| PartFacts::of_secret(object, &self.content_key))
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::http;
+    use kube::client::Body;
+    use nudge_api::{RolloutStage, VersionedConfigSpec};
+    use tower::service_fn;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn of_a_config_that_is_gone_nothing_is_remembered() {
+        let service = service_fn(|_: http::Request<Body>| async {
+            let status =
+                br#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}"#;
+            http::Response::builder().status(404).body(Body::from(status.to_vec()))
+        });
+        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+        let (index, hmac_key) = (Arc::new(Index::default()), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
+        index.set_enabled(["ns".to_owned()].into());
+        let controller = Controller::new(client, index, hmac_key, "a", silence, RolloutMetrics::default());
+        let (gone, left) = (ConfigKey::new("ns", "shop"), ConfigKey::new("elsewhere", "shop"));
+        let part = Part { stage: Some(RolloutStage::Recycling), version: Some("2".to_owned()) };
+        let mut memory = Memory::default();
+        assert_eq!(memory.ready_before("ReplicaSet/web", 3), 3);
+        for key in [&gone, &left] {
+            controller.keep_restarts(key, part.clone(), memory.clone());
+            assert_eq!(controller.restarts_so_far(key, &part), memory);
+            let back = Part { stage: Some(RolloutStage::RollingBack), ..part.clone() };
+            assert!(controller.restarts_so_far(key, &back).is_empty(), "another part");
+            controller.reconcile(key).await.unwrap();
+            assert!(controller.restarts_so_far(key, &part).is_empty());
+        }
+    }
+
+    #[test]
+    fn pods_that_were_not_seen_all_the_time_are_proven_anew() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
+        let mut status = VersionedConfigStatus::default();
+        status.rollout.applied_at = Some(MicroTime(at(10)));
+        config.status = Some(status);
+        let config = Arc::new(config);
+        let applied = |sees| without_unseen(&config, sees).status.clone().unwrap().rollout.applied_at;
+        assert_eq!(applied(Some(at(11))), None);
+        assert_eq!(applied(Some(at(10))), Some(MicroTime(at(10))));
+        assert_eq!(applied(None), Some(MicroTime(at(10))));
+        let mut config = (*config).clone();
+        config.status.as_mut().unwrap().rollout.unproven_since = Some(MicroTime(at(20)));
+        let seen = without_unseen(&Arc::new(config), Some(at(11))).status.clone().unwrap().rollout;
+        assert_eq!((seen.applied_at, seen.unproven_since), (None, Some(MicroTime(at(20)))));
+    }
+}

@@ -1,0 +1,64 @@
+//! Makes the kubelet read volumes of pods that ask for it at once: a pod that changes is synced by its kubelet, with its volumes.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use nudge_api::VersionedConfig;
+use nudge_cluster::call::CallError;
+use nudge_cluster::listing::each;
+use nudge_core::keys::ConfigKey;
+use nudge_core::restart::{REFRESHED, refreshed_for};
+use nudge_core::versions::Note;
+use nudge_protocol::error_chain::chain;
+use serde_json::json;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::reconcile::Controller;
+use super::restart::refusal;
+
+/// Time between two pods, so that kubelets and the API server do other work meanwhile.
+const BETWEEN: Duration = Duration::from_millis(10);
+
+impl Controller {
+    /// Touches the pods whose volumes have the plain ConfigMap, after `version` was published. Without it the kubelet takes about a
+    /// minute, so what goes wrong here is told and not tried again.
+    pub(super) async fn refresh(&self, key: &ConfigKey, config: &VersionedConfig, version: &str) {
+        match self.touch(key, version).await {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(config = %key, version, count, "volumes of pods are read again"),
+            Err(error) => {
+                let message =
+                    refusal(&error, "a pod", "refreshed", false).map_or_else(|| error.to_string(), |it| it.sentence);
+                tracing::warn!(config = %key, cause = chain(&error), "volumes of pods are not refreshed at once");
+                let message = format!("volumes of pods are not refreshed at once: {message}");
+                self.notes.tell(config, &[Note { warning: true, reason: "NotRefreshed", message }]).await;
+            }
+        }
+    }
+
+    async fn touch(&self, key: &ConfigKey, version: &str) -> Result<usize, CallError> {
+        let mut names = Vec::new();
+        each::<Pod>(&self.client, &key.namespace, |pod| {
+            let going = pod.metadata.deletion_timestamp.is_some();
+            let asks = pod.spec.as_ref().is_some_and(|spec| refreshed_for(&pod.metadata, spec, &key.name));
+            if asks && !going {
+                names.extend(pod.metadata.name);
+            }
+        })
+        .await?;
+        let patch = json!({"metadata": {"annotations": {REFRESHED: version}}});
+        let mut turns = interval(BETWEEN);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for name in &names {
+            turns.tick().await;
+            match self.patched::<Pod, _>(key, name, &patch, |_| Some(())).await {
+                Ok(_) => self.figures.refreshed("done"),
+                Err(error) => {
+                    self.figures.refreshed("failed");
+                    return Err(error);
+                }
+            }
+        }
+        Ok(names.len())
+    }
+}

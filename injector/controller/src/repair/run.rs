@@ -1,0 +1,200 @@
+//! Looks at the pods of every enabled namespace from time to time, while this replica leads, and does what was decided.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use nudge_cluster::call::{CallError, call};
+use nudge_cluster::events::Notes;
+use nudge_cluster::index::Index;
+use nudge_cluster::jitter::jittered;
+use nudge_cluster::lease::Leadership;
+use nudge_core::versions::Note;
+use nudge_protocol::error_chain::chain;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::decide::{Lacking, Memory, Outcome, lacking};
+use super::metrics::RepairMetrics;
+
+/// Pods in one page, metadata only.
+const PAGE: u32 = 500;
+/// Pods without an agent: those that others have are never listed.
+const LABELS: &str = "!nudge.dev/agent";
+/// Finished pods need no agent.
+const FIELDS: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// How long after a refusal eviction is tried again in a namespace.
+const ASK_AGAIN: Duration = Duration::from_mins(10);
+
+/// How it is looked, and what is done.
+#[derive(Clone, Debug)]
+pub struct RepairSettings {
+    /// Nudge's own service account with its namespace, as kubectl takes it.
+    pub account: String,
+    /// Most evictions in a minute; none at 0.
+    pub evictions_per_minute: u32,
+    /// How often it is looked.
+    pub every: Duration,
+    /// How old a pod must be to count.
+    pub age: Duration,
+}
+
+/// Runs for ever; looks while `leadership` says so. `replica` is named in Events.
+pub async fn repair(
+    client: Client,
+    index: Arc<Index>,
+    mut leadership: Leadership,
+    settings: RepairSettings,
+    metrics: RepairMetrics,
+    replica: String,
+) {
+    let notes = Notes::new(client.clone(), &replica);
+    while leadership.wait_for(|leads| *leads).await.is_ok() {
+        let mut loop_ = Loop {
+            client: &client,
+            notes: &notes,
+            settings: &settings,
+            metrics: &metrics,
+            memory: Memory::default(),
+            forbidden: HashMap::new(),
+        };
+        tokio::select! {
+            () = loop_.run(&index) => {}
+            _ = leadership.wait_for(|leads| !*leads) => {}
+        }
+        // Whoever leads now counts them.
+        metrics.without.set(0);
+    }
+}
+
+struct Loop<'a> {
+    client: &'a Client,
+    notes: &'a Notes,
+    settings: &'a RepairSettings,
+    metrics: &'a RepairMetrics,
+    memory: Memory,
+    /// Namespaces whose admin has not allowed evictions, and when that was seen last.
+    forbidden: HashMap<String, Instant>,
+}
+
+impl Loop<'_> {
+    async fn run(&mut self, index: &Index) {
+        index.synced().await;
+        let enabled = index.enabled();
+        loop {
+            let namespaces = Arc::clone(&enabled.borrow());
+            self.forbidden.retain(|namespace, _| namespaces.contains(namespace));
+            let mut without = 0;
+            for namespace in namespaces.iter() {
+                match self.look(namespace).await {
+                    Ok(count) => without += count,
+                    Err(error) => {
+                        self.metrics.failures.inc();
+                        tracing::warn!(namespace, cause = chain(&error), "pods without an agent can't be looked for");
+                    }
+                }
+            }
+            self.metrics.without.set(i64::try_from(without).unwrap_or(i64::MAX));
+            self.metrics.looks.inc();
+            sleep(jittered(self.settings.every)).await;
+        }
+    }
+
+    /// Looks at one namespace. Returns how many pods lack an agent.
+    async fn look(&mut self, namespace: &str) -> Result<usize, CallError> {
+        let pods = self.list(namespace).await?;
+        let count = pods.len();
+        let asked_lately = self.forbidden.get(namespace).is_some_and(|at| at.elapsed() < ASK_AGAIN);
+        let most = if asked_lately { 0 } else { self.settings.evictions_per_minute };
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let plan = self.memory.plan(pods, Instant::now(), most);
+        for (pod, vain) in &plan.tell {
+            self.tell(namespace, pod, "AgentMissing", sentence(namespace, *vain)).await;
+        }
+        for pod in &plan.evict {
+            // Before it is tried: the one made in its place may be there before the answer is.
+            let (now, unix) = (Instant::now(), Timestamp::now().as_second());
+            let outcome = self.evict(namespace, pod).await;
+            self.memory.tried(pod, outcome, now, unix);
+            if outcome == Outcome::Forbidden {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
+    async fn list(&self, namespace: &str) -> Result<Vec<Lacking>, CallError> {
+        let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
+        // Not `match_any`, from the API server's cache: kube leaves that out of a request that has a limit.
+        let mut params = ListParams::default().labels(LABELS).fields(FIELDS).limit(PAGE);
+        let now = Timestamp::now().as_second();
+        let mut all = Vec::new();
+        loop {
+            let page = call(|| format!("listing pods of {namespace}"), api.list_metadata(&params)).await?;
+            all.extend(page.items.iter().filter_map(|pod| lacking(&pod.metadata, now, self.settings.age)));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    async fn tell(&self, namespace: &str, pod: &Lacking, reason: &'static str, message: String) {
+        tracing::info!(namespace, pod = pod.name, reason, message, "repair");
+        self.notes.tell_of_pod(namespace, &pod.name, &pod.uid, Note { warning: true, reason, message }).await;
+    }
+
+    /// Evicts, by which PodDisruptionBudgets are kept.
+    async fn evict(&mut self, namespace: &str, pod: &Lacking) -> Outcome {
+        let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
+        // Another pod of that name, as StatefulSets have them, stays. Not by `Api::evict`, which writes this field under another name.
+        let body = json!({
+            "metadata": {"name": pod.name, "namespace": namespace}, "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        });
+        let what = || format!("evicting Pod {namespace}/{}", pod.name);
+        let parameters = PostParams::default();
+        let evicting = api.create_subresource::<_, Value>("eviction", &pod.name, &parameters, &body);
+        match call(what, evicting).await {
+            Ok(_) => {
+                self.forbidden.remove(namespace);
+                self.metrics.evicted.inc();
+                let message = "evicted because it opts in to Nudge but has no agent; the one made in its place gets it";
+                self.tell(namespace, pod, "AgentMissingEvicted", message.to_owned()).await;
+                Outcome::Evicted
+            }
+            Err(error) if error.code() == 403 => {
+                if self.forbidden.insert(namespace.to_owned(), Instant::now()).is_none() {
+                    tracing::error!(
+                        cause = chain(&error),
+                        "pods can't be evicted in namespace {namespace}; its admin can allow it: kubectl create rolebinding \
+                         nudge-recycle --clusterrole=nudge-recycle --serviceaccount={} --namespace={namespace}",
+                        self.settings.account
+                    );
+                }
+                Outcome::Forbidden
+            }
+            Err(error) => {
+                // 429: a PodDisruptionBudget. 404, 409: it is gone, or another one.
+                tracing::info!(namespace, pod = pod.name, cause = chain(&error), "not evicted now");
+                Outcome::Refused
+            }
+        }
+    }
+}
+
+fn sentence(namespace: &str, vain: bool) -> String {
+    let way_out = if vain {
+        "a pod of its workload made since has none either: look whether the opt-in stands as a label, which every server looks at, or as an \
+         annotation, which needs the component admission-policies"
+    } else {
+        "delete the pod, so that the one made in its place gets it; it was made before its namespace was enabled, or past the web hook"
+    };
+    format!(
+        "the pod opts in to Nudge (nudge.dev/inject) but has no agent in namespace {namespace}, and so no configuration: {way_out}"
+    )
+}

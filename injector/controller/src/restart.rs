@@ -1,0 +1,263 @@
+//! Restarts the workloads that take a version by a restart: lists them live, decides, writes one template at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::core::NamespaceResourceScope;
+use nudge_api::{RolloutStage, Unsubscribed, VersionedConfig, VersionedConfigStatus};
+use nudge_cluster::call::{CallError, call};
+use nudge_cluster::listing::each;
+use nudge_core::keys::ConfigKey;
+use nudge_core::restart::{
+    Behind, DIGEST, Kind, Look, Memory, Next, Part, RECYCLED, RETRY_SECONDS, Recycled, Recycling, Report, Workload,
+    behind, content_digest, judge, next, rolls,
+};
+use nudge_core::rollout::{Recycling as State, to_publish};
+use nudge_protocol::bounded_text::clip;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::reconcile::{Controller, FIELD_MANAGER};
+
+/// How often workloads that are on their way are looked at. They are not watched: that would be all workloads of the cluster.
+const LOOK: Duration = Duration::from_secs(1);
+/// Longest text of the API server's in a report, in bytes.
+const MAX_REFUSAL_BYTES: usize = 200;
+
+/// What has come of it.
+pub(super) struct Restarting {
+    /// For the rollout's next step.
+    pub(super) state: State,
+    /// For the condition; `None` where nothing was looked at.
+    pub(super) found: Option<Recycling>,
+}
+
+impl Restarting {
+    fn not_looked(state: State) -> Self {
+        Self { state, found: None }
+    }
+
+    /// When to look again, as nothing of it is watched.
+    pub(super) fn again(&self) -> Option<Duration> {
+        let held = matches!(self.state, State::Held(_));
+        self.found.as_ref().map(|_| if held { Duration::from_secs(RETRY_SECONDS.into()) } else { LOOK })
+    }
+}
+
+/// Whether workloads are restarted in this stage.
+pub(super) fn restarts(status: Option<&VersionedConfigStatus>) -> bool {
+    let stage = status.and_then(|status| status.rollout.stage);
+    matches!(stage, Some(RolloutStage::Recycling | RolloutStage::Leaving | RolloutStage::RollingBack))
+}
+
+/// The second in which it was: what it is compared with was stored in whole seconds.
+pub(super) fn whole_second(time: &MicroTime) -> Timestamp {
+    Timestamp::from_second(time.0.as_second()).unwrap_or(time.0)
+}
+
+/// A refusal that the next attempt would get, too, of an object whose pods have an agent, or have none.
+pub(super) fn refusal(error: &CallError, id: &str, doing: &str, agent: bool) -> Option<Report> {
+    let CallError::Api { source, .. } = error else { return None };
+    let kube::Error::Api(status) = &**source else { return None };
+    let mut text = status.message.clone();
+    clip(&mut text, MAX_REFUSAL_BYTES);
+    let way_out = if agent {
+        "restart it yourself, or take the annotation nudge.dev/config-restarts off its template"
+    } else {
+        "set spec.unsubscribed to Ignore"
+    };
+    let (word, sentence) = match status.code {
+        403 if text.contains("cannot") => (
+            "NotAllowed",
+            format!(
+                "{id} can't be {doing}; bind ClusterRole nudge-recycle in this namespace (RoleBinding for ServiceAccount \
+                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE --recycle), or {way_out}"
+            ),
+        ),
+        400 | 403 | 422 => ("Refused", format!("{id} can't be {doing}, the API server refuses it: {text}")),
+        _ => return None,
+    };
+    Some(Report { word, sentence, object: id.to_owned() })
+}
+
+impl Controller {
+    /// Makes the next steps for the workloads that take a version by a restart, if the rollout has come that far.
+    pub(super) async fn recycle(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Restarting, CallError> {
+        let later = || Restarting::not_looked(State::Busy("workloads to restart have not been looked at".to_owned()));
+        let Some(status) = config.status.as_ref().filter(|status| restarts(Some(status))) else {
+            self.forget_restarts(key);
+            return Ok(later());
+        };
+        let rollout = &status.rollout;
+        let back = rollout.stage != Some(RolloutStage::Recycling);
+        // What is not wanted any more, or is held, goes no further.
+        let left = config.spec.current.is_some() && config.spec.current != status.target;
+        if !back && (left || config.spec.rollout.paused) {
+            return Ok(later());
+        }
+        let Some(version) = to_publish(status) else { return Ok(Restarting::not_looked(State::Done)) };
+        // For those without an agent.
+        let holds = status.published.as_deref() == Some(version) && config.spec.unsubscribed == Unsubscribed::Recycle;
+        // Whoever reads the plain ConfigMap, too, is restarted when it holds what it should, or can't.
+        let tried = self.looked(key).is_some_and(|(_, looked)| looked.version == version);
+        if !tried || (back && rollout.recycled_since.is_none()) {
+            return Ok(Restarting::not_looked(State::Done));
+        }
+        let now = Timestamp::now();
+        let since = rollout.progressed_at.as_ref().map_or(now, whole_second);
+        let deadline = config.spec.rollout.progress_deadline_seconds;
+        let mut workloads = self.users(key, holds).await?;
+        let pods = self.index.subscribers(key);
+        let behind = behind(&pods, &key.name, status);
+        let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
+        let mut memory = self.restarts_so_far(key, &part);
+        memory.forget_refusals(now);
+        memory.keep_workloads(workloads.iter().map(|(workload, _)| workload));
+        let look = |workloads: &[(Workload, String)], memory: &Memory| {
+            next(&Look { workloads, behind: &behind, back, since, deadline, memory, now: Timestamp::now() })
+        };
+        let steps = self.restart_all(key, &mut workloads, &mut memory, look).await;
+        let mut found =
+            Recycling { version: version.to_owned(), workloads: workloads.len(), done: false, reports: Vec::new() };
+        let state = match steps {
+            Ok((State::Done, reports)) => {
+                found.reports = reports;
+                let marks = workloads.iter().filter_map(|(it, _)| Some((it.id(), it.recycled.as_ref()?.at)));
+                let marks: Vec<(String, Timestamp)> = marks.filter(|(_, at)| *at >= since).collect();
+                let since = marks.iter().map(|(_, at)| *at).max().unwrap_or(since);
+                // All pods of a namespace are listed only for those that no rolling update restarts.
+                let loose = holds || memory.has_groups() || pods.iter().any(|pod| pod.by_restart && !rolls(pod));
+                let evicted = if loose {
+                    self.recycle_pods(key, status, holds, since, deadline, &mut memory, &mut found).await
+                } else {
+                    Ok((State::Done, Vec::new()))
+                };
+                evicted.map(|(state, groups)| {
+                    let (restarted, groups) =
+                        (marks.into_iter().map(|(id, _)| id).collect(), groups.into_iter().collect());
+                    let behind = Behind { pods: &behind, version, back, since, deadline, restarted, groups, now };
+                    if state == State::Done { judge(&behind, &mut found.reports) } else { state }
+                })
+            }
+            Ok((state, reports)) => {
+                found.reports = reports;
+                Ok(state)
+            }
+            Err(error) => Err(error),
+        };
+        // What was done before something failed was done.
+        self.keep_restarts(key, part, memory);
+        let state = state?;
+        found.done = state == State::Done;
+        Ok(Restarting { state, found: Some(found) })
+    }
+
+    /// Restarts what `look` says, until there is something to wait for.
+    async fn restart_all(
+        &self,
+        key: &ConfigKey,
+        workloads: &mut Vec<(Workload, String)>,
+        memory: &mut Memory,
+        look: impl Fn(&[(Workload, String)], &Memory) -> (Next, Vec<Report>),
+    ) -> Result<(State, Vec<Report>), CallError> {
+        loop {
+            let (step, reports) = look(workloads, memory);
+            match step {
+                Next::Restart { index, mark } => {
+                    let id = workloads[index].0.id();
+                    match self.restart(key, &workloads[index].0, &mark).await {
+                        Ok(Some(written)) => {
+                            tracing::info!(config = %key, workload = id, "restarted by its template");
+                            self.figures.recycled("restarted");
+                            memory.restarted(&written, &mark.digest);
+                            workloads[index].0 = written;
+                        }
+                        // It is gone.
+                        Ok(None) => _ = workloads.remove(index),
+                        Err(error) => {
+                            let workload = &workloads[index].0;
+                            let agent = workload.uses.configs.contains(&key.name);
+                            let report = refusal(&error, &id, "restarted", agent).ok_or(error)?;
+                            self.figures.recycled("refused");
+                            memory.refuse(workload, report);
+                        }
+                    }
+                }
+                Next::Wait(sentence) => return Ok((State::Busy(sentence), reports)),
+                Next::Failed(sentence) => return Ok((State::Failed(sentence), reports)),
+                Next::Done => return Ok((State::Done, reports)),
+            }
+        }
+    }
+
+    /// The workloads that take the config by a restart, each with the digest that its template should have.
+    async fn users(&self, key: &ConfigKey, holds: bool) -> Result<Vec<(Workload, String)>, CallError> {
+        let mut all = Vec::new();
+        each::<Deployment>(&self.client, &key.namespace, |object| all.extend(Workload::of_deployment(&object))).await?;
+        each::<StatefulSet>(&self.client, &key.namespace, |object| all.extend(Workload::of_stateful_set(&object)))
+            .await?;
+        each::<DaemonSet>(&self.client, &key.namespace, |object| all.extend(Workload::of_daemon_set(&object))).await?;
+        all.retain(|workload| workload.uses.takes(&key.name, holds));
+        all.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
+        let names: BTreeSet<&String> = all.iter().flat_map(|workload| workload.uses.names()).collect();
+        let find =
+            |name: &String| Some((name.clone(), self.index.config(&ConfigKey::new(key.namespace.clone(), name))?));
+        let configs: BTreeMap<String, Arc<VersionedConfig>> = names.into_iter().filter_map(find).collect();
+        let config = |name: &str| configs.get(name).map(|config| &**config);
+        let wanted = |workload: Workload| content_digest(&workload.uses, config).map(|wanted| (workload, wanted));
+        Ok(all.into_iter().filter_map(wanted).collect())
+    }
+
+    /// Writes the digest into the workload's template. Returns it as it is then; `None` where it is gone.
+    async fn restart(
+        &self,
+        key: &ConfigKey,
+        workload: &Workload,
+        mark: &Recycled,
+    ) -> Result<Option<Workload>, CallError> {
+        let patch = json!({
+            "metadata": {"annotations": {RECYCLED: mark.text()}},
+            "spec": {"template": {"metadata": {"annotations": {DIGEST: mark.digest}}}},
+        });
+        let name = &workload.name;
+        match workload.kind {
+            Kind::Deployment => {
+                self.patched::<Deployment, _>(key, name, &patch, |it| Workload::of_deployment(&it)).await
+            }
+            Kind::StatefulSet => {
+                self.patched::<StatefulSet, _>(key, name, &patch, |it| Workload::of_stateful_set(&it)).await
+            }
+            Kind::DaemonSet => self.patched::<DaemonSet, _>(key, name, &patch, |it| Workload::of_daemon_set(&it)).await,
+        }
+    }
+
+    /// Patches an object; `None` where it is gone.
+    pub(super) async fn patched<K, T>(
+        &self,
+        key: &ConfigKey,
+        name: &str,
+        patch: &serde_json::Value,
+        read: impl Fn(K) -> Option<T>,
+    ) -> Result<Option<T>, CallError>
+    where
+        K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let patching = || format!("patching {} {}/{name}", K::kind(&()), key.namespace);
+        match call(patching, api.patch(name, &params, &Patch::Merge(patch))).await {
+            Ok(written) => Ok(read(written)),
+            Err(error) if error.code() == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

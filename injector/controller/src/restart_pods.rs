@@ -1,0 +1,188 @@
+//! Evicts pods of controllers without rolling updates, one by one, and names pods that nothing restarts.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Pod, PodSpec, ReplicationController};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{EvictParams, ObjectMeta};
+use nudge_api::VersionedConfigStatus;
+use nudge_cluster::call::{CallError, call};
+use nudge_cluster::listing::each;
+use nudge_core::keys::ConfigKey;
+use nudge_core::pods::pod_state;
+use nudge_core::restart::{Group, Memory, NextPod, Old, Recycling, Report, Stale, next_pod, restarted_for, stale_pods};
+use nudge_core::rollout::{Recycling as State, is_same, to_publish};
+
+use super::reconcile::Controller;
+use super::restart::refusal;
+
+/// Owners whose pods others restart, or nobody: those of Jobs run once.
+const RESTARTED: [&str; 5] = ["Deployment", "StatefulSet", "DaemonSet", "Job", "Node"];
+
+/// What restarts the pods of an owner.
+#[derive(Clone, Copy)]
+enum Owner {
+    /// Its place among the groups.
+    Group(usize),
+    /// Somebody else.
+    Restarted,
+    /// Nobody that is known.
+    Unknown,
+}
+
+fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+fn ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+impl Controller {
+    /// The next step for pods, once all workloads are done; and the ids of the controllers whose pods are evicted.
+    #[allow(clippy::too_many_arguments)] // all of it is of one look
+    pub(super) async fn recycle_pods(
+        &self,
+        key: &ConfigKey,
+        status: &VersionedConfigStatus,
+        holds: bool,
+        since: Timestamp,
+        deadline: u32,
+        memory: &mut Memory,
+        found: &mut Recycling,
+    ) -> Result<(State, Vec<String>), CallError> {
+        // Where nothing is published no pod is too old for it; what agents say counts all the same.
+        let published = status.published_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        let stale = Stale { published, since: status.rollout.recycled_since.as_ref().map(|time| time.0) };
+        let (mut groups, loose) = self.unguided(key, status, holds).await?;
+        // One whose last pod was evicted a moment ago is remembered.
+        memory.keep_groups(groups.iter().map(|group| group.id.as_str()));
+        groups.retain(|group| !group.pods.is_empty());
+        for group in &mut groups {
+            group.before = memory.ready_before(&group.id, group.ready());
+        }
+        found.workloads += groups.len();
+        found.reports.extend(stale_pods(&loose, stale));
+        let state = loop {
+            let refused = |id: &str| memory.refused_group(id).is_some();
+            match next_pod(&groups, stale, since, deadline, refused, Timestamp::now()) {
+                NextPod::Done => break State::Done,
+                NextPod::Wait(sentence) => break State::Busy(sentence),
+                NextPod::Failed(sentence) => break State::Failed(sentence),
+                NextPod::Evict { group, pod } => {
+                    let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+                    let evicting = || format!("evicting Pod {}/{pod}", key.namespace);
+                    match call(evicting, api.evict(&pod, &EvictParams::default())).await {
+                        Ok(_) => {
+                            self.figures.recycled("evicted");
+                            tracing::info!(config = %key, pod, "evicted");
+                        }
+                        Err(error) if error.code() == 404 => {}
+                        Err(error) if error.code() == 429 => {
+                            if Timestamp::now().duration_since(since).as_secs() < i64::from(deadline) {
+                                break State::Busy(format!(
+                                    "a PodDisruptionBudget does not allow pod {pod} of {group} to be evicted now"
+                                ));
+                            }
+                            let sentence = format!(
+                                "a PodDisruptionBudget kept pod {pod} of {group} from being evicted for {deadline} s; delete it"
+                            );
+                            let report = Report { word: "NotEvicted", sentence, object: group.clone() };
+                            memory.refuse_group(group, report);
+                            continue;
+                        }
+                        Err(error) => {
+                            let mut pods = groups.iter().filter(|it| it.id == group).flat_map(|it| &it.pods);
+                            let agent = pods.any(|pod| pod.behind.is_some());
+                            let report =
+                                refusal(&error, &group, "restarted by evicting its pods", agent).ok_or(error)?;
+                            self.figures.recycled("refused");
+                            memory.refuse_group(group, report);
+                            continue;
+                        }
+                    }
+                    break State::Busy(format!("a pod of {group} is being replaced"));
+                }
+            }
+        };
+        // On the way back it is the version that is left that has made them unwell.
+        let unwell = |group: &Group| group.unwell().filter(|_| stale.since.is_none());
+        let told = |group: &Group| memory.refused_group(&group.id).cloned().or_else(|| unwell(group));
+        found.reports.extend(groups.iter().filter_map(told));
+        Ok((state, groups.into_iter().map(|group| group.id).collect()))
+    }
+
+    /// Controllers without rolling updates, with their pods that take the config by a restart; and pods that nothing replaces.
+    async fn unguided(
+        &self,
+        key: &ConfigKey,
+        status: &VersionedConfigStatus,
+        holds: bool,
+    ) -> Result<(Vec<Group>, Vec<Old>), CallError> {
+        let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).takes(&key.name, holds);
+        // What the agent says its pod was born with, where it has one.
+        let behind = |pod: &Pod| {
+            let state = pod_state(pod).filter(|pod| pod.by_restart)?;
+            let (runs, wanted) = (state.runs(&key.name), to_publish(status)?);
+            Some(runs.is_some_and(|runs| !is_same(status, &runs, wanted)))
+        };
+        let (mut groups, mut owners) = (Vec::new(), HashMap::new());
+        let mut add = |meta: &ObjectMeta, kind: &str, replicas: Option<i32>| {
+            let owner = match controller(meta).map(|owner| owner.kind.as_str()) {
+                None => {
+                    let id = format!("{kind}/{}", meta.name.as_deref().unwrap_or_default());
+                    let replicas = usize::try_from(replicas.unwrap_or(1)).unwrap_or(0);
+                    groups.push(Group { id, replicas, before: 0, pods: Vec::new() });
+                    Owner::Group(groups.len() - 1)
+                }
+                Some("Deployment") => Owner::Restarted,
+                Some(_) => Owner::Unknown,
+            };
+            owners.insert(meta.uid.clone().unwrap_or_default(), owner);
+        };
+        let namespace = &key.namespace;
+        each::<ReplicaSet>(&self.client, namespace, |it| {
+            add(&it.metadata, "ReplicaSet", it.spec.and_then(|spec| spec.replicas));
+        })
+        .await?;
+        let kind = "ReplicationController";
+        each::<ReplicationController>(&self.client, namespace, |it| {
+            add(&it.metadata, kind, it.spec.and_then(|spec| spec.replicas));
+        })
+        .await?;
+        let mut loose = Vec::new();
+        each::<Pod>(&self.client, namespace, |pod| {
+            let meta = &pod.metadata;
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            let finished = matches!(phase, Some("Succeeded" | "Failed"));
+            if finished || !pod.spec.as_ref().is_some_and(|spec| uses(meta, spec)) {
+                return;
+            }
+            let old = Old {
+                name: meta.name.clone().unwrap_or_default(),
+                created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+                ready: ready(&pod),
+                going: meta.deletion_timestamp.is_some(),
+                behind: behind(&pod),
+            };
+            let owner = match controller(meta) {
+                // Their work is done some day; until then they have what they were born with.
+                Some(owner) if owner.kind == "Job" && old.behind == Some(true) => Owner::Unknown,
+                Some(owner) if RESTARTED.contains(&owner.kind.as_str()) => Owner::Restarted,
+                Some(owner) => owners.get(&owner.uid).copied().unwrap_or(Owner::Unknown),
+                None => Owner::Unknown,
+            };
+            match owner {
+                Owner::Group(index) => groups[index].pods.push(old),
+                Owner::Restarted => {}
+                Owner::Unknown => loose.push(old),
+            }
+        })
+        .await?;
+        Ok((groups, loose))
+    }
+}

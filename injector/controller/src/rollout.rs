@@ -1,0 +1,193 @@
+//! What a rollout must know beyond the config and its pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use nudge_api::VersionedConfig;
+use nudge_cluster::call::{CallError, call};
+use nudge_core::keys::ConfigKey;
+use nudge_core::pods::PodState;
+use nudge_protocol::ConfigName;
+use nudge_protocol::error_chain::chain;
+
+use super::reconcile::Controller;
+
+/// Nodes that are asked about one by one; where it would be more, all are listed.
+const NODES: usize = 20;
+/// Nodes of a page.
+const PAGE: u32 = 200;
+/// How long it is remembered which nodes were away: many fall together, and each pod of theirs that is seen to fall asks again.
+const REMEMBER: Duration = Duration::from_secs(2);
+
+/// The nodes that were not Ready when all were listed last.
+#[derive(Clone, Debug)]
+pub(super) struct Away {
+    at: Instant,
+    nodes: Arc<BTreeSet<String>>,
+}
+
+fn is_ready(node: Node) -> bool {
+    let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Nothing where the API server forbids the question. Pure, but for what the log says.
+fn if_allowed(error: CallError) -> Result<BTreeSet<String>, CallError> {
+    if error.code() != 403 {
+        return Err(error);
+    }
+    tracing::warn!(cause = chain(&error), "nodes may not be read: pods of a node that is away count against a version");
+    Ok(BTreeSet::new())
+}
+
+impl Controller {
+    /// Nodes that are not Ready, of those whose pods were Ready and are not any more. Asked live: the pod's change may be seen before
+    /// the node's. None where the right to read nodes was taken away: a roll-back must not wait for it.
+    pub(super) async fn nodes_away(
+        &self,
+        config: &VersionedConfig,
+        pods: &[Arc<PodState>],
+    ) -> Result<BTreeSet<String>, CallError> {
+        self.ask_nodes(config, pods).await.or_else(if_allowed)
+    }
+
+    async fn ask_nodes(&self, config: &VersionedConfig, pods: &[Arc<PodState>]) -> Result<BTreeSet<String>, CallError> {
+        if config.status.as_ref().is_none_or(|status| status.rollout.stage.is_none()) {
+            return Ok(BTreeSet::new());
+        }
+        let fell = pods.iter().filter(|pod| !pod.ready && pod.was_ready && !pod.going && !pod.finished);
+        let nodes: BTreeSet<&String> = fell.map(|pod| &pod.node).filter(|node| !node.is_empty()).collect();
+        let known = self.away().filter(|known| known.at.elapsed() < REMEMBER).map(|known| known.nodes);
+        let (mut away, open): (BTreeSet<String>, Vec<&String>) = {
+            let known = |node: &&String| known.as_ref().is_some_and(|known| known.contains(*node));
+            let (away, open): (Vec<&String>, _) = nodes.into_iter().partition(known);
+            (away.into_iter().cloned().collect(), open)
+        };
+        if open.len() > NODES {
+            let mut all = self.ready_nodes().await?;
+            away.extend(open.into_iter().filter(|name| !all.get(*name).copied().unwrap_or_default()).cloned());
+            all.retain(|_, ready| !*ready);
+            let nodes = all.into_keys().collect();
+            self.set_away(Away { at: Instant::now(), nodes: Arc::new(nodes) });
+            return Ok(away);
+        }
+        let api: Api<Node> = Api::all(self.client.clone());
+        for name in open {
+            let node = call(|| format!("reading Node {name}"), api.get_opt(name)).await?;
+            if !node.is_some_and(is_ready) {
+                away.insert(name.clone());
+            }
+        }
+        Ok(away)
+    }
+
+    /// Which of all nodes are Ready.
+    async fn ready_nodes(&self) -> Result<BTreeMap<String, bool>, CallError> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let mut params = ListParams::default().limit(PAGE);
+        let mut all = BTreeMap::new();
+        loop {
+            let page = call(|| "listing Nodes".to_owned(), api.list(&params)).await?;
+            all.extend(page.items.into_iter().map(|node| (node.name_any(), is_ready(node))));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Another config that some of these pods use and that is being moved.
+    pub(super) fn moving_neighbour(&self, key: &ConfigKey, pods: &[Arc<PodState>]) -> Option<String> {
+        let others: BTreeSet<&str> = pods.iter().flat_map(|pod| &pod.configs).map(ConfigName::as_str).collect();
+        let moves = |name: &&&str| {
+            let config = self.index.config(&ConfigKey::new(key.namespace.clone(), **name));
+            config.and_then(|config| config.status.clone()).is_some_and(|status| status.rollout.stage.is_some())
+        };
+        others.iter().filter(|name| **name != key.name).find(moves).map(|name| (*name).to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use hyper::http;
+    use kube::Client;
+    use kube::client::Body;
+    use nudge_api::{RolloutStage, VersionedConfigSpec, VersionedConfigStatus};
+    use nudge_cluster::index::Index;
+    use ring::hmac;
+    use serde_json::{Value, json};
+    use tower::service_fn;
+
+    use super::*;
+    use crate::RolloutMetrics;
+
+    fn node(name: &str) -> Value {
+        // Every third one is well.
+        let ready = name.trim_start_matches("node-").parse::<u32>().unwrap().is_multiple_of(3);
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+            "status": {"conditions": [{"type": "Ready", "status": if ready { "True" } else { "Unknown" }}]},
+        })
+    }
+
+    /// Which nodes count as away, of pods that fell on so many, and what was asked.
+    async fn asked(counts: &[u32]) -> (Vec<usize>, Vec<String>) {
+        let paths = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&paths);
+        let service = service_fn(move |request: http::Request<Body>| {
+            let path = request.uri().path().trim_start_matches("/api/v1/").to_owned();
+            let body = match path.strip_prefix("nodes/") {
+                Some(name) => node(name),
+                None => json!({
+                    "apiVersion": "v1", "kind": "NodeList", "metadata": {},
+                    "items": (0..40).map(|number| node(&format!("node-{number}"))).collect::<Vec<_>>(),
+                }),
+            };
+            told.lock().unwrap().push(path);
+            async move { Ok::<_, http::Error>(http::Response::new(Body::from(body.to_string().into_bytes()))) }
+        });
+        let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+        let index = Arc::new(Index::default());
+        let controller = Controller::new(client, index, key, "a", silence, RolloutMetrics::default());
+        let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
+        let mut status = VersionedConfigStatus::default();
+        status.rollout.stage = Some(RolloutStage::Moving);
+        config.status = Some(status);
+        let mut sizes = Vec::new();
+        for count in counts {
+            let pod = |number| PodState { node: format!("node-{number}"), was_ready: true, ..PodState::default() };
+            let pods: Vec<Arc<PodState>> = (0..*count).map(pod).map(Arc::new).collect();
+            sizes.push(controller.nodes_away(&config, &pods).await.unwrap().len());
+        }
+        let paths = paths.lock().unwrap().clone();
+        (sizes, paths)
+    }
+
+    #[test]
+    fn only_where_nodes_may_not_be_read_none_counts_as_away() {
+        let error = |code| {
+            let status = kube::core::Status { code, ..kube::core::Status::default() };
+            CallError::Api { what: "reading Node a".to_owned(), source: Box::new(kube::Error::Api(Box::new(status))) }
+        };
+        assert!(if_allowed(error(403)).is_ok_and(|away| away.is_empty()));
+        assert!([401, 429, 500].into_iter().all(|code| if_allowed(error(code)).is_err()));
+        assert!(if_allowed(CallError::Timeout { what: "reading Node a".to_owned() }).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_few_nodes_are_read_and_many_are_listed() {
+        assert_eq!(asked(&[2]).await, (vec![1], vec!["nodes/node-0".to_owned(), "nodes/node-1".to_owned()]));
+        // Two of them are not there at all.
+        assert_eq!(asked(&[42]).await, (vec![28], vec!["nodes".to_owned()]));
+        // What was seen to be away is not asked for again; what was not is, as it may have fallen since.
+        let (sizes, paths) = asked(&[40, 5]).await;
+        assert_eq!((sizes, paths.join(" ").as_str()), (vec![26, 3], "nodes nodes/node-0 nodes/node-3"));
+    }
+}

@@ -1,0 +1,225 @@
+//! The limits of the pod's namespace (LimitRange): the agent keeps them, or the pod is refused with what to set.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::LimitRangeItem;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+
+use super::annotations::{CPU, MEMORY};
+use super::pod_request::Wanted;
+use super::qos::{Quality, amount, limit, request};
+use super::quantity::Quantity;
+use super::refusal::Refusal;
+use super::resources::{Amounts, CPU_LIMIT};
+use super::user_pod::{Role, UserPod};
+use super::values::MIN_MEMORY;
+
+/// All bounds for one resource of one container.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bounds {
+    min: Option<Quantity>,
+    max: Option<Quantity>,
+    /// Most that a limit may be over its request.
+    ratio: Option<Quantity>,
+    /// Containers without a limit are given one.
+    given: bool,
+}
+
+impl Bounds {
+    fn of(ranges: &[LimitRangeItem], resource: &str) -> Self {
+        let mut bounds = Self::default();
+        for range in ranges.iter().filter(|range| range.type_ == "Container") {
+            let get = |map: &Option<BTreeMap<String, Text>>| amount(map.as_ref(), resource);
+            let least = |one: Option<Quantity>, other: Option<Quantity>| one.into_iter().chain(other).min();
+            bounds.min = bounds.min.max(get(&range.min));
+            bounds.max = least(bounds.max, get(&range.max));
+            bounds.ratio = least(bounds.ratio, get(&range.max_limit_request_ratio));
+            bounds.given |= get(&range.default).is_some();
+        }
+        bounds.given |= bounds.max.is_some() || bounds.ratio.is_some();
+        bounds
+    }
+
+    /// A value that the user has set must fit; a default is raised to the least that is allowed, and never lowered.
+    fn place(
+        &self,
+        annotation: &str,
+        own: Option<Quantity>,
+        default: Quantity,
+        write: fn(Quantity) -> String,
+    ) -> Result<Quantity, Refusal> {
+        let value = own.unwrap_or_else(|| default.max(self.min.unwrap_or_default()));
+        let bound = |name: &str, bound: Quantity| {
+            let (value, bound) = (write(value), write(bound));
+            Refusal::Pod(format!(
+                "a LimitRange of this namespace has {name} {bound} for a container, and Nudge's agent has {value}; set annotation {annotation} to \
+                 what fits, such as {annotation}: {bound}"
+            ))
+        };
+        match (self.min.filter(|min| value < *min), self.max.filter(|max| value > *max)) {
+            (Some(min), _) => Err(bound("min", min)),
+            (_, Some(max)) => Err(bound("max", max)),
+            _ => Ok(value),
+        }
+    }
+}
+
+/// The agent's amounts within the bounds for a container.
+pub(super) fn fit(
+    amounts: Amounts,
+    quality: Quality,
+    wanted: &Wanted,
+    ranges: &[LimitRangeItem],
+) -> Result<Amounts, Refusal> {
+    let bounds = Bounds::of(ranges, "memory");
+    if let Some(max) = bounds.max.filter(|max| *max < MIN_MEMORY) {
+        return Err(Refusal::Pod(format!(
+            "a LimitRange of this namespace has max memory {} for a container, and Nudge's agent needs {} ({MEMORY}); raise it there",
+            max.memory(),
+            MIN_MEMORY.memory()
+        )));
+    }
+    let memory = bounds.place(MEMORY, wanted.memory, amounts.memory, Quantity::memory)?;
+
+    let bounds = Bounds::of(ranges, "cpu");
+    let mut cpu = bounds.place(CPU, wanted.cpu, amounts.cpu, |cpu| cpu.to_string())?;
+    if quality == Quality::Guaranteed {
+        return Ok(Amounts { cpu, cpu_limit: Some(cpu), memory });
+    }
+    if amounts.cpu_limit.is_none() && !bounds.given {
+        return Ok(Amounts { cpu, cpu_limit: None, memory });
+    }
+    // Without one of its own it would be given one, which may be far over its request or below it.
+    let most = bounds.max.unwrap_or(CPU_LIMIT.max(cpu));
+    let limit = cpu.max(CPU_LIMIT.min(most)).max(bounds.min.unwrap_or_default());
+    if let Some(ratio) = bounds.ratio {
+        let least = limit.divided_up(ratio);
+        if cpu < least && wanted.cpu.is_some() {
+            return Err(Refusal::Pod(format!(
+                "a LimitRange of this namespace has maxLimitRequestRatio {ratio} for a container's cpu, and Nudge's agent has limit {limit}; \
+                 set annotation {CPU} to {least} or more"
+            )));
+        }
+        cpu = cpu.max(least);
+    }
+    Ok(Amounts { cpu, cpu_limit: Some(limit), memory })
+}
+
+/// Whether the whole pod, with the agent, is within the bounds for a pod.
+pub(super) fn fit_pod(user: &UserPod, agent: Amounts, ranges: &[LimitRangeItem]) -> Result<(), Refusal> {
+    for (resource, annotation, own) in
+        [("cpu", CPU, agent.cpu_limit.unwrap_or(agent.cpu)), ("memory", MEMORY, agent.memory)]
+    {
+        let maxima =
+            ranges.iter().filter(|range| range.type_ == "Pod").filter_map(|range| amount(range.max.as_ref(), resource));
+        let Some(max) = maxima.min() else { continue };
+        let sum = sum(user, resource).plus(own);
+        if sum > max {
+            let write = |amount: Quantity| if resource == "cpu" { amount.to_string() } else { amount.memory() };
+            return Err(Refusal::Pod(format!(
+                "a LimitRange of this namespace has max {resource} {} for a pod, and with Nudge's agent ({}) this pod has {}; lower its containers' \
+                 or set annotation {annotation}",
+                write(max),
+                write(own),
+                write(sum)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What the pod's containers may use at once: the limit, or the request where there is none.
+fn sum(user: &UserPod, resource: &str) -> Quantity {
+    let (mut running, mut most) = (Quantity::ZERO, Quantity::ZERO);
+    for member in &user.members {
+        let own = member.container.resources.as_ref();
+        let amount = limit(own, resource).or_else(|| request(own, resource)).unwrap_or_default();
+        match member.role {
+            // Beside the sidecars that stand before it.
+            Role::Init => most = most.max(running.plus(amount)),
+            Role::Sidecar | Role::Main => running = running.plus(amount),
+        }
+    }
+    most.max(running)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::pod_request::read;
+    use super::super::resources::amounts;
+    use super::*;
+
+    fn fitted(ranges: &Value, annotations: &[(&str, &str)], resources: &Value) -> Result<Option<Amounts>, String> {
+        let mut pod = json!({
+            "metadata": {"annotations": {"nudge.dev/inject": "true", "nudge.dev/configs": "shop"}},
+            "spec": {"containers": [{"name": "app", "resources": resources}]},
+        });
+        for (name, value) in annotations {
+            pod["metadata"]["annotations"][name] = json!(value);
+        }
+        let wanted = read(&pod).map_err(|refusal| refusal.to_string())?.unwrap();
+        let ranges: Vec<LimitRangeItem> = serde_json::from_value(ranges.clone()).unwrap();
+        let fitted = amounts(&UserPod::of(&pod).unwrap(), &wanted, &ranges);
+        fitted.map(|(amounts, _)| amounts).map_err(|refusal| refusal.to_string())
+    }
+
+    fn burstable() -> Value {
+        json!({"requests": {"cpu": "100m"}})
+    }
+
+    fn some(cpu: &str, cpu_limit: Option<&str>, memory: &str) -> Amounts {
+        let read = |text: &str| text.parse().unwrap();
+        Amounts { cpu: read(cpu), cpu_limit: cpu_limit.map(read), memory: read(memory) }
+    }
+
+    #[test]
+    fn defaults_follow_the_class() {
+        let none = json!([]);
+        let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
+        let cpu = json!({"limits": {"cpu": "1"}});
+        assert_eq!(fitted(&none, &[], &json!({})), Ok(None));
+        assert_eq!(fitted(&none, &[], &burstable()), Ok(Some(some("5m", None, "32Mi"))));
+        assert_eq!(fitted(&none, &[], &full), Ok(Some(some("50m", Some("50m"), "32Mi"))));
+        assert_eq!(fitted(&none, &[], &cpu), Ok(Some(some("5m", Some("100m"), "32Mi"))));
+        assert_eq!(fitted(&none, &[("nudge.dev/cpu", "0.2")], &cpu), Ok(Some(some("200m", Some("200m"), "32Mi"))));
+        assert_eq!(fitted(&none, &[("nudge.dev/cpu", "7m")], &full), Ok(Some(some("7m", Some("7m"), "32Mi"))));
+        assert_eq!(fitted(&none, &[("nudge.dev/memory", "64Mi")], &json!({})), Ok(Some(some("5m", None, "64Mi"))));
+    }
+
+    #[test]
+    fn a_default_is_raised_to_the_least_and_never_lowered() {
+        let min = json!([{"type": "Container", "min": {"cpu": "10m", "memory": "64Mi"}}, {"type": "Container", "min": {"cpu": "20m"}}]);
+        assert_eq!(fitted(&min, &[], &burstable()), Ok(Some(some("20m", None, "64Mi"))));
+        let refusal = fitted(&min, &[("nudge.dev/memory", "32Mi")], &burstable()).unwrap_err();
+        assert!(refusal.contains("min 64Mi") && refusal.contains("nudge.dev/memory: 64Mi"), "{refusal}");
+        let max = json!([{"type": "Container", "max": {"memory": "20Mi"}}]);
+        let refusal = fitted(&max, &[], &burstable()).unwrap_err();
+        assert!(refusal.contains("max 20Mi") && refusal.contains("nudge.dev/memory: 20Mi"), "{refusal}");
+        assert_eq!(fitted(&max, &[("nudge.dev/memory", "20Mi")], &burstable()), Ok(Some(some("5m", None, "20Mi"))));
+        let max = json!([{"type": "Container", "max": {"memory": "8Mi"}}]);
+        assert!(fitted(&max, &[], &burstable()).unwrap_err().contains("raise it there"));
+    }
+
+    #[test]
+    fn a_limit_that_would_be_given_is_set_so_that_it_fits() {
+        let given = json!([{"type": "Container", "default": {"cpu": "500m"}}]);
+        assert_eq!(fitted(&given, &[], &burstable()), Ok(Some(some("5m", Some("100m"), "32Mi"))));
+        assert_eq!(fitted(&given, &[("nudge.dev/cpu", "1")], &burstable()), Ok(Some(some("1", Some("1"), "32Mi"))));
+        let max = json!([{"type": "Container", "max": {"cpu": "60m"}}]);
+        assert_eq!(fitted(&max, &[], &burstable()), Ok(Some(some("5m", Some("60m"), "32Mi"))));
+        let ratio = json!([{"type": "Container", "maxLimitRequestRatio": {"cpu": "4"}}]);
+        assert_eq!(fitted(&ratio, &[], &burstable()), Ok(Some(some("25m", Some("100m"), "32Mi"))));
+        let refusal = fitted(&ratio, &[("nudge.dev/cpu", "5m")], &burstable()).unwrap_err();
+        assert!(refusal.contains("maxLimitRequestRatio 4") && refusal.contains("nudge.dev/cpu to 25m"), "{refusal}");
+    }
+
+    #[test]
+    fn the_sum_of_the_pod_is_bounded_too() {
+        let pod = json!([{"type": "Pod", "max": {"memory": "1Gi"}}]);
+        let refusal = fitted(&pod, &[], &json!({"limits": {"memory": "1Gi"}})).unwrap_err();
+        assert!(refusal.contains("this pod has 1056Mi") && refusal.contains("nudge.dev/memory"), "{refusal}");
+        assert!(fitted(&pod, &[], &json!({"limits": {"memory": "992Mi"}})).is_ok());
+    }
+}

@@ -1,0 +1,76 @@
+//! What in a pod stands in the agent's way: refused with a sentence, or warned of.
+
+use k8s_openapi::api::core::v1::PodSpec;
+use nudge_protocol::env::DEFAULT_PORT;
+
+use super::agent::port;
+use super::annotations::{INJECT, NOTIFY, PORT};
+use super::pod_request::Wanted;
+use super::refusal::Refusal;
+use super::targets::Chosen;
+use super::user_pod::UserPod;
+
+/// Refuses what can't work; gives warnings of what might not.
+pub(super) fn check(
+    user: &UserPod,
+    wanted: &Wanted,
+    chosen: &Chosen<'_>,
+    sidecar: bool,
+) -> Result<Vec<String>, Refusal> {
+    let refuse = |sentence: String| Err(Refusal::Pod(sentence));
+    let spec = &user.spec;
+    if is_windows(spec) {
+        return refuse(format!("Nudge's agent runs on Linux only, and this pod asks for Windows; take {INJECT} out"));
+    }
+    if !sidecar && user.owners.iter().any(|kind| kind == "Job") {
+        return refuse(format!(
+            "this pod belongs to a Job, which could not end beside the agent: this cluster has no native sidecars (Kubernetes 1.29); take \
+             {INJECT} out"
+        ));
+    }
+    let on_node = spec.host_network == Some(true);
+    if on_node && wanted.port.is_none() {
+        return refuse(format!(
+            "this pod uses its node's network, where {DEFAULT_PORT} may be taken; say with annotation {PORT} on which port the agent may listen"
+        ));
+    }
+    if let Some(name) = listens(user, port(wanted)) {
+        return refuse(format!(
+            "container {name} declares port {0}, on which the agent would listen; choose another with annotation {PORT}",
+            port(wanted)
+        ));
+    }
+    if spec.share_process_namespace == Some(false)
+        && spec.host_pid != Some(true)
+        && let Some(name) = chosen.signalled().next()
+    {
+        return refuse(format!(
+            "container {name} is to be told by signal, and this pod says shareProcessNamespace: false; take that out, or tell it by web hook \
+             with {NOTIFY}.{name}: webhook"
+        ));
+    }
+    let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
+    Ok(match policy {
+        "ClusterFirstWithHostNet" => Vec::new(),
+        "ClusterFirst" if !on_node => Vec::new(),
+        "ClusterFirst" => vec![
+            "this pod uses its node's network and DNS, so the agent may not find the hub; set dnsPolicy: ClusterFirstWithHostNet".to_owned(),
+        ],
+        other => vec![format!("with dnsPolicy: {other} the agent may not find the hub by its name in the cluster; set ClusterFirst")],
+    })
+}
+
+fn is_windows(spec: &PodSpec) -> bool {
+    let selected = |label: &str| spec.node_selector.as_ref().and_then(|labels| labels.get(label));
+    let selected = ["kubernetes.io/os", "beta.kubernetes.io/os"].into_iter().filter_map(selected);
+    spec.os.as_ref().map(|os| &os.name).into_iter().chain(selected).any(|os| os == "windows")
+}
+
+/// A container that declares the port.
+fn listens(user: &UserPod, port: u16) -> Option<&str> {
+    let declares = |declared: &k8s_openapi::api::core::v1::ContainerPort| {
+        declared.container_port == i32::from(port) && declared.protocol.as_deref().unwrap_or("TCP") == "TCP"
+    };
+    let mut members = user.members.iter();
+    members.find(|member| member.container.ports.iter().flatten().any(declares)).map(super::user_pod::Member::name)
+}

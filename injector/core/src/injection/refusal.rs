@@ -1,0 +1,85 @@
+//! Why a pod that opts in is not admitted, as a sentence with the way out.
+
+use std::fmt;
+
+use nudge_protocol::bounded_text;
+
+/// Longest part of a user's value in a sentence, in bytes.
+const SHOWN: usize = 80;
+
+/// Why a pod can't be injected. `to_string` is what the user sees.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// An annotation has a value that is not allowed.
+    #[error("annotation {annotation}: {value:?} is not allowed: {allowed}")]
+    Value {
+        /// The annotation.
+        annotation: String,
+        /// Its value, shortened.
+        value: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// An annotation names a container that the pod does not have.
+    #[error("annotation {annotation} names container {named:?}, which this pod does not have; it has {has}")]
+    Container {
+        /// The annotation.
+        annotation: String,
+        /// The name, shortened.
+        named: String,
+        /// The pod's containers.
+        has: String,
+    },
+    /// Two annotations that exclude each other.
+    #[error("annotations {one} and {other} exclude each other: {sentence}")]
+    Both {
+        /// The first.
+        one: String,
+        /// The second.
+        other: String,
+        /// What to choose from.
+        sentence: String,
+    },
+    /// Something in the pod itself.
+    #[error("{0}")]
+    Pod(String),
+}
+
+impl Refusal {
+    pub(super) fn value(annotation: &str, value: &str, allowed: impl fmt::Display) -> Self {
+        Self::Value { annotation: shown(annotation), value: shown(value), allowed: allowed.to_string() }
+    }
+
+    pub(super) fn both(one: &str, other: &str, sentence: &str) -> Self {
+        Self::Both { one: shown(one), other: shown(other), sentence: sentence.to_owned() }
+    }
+
+    pub(super) fn container<'a>(annotation: &str, named: &str, has: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut has = has.into_iter().collect::<Vec<_>>().join(", ");
+        bounded_text::clip(&mut has, 10 * SHOWN);
+        Self::Container { annotation: shown(annotation), named: shown(named), has }
+    }
+}
+
+/// A user's text, shortened for a sentence.
+pub(super) fn shown(value: &str) -> String {
+    let mut cut = value.to_owned();
+    bounded_text::clip(&mut cut, SHOWN);
+    if cut.len() < value.len() {
+        cut.push('…');
+    }
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_is_short_however_long_the_value() {
+        let refusal = Refusal::value("nudge.dev/port", &"9".repeat(100_000), "a port").to_string();
+        assert!(refusal.len() < 200 && refusal.contains("nudge.dev/port") && refusal.ends_with("a port"), "{refusal}");
+        let names = vec!["container"; 10_000];
+        assert!(Refusal::container("nudge.dev/notify.x", "x", names).to_string().len() < 1200);
+    }
+}

@@ -1,0 +1,93 @@
+//! The volumes that injection adds, and where the agent mounts them.
+
+use nudge_api::PartKind;
+use nudge_protocol::{ConfigName, VersionName, pod};
+use serde_json::{Value, json};
+
+use super::facts::Facts;
+use super::user_pod::{BOOTSTRAP, FILES, HUB, SHARE, STATE};
+
+/// The agent's own folders.
+pub(super) const STATE_DIR: &str = "/run/nudge/state";
+pub(super) const SHARE_DIR: &str = "/run/nudge/share";
+pub(super) const FILES_DIR: &str = "/run/nudge/files";
+pub(super) const BOOTSTRAP_DIR: &str = "/run/nudge/bootstrap";
+
+/// Most volumes with parts of versions.
+const MAX_PARTS: usize = 32;
+/// Everyone may read: the agent's user differs from pod to pod, and nobody else mounts them.
+const MODE: u32 = 0o444;
+
+/// See the module's text.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Volumes {
+    pub(super) list: Vec<Value>,
+    /// The agent's mounts.
+    pub(super) mounts: Vec<Value>,
+    pub(super) bootstrap: bool,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Volumes {
+    pub(super) fn of(configs: &[ConfigName], files: bool, facts: &Facts) -> Self {
+        let mut all = Self::default();
+        all.memory(STATE, "16Mi", STATE_DIR);
+        all.memory(SHARE, "1Mi", SHARE_DIR);
+        if files {
+            all.memory(FILES, "16Mi", FILES_DIR);
+        }
+        all.list.push(hub());
+        all.mounts.push(json!({"name": HUB, "mountPath": pod::HUB_PATH, "readOnly": true}));
+        all.bootstrap(configs, facts);
+        all
+    }
+
+    fn memory(&mut self, name: &str, size: &str, path: &str) {
+        self.list.push(json!({"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}));
+        self.mounts.push(json!({"name": name, "mountPath": path}));
+    }
+
+    /// The versions current now, whole or not at all: the agent takes what it finds for the whole version.
+    fn bootstrap(&mut self, configs: &[ConfigName], facts: &Facts) {
+        let (mut count, mut left): (usize, Vec<&str>) = (0, Vec::new());
+        for name in configs {
+            let Some(config) = facts.configs.get(name) else { continue };
+            let version = config.version.as_deref().and_then(|version| VersionName::new(version).ok());
+            let whole = (1..).zip(&config.parts).all(|(number, part)| part.part == number);
+            let Some(version) = version.filter(|_| whole) else { continue };
+            if count + config.parts.len() > MAX_PARTS {
+                left.push(name.as_str());
+                continue;
+            }
+            for part in &config.parts {
+                count += 1;
+                let volume = format!("{BOOTSTRAP}{count}");
+                let path = format!("{BOOTSTRAP_DIR}/{name}/{version}/{}", part.part);
+                self.mounts.push(json!({"name": volume, "mountPath": path, "readOnly": true}));
+                self.list.push(match part.kind {
+                    PartKind::ConfigMap => {
+                        json!({"name": volume, "configMap": {"name": part.name, "optional": true, "defaultMode": MODE}})
+                    }
+                    PartKind::Secret => {
+                        json!({"name": volume, "secret": {"secretName": part.name, "optional": true, "defaultMode": MODE}})
+                    }
+                });
+            }
+        }
+        self.bootstrap = count > 0;
+        if !left.is_empty() {
+            let left = left.join(", ");
+            self.warnings.push(format!(
+                "with more than {MAX_PARTS} parts not all are mounted: without the hub this pod does not start with {left}"
+            ));
+        }
+    }
+}
+
+/// The agent's token for the hub, and the hub's authority.
+fn hub() -> Value {
+    json!({"name": HUB, "projected": {"sources": [
+        {"serviceAccountToken": {"audience": pod::TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": "token"}},
+        {"configMap": {"name": pod::HUB_CA_MAP, "optional": true, "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    ]}})
+}

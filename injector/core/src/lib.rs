@@ -1,0 +1,10 @@
+//! What Nudge decides, as plain functions over plain data: no client, no runtime, and time is an argument.
+
+pub mod features;
+pub mod injection;
+pub mod keys;
+pub mod namespaces;
+pub mod pods;
+pub mod restart;
+pub mod rollout;
+pub mod versions;

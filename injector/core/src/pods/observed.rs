@@ -1,0 +1,391 @@
+//! The few fields of an injected pod that Nudge needs, taken from the whole object. Pure.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nudge_api::PartKind;
+use nudge_protocol::bounded_text::clip;
+use nudge_protocol::hex::hex;
+use nudge_protocol::hub::PodContainer;
+use nudge_protocol::limits::MAX_CONFIGS;
+use nudge_protocol::{ConfigName, ContainerName, labels, pod};
+use ring::digest::{SHA256, digest};
+
+use super::probe::{SlowestProbe, slowest_probe};
+
+/// Longest text of injection's warnings that is kept.
+const MAX_WARNINGS_BYTES: usize = 1024;
+
+/// See the module's text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is one fact that is seen; none follows from another
+pub struct PodState {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Version of the agent that was injected.
+    pub agent: String,
+    /// What it may read, in the order of merging: fixed in the agent container's environment.
+    pub configs: Vec<ConfigName>,
+    /// The workload it belongs to, such as `Deployment/web`; empty for a bare pod.
+    pub workload: String,
+    /// Its containers other than the agent: those that the user wrote, native sidecars included.
+    pub containers: Vec<PodContainer>,
+    /// Stands for the containers; empty only for no containers.
+    pub containers_hash: String,
+    /// The node, once it has one.
+    pub node: String,
+    /// It is Ready.
+    pub ready: bool,
+    /// It is Ready or has been: by the kubelet's own clock, a pod that never was is not Ready since before it was initialized.
+    pub was_ready: bool,
+    /// Its agent's container is not ready while all others are.
+    pub agent_away: bool,
+    /// Its containers were started.
+    pub running: bool,
+    /// A container of it has done its work and is not started again.
+    pub ending: bool,
+    /// It has succeeded or failed.
+    pub finished: bool,
+    /// It is being deleted.
+    pub going: bool,
+    /// The probe that takes longest to notice that its application got worse.
+    pub slowest_probe: Option<SlowestProbe>,
+    /// Its processes take another version by a restart alone ([`labels::CONFIG_RESTARTS`]): its agent keeps what they were born with.
+    pub by_restart: bool,
+    /// When it was made, in seconds since 1970.
+    pub created: i64,
+    /// Restarts of its containers other than the agent.
+    pub restarts: i32,
+    /// When one of these last ended before it was started again, in seconds since 1970.
+    pub last_restart: Option<i64>,
+    /// What injection warned of, a line for each.
+    pub warnings: Option<String>,
+    /// Our condition as it stands: status, reason, message.
+    pub condition: Option<(String, String, String)>,
+    /// When the report came that this condition is from, in seconds since 1970, by the clock of the replica that wrote it.
+    pub reported_at: Option<i64>,
+    /// ConfigMaps and Secrets that its volumes and variables name.
+    pub references: BTreeSet<(PartKind, String)>,
+    /// The version of the object that this was read from.
+    pub version: ObjectVersion,
+}
+
+/// The resource version of an object. All are equal, since an object may get another one by changes that do not matter here.
+#[derive(Clone, Debug, Default, Eq)]
+pub struct ObjectVersion(pub Option<Box<str>>);
+
+impl PartialEq for ObjectVersion {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl PodState {
+    /// Configs and versions that it runs, as the hub has written into its condition.
+    pub fn running(&self) -> Vec<(String, String)> {
+        let read = self.condition.as_ref().map(|(_, _, message)| pod::parse_condition_message(message));
+        let pairs = read.into_iter().flatten();
+        pairs.filter_map(|(config, version)| Some((config.to_string(), version?.to_string()))).collect()
+    }
+
+    /// The version of this config that it runs.
+    pub fn runs(&self, config: &str) -> Option<String> {
+        self.running().into_iter().find(|(name, _)| name == config).map(|(_, version)| version)
+    }
+
+    /// What it was told did not work out.
+    pub fn failed(&self) -> bool {
+        self.condition.as_ref().is_some_and(|(_, reason, _)| pod::FAILED_REASONS.contains(&reason.as_str()))
+    }
+}
+
+/// What matters of `pod`; `None` without an agent's container.
+pub fn pod_state(object: &Pod) -> Option<PodState> {
+    let spec = object.spec.as_ref()?;
+    let init = spec.init_containers.iter().flatten();
+    let agent = init.chain(&spec.containers).find(|container| container.name == pod::AGENT_CONTAINER)?;
+    let meta = &object.metadata;
+    let status = object.status.as_ref();
+    let condition = |kind: &str| status?.conditions.iter().flatten().find(|condition| condition.type_ == kind);
+    let all = status.into_iter().flat_map(statuses);
+    let containers = containers(spec, &all.clone().collect::<Vec<_>>());
+    let counted = |name: &str| containers.iter().any(|container| container.name.as_str() == name);
+    let counted: Vec<&ContainerStatus> = all.clone().filter(|status| counted(&status.name)).collect();
+    let agent_ready = all.clone().find(|status| status.name == pod::AGENT_CONTAINER).is_none_or(|status| status.ready);
+    let ended = |status: &&ContainerStatus| status.last_state.as_ref()?.terminated.as_ref()?.finished_at.clone();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    Some(PodState {
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: meta.name.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+        agent: meta.labels.as_ref().and_then(|map| map.get(labels::AGENT)).cloned().unwrap_or_default(),
+        configs: configs(agent),
+        workload: workload(meta),
+        containers_hash: hash(&containers),
+        ending: containers.iter().any(|container| container.ended),
+        containers,
+        node: spec.node_name.clone().unwrap_or_default(),
+        ready: condition("Ready").is_some_and(|ready| ready.status == "True"),
+        was_ready: was_ready(condition("Ready"), condition("Initialized")),
+        agent_away: !agent_ready && counted.iter().all(|status| status.ready),
+        running: phase == Some("Running"),
+        finished: matches!(phase, Some("Succeeded" | "Failed")),
+        going: meta.deletion_timestamp.is_some(),
+        slowest_probe: slowest_probe(spec),
+        by_restart: by_restart(meta),
+        created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+        restarts: counted.iter().map(|status| status.restart_count).sum(),
+        last_restart: counted.iter().filter_map(ended).map(|time| time.0.as_second()).max(),
+        warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),
+        condition: condition(pod::CONDITION).map(|own| {
+            (own.status.clone(), own.reason.clone().unwrap_or_default(), own.message.clone().unwrap_or_default())
+        }),
+        reported_at: condition(pod::CONDITION).and_then(|own| Some(own.last_probe_time.as_ref()?.0.as_second())),
+        references: references(spec),
+        version: ObjectVersion(meta.resource_version.clone().map(String::into_boxed_str)),
+    })
+}
+
+/// Whoever may write pods may write this, and it is shown on terminals.
+fn bounded(mut warnings: String) -> String {
+    warnings.retain(|letter| letter == '\n' || !letter.is_control());
+    clip(&mut warnings, MAX_WARNINGS_BYTES);
+    warnings.shrink_to_fit();
+    warnings
+}
+
+/// Whether processes of this pod take another version by a restart alone.
+pub fn by_restart(meta: &ObjectMeta) -> bool {
+    meta.annotations.as_ref().and_then(|map| map.get(labels::CONFIG_RESTARTS)).is_some_and(|value| value == "true")
+}
+
+/// Whether the pod is Ready or has been.
+fn was_ready(ready: Option<&PodCondition>, initialized: Option<&PodCondition>) -> bool {
+    let time = |condition: &PodCondition| condition.last_transition_time.clone().map(|time| time.0);
+    let Some(ready) = ready else { return false };
+    let initialized = initialized.filter(|initialized| initialized.status == "True").and_then(time);
+    ready.status == "True"
+        || initialized.is_some_and(|initialized| time(ready).is_some_and(|ready| ready > initialized))
+}
+
+/// The configs that stand in the agent's environment. A name that is none can only come from a hand-made pod; it is left out.
+fn configs(agent: &Container) -> Vec<ConfigName> {
+    let variable = agent.env.iter().flatten().find(|variable| variable.name == pod::env::CONFIGS);
+    let list = variable.and_then(|variable| variable.value.as_deref()).unwrap_or_default();
+    let mut configs: Vec<ConfigName> = Vec::new();
+    for name in list.split(',').filter_map(|name| ConfigName::new(name.trim()).ok()) {
+        if !configs.contains(&name) && configs.len() < MAX_CONFIGS {
+            configs.push(name);
+        }
+    }
+    configs
+}
+
+/// Kind and name of the workload; all Jobs count as one. A ReplicaSet of a Deployment stands for it: its name is the Deployment's and the template's
+/// hash, which the pod has as a label.
+pub fn workload(meta: &ObjectMeta) -> String {
+    let owners = meta.owner_references.iter().flatten();
+    let Some(owner) = owners.into_iter().find(|owner| owner.controller == Some(true)) else { return String::new() };
+    let hash = meta.labels.as_ref().and_then(|map| map.get("pod-template-hash"));
+    let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
+    match deployment {
+        Some(name) if owner.kind == "ReplicaSet" => format!("Deployment/{name}"),
+        // Each of a CronJob's would be a workload that nobody has seen before, and of which a rollout could never be done.
+        _ if owner.kind == "Job" => "Job".to_owned(),
+        _ => format!("{}/{}", owner.kind, owner.name),
+    }
+}
+
+/// Statuses of all containers. The names of a pod's containers differ, those of init containers included.
+fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> + Clone {
+    status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
+}
+
+fn containers(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Vec<PodContainer> {
+    let restarts_always = spec.restart_policy.as_deref().unwrap_or("Always") == "Always";
+    let never = spec.restart_policy.as_deref() == Some("Never");
+    let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+    let sidecars = spec.init_containers.iter().flatten().filter(is_sidecar).map(|container| (container, true));
+    let others = spec.containers.iter().map(|container| (container, false)).chain(sidecars);
+    others
+        .filter(|(container, _)| container.name != pod::AGENT_CONTAINER)
+        .filter_map(|(container, sidecar)| {
+            let name = ContainerName::new(&container.name).ok()?;
+            let status = statuses.iter().find(|status| status.name == container.name);
+            let id = status.and_then(|status| status.container_id.as_deref()).unwrap_or_default();
+            let id = id.rsplit_once("://").map_or(id, |(_, id)| id);
+            let terminated = status.and_then(|status| status.state.as_ref()?.terminated.as_ref());
+            // A sidecar is started again whatever it ended with, and is ended with its pod.
+            let restarts = sidecar || restarts_always;
+            let ended = terminated.is_some_and(|end| !restarts && (never || end.exit_code == 0));
+            let is_id = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+            Some(PodContainer { name, id: if is_id { id.to_owned() } else { String::new() }, ended })
+        })
+        .collect()
+}
+
+fn hash(containers: &[PodContainer]) -> String {
+    if containers.is_empty() {
+        return String::new();
+    }
+    // Plain data without maps: serialising it can't fail, and is the same everywhere.
+    let text = serde_json::to_vec(containers).unwrap_or_default();
+    hex(digest(&SHA256, &text).as_ref()[..8].as_ref())
+}
+
+/// ConfigMaps and Secrets that a pod's specification names, in volumes and variables.
+pub fn references(spec: &PodSpec) -> BTreeSet<(PartKind, String)> {
+    let mut found = BTreeSet::new();
+    let mut add = |kind, name: &str| {
+        found.insert((kind, name.to_owned()));
+    };
+    for volume in spec.volumes.iter().flatten() {
+        if let Some(source) = &volume.config_map {
+            add(PartKind::ConfigMap, &source.name);
+        }
+        if let Some(name) = volume.secret.as_ref().and_then(|source| source.secret_name.as_deref()) {
+            add(PartKind::Secret, name);
+        }
+        for source in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
+            if let Some(source) = &source.config_map {
+                add(PartKind::ConfigMap, &source.name);
+            }
+            if let Some(source) = &source.secret {
+                add(PartKind::Secret, &source.name);
+            }
+        }
+    }
+    for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
+        for source in container.env_from.iter().flatten() {
+            if let Some(source) = &source.config_map_ref {
+                add(PartKind::ConfigMap, &source.name);
+            }
+            if let Some(source) = &source.secret_ref {
+                add(PartKind::Secret, &source.name);
+            }
+        }
+        for source in container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref()) {
+            if let Some(source) = &source.config_map_key_ref {
+                add(PartKind::ConfigMap, &source.name);
+            }
+            if let Some(source) = &source.secret_key_ref {
+                add(PartKind::Secret, &source.name);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(value: serde_json::Value) -> Pod {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn sample() -> serde_json::Value {
+        json!({
+            "metadata": {
+                "name": "web-7d4b-x", "namespace": "shop", "uid": "u1",
+                "labels": {"pod-template-hash": "7d4b", "nudge.dev/agent": "0.1.0"},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d4b", "uid": "r", "controller": true}],
+            },
+            "spec": {
+                "initContainers": [{"name": "nudge-agent", "env": [{"name": "NUDGE_CONFIGS", "value": "shop, keys,shop,NOT A NAME"}]}],
+                "containers": [{"name": "app", "envFrom": [{"configMapRef": {"name": "plain"}}]}, {"name": "log"}],
+                "volumes": [{"name": "a", "configMap": {"name": "shop-1"}},
+                            {"name": "b", "projected": {"sources": [{"secret": {"name": "keys-7"}}]}}],
+            },
+            "status": {
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "containerStatuses": [
+                    {"name": "app", "containerID": format!("containerd://{}", "a".repeat(64)), "restartCount": 2,
+                     "image": "", "imageID": "", "ready": true},
+                    {"name": "nudge-agent", "restartCount": 9, "image": "", "imageID": "", "ready": true}],
+            },
+        })
+    }
+
+    #[test]
+    fn what_matters_is_taken() {
+        let state = pod_state(&pod(sample())).unwrap();
+        assert_eq!(state.configs.iter().map(ConfigName::as_str).collect::<Vec<_>>(), ["shop", "keys"]);
+        assert_eq!(state.workload, "Deployment/web");
+        assert_eq!((state.ready, state.finished, state.going, state.restarts), (true, false, false, 2));
+        assert_eq!(state.containers.len(), 2);
+        assert_eq!((state.containers[0].id.len(), state.containers[1].id.as_str()), (64, ""));
+        let names: Vec<&str> = state.references.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(names, ["plain", "shop-1", "keys-7"]);
+    }
+
+    #[test]
+    fn an_agent_is_away_only_where_all_others_are_well() {
+        let state = |app: bool, agent: bool| {
+            let mut changed = sample();
+            changed["status"]["containerStatuses"][0]["ready"] = json!(app);
+            changed["status"]["containerStatuses"][1]["ready"] = json!(agent);
+            pod_state(&pod(changed)).unwrap().agent_away
+        };
+        assert_eq!([state(true, false), state(false, false), state(true, true)], [true, false, false]);
+        let mut unknown = sample();
+        unknown["status"]["containerStatuses"] = json!([]);
+        assert!(!pod_state(&pod(unknown)).unwrap().agent_away);
+    }
+
+    #[test]
+    fn a_started_container_changes_the_hash_and_a_condition_does_not() {
+        let one = pod_state(&pod(sample())).unwrap();
+        let mut changed = sample();
+        changed["status"]["conditions"] = json!([]);
+        assert_eq!(one.containers_hash, pod_state(&pod(changed)).unwrap().containers_hash);
+        let mut changed = sample();
+        changed["status"]["containerStatuses"][0]["containerID"] = json!(format!("containerd://{}", "b".repeat(64)));
+        assert_ne!(one.containers_hash, pod_state(&pod(changed)).unwrap().containers_hash);
+    }
+
+    #[test]
+    fn the_users_native_sidecars_are_containers_and_never_end() {
+        let mut other = sample();
+        other["spec"]["restartPolicy"] = json!("Never");
+        let init = other["spec"]["initContainers"].as_array_mut().unwrap();
+        init[0]["restartPolicy"] = json!("Always");
+        init.push(json!({"name": "proxy", "restartPolicy": "Always"}));
+        init.push(json!({"name": "migrate"}));
+        let ended = |name: &str, id: &str| {
+            json!({"name": name, "containerID": format!("containerd://{}", id.repeat(64)), "restartCount": 3, "image": "",
+                   "imageID": "", "ready": false, "state": {"terminated": {"exitCode": 0}}})
+        };
+        other["status"]["initContainerStatuses"] =
+            json!([ended("nudge-agent", "c"), ended("proxy", "d"), ended("migrate", "e")]);
+        other["status"]["containerStatuses"][0] = ended("app", "a");
+        let state = pod_state(&pod(other)).unwrap();
+        let seen: Vec<_> = state.containers.iter().map(|one| (one.name.as_str(), one.id.get(..1), one.ended)).collect();
+        assert_eq!(seen, [("app", Some("a"), true), ("log", None, false), ("proxy", Some("d"), false)]);
+        assert_eq!(state.restarts, 6);
+    }
+
+    #[test]
+    fn a_pod_without_an_agent_does_not_matter() {
+        let mut other = sample();
+        other["spec"]["initContainers"] = json!([]);
+        assert!(pod_state(&pod(other)).is_none());
+    }
+
+    #[test]
+    fn owners_other_than_deployments_stand_for_themselves() {
+        let mut other = sample();
+        other["metadata"]["labels"] = json!({});
+        assert_eq!(pod_state(&pod(other.clone())).unwrap().workload, "ReplicaSet/web-7d4b");
+        other["metadata"]["ownerReferences"] = json!([]);
+        assert_eq!(pod_state(&pod(other)).unwrap().workload, "");
+    }
+}

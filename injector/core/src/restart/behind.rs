@@ -1,0 +1,181 @@
+//! Pods with an agent that take a version by a restart alone, and what follows of those that were not restarted: no version is current that
+//! their processes have not taken. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{RolloutStage, VersionedConfigStatus};
+
+use super::next::{Report, over};
+use crate::pods::PodState;
+use crate::rollout::{Recycling as State, is_same, to_publish};
+
+/// The controllers that restart their pods by a rolling update.
+const ROLLING: [&str; 3] = ["Deployment/", "StatefulSet/", "DaemonSet/"];
+
+/// Whether a rolling update restarts this pod.
+pub fn rolls(pod: &PodState) -> bool {
+    ROLLING.iter().any(|kind| pod.workload.starts_with(kind))
+}
+
+/// How many pods of each workload that are Ready or have been do not run what they are to run of this config; on the way back those that
+/// run something else, whether they were ever Ready or not. Bare pods and those of Jobs, which nothing restarts, are left out: they are
+/// told of, and hold nobody up.
+pub fn behind(pods: &[Arc<PodState>], config: &str, status: &VersionedConfigStatus) -> BTreeMap<String, usize> {
+    let mut behind = BTreeMap::new();
+    let Some(wanted) = to_publish(status) else { return behind };
+    let restarted = |pod: &&Arc<PodState>| !pod.workload.is_empty() && pod.workload != "Job";
+    let back = matches!(status.rollout.stage, Some(RolloutStage::Leaving | RolloutStage::RollingBack));
+    let counts = |pod: &&Arc<PodState>| pod.by_restart && !pod.going && !pod.finished;
+    for pod in pods.iter().filter(restarted).filter(counts) {
+        let is_behind = match pod.runs(config) {
+            Some(runs) => (back || pod.was_ready) && !is_same(status, &runs, wanted),
+            None => pod.was_ready,
+        };
+        if is_behind {
+            *behind.entry(pod.workload.clone()).or_default() += 1;
+        }
+    }
+    behind
+}
+
+/// What is known when all that can be restarted was.
+#[derive(Clone, Debug)]
+pub struct Behind<'a> {
+    /// See [`behind`].
+    pub pods: &'a BTreeMap<String, usize>,
+    /// The version that they are to run.
+    pub version: &'a str,
+    /// It is the way back from another version.
+    pub back: bool,
+    /// When restarting began, or a workload was restarted last.
+    pub since: Timestamp,
+    /// How long what was restarted may take, in seconds.
+    pub deadline: u32,
+    /// What was restarted since all this began.
+    pub restarted: BTreeSet<String>,
+    /// What is evicted instead: the ids of the groups.
+    pub groups: BTreeSet<String>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What follows. On the way back nothing is held: `reports` gets one more.
+pub fn judge(behind: &Behind<'_>, reports: &mut Vec<Report>) -> State {
+    let Behind { version, back, .. } = *behind;
+    for (id, count) in behind.pods {
+        let report = reports.iter().find(|report| report.object == *id);
+        let is_known = ROLLING.iter().any(|kind| id.starts_with(kind)) || behind.groups.contains(id);
+        // What was not well before may be on its way all the same. On the way back whoever was not restarted is on none.
+        let on_its_way = !back || behind.restarted.contains(id) || behind.groups.contains(id);
+        let waits = is_known && on_its_way && report.is_none_or(|report| report.word == "Unwell");
+        if waits && !over(behind.since, behind.deadline, behind.now) {
+            return State::Busy(format!("{count} pods of {id} do not run version {version} yet"));
+        }
+        let why = match report {
+            Some(report) => report.sentence.clone(),
+            None if is_known => format!("restart {id}"),
+            None => format!("nothing that Nudge knows restarts {id}; do it there"),
+        };
+        let sentence =
+            format!("{count} pods of {id} do not run version {version}, which they take by a restart alone: {why}");
+        if !back {
+            return State::Held(sentence);
+        }
+        if report.is_none() {
+            reports.push(Report::new("NotBack", id, sentence));
+        }
+    }
+    State::Done
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(stage: &str) -> VersionedConfigStatus {
+        let version = |name: &str, digest: &str| {
+            json!({"version": name, "state": "Available", "keys": 1, "bytes": 1,
+                "parts": [{"kind": "Secret", "name": format!("shop-{name}"), "uid": name, "digest": digest}]})
+        };
+        serde_json::from_value(json!({
+            "current": "1", "target": "2", "rollout": {"stage": stage},
+            "versions": [version("1", "a"), version("2", "b"), version("0", "b")],
+        }))
+        .unwrap()
+    }
+
+    fn pod(workload: &str, runs: Option<&str>) -> PodState {
+        let condition = runs.map(|runs| ("True".to_owned(), "Applied".to_owned(), format!("keys=7,shop={runs}")));
+        PodState { workload: workload.to_owned(), by_restart: true, was_ready: true, condition, ..PodState::default() }
+    }
+
+    fn found(stage: &str, pods: &[PodState]) -> Vec<(String, usize)> {
+        let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
+        behind(&pods, "shop", &status(stage)).into_iter().collect()
+    }
+
+    #[test]
+    fn ready_pods_that_were_born_with_other_content_are_behind() {
+        let web = |runs| pod("Deployment/web", runs);
+        let one = |count| vec![("Deployment/web".to_owned(), count)];
+        assert_eq!(found("Recycling", &[web(Some("1")), web(Some("2")), web(None)]), one(2));
+        assert_eq!(found("Recycling", &[web(Some("2")), web(Some("0"))]), [], "the same content is the same");
+        assert_eq!(found("Moving", &[web(Some("1"))]), [], "it is not their turn");
+        assert_eq!(found("RollingBack", &[web(Some("1")), web(Some("2"))]), one(1));
+        let never_ready = PodState { was_ready: false, ..web(Some("2")) };
+        assert_eq!(found("Leaving", &[never_ready]), one(1), "one that crashes with what is left");
+        let others = [
+            PodState { by_restart: false, ..web(Some("1")) },
+            PodState { was_ready: false, ..web(Some("1")) },
+            PodState { going: true, ..web(Some("1")) },
+            PodState { finished: true, ..web(Some("1")) },
+            pod("", Some("1")),
+            pod("Job", Some("1")),
+        ];
+        assert_eq!(found("Recycling", &others), []);
+    }
+
+    fn judged(id: &str, report: Option<&'static str>, back: bool, now: i64) -> (State, Vec<Report>) {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let pods = [(id.to_owned(), 2)].into();
+        let mut reports: Vec<Report> =
+            report.map(|word| Report::new(word, id, format!("{id} is {word}"))).into_iter().collect();
+        let (groups, restarted) = (["ReplicaSet/own".to_owned()].into(), ["Deployment/web".to_owned()].into());
+        let behind =
+            Behind { pods: &pods, version: "2", back, since: at(100), deadline: 60, restarted, groups, now: at(now) };
+        (judge(&behind, &mut reports), reports)
+    }
+
+    #[test]
+    fn it_is_held_with_the_reason_and_never_current() {
+        let held = |id, report, now| match judged(id, report, false, now).0 {
+            State::Held(sentence) => sentence,
+            other => format!("{other:?}"),
+        };
+        let sentence = held("Deployment/web", Some("NotAllowed"), 101);
+        assert!(sentence.contains("2 pods of Deployment/web do not run version 2"), "{sentence}");
+        assert!(sentence.ends_with("Deployment/web is NotAllowed"), "{sentence}");
+        // What was restarted has its time; so has what was not well before.
+        for report in [None, Some("Unwell")] {
+            assert!(held("Deployment/web", report, 159).starts_with("Busy"));
+            assert!(held("ReplicaSet/own", report, 159).starts_with("Busy"));
+            assert!(held("Deployment/web", report, 160).contains("by a restart alone"));
+        }
+        assert!(held("CloneSet/web", None, 101).contains("nothing that Nudge knows restarts CloneSet/web"));
+    }
+
+    #[test]
+    fn on_the_way_back_it_is_told_and_nothing_is_held() {
+        assert!(matches!(judged("Deployment/web", None, true, 101).0, State::Busy(_)));
+        let (state, reports) = judged("Deployment/web", None, true, 160);
+        assert_eq!((state, reports[0].word), (State::Done, "NotBack"));
+        let (state, reports) = judged("Deployment/other", None, true, 101);
+        assert_eq!((state, reports[0].word), (State::Done, "NotBack"), "nothing restarts it");
+        let (state, reports) = judged("Deployment/web", Some("NotAllowed"), true, 101);
+        assert_eq!((state, reports.len()), (State::Done, 1));
+    }
+}

@@ -1,0 +1,116 @@
+//! What stands for the content that a template's pods start with. Pure: the same contents give the same text, so that a version of the same
+//! content, or a way back, is the same template.
+
+use nudge_api::{PartKind, Unsubscribed, VersionedConfig};
+use nudge_protocol::hex::hex;
+use ring::digest::{Context, SHA256};
+
+use super::template::Uses;
+use crate::rollout::to_publish;
+
+/// The digest over what these configs give: of those that an agent has all of the version that is to run, of others what is published, as
+/// far as their users are restarted.
+pub fn content_digest<'a>(uses: &Uses, config: impl Fn(&str) -> Option<&'a VersionedConfig>) -> Option<String> {
+    let mut sum = Context::new(&SHA256);
+    let mut any = false;
+    for name in uses.names() {
+        let given = if uses.configs.contains(name) { whole } else { published };
+        let Some(digests) = config(name).and_then(given) else { continue };
+        any = true;
+        // Names and digests hold neither of these two.
+        sum.update(format!("{name}\n{}\0", digests.join("\n")).as_bytes());
+    }
+    any.then(|| hex(&sum.finish().as_ref()[..16]))
+}
+
+/// The sealed digests of all that an agent has of this config.
+fn whole(config: &VersionedConfig) -> Option<Vec<&str>> {
+    let status = config.status.as_ref()?;
+    let version = status.version(to_publish(status)?)?;
+    Some(version.parts.iter().map(|part| part.digest.as_str()).collect())
+}
+
+/// The sealed digests of what the plain ConfigMap of this config holds.
+fn published(config: &VersionedConfig) -> Option<Vec<&str>> {
+    let status = config.status.as_ref().filter(|_| config.spec.unsubscribed == Unsubscribed::Recycle)?;
+    let version = status.version(status.published.as_deref()?)?;
+    let parts = version.parts.iter().filter(|part| part.kind == PartKind::ConfigMap);
+    Some(parts.map(|part| part.digest.as_str()).collect())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use nudge_api::{PartStatus, RolloutStage, VersionStatus};
+    use serde_json::json;
+
+    use super::*;
+
+    pub(crate) fn config(name: &str, published: &str, digest: &str) -> VersionedConfig {
+        serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name}, "spec": {},
+            "status": {"current": published, "published": published, "versions": [{
+                "version": published, "state": "Current", "keys": 1, "bytes": 1,
+                "parts": [{"kind": "ConfigMap", "name": format!("{name}-{published}"), "uid": "u", "digest": digest}],
+            }]},
+        }))
+        .unwrap()
+    }
+
+    fn digest(configs: &[VersionedConfig], uses: &Uses) -> Option<String> {
+        content_digest(uses, |name| configs.iter().find(|config| config.metadata.name.as_deref() == Some(name)))
+    }
+
+    fn of(configs: &[VersionedConfig], names: &[&str]) -> Option<String> {
+        let plain = names.iter().map(|&name| name.to_owned()).collect();
+        digest(configs, &Uses { plain, ..Uses::default() })
+    }
+
+    #[test]
+    fn with_an_agent_secrets_count_and_nothing_need_be_published() {
+        let by_agent = Uses { configs: ["shop".to_owned()].into(), ..Uses::default() };
+        let both = Uses { plain: by_agent.configs.clone(), ..by_agent.clone() };
+        let with_secret = |digest: &str| {
+            let mut config = config("shop", "1", "hmac-sha256:a");
+            let status = config.status.as_mut().unwrap();
+            let secret =
+                PartStatus { kind: PartKind::Secret, digest: digest.to_owned(), ..status.versions[0].parts[0].clone() };
+            status.versions[0].parts.push(secret);
+            status.published = None;
+            config.spec.unsubscribed = Unsubscribed::Ignore;
+            config
+        };
+        let [one, other] = ["hmac-sha256:b", "hmac-sha256:c"].map(with_secret);
+        let digest_of = |config: &VersionedConfig, uses| digest(std::slice::from_ref(config), uses);
+        assert!(digest_of(&one, &by_agent).is_some() && digest_of(&one, &by_agent) == digest_of(&one, &both));
+        assert_ne!(digest_of(&one, &by_agent), digest_of(&other, &by_agent));
+        assert_eq!(of(std::slice::from_ref(&one), &["shop"]), None, "for those without an agent nothing is published");
+        // From the end of the bake on it is the target.
+        let mut moved = one.clone();
+        let status = moved.status.as_mut().unwrap();
+        status
+            .versions
+            .push(VersionStatus { version: "2".to_owned(), ..other.status.as_ref().unwrap().versions[0].clone() });
+        status.target = Some("2".to_owned());
+        assert_eq!(digest_of(&moved, &by_agent), digest_of(&one, &by_agent));
+        moved.status.as_mut().unwrap().rollout.stage = Some(RolloutStage::Recycling);
+        assert_eq!(digest_of(&moved, &by_agent), digest_of(&other, &by_agent));
+    }
+
+    #[test]
+    fn it_follows_the_content_and_not_the_version() {
+        let one = of(&[config("shop", "1", "sha256:a")], &["shop", "not-ours"]);
+        assert_eq!(one, of(&[config("shop", "2", "sha256:a")], &["shop"]));
+        assert_ne!(one, of(&[config("shop", "1", "sha256:b")], &["shop"]));
+        assert_eq!(of(&[], &["not-ours"]), None);
+    }
+
+    #[test]
+    fn all_configs_of_a_template_count_and_those_that_are_ignored_do_not() {
+        let (shop, mut keys) = (config("shop", "1", "sha256:a"), config("keys", "1", "sha256:b"));
+        let both = of(&[shop.clone(), keys.clone()], &["keys", "shop"]);
+        let alone = of(std::slice::from_ref(&shop), &["shop"]);
+        assert_ne!(both, alone);
+        keys.spec.unsubscribed = Unsubscribed::Ignore;
+        assert_eq!(of(&[shop, keys], &["keys", "shop"]), alone);
+    }
+}

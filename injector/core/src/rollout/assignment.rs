@@ -1,0 +1,114 @@
+//! The version that a pod is to run: a function of the config's status and the pod's identity, so that every replica says
+//! the same and no list of pods needs to be stored.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nudge_api::VersionedConfigStatus;
+use ring::digest::{SHA256, digest};
+
+use super::batch::threshold;
+use super::to_publish;
+use crate::pods::{by_restart, workload};
+
+/// The pod's place in the order in which pods are moved: the first 32 bits of SHA-256(config uid ‖ pod uid).
+pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
+    let hash = digest(&SHA256, [config_uid, pod_uid].concat().as_bytes());
+    hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
+}
+
+/// The version for the pod: the target, if there is one and the pod is below its workload's threshold, else the current one.
+pub fn assigned<'a>(
+    status: &'a VersionedConfigStatus,
+    config_uid: &str,
+    pod_uid: &str,
+    workload: &str,
+) -> Option<&'a str> {
+    // Most of the time nothing moves.
+    if status.target.is_none() {
+        return status.current.as_deref();
+    }
+    of_number(status, pod_number(config_uid, pod_uid), workload)
+}
+
+/// The version for the pod with this place.
+pub(super) fn of_number<'a>(status: &'a VersionedConfigStatus, number: u32, workload: &str) -> Option<&'a str> {
+    let told = u64::from(number) < threshold(&status.rollout.groups, workload);
+    status.target.as_deref().filter(|_| told).or(status.current.as_deref())
+}
+
+/// The version for a pod that is being admitted: what the hub will assign to it. Its uid is not always known by then; without one it is
+/// the target only where all pods of its workload have it, since the current version is the proven one.
+pub fn newborn<'a>(status: &'a VersionedConfigStatus, config_uid: &str, pod: &ObjectMeta) -> Option<&'a str> {
+    if by_restart(pod) {
+        return to_publish(status);
+    }
+    let workload = workload(pod);
+    if let Some(uid) = pod.uid.as_deref().filter(|uid| !uid.is_empty()) {
+        return assigned(status, config_uid, uid, &workload);
+    }
+    let all = |threshold: u64| threshold > u64::from(u32::MAX);
+    let moved = status.rollout.groups.iter().any(|group| group.workload == workload && all(group.threshold));
+    status.target.as_deref().filter(|_| moved).or(status.current.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::{GroupStatus, RolloutStatus};
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(target: Option<&str>, threshold: u64) -> VersionedConfigStatus {
+        VersionedConfigStatus {
+            current: Some("1".to_owned()),
+            target: target.map(str::to_owned),
+            rollout: RolloutStatus {
+                revision: 1,
+                groups: vec![GroupStatus { workload: "Deployment/web".to_owned(), threshold }],
+                ..RolloutStatus::default()
+            },
+            ..VersionedConfigStatus::default()
+        }
+    }
+
+    #[test]
+    fn the_threshold_divides_the_pods_of_its_workload_alone() {
+        let share = |threshold, workload: &str| {
+            let status = status(Some("2"), threshold);
+            (0..1000).filter(|n| assigned(&status, "uid", &format!("pod-{n}"), workload) == Some("2")).count()
+        };
+        assert_eq!(share(0, "Deployment/web"), 0);
+        assert_eq!(share(1 << 32, "Deployment/web"), 1000);
+        assert!((200..300).contains(&share(1 << 30, "Deployment/web")), "{}", share(1 << 30, "Deployment/web"));
+        assert_eq!(share(1 << 32, "Deployment/api"), 0);
+    }
+
+    #[test]
+    fn without_a_target_all_run_the_current_version() {
+        assert_eq!(assigned(&status(None, 1 << 32), "uid", "pod", "Deployment/web"), Some("1"));
+    }
+
+    #[test]
+    fn a_newborn_gets_the_target_when_it_would_be_assigned_to_it() {
+        let pod = |uid: Option<&str>| -> ObjectMeta {
+            let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d", "uid": "r", "controller": true});
+            let labels = json!({"pod-template-hash": "7d"});
+            serde_json::from_value(json!({"uid": uid, "labels": labels, "ownerReferences": [owner]})).unwrap()
+        };
+        let version =
+            |threshold, uid: Option<&str>| newborn(&status(Some("2"), threshold), "uid", &pod(uid)).map(str::to_owned);
+        assert_eq!(version(1 << 31, None).as_deref(), Some("1"));
+        assert_eq!(version((1 << 32) - 1, None).as_deref(), Some("1"));
+        assert_eq!(version(1 << 32, None).as_deref(), Some("2"));
+        assert_eq!(newborn(&status(Some("2"), 1 << 32), "uid", &ObjectMeta::default()), Some("1"), "another workload");
+        for uid in (0..100).map(|number| format!("pod-{number}")) {
+            let wanted = assigned(&status(Some("2"), 1 << 31), "uid", &uid, "Deployment/web").map(str::to_owned);
+            assert_eq!(version(1 << 31, Some(&uid)), wanted);
+        }
+    }
+
+    #[test]
+    fn the_number_is_fixed_for_all_releases() {
+        // sha256("ab") = fb8e20fc...
+        assert_eq!(pod_number("a", "b"), 0xfb8e_20fc);
+    }
+}

@@ -1,0 +1,290 @@
+//! How many pods a bad version reaches with everything at its default, and how pods come back, whoever is healthy.
+
+use k8s_openapi::api::core::v1::PodSpec;
+use nudge_api::{Batch, Phase, RolloutSpec, RolloutStage};
+use serde_json::{Value, json};
+
+use super::Subject;
+use super::tests::{Scene, word};
+use crate::pods::{SlowestProbe, slowest_probe};
+
+/// Pods with this readiness probe, moved as the default spec says.
+fn default_scene(workloads: &[(&str, usize)], probe: &Value) -> Scene {
+    let mut scene = Scene::new(workloads);
+    scene.spec = RolloutSpec::default();
+    for pod in &mut scene.pods {
+        pod.slowest_probe = slowest(probe);
+    }
+    scene
+}
+
+fn slowest(readiness: &Value) -> Option<SlowestProbe> {
+    let spec: PodSpec =
+        serde_json::from_value(json!({"containers": [{"name": "app", "readinessProbe": readiness}]})).unwrap();
+    slowest_probe(&spec)
+}
+
+/// The pods that are told the version.
+fn told<'a>(scene: &'a mut Scene, version: &str) -> Vec<&'a mut Subject> {
+    let status = scene.status.clone();
+    let is = |pod: &&mut Subject| super::assigned(&status, "uid", &pod.uid, &pod.workload) == Some(version);
+    scene.pods.iter_mut().filter(is).collect()
+}
+
+fn crash_loops(pod: &mut Subject, now: i64) {
+    pod.ready = false;
+    pod.restarts += 5;
+    pod.last_restart = Some(now);
+}
+
+#[test]
+fn by_default_one_pod_of_the_config_is_told_first_and_then_a_quarter_of_each_workload() {
+    let mut scene = default_scene(&[("web", 8), ("api", 8)], &json!({}));
+    let mut counts = Vec::new();
+    for _ in 0..5 {
+        scene.rest("2");
+        counts.push(scene.told("2"));
+        scene.take();
+        scene.rest("2");
+        scene.later(37_000);
+    }
+    assert_eq!(counts, [1, 5, 9, 13, 16]);
+}
+
+#[test]
+fn a_share_is_one_of_the_config_also_where_each_workload_has_one_pod() {
+    let names: Vec<String> = (0..40).map(|number| format!("shop-{number}")).collect();
+    let workloads: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 1)).chain([("web", 2)]).collect();
+    let mut scene = default_scene(&workloads, &json!({}));
+    let mut counts = Vec::new();
+    while counts.last() != Some(&42) {
+        scene.rest("2");
+        counts.push(scene.told("2"));
+        let web = told(&mut scene, "2").iter().filter(|pod| pod.workload == "web").count();
+        assert!(web < 2 || counts.len() > 2, "a batch has one of two pods at most: {counts:?}");
+        scene.take();
+        scene.rest("2");
+        scene.later(37_000);
+    }
+    assert_eq!(counts, [1, 12, 23, 34, 42]);
+}
+
+#[test]
+fn the_first_pod_is_a_healthy_one() {
+    let mut scene = default_scene(&[("web", 8)], &json!({}));
+    scene.pods.sort_by_key(|pod| pod.number);
+    for pod in &mut scene.pods[..3] {
+        pod.ready = false;
+    }
+    scene.rest("2");
+    assert_eq!(scene.told("2"), 4, "those before it in the order go with it");
+    assert_eq!(told(&mut scene, "2").iter().filter(|pod| pod.ready).count(), 1);
+}
+
+#[test]
+fn where_the_first_pod_goes_before_it_proves_anything_another_one_is_told() {
+    let mut scene = default_scene(&[("web", 8), ("Job", 8)], &json!({}));
+    for gone in 0..3 {
+        scene.rest("2");
+        let told: Vec<String> = told(&mut scene, "2").iter().map(|pod| pod.uid.clone()).collect();
+        assert!(told.len() == 1 && told[0].starts_with("web"), "after {gone}: {told:?}");
+        scene.pods.retain(|pod| pod.uid != told[0]);
+    }
+}
+
+#[test]
+fn a_batch_is_watched_until_the_probes_of_its_pods_notice() {
+    let mut scene = default_scene(&[("web", 8)], &json!({}));
+    scene.rest("2");
+    scene.take();
+    let watched = scene.rest("2").waits.unwrap().sentence;
+    assert_eq!(
+        watched,
+        "1 of 8 pods run version 2 and are watched for 37 s, because the readiness probe of container app needs 3 x 10 s + \
+         1 s to notice a change"
+    );
+    assert_eq!(scene.status.rollout.watch.as_ref().map(|watch| watch.seconds), Some(37));
+    scene.later(36_999);
+    scene.rest("2");
+    assert_eq!(scene.told("2"), 1);
+    scene.later(1);
+    scene.rest("2");
+    assert_eq!(scene.told("2"), 3);
+}
+
+#[test]
+fn a_probe_that_takes_very_long_is_not_waited_for_and_min_ready_seconds_may_be_longer() {
+    let mut scene = default_scene(&[("web", 8)], &json!({"periodSeconds": 600}));
+    scene.rest("2");
+    scene.take();
+    scene.rest("2");
+    assert_eq!(scene.status.rollout.watch.as_ref().map(|watch| watch.seconds), Some(300));
+    scene.spec.min_ready_seconds = 301;
+    scene.rest("2");
+    let watch = scene.status.rollout.watch.clone().unwrap();
+    assert_eq!((watch.seconds, watch.reason.as_str()), (301, "spec.rollout.minReadySeconds says so"));
+}
+
+#[test]
+fn pods_that_were_unhealthy_before_hold_nothing_up_and_the_healthy_ones_judge() {
+    let mut scene = default_scene(&[("web", 8)], &json!({}));
+    for pod in &mut scene.pods[..6] {
+        crash_loops(pod, 990);
+    }
+    for _ in 0..10 {
+        scene.rest("2");
+        scene.take();
+        scene.rest("2");
+        scene.later(60_000);
+    }
+    scene.rest("2");
+    assert_eq!(scene.status.current.as_deref(), Some("2"), "{:?}", scene.status);
+    // The same, and a healthy one falls.
+    let mut scene = default_scene(&[("web", 8)], &json!({}));
+    for pod in &mut scene.pods[..6] {
+        crash_loops(pod, 990);
+    }
+    scene.rest("2");
+    scene.take();
+    let pod = told(&mut scene, "2").into_iter().find(|pod| pod.ready).unwrap();
+    pod.ready = false;
+    scene.rest("2");
+    assert_eq!((scene.status.phase, scene.told("1")), (Phase::RollingBack, 8));
+}
+
+#[test]
+fn where_nobody_is_healthy_one_batch_is_told_and_the_way_out_is_named() {
+    let mut scene = default_scene(&[("web", 8)], &json!({}));
+    for pod in &mut scene.pods {
+        crash_loops(pod, 990);
+    }
+    let held = scene.rest("2");
+    assert_eq!((word(&held), held.held, scene.told("2")), ("NobodyToJudge", true, 1));
+    let sentence = held.waits.unwrap().sentence;
+    assert!(sentence.contains("kubectl nudge rollback") && sentence.contains("100%"), "{sentence}");
+    scene.spec.batch = Some(Batch::Share("100%".to_owned()));
+    scene.rest("2");
+    assert_eq!(scene.told("2"), 8);
+}
+
+#[test]
+fn of_two_workloads_the_one_is_begun_with_where_fewer_pods_go_along() {
+    let mut scene = default_scene(&[("web", 8), ("api", 8)], &json!({}));
+    let mut web: Vec<usize> = (0..16).filter(|&at| scene.pods[at].workload == "web").collect();
+    web.sort_by_key(|&at| scene.pods[at].number);
+    // Ready, and restarted a moment ago: they can't judge, and would be told with the first that can.
+    for &at in &web[..3] {
+        (scene.pods[at].restarts, scene.pods[at].last_restart) = (1, Some(990));
+    }
+    scene.rest("2");
+    assert_eq!(scene.told("2"), 1);
+    assert_eq!(told(&mut scene, "2")[0].workload, "api");
+}
+
+#[test]
+fn a_silent_pod_alone_stops_nobody() {
+    let mut scene = default_scene(&[("web", 40)], &json!({}));
+    scene.rest("2");
+    let first = told(&mut scene, "2")[0].uid.clone();
+    for _ in 0..3 {
+        scene.take();
+        scene.pods.iter_mut().filter(|pod| pod.uid == first).for_each(|pod| pod.acknowledged = false);
+        scene.rest("2");
+        scene.later(40_000);
+    }
+    scene.rest("2");
+    assert!(scene.told("2") >= 12, "{:?}", scene.status.rollout);
+}
+
+#[test]
+fn pods_that_never_started_hold_nothing_up() {
+    let mut scene = default_scene(&[("web", 2)], &json!({}));
+    for pod in &mut scene.pods {
+        (pod.running, pod.ready, pod.was_ready, pod.in_contact) = (false, false, false, false);
+    }
+    scene.spec.batch = Some(Batch::Share("100%".to_owned()));
+    scene.spec.bake_seconds = 0;
+    scene.rest("2");
+    assert_eq!(scene.status.current.as_deref(), Some("2"), "{:?}", scene.status);
+}
+
+#[test]
+fn the_version_before_is_told_to_all_in_one_write_whoever_is_healthy() {
+    let mut scene = default_scene(&[("web", 8), ("api", 1)], &json!({}));
+    (scene.status.current, scene.status.previous) = (Some("2".to_owned()), Some("1".to_owned()));
+    for pod in &mut scene.pods {
+        pod.runs = Some("2".to_owned());
+        crash_loops(pod, 990);
+    }
+    scene.spec.paused = true;
+    scene.neighbour = Some("keys");
+    let waits = scene.rest("1");
+    assert_eq!((word(&waits), scene.told("1"), scene.status.phase), ("RollingBack", 9, Phase::RollingBack));
+    assert_eq!((scene.status.rollout.stage, &scene.status.previous), (Some(RolloutStage::Leaving), &None));
+    assert!(
+        scene.status.rollout.recycled_since.is_some(),
+        "workloads that take versions by a restart are restarted back"
+    );
+    // Agents answer, whatever becomes of their applications.
+    scene.take();
+    scene.rest("1");
+    assert_eq!((scene.status.phase, scene.status.target.as_deref()), (Phase::Current, None));
+    // What was left is no way back: it is moved to like any other version.
+    scene.spec.paused = false;
+    scene.neighbour = None;
+    scene.later(1_000_000);
+    for pod in &mut scene.pods {
+        pod.ready = true;
+    }
+    scene.rest("2");
+    assert_eq!((scene.told("2"), scene.status.rollout.stage), (1, Some(RolloutStage::Moving)));
+}
+
+#[test]
+fn the_version_before_can_be_had_in_the_middle_of_a_rollout() {
+    let mut scene = default_scene(&[("web", 8)], &json!({}));
+    (scene.status.current, scene.status.previous) = (Some("2".to_owned()), Some("1".to_owned()));
+    scene.rest("3");
+    scene.take();
+    scene.rest("1");
+    assert_eq!((scene.told("1"), scene.status.phase), (8, Phase::RollingBack));
+    scene.take();
+    scene.rest("1");
+    assert_eq!((scene.status.current.as_deref(), scene.status.phase), (Some("1"), Phase::Current));
+}
+
+#[test]
+fn a_silent_pod_that_falls_is_held_against_the_version() {
+    let mut scene = default_scene(&[("web", 8)], &json!({}));
+    scene.spec.batch = Some(Batch::Count(2));
+    scene.rest("2");
+    scene.take();
+    told(&mut scene, "2")[0].acknowledged = false;
+    scene.rest("2");
+    scene.later(i64::from(scene.spec.ack_timeout_seconds) * 1000);
+    scene.rest("2");
+    assert_eq!(scene.status.rollout.skipped.len(), 1, "it is not waited for");
+    told(&mut scene, "2")[0].ready = false;
+    scene.rest("2");
+    assert_eq!(scene.status.rollout.failure.as_ref().map(|it| it.reason.as_str()), Some("PodNotReady"));
+}
+
+#[test]
+fn while_the_node_of_a_pod_that_was_told_is_away_no_further_pod_is_told_and_nobody_is_blamed() {
+    let mut scene = default_scene(&[("web", 8)], &json!({}));
+    scene.spec.batch = Some(Batch::Count(2));
+    scene.rest("2");
+    scene.take();
+    let pod = &mut *told(&mut scene, "2")[0];
+    (pod.node_ready, pod.ready) = (false, false);
+    scene.rest("2");
+    scene.later(3_600_000);
+    let waits = scene.rest("2");
+    assert_eq!((word(&waits), scene.told("2")), ("NodeNotReady", 2), "{waits:?}");
+    let pod = &mut *told(&mut scene, "2")[0];
+    (pod.node_ready, pod.ready) = (true, true);
+    scene.rest("2");
+    scene.later(37_000);
+    scene.rest("2");
+    assert_eq!((scene.told("2"), &scene.status.rollout.failure), (4, &None));
+}

@@ -1,0 +1,76 @@
+//! The digest of one part's content: over all keys and values in key order, each behind its length.
+//!
+//! A bare hash of a Secret would let a short value be guessed, so for versions with a Secret part it is an HMAC under a
+//! key of the injector's.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use nudge_protocol::hex::hex;
+use ring::digest::{Context, SHA256};
+use ring::hmac;
+use zeroize::Zeroizing;
+
+/// How the digest of a part begins whose version has no Secret.
+pub const PLAIN: &str = "sha256:";
+/// How the digest of a part begins whose version has one.
+pub const KEYED: &str = "hmac-sha256:";
+
+/// Keys and values of one part; wiped on drop.
+pub type Contents = BTreeMap<String, Zeroizing<Vec<u8>>>;
+
+/// The contents of a ConfigMap or Secret: text and bytes in one map. The API allows no key in both.
+pub fn contents_of(text: Option<BTreeMap<String, String>>, bytes: Option<BTreeMap<String, ByteString>>) -> Contents {
+    let text = text.into_iter().flatten().map(|(key, value)| (key, Zeroizing::new(value.into_bytes())));
+    let bytes = bytes.into_iter().flatten().map(|(key, value)| (key, Zeroizing::new(value.0)));
+    text.chain(bytes).collect()
+}
+
+/// [`PLAIN`] or, with a key, [`KEYED`], and lower-case hex.
+pub fn part_digest<V: AsRef<[u8]>>(content: &BTreeMap<String, V>, key: Option<&hmac::Key>) -> String {
+    enum Sum {
+        Plain(Context),
+        Keyed(hmac::Context),
+    }
+    let mut sum = key.map_or_else(|| Sum::Plain(Context::new(&SHA256)), |key| Sum::Keyed(hmac::Context::with_key(key)));
+    for (key, value) in content {
+        for field in [key.as_bytes(), value.as_ref()] {
+            for bytes in [&(field.len() as u64).to_be_bytes()[..], field] {
+                match &mut sum {
+                    Sum::Plain(sum) => sum.update(bytes),
+                    Sum::Keyed(sum) => sum.update(bytes),
+                }
+            }
+        }
+    }
+    match sum {
+        Sum::Plain(sum) => format!("{PLAIN}{}", hex(sum.finish().as_ref())),
+        Sum::Keyed(sum) => format!("{KEYED}{}", hex(sum.sign().as_ref())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(pairs: &[(&str, &str)]) -> BTreeMap<String, Vec<u8>> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect()
+    }
+
+    #[test]
+    fn the_digest_names_the_content_and_nothing_else() {
+        let one = part_digest(&content(&[("a", "bc")]), None);
+        assert_eq!(one.len(), "sha256:".len() + 64);
+        assert_ne!(one, part_digest(&content(&[("ab", "c")]), None));
+        assert_ne!(one, part_digest(&content(&[("a", "bc"), ("b", "")]), None));
+        assert_eq!(one, part_digest(&contents_of(Some([("a".into(), "bc".into())].into()), None), None));
+    }
+
+    #[test]
+    fn with_a_key_it_tells_nothing_without_it() {
+        let keys = [[1; 32], [2; 32]].map(|bytes| hmac::Key::new(hmac::HMAC_SHA256, &bytes));
+        let [one, two] = keys.each_ref().map(|key| part_digest(&content(&[("pin", "0000")]), Some(key)));
+        assert!(one.starts_with("hmac-sha256:") && one != two);
+        assert_eq!(one, part_digest(&content(&[("pin", "0000")]), Some(&keys[0])));
+    }
+}

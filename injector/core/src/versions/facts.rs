@@ -1,0 +1,74 @@
+//! What must be known of a part's content to seal its version: taken from the whole object once, without keeping a value.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nudge_api::PartKind;
+use nudge_protocol::Key;
+use ring::hmac;
+
+use super::digest::{Contents, contents_of, part_digest};
+use super::mark::is_marked;
+
+/// See the module's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartFacts {
+    /// Uid of the object.
+    pub uid: String,
+    /// Its resourceVersion: an object that is not immutable yet can change.
+    pub resource_version: String,
+    /// It is immutable.
+    pub immutable: bool,
+    /// Whoever made it may update the ConfigMap of the config's name.
+    pub marked: bool,
+    /// The bare digest; absent for a Secret.
+    pub plain: Option<String>,
+    /// The digest under the injector's key.
+    pub keyed: String,
+    /// Its keys.
+    pub keys: Vec<String>,
+    /// Bytes of its values.
+    pub bytes: u64,
+    /// A key that no dictionary can have, with the rule.
+    pub bad_key: Option<String>,
+}
+
+impl PartFacts {
+    fn new(kind: PartKind, meta: &ObjectMeta, immutable: Option<bool>, content: &Contents, key: &hmac::Key) -> Self {
+        Self {
+            uid: meta.uid.clone().unwrap_or_default(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            immutable: immutable == Some(true),
+            marked: is_marked(key, kind, meta, content),
+            plain: (kind == PartKind::ConfigMap).then(|| part_digest(content, None)),
+            keyed: part_digest(content, Some(key)),
+            keys: content.keys().cloned().collect(),
+            bytes: content.values().map(|value| value.len() as u64).sum(),
+            bad_key: content.keys().find_map(|key| Key::new(key).err()).map(|error| error.to_string()),
+        }
+    }
+
+    /// Of a ConfigMap.
+    pub fn of_config_map(object: ConfigMap, key: &hmac::Key) -> Self {
+        let content = contents_of(object.data, object.binary_data);
+        Self::new(PartKind::ConfigMap, &object.metadata, object.immutable, &content, key)
+    }
+
+    /// Of a Secret.
+    pub fn of_secret(object: Secret, key: &hmac::Key) -> Self {
+        let content = contents_of(None, object.data);
+        Self::new(PartKind::Secret, &object.metadata, object.immutable, &content, key)
+    }
+
+    /// The digest that stands in the status: bare, or under the key where a part of the version is a Secret.
+    pub fn digest(&self, secret: bool) -> &str {
+        match &self.plain {
+            Some(plain) if !secret => plain,
+            _ => &self.keyed,
+        }
+    }
+}
+
+/// Names an object in a sentence.
+pub fn object_name(kind: PartKind, name: &str) -> String {
+    format!("{kind} {name}")
+}

@@ -1,0 +1,401 @@
+//! All versions of a config together: what is sealed stays sealed, what became complete is sealed, what is gone is retired,
+//! what does not belong is named.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{Consent, PartKind, PartStatus, RetiredVersion, VersionState, VersionStatus, VersionedConfigStatus};
+
+use super::facts::object_name;
+use super::seal_check::{Facts, Standing, facts_of, number, stand};
+use crate::keys::PartMeta;
+
+/// Most digests of deleted versions that are kept; the oldest go first.
+pub const MAX_RETIRED: usize = 500;
+/// Most digests of their parts together.
+const MAX_RETIRED_DIGESTS: usize = 2000;
+/// Most sealed versions of one config.
+pub const MAX_VERSIONS: usize = 500;
+/// Most parts of them together: what fits into one object of the API server, which takes 1.5 MiB.
+const MAX_SEALED_PARTS: usize = 2000;
+
+/// What there is to know about the versions of one config.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Survey {
+    /// The sealed versions, oldest first.
+    pub sealed: Vec<VersionStatus>,
+    /// Versions that are not sealed, with how they stand.
+    pub others: BTreeMap<String, Standing>,
+    /// Digests of deleted versions.
+    pub retired: Vec<RetiredVersion>,
+    /// Names of versions that were sealed just now.
+    pub new: Vec<String>,
+    /// Sentences about objects that do not belong where their labels say.
+    pub conflicts: Vec<String>,
+    /// Objects to read before more can be said.
+    pub unread: Vec<(PartKind, String)>,
+}
+
+/// Surveys `parts`, the objects with the config's label. Where `secrets_known` is false nothing is concluded from the absence of
+/// a Secret. `named` is what `spec.current` names.
+pub fn survey(
+    status: &VersionedConfigStatus,
+    parts: &[Arc<PartMeta>],
+    facts: &Facts,
+    secrets_known: bool,
+    named: Option<&str>,
+    now: &Time,
+) -> Survey {
+    let mut by_version: BTreeMap<&str, Vec<Arc<PartMeta>>> = BTreeMap::new();
+    for part in parts.iter().filter(|part| !part.going) {
+        by_version.entry(&part.version).or_default().push(Arc::clone(part));
+    }
+    let mut survey = Survey { retired: status.retired.clone(), ..Survey::default() };
+    for sealed in &status.versions {
+        let objects = by_version.remove(sealed.version.as_str()).unwrap_or_default();
+        let taken = parts.iter().any(|part| {
+            let has = |own: &PartStatus| (own.kind, &own.name) == (part.kind, &part.name);
+            !part.going && part.version != sealed.version && sealed.parts.iter().any(has)
+        });
+        survey.review(sealed, &objects, facts, secrets_known, taken);
+    }
+    // What has come first is sealed first; the name decides between those of one second.
+    let mut fresh: Vec<(i64, &str, Vec<Arc<PartMeta>>)> = by_version
+        .into_iter()
+        .map(|(version, objects)| (objects.iter().map(|part| part.created).max().unwrap_or(0), version, objects))
+        .collect();
+    fresh.sort_by(|one, other| (one.0, one.1).cmp(&(other.0, other.1)));
+    for (_, version, objects) in fresh {
+        let retired = survey.retired.iter().find(|retired| retired.version == version);
+        let standing = survey.foreign(version, &objects).map(Standing::Invalid);
+        let standing = match standing.unwrap_or_else(|| stand(version, &objects, facts, retired)) {
+            Standing::Complete { parts, .. } if !survey.has_room(parts.len()) => Standing::Invalid(format!(
+                "there are {} versions with {} parts, and a config holds {MAX_VERSIONS} with {MAX_SEALED_PARTS}; delete some \
+                 that are not needed",
+                survey.sealed.len(),
+                survey.sealed_parts()
+            )),
+            standing => standing,
+        };
+        match standing {
+            Standing::Complete { parts, keys, bytes, marked } => {
+                // What is current and was deleted is the same again.
+                let back = retired.is_some() && status.current.as_deref() == Some(version);
+                let needed = if named == Some(version) { Consent::NeededAnew } else { Consent::Needed };
+                survey.retired.retain(|retired| retired.version != version);
+                survey.new.push(version.to_owned());
+                survey.sealed.push(VersionStatus {
+                    version: version.to_owned(),
+                    state: VersionState::Available,
+                    parts,
+                    keys,
+                    bytes,
+                    sealed_at: Some(now.clone()),
+                    consent: (!marked && !back).then_some(needed),
+                });
+            }
+            Standing::Unread(objects) => {
+                survey.unread.extend(objects.clone());
+                survey.others.insert(version.to_owned(), Standing::Unread(objects));
+            }
+            other => {
+                survey.others.insert(version.to_owned(), other);
+            }
+        }
+    }
+    for sealed in survey.sealed.iter_mut().filter(|sealed| named != Some(sealed.version.as_str())) {
+        // From now on, naming it is consent.
+        sealed.consent = sealed.consent.map(|_| Consent::Needed);
+    }
+    let (mut count, mut digests) = (0, 0);
+    let kept = survey.retired.iter().rev().take_while(|retired| {
+        (count, digests) = (count + 1, digests + retired.digests.len());
+        count <= MAX_RETIRED && digests <= MAX_RETIRED_DIGESTS
+    });
+    let surplus = survey.retired.len() - kept.count();
+    survey.retired.drain(..surplus);
+    survey
+}
+
+impl Survey {
+    fn sealed_parts(&self) -> usize {
+        self.sealed.iter().map(|sealed| sealed.parts.len()).sum()
+    }
+
+    fn has_room(&self, parts: usize) -> bool {
+        self.sealed.len() < MAX_VERSIONS && self.sealed_parts() + parts <= MAX_SEALED_PARTS
+    }
+
+    /// Why none of these can be sealed as this version: a name stays with its version, because nodes may hold the old bytes under it.
+    fn foreign(&self, version: &str, objects: &[Arc<PartMeta>]) -> Option<String> {
+        objects.iter().find_map(|object| {
+            let has = |part: &PartStatus| part.kind == object.kind && part.name == object.name;
+            let other = self.sealed.iter().find(|sealed| sealed.parts.iter().any(has))?;
+            let name = object_name(object.kind, &object.name);
+            Some(format!(
+                "{name} can't be part of version {version}, because an object of that name is part of version {}; delete it and \
+                 create it under another name",
+                other.version
+            ))
+        })
+    }
+
+    /// Looks at a sealed version again. `taken`: an object with a name of it has the labels of another version.
+    fn review(
+        &mut self,
+        sealed: &VersionStatus,
+        objects: &[Arc<PartMeta>],
+        facts: &Facts,
+        secrets_known: bool,
+        taken: bool,
+    ) {
+        let mut sealed = sealed.clone();
+        let version = sealed.version.clone();
+        let mut own = BTreeSet::new();
+        let (mut missing, mut wrong, count) = (0, false, sealed.parts.len());
+        for (at, part) in sealed.parts.iter_mut().enumerate() {
+            let Some(object) = objects.iter().find(|object| object.kind == part.kind && object.name == part.name)
+            else {
+                if part.kind == PartKind::ConfigMap || secrets_known {
+                    missing += 1;
+                }
+                continue;
+            };
+            own.insert((object.kind, object.name.clone()));
+            if object.uid == part.uid {
+                continue;
+            }
+            // It was deleted and put back. With the same content it is the same version.
+            let Some(facts) = facts_of(facts, object) else {
+                self.unread.push((object.kind, object.name.clone()));
+                continue;
+            };
+            let differs = if part.digest != facts.keyed && Some(&part.digest) != facts.plain.as_ref() {
+                "with other content"
+            } else if number(object) != Some((at + 1, count)) {
+                "as another part"
+            } else if !facts.immutable {
+                "without immutable: true"
+            } else {
+                part.uid.clone_from(&object.uid);
+                continue;
+            };
+            wrong = true;
+            let name = object_name(part.kind, &part.name);
+            self.conflicts.push(format!(
+                "{name} was put back into version {version} {differs} and is not used; delete it and create it as it was, part \
+                 {} of {count}, or use another version name",
+                at + 1
+            ));
+        }
+        for object in objects.iter().filter(|object| !own.contains(&(object.kind, object.name.clone()))) {
+            // A single-object version that is put back under another name is judged anew below, once the old one is retired.
+            if missing < count {
+                let name = object_name(object.kind, &object.name);
+                self.conflicts.push(format!(
+                    "{name} has the labels of version {version}, which was complete without it, and is not used; delete it, \
+                     or create it for another version"
+                ));
+            }
+        }
+        // While a name of it is taken it is remembered, or whoever took it would only have to wait.
+        if missing == count && !taken {
+            let digests = sealed.parts.iter().map(|part| part.digest.clone()).collect();
+            self.retired.retain(|retired| retired.version != version);
+            self.retired.push(RetiredVersion { version, digests });
+            return;
+        }
+        if missing > 0 || wrong {
+            sealed.state = VersionState::Broken;
+        } else if sealed.state == VersionState::Broken {
+            sealed.state = VersionState::Available;
+        }
+        self.sealed.push(sealed);
+    }
+
+    /// The sealed version of this name.
+    pub fn find(&self, version: &str) -> Option<&VersionStatus> {
+        self.sealed.iter().find(|sealed| sealed.version == version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::seal_check::tests::{facts, part};
+    use super::*;
+
+    fn at() -> Time {
+        Time(k8s_openapi::jiff::Timestamp::from_second(1).unwrap())
+    }
+
+    fn known(parts: &[(Arc<PartMeta>, &str)]) -> (Vec<Arc<PartMeta>>, Facts) {
+        let facts = parts.iter().map(|(part, content)| (part.uid.clone(), facts(part, content))).collect();
+        (parts.iter().map(|(part, _)| Arc::clone(part)).collect(), facts)
+    }
+
+    fn object(name: &str, version: &str, uid: &str) -> Arc<PartMeta> {
+        Arc::new(PartMeta { uid: uid.to_owned(), ..part(PartKind::ConfigMap, name, version) })
+    }
+
+    fn after(survey: &Survey) -> VersionedConfigStatus {
+        VersionedConfigStatus {
+            versions: survey.sealed.clone(),
+            retired: survey.retired.clone(),
+            ..VersionedConfigStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_version_is_sealed_retired_and_taken_back() {
+        let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
+        let first = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        assert_eq!(first.new, ["1"]);
+        let gone = survey(&after(&first), &[], &Facts::new(), true, None, &at());
+        assert!(gone.sealed.is_empty());
+        assert_eq!(gone.retired[0].digests, ["sha256:x"]);
+
+        let (same, facts) = known(&[(object("shop-1", "1", "u2"), "x")]);
+        let back = survey(&after(&gone), &same, &facts, true, None, &at());
+        assert_eq!((back.new.len(), back.retired.len(), back.sealed[0].parts[0].uid.as_str()), (1, 0, "u2"));
+
+        let (other, facts) = known(&[(object("shop-1", "1", "u3"), "y")]);
+        let refused = survey(&after(&gone), &other, &facts, true, None, &at());
+        assert!(refused.sealed.is_empty() && matches!(refused.others["1"], Standing::Invalid(_)));
+        assert_eq!(refused.retired.len(), 1, "the digest is still known");
+    }
+
+    #[test]
+    fn a_part_put_back_between_two_looks_needs_the_same_content() {
+        let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
+        let first = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        let (same, same_facts) = known(&[(object("shop-1", "1", "u2"), "x")]);
+        assert_eq!(survey(&after(&first), &same, &Facts::new(), true, None, &at()).unread.len(), 1);
+        assert_eq!(survey(&after(&first), &same, &same_facts, true, None, &at()).sealed[0].parts[0].uid, "u2");
+        let (other, other_facts) = known(&[(object("shop-1", "1", "u3"), "y")]);
+        let broken = survey(&after(&first), &other, &other_facts, true, None, &at());
+        assert_eq!((broken.sealed[0].state, broken.conflicts.len()), (VersionState::Broken, 1));
+        let mended = survey(&after(&broken), &same, &same_facts, true, None, &at());
+        assert_eq!((mended.sealed[0].state, mended.conflicts.len()), (VersionState::Available, 0));
+    }
+
+    #[test]
+    fn a_part_put_back_is_the_same_part_and_immutable() {
+        let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
+        let first = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        let (same, mut open) = known(&[(object("shop-1", "1", "u2"), "x")]);
+        open.get_mut("u2").unwrap().immutable = false;
+        let refused = survey(&after(&first), &same, &open, true, None, &at());
+        assert!(refused.conflicts[0].contains("without immutable: true and is not used"), "{:?}", refused.conflicts);
+        let numbered = Arc::new(PartMeta { parts: Some("2".to_owned()), ..(*object("shop-1", "1", "u2")).clone() });
+        let (other, facts) = known(&[(numbered, "x")]);
+        let refused = survey(&after(&first), &other, &facts, true, None, &at());
+        assert!(refused.conflicts[0].contains("as another part and is not used"), "{:?}", refused.conflicts);
+        assert_eq!(refused.sealed[0].parts[0].uid, "u1");
+    }
+
+    #[test]
+    fn a_name_stays_with_its_version() {
+        let (parts, facts) = known(&[(object("a", "1", "u1"), "x")]);
+        let first = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        let (taken, facts) = known(&[(object("a", "2", "u2"), "y")]);
+        let mut status = after(&first);
+        for _ in 0..3 {
+            let found = survey(&status, &taken, &facts, true, None, &at());
+            let Standing::Invalid(message) = &found.others["2"] else { panic!("{:?}", found.others) };
+            assert_eq!(
+                message,
+                "ConfigMap a can't be part of version 2, because an object of that name is part of version 1; delete it and \
+                 create it under another name"
+            );
+            assert_eq!((found.sealed[0].state, found.retired.len()), (VersionState::Broken, 0));
+            status = after(&found);
+        }
+        let gone = survey(&status, &[], &facts, true, None, &at());
+        assert_eq!(gone.retired.len(), 1);
+        assert_eq!(survey(&after(&gone), &taken, &facts, true, None, &at()).new, ["2"]);
+    }
+
+    #[test]
+    fn a_late_object_is_not_part_of_a_sealed_version() {
+        let (mut parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
+        let first = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        parts.push(object("late", "1", "u2"));
+        let later = survey(&after(&first), &parts, &facts, true, None, &at());
+        assert_eq!(later.sealed, first.sealed);
+        assert!(later.conflicts[0].starts_with("ConfigMap late has the labels of version 1"), "{:?}", later.conflicts);
+    }
+
+    #[test]
+    fn secrets_that_cannot_be_seen_are_not_gone() {
+        let secret = Arc::new(part(PartKind::Secret, "keys-1", "1"));
+        let (parts, facts) = known(&[(secret, "x")]);
+        let first = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        assert_eq!(survey(&after(&first), &[], &facts, false, None, &at()).sealed, first.sealed);
+        assert!(survey(&after(&first), &[], &facts, true, None, &at()).sealed.is_empty());
+    }
+
+    #[test]
+    fn the_older_version_is_sealed_first_and_digests_are_bounded() {
+        let young = Arc::new(PartMeta { created: 9, ..part(PartKind::ConfigMap, "a", "1") });
+        let old = Arc::new(PartMeta { created: 3, ..part(PartKind::ConfigMap, "b", "2") });
+        let (parts, facts) = known(&[(young, "x"), (old, "y")]);
+        let found = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        assert_eq!(found.new, ["2", "1"]);
+        let many = VersionedConfigStatus {
+            retired: (0..MAX_RETIRED + 3)
+                .map(|n| RetiredVersion { version: n.to_string(), digests: Vec::new() })
+                .collect(),
+            ..VersionedConfigStatus::default()
+        };
+        let bounded = survey(&many, &[], &Facts::new(), true, None, &at());
+        assert_eq!((bounded.retired.len(), bounded.retired[0].version.as_str()), (MAX_RETIRED, "3"));
+    }
+
+    #[test]
+    fn one_version_too_many_is_refused() {
+        let sealed = |n: usize| {
+            let (parts, facts) = known(&[(object("x", &n.to_string(), "u"), "x")]);
+            survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at()).sealed.remove(0)
+        };
+        let parts: Vec<_> = (0..MAX_VERSIONS).map(|n| (object("x", &n.to_string(), "u"), "x")).collect();
+        let full = VersionedConfigStatus { versions: (0..MAX_VERSIONS).map(sealed).collect(), ..Default::default() };
+        let mut all = parts;
+        all.push((object("more", "more", "um"), "y"));
+        let (parts, facts) = known(&all);
+        let found = survey(&full, &parts, &facts, true, None, &at());
+        assert!(matches!(&found.others["more"], Standing::Invalid(message) if message.contains("delete some")));
+    }
+
+    proptest! {
+        /// Whatever comes and goes: the content of a sealed version never changes, and no name is sealed twice.
+        #[test]
+        fn a_sealed_version_never_changes(steps in proptest::collection::vec((0_usize..3, 0_usize..3, any::<bool>()), 1..40)) {
+            let mut status = VersionedConfigStatus::default();
+            let mut cluster: BTreeMap<usize, (Arc<PartMeta>, String)> = BTreeMap::new();
+            let mut known: BTreeMap<String, String> = BTreeMap::new();
+            for (step, (name, content, create)) in steps.into_iter().enumerate() {
+                if create {
+                    let part = object(&format!("o{name}"), &format!("v{}", name % 2), &format!("u{step}"));
+                    cluster.insert(name, (part, content.to_string()));
+                } else {
+                    cluster.remove(&name);
+                }
+                let parts: Vec<Arc<PartMeta>> = cluster.values().map(|(part, _)| Arc::clone(part)).collect();
+                let facts = cluster.values().map(|(part, content)| (part.uid.clone(), facts(part, content))).collect();
+                let found = survey(&status, &parts, &facts, true, None, &at());
+                let mut names: Vec<&String> = found.sealed.iter().map(|sealed| &sealed.version).collect();
+                names.dedup();
+                prop_assert_eq!(names.len(), found.sealed.len());
+                for sealed in &found.sealed {
+                    let digest = sealed.parts[0].digest.clone();
+                    let first = known.entry(sealed.version.clone()).or_insert_with(|| digest.clone());
+                    prop_assert_eq!(&*first, &digest);
+                }
+                status = after(&found);
+            }
+        }
+    }
+}

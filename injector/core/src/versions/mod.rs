@@ -1,0 +1,21 @@
+//! What a version is: its parts, when it is complete, what may not change, which becomes current. Pure.
+
+mod baseline;
+mod decide;
+mod digest;
+mod facts;
+mod inventory;
+mod mark;
+mod prune;
+mod publish;
+mod seal_check;
+
+pub use baseline::{FIRST_VERSION, first_names, first_version, is_first_version};
+pub use decide::{Decision, Note, Observed, decide};
+pub use digest::{Contents, KEYED, PLAIN, contents_of, part_digest};
+pub use facts::{PartFacts, object_name};
+pub use inventory::{MAX_RETIRED, MAX_VERSIONS, Survey, survey};
+pub use mark::{is_marked, mark};
+pub use prune::to_prune;
+pub use publish::{DIGEST, Data, Publication, baseline_refusal, publication};
+pub use seal_check::{Facts, MAX_PARTS, Standing, stand};

@@ -1,0 +1,118 @@
+//! Which versions the history limit deletes: only what `kubectl nudge` made, and never what anybody may still need. Pure.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use nudge_api::{PartKind, PartStatus, VersionedConfig};
+
+use crate::keys::PartMeta;
+use crate::pods::PodState;
+
+/// The versions to delete, oldest first, with their objects. `named` are the objects that workloads' templates name.
+pub fn to_prune(
+    config: &VersionedConfig,
+    parts: &[Arc<PartMeta>],
+    pods: &[Arc<PodState>],
+    named: &BTreeSet<(PartKind, String)>,
+) -> Vec<(String, Vec<PartStatus>)> {
+    let Some(status) = &config.status else { return Vec::new() };
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let running: BTreeSet<String> = pods
+        .iter()
+        .flat_map(|pod| pod.running())
+        .filter(|(config, _)| config == name)
+        .map(|(_, version)| version)
+        .collect();
+    let free: Vec<_> = status
+        .versions
+        .iter()
+        .filter(|sealed| {
+            let version = &sealed.version;
+            // Of one that was deleted in part, what is left counts.
+            let mut left = sealed.parts.iter().filter_map(|part| {
+                parts
+                    .iter()
+                    .find(|object| object.kind == part.kind && object.name == part.name && object.uid == part.uid)
+            });
+            let marked = left.clone().next().is_some() && left.all(|object| object.prune);
+            let mounted = sealed.parts.iter().any(|part| {
+                let id = (part.kind, part.name.clone());
+                named.contains(&id) || pods.iter().any(|pod| pod.references.contains(&id))
+            });
+            marked
+                && !mounted
+                && !status.holds(version)
+                && status.published.as_ref() != Some(version)
+                && config.spec.current.as_ref() != Some(version)
+                && !running.contains(version)
+        })
+        .collect();
+    let surplus = free.len().saturating_sub(config.spec.history_limit as usize);
+    free.into_iter().take(surplus).map(|sealed| (sealed.version.clone(), sealed.parts.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::{VersionState, VersionStatus, VersionedConfigSpec, VersionedConfigStatus};
+
+    use super::super::seal_check::tests::part;
+    use super::*;
+
+    fn scene(count: usize, limit: u32) -> (VersionedConfig, Vec<Arc<PartMeta>>) {
+        let spec = VersionedConfigSpec { history_limit: limit, ..VersionedConfigSpec::default() };
+        let mut config = VersionedConfig::new("shop", spec);
+        let objects: Vec<PartMeta> = (0..count)
+            .map(|n| PartMeta { prune: true, ..part(PartKind::ConfigMap, &format!("shop-{n}"), &n.to_string()) })
+            .collect();
+        let versions = objects.iter().map(|object| VersionStatus {
+            version: object.version.clone(),
+            state: VersionState::Available,
+            parts: vec![PartStatus {
+                kind: object.kind,
+                name: object.name.clone(),
+                uid: object.uid.clone(),
+                digest: "d".to_owned(),
+            }],
+            keys: 1,
+            bytes: 1,
+            sealed_at: None,
+            consent: None,
+        });
+        config.status =
+            Some(VersionedConfigStatus { versions: versions.collect(), ..VersionedConfigStatus::default() });
+        (config, objects.into_iter().map(Arc::new).collect())
+    }
+
+    fn names(pruned: &[(String, Vec<PartStatus>)]) -> Vec<&str> {
+        pruned.iter().map(|(version, _)| version.as_str()).collect()
+    }
+
+    #[test]
+    fn the_oldest_go_beyond_the_limit() {
+        let (config, parts) = scene(5, 3);
+        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0", "1"]);
+        let (config, parts) = scene(3, 3);
+        assert!(to_prune(&config, &parts, &[], &BTreeSet::new()).is_empty());
+    }
+
+    #[test]
+    fn what_anybody_may_need_stays() {
+        let (mut config, mut parts) = scene(8, 0);
+        config.spec.current = Some("0".to_owned());
+        let status = config.status.as_mut().unwrap();
+        status.current = Some("1".to_owned());
+        status.previous = Some("2".to_owned());
+        status.published = Some("3".to_owned());
+        let mut unmarked = (*parts[4]).clone();
+        unmarked.prune = false;
+        parts[4] = Arc::new(unmarked);
+        let pod = PodState {
+            condition: Some(("True".to_owned(), "Applied".to_owned(), "shop=5".to_owned())),
+            references: [(PartKind::ConfigMap, "shop-6".to_owned())].into(),
+            ..PodState::default()
+        };
+        let named = [(PartKind::ConfigMap, "shop-7".to_owned())].into();
+        assert!(to_prune(&config, &parts, &[Arc::new(pod)], &named).is_empty());
+        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["5", "6", "7"]);
+    }
+}

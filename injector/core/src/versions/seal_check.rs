@@ -1,0 +1,309 @@
+//! Whether a version is complete: its parts as they are labelled, and their contents where those are needed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use nudge_api::{PartKind, PartStatus, RetiredVersion};
+use nudge_protocol::VersionName;
+use nudge_protocol::block::MAX_BLOCK_BYTES;
+use nudge_protocol::limits::MAX_KEYS;
+
+use super::facts::{PartFacts, object_name};
+use crate::keys::PartMeta;
+
+/// Most parts of one version.
+pub const MAX_PARTS: usize = 16;
+
+/// Facts by uid of the object.
+pub type Facts = HashMap<String, PartFacts>;
+
+/// How a version that is not sealed stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// All is there and right; these are its parts.
+    Complete {
+        /// Its objects.
+        parts: Vec<PartStatus>,
+        /// Its keys.
+        keys: u32,
+        /// Bytes of its values.
+        bytes: u64,
+        /// It may become current by itself: all of its parts are marked.
+        marked: bool,
+    },
+    /// Objects are missing; more may come. Holds a sentence.
+    Incomplete(String),
+    /// It breaks a rule; only a person can mend it. Holds a sentence.
+    Invalid(String),
+    /// The contents of these objects must be read first.
+    Unread(Vec<(PartKind, String)>),
+}
+
+/// The facts of this object, if they are of its present state.
+pub(super) fn facts_of<'a>(facts: &'a Facts, part: &PartMeta) -> Option<&'a PartFacts> {
+    facts.get(&part.uid).filter(|facts| facts.immutable || facts.resource_version == part.resource_version)
+}
+
+/// Judges a version that is not sealed by the objects that have its labels.
+pub fn stand(version: &str, parts: &[Arc<PartMeta>], facts: &Facts, retired: Option<&RetiredVersion>) -> Standing {
+    match judge(version, parts, facts, retired) {
+        Ok(standing) => standing,
+        Err(message) => Standing::Invalid(message),
+    }
+}
+
+fn judge(
+    version: &str,
+    parts: &[Arc<PartMeta>],
+    facts: &Facts,
+    retired: Option<&RetiredVersion>,
+) -> Result<Standing, String> {
+    VersionName::new(version).map_err(|error| error.to_string())?;
+    let Some(ordered) = in_order(version, parts)? else {
+        let (have, want) = (parts.len(), parts.first().map_or(Ok(1), |part| wanted(part))?);
+        return Ok(Standing::Incomplete(format!(
+            "version {version} has {have} of its {want} parts; create the others, or correct nudge.dev/parts by deleting and creating them"
+        )));
+    };
+    let unread: Vec<(PartKind, String)> = ordered
+        .iter()
+        .filter(|part| facts_of(facts, part).is_none())
+        .map(|part| (part.kind, part.name.clone()))
+        .collect();
+    if !unread.is_empty() {
+        return Ok(Standing::Unread(unread));
+    }
+    let secret = ordered.iter().any(|part| part.kind == PartKind::Secret);
+    let mut sealed = Vec::new();
+    let mut owners: BTreeMap<&str, &PartMeta> = BTreeMap::new();
+    let (mut bytes, mut block, mut marked) = (0, 4, true);
+    for part in &ordered {
+        let Some(facts) = facts_of(facts, part) else { continue };
+        let name = object_name(part.kind, &part.name);
+        if !facts.immutable {
+            return Err(format!(
+                "{name} of version {version} is not immutable, so it could change later; delete it and create it with immutable: true"
+            ));
+        }
+        if let Some(rule) = &facts.bad_key {
+            return Err(format!("{name} of version {version}: {rule}"));
+        }
+        for key in &facts.keys {
+            if let Some(other) = owners.insert(key, part) {
+                let other = object_name(other.kind, &other.name);
+                return Err(format!(
+                    "key {key} of version {version} stands in {other} and in {name}; keep it in one of them"
+                ));
+            }
+            block += 6 + key.len();
+        }
+        bytes += facts.bytes;
+        marked &= facts.marked;
+        sealed.push(PartStatus {
+            kind: part.kind,
+            name: part.name.clone(),
+            uid: part.uid.clone(),
+            digest: facts.digest(secret).to_owned(),
+        });
+    }
+    let block = u64::try_from(block).unwrap_or(u64::MAX).saturating_add(bytes);
+    if owners.len() > MAX_KEYS || block > MAX_BLOCK_BYTES as u64 {
+        return Err(format!(
+            "version {version} has {} keys and {block} bytes; {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes are allowed: \
+             divide it into several configs",
+            owners.len()
+        ));
+    }
+    if let Some(retired) = retired
+        && retired.digests.iter().map(String::as_str).ne(sealed.iter().map(|part| part.digest.as_str()))
+    {
+        return Err(format!(
+            "version {version} was deleted before and had other content, which nodes may still hold; use another version name"
+        ));
+    }
+    let keys = u32::try_from(owners.len()).unwrap_or(u32::MAX);
+    Ok(Standing::Complete { parts: sealed, keys, bytes, marked })
+}
+
+/// How many parts this object says there are.
+fn wanted(part: &PartMeta) -> Result<usize, String> {
+    let Some(text) = &part.parts else { return Ok(1) };
+    text.parse().ok().filter(|count| (1..=MAX_PARTS).contains(count)).ok_or_else(|| {
+        let name = object_name(part.kind, &part.name);
+        let text: String = text.chars().take(40).collect();
+        format!("{name}: annotation nudge.dev/parts is {text:?}; it must be a number from 1 to {MAX_PARTS}")
+    })
+}
+
+/// Which part of how many the object says that it is, if that is possible.
+pub(super) fn number(part: &PartMeta) -> Option<(usize, usize)> {
+    let count = wanted(part).ok()?;
+    let number = part.part.as_ref().map_or(Some(1), |text| text.parse().ok())?;
+    (number <= count).then_some((number, count))
+}
+
+/// The parts in their order, or `None` while some are missing.
+fn in_order(version: &str, parts: &[Arc<PartMeta>]) -> Result<Option<Vec<Arc<PartMeta>>>, String> {
+    let Some(first) = parts.first() else { return Ok(None) };
+    let count = wanted(first)?;
+    let mut ordered: BTreeMap<usize, Arc<PartMeta>> = BTreeMap::new();
+    for part in parts {
+        let name = object_name(part.kind, &part.name);
+        if wanted(part)? != count {
+            let other = object_name(first.kind, &first.name);
+            return Err(format!(
+                "{name} and {other} of version {version} differ in nudge.dev/parts; delete one and create it with the other's number"
+            ));
+        }
+        let number = match &part.part {
+            None if count == 1 => 1,
+            None => {
+                return Err(format!(
+                    "{name} of version {version} lacks the label nudge.dev/part, a number from 1 to {count}; delete and create it"
+                ));
+            }
+            Some(text) => text.parse().ok().filter(|number| (1..=count).contains(number)).ok_or_else(|| {
+                format!("{name}: label nudge.dev/part is {text:?}; it must be a number from 1 to {count}")
+            })?,
+        };
+        if let Some(other) = ordered.insert(number, Arc::clone(part)) {
+            let other = object_name(other.kind, &other.name);
+            return Err(format!("{other} and {name} are both part {number} of version {version}; delete one of them"));
+        }
+    }
+    Ok((ordered.len() == count).then(|| ordered.into_values().collect()))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn part(kind: PartKind, name: &str, version: &str) -> PartMeta {
+        PartMeta {
+            kind,
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+            resource_version: "1".to_owned(),
+            version: version.to_owned(),
+            part: None,
+            parts: None,
+            prune: false,
+            created: 0,
+            going: false,
+        }
+    }
+
+    pub(crate) fn facts(part: &PartMeta, content: &str) -> PartFacts {
+        PartFacts {
+            uid: part.uid.clone(),
+            resource_version: "1".to_owned(),
+            immutable: true,
+            marked: true,
+            plain: (part.kind == PartKind::ConfigMap).then(|| format!("sha256:{content}")),
+            keyed: format!("hmac-sha256:{content}"),
+            keys: vec![format!("{}-key", part.name)],
+            bytes: content.len() as u64,
+            bad_key: None,
+        }
+    }
+
+    fn known(parts: &[Arc<PartMeta>]) -> Facts {
+        parts.iter().map(|part| (part.uid.clone(), facts(part, &part.name))).collect()
+    }
+
+    fn numbered(kind: PartKind, name: &str, number: &str, count: &str) -> Arc<PartMeta> {
+        Arc::new(PartMeta { part: Some(number.to_owned()), parts: Some(count.to_owned()), ..part(kind, name, "1") })
+    }
+
+    fn invalid(parts: &[Arc<PartMeta>], facts: &Facts) -> String {
+        match stand("1", parts, facts, None) {
+            Standing::Invalid(message) => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn one_object_is_a_version() {
+        let parts = [Arc::new(part(PartKind::ConfigMap, "shop-1", "1"))];
+        let unread = stand("1", &parts, &Facts::new(), None);
+        assert_eq!(unread, Standing::Unread(vec![(PartKind::ConfigMap, "shop-1".to_owned())]));
+        let Standing::Complete { parts, keys: 1, bytes: 6, marked: true } = stand("1", &parts, &known(&parts), None)
+        else {
+            panic!()
+        };
+        assert_eq!(parts[0].digest, "sha256:shop-1");
+    }
+
+    #[test]
+    fn parts_come_in_any_order_and_a_secret_makes_all_digests_keyed() {
+        let two = numbered(PartKind::Secret, "two", "2", "2");
+        let one = numbered(PartKind::ConfigMap, "one", "1", "2");
+        assert!(
+            matches!(stand("1", std::slice::from_ref(&two), &Facts::new(), None), Standing::Incomplete(text) if text.contains("1 of its 2"))
+        );
+        let parts = [two, one];
+        let Standing::Complete { parts, .. } = stand("1", &parts, &known(&parts), None) else { panic!() };
+        assert_eq!(
+            parts.iter().map(|part| part.digest.as_str()).collect::<Vec<_>>(),
+            ["hmac-sha256:one", "hmac-sha256:two"]
+        );
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_named_with_the_way_out() {
+        let map = |name, number, count| numbered(PartKind::ConfigMap, name, number, count);
+        let none = Facts::new();
+        for (parts, sentence) in [
+            (
+                vec![map("a", "1", "2"), map("b", "1", "2")],
+                "ConfigMap a and ConfigMap b are both part 1 of version 1; delete one of them",
+            ),
+            (vec![map("a", "3", "2")], "ConfigMap a: label nudge.dev/part is \"3\"; it must be a number from 1 to 2"),
+            (
+                vec![map("a", "1", "17")],
+                "ConfigMap a: annotation nudge.dev/parts is \"17\"; it must be a number from 1 to 16",
+            ),
+            (
+                vec![map("a", "1", "2"), map("b", "2", "3")],
+                "ConfigMap b and ConfigMap a of version 1 differ in nudge.dev/parts; delete one and create it with the other's number",
+            ),
+        ] {
+            assert_eq!(invalid(&parts, &none), sentence);
+        }
+        let parts = [map("a", "1", "2"), map("b", "2", "2")];
+        let mut same = known(&parts);
+        same.get_mut("uid-b").unwrap().keys = vec!["a-key".to_owned()];
+        assert_eq!(
+            invalid(&parts, &same),
+            "key a-key of version 1 stands in ConfigMap a and in ConfigMap b; keep it in one of them"
+        );
+        let mut open = known(&parts);
+        open.get_mut("uid-b").unwrap().immutable = false;
+        assert!(invalid(&parts, &open).starts_with("ConfigMap b of version 1 is not immutable"));
+        let mut large = known(&parts);
+        large.get_mut("uid-b").unwrap().bytes = MAX_BLOCK_BYTES as u64;
+        assert!(invalid(&parts, &large).contains("divide it into several configs"));
+    }
+
+    #[test]
+    fn a_deleted_version_comes_back_with_the_same_content_only() {
+        let parts = [Arc::new(part(PartKind::ConfigMap, "shop-1", "1"))];
+        let retired = |digest: &str| RetiredVersion { version: "1".to_owned(), digests: vec![digest.to_owned()] };
+        let back = stand("1", &parts, &known(&parts), Some(&retired("sha256:shop-1")));
+        assert!(matches!(back, Standing::Complete { .. }));
+        let other = stand("1", &parts, &known(&parts), Some(&retired("sha256:other")));
+        assert!(matches!(other, Standing::Invalid(message) if message.ends_with("use another version name")));
+    }
+
+    #[test]
+    fn facts_of_a_changeable_object_are_read_again_when_it_changed() {
+        let parts = [Arc::new(PartMeta { resource_version: "2".to_owned(), ..part(PartKind::ConfigMap, "a", "1") })];
+        let mut old = known(&parts);
+        assert!(
+            matches!(stand("1", &parts, &old, None), Standing::Complete { .. }),
+            "an immutable one does not change"
+        );
+        old.get_mut("uid-a").unwrap().immutable = false;
+        assert!(matches!(stand("1", &parts, &old, None), Standing::Unread(_)));
+    }
+}

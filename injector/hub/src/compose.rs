@@ -1,0 +1,293 @@
+//! Whether a poll is answered, and with what: what the pod should have against what its agent has. Pure.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use bytes::Bytes;
+use nudge_core::pods::PodState;
+use nudge_protocol::hub::{Held, HubReason, HubSettings, PollConfig, PollHead, PollRequest};
+
+use super::view::View;
+
+/// What to do about a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The agent has it all.
+    Hold,
+    /// The agent has another config of the same name than this replica, or one where this replica has none. Either knows more, and
+    /// nothing tells which: answered only when nothing changes for a while.
+    Doubt,
+    /// The agent knows more than this replica.
+    Behind,
+    /// Something differs.
+    Answer,
+}
+
+/// Compares. A replica that is `stale`, which does not know whether it knows the newest, never replaces a config by another or
+/// one container by another.
+pub(super) fn verdict(views: &[View], request: &PollRequest, containers_hash: &str, stale: bool) -> Verdict {
+    let containers = request.containers_hash != containers_hash && (!stale || request.containers_hash.is_empty());
+    let mut verdict = if containers { Verdict::Answer } else { Verdict::Hold };
+    for view in views {
+        let of_view = compare(view, request.configs.iter().find(|held| held.name == view.name));
+        verdict = match (verdict, of_view) {
+            (_, Verdict::Behind) => return Verdict::Behind,
+            (Verdict::Doubt, _) | (_, Verdict::Doubt) => Verdict::Doubt,
+            (Verdict::Answer, _) | (_, Verdict::Answer) => Verdict::Answer,
+            (Verdict::Hold | Verdict::Behind, Verdict::Hold) => verdict,
+        };
+    }
+    if stale && verdict == Verdict::Doubt { Verdict::Behind } else { verdict }
+}
+
+fn compare(view: &View, held: Option<&Held>) -> Verdict {
+    let Some(held) = held else { return Verdict::Answer };
+    let reason = view.content.as_ref().err().map(|problem| problem.reason);
+    if view.uid.is_empty() {
+        // What it is to the agent that it had of a config which is gone is the agent's affair; the reason is enough.
+        return match held.problem {
+            Some(HubReason::NotFound) => Verdict::Hold,
+            _ if held.uid.is_empty() => Verdict::Answer,
+            _ => Verdict::Doubt,
+        };
+    }
+    if held.uid != view.uid {
+        return if held.uid.is_empty() { Verdict::Answer } else { Verdict::Doubt };
+    }
+    if view.revision < held.revision {
+        return Verdict::Behind;
+    }
+    let same_content = match &view.content {
+        Ok(content) => held.version == view.version && held.sha256 == content.sha256,
+        Err(_) => true,
+    };
+    if view.revision == held.revision && held.problem == reason && same_content {
+        Verdict::Hold
+    } else {
+        Verdict::Answer
+    }
+}
+
+/// A reply, ready to be sent.
+pub(super) struct Composed {
+    /// The head behind its length, then each block behind its length.
+    pub(super) body: Vec<Bytes>,
+    /// Which views have their block in it.
+    pub(super) blocks: Vec<usize>,
+}
+
+/// Makes the reply: a block for each content that the agent does not have.
+pub(super) fn compose(
+    views: &[View],
+    request: &PollRequest,
+    pod: &PodState,
+    settings: HubSettings,
+) -> Result<Composed, serde_json::Error> {
+    let mut blocks = Vec::new();
+    let config = |(index, view): (usize, &View)| {
+        let held = request.configs.iter().find(|held| held.name == view.name);
+        let content = view.content.as_ref().ok();
+        let sent = content.filter(|content| held.is_none_or(|held| held.sha256 != content.sha256));
+        if sent.is_some() {
+            blocks.push(index);
+        }
+        PollConfig {
+            name: view.name.clone(),
+            uid: view.uid.clone(),
+            revision: view.revision,
+            version: view.version.clone(),
+            sha256: content.map(|content| content.sha256.clone()).unwrap_or_default(),
+            // A block's bound is far below 4 GiB.
+            length: sent.and_then(|content| u32::try_from(content.block.len()).ok()),
+            problem: view.content.as_ref().err().map(|problem| (**problem).clone()),
+        }
+    };
+    let head = PollHead {
+        configs: views.iter().enumerate().map(config).collect(),
+        containers: pod.containers.clone(),
+        containers_hash: pod.containers_hash.clone(),
+        settings,
+    };
+    let mut first = vec![0; 4];
+    serde_json::to_writer(&mut first, &head)?;
+    let length = length(first.len() - 4);
+    first[..4].copy_from_slice(&length);
+    let mut body = vec![Bytes::from(first)];
+    for content in blocks.iter().filter_map(|&index| views[index].content.as_ref().ok()) {
+        body.push(Bytes::copy_from_slice(&self::length(content.block.len())));
+        body.push(content.block.clone());
+    }
+    Ok(Composed { body, blocks })
+}
+
+/// Lengths of heads and blocks are far below 4 GiB.
+fn length(bytes: usize) -> [u8; 4] {
+    u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes()
+}
+
+/// Names a state of a pod: an agent that gets the same again and again does not take it.
+pub(super) fn fingerprint(views: &[View], containers_hash: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    containers_hash.hash(&mut hasher);
+    for view in views {
+        (view.name.as_str(), &view.uid, view.revision).hash(&mut hasher);
+        match &view.content {
+            Ok(content) => content.sha256.hash(&mut hasher),
+            Err(problem) => problem.reason.hash(&mut hasher),
+        }
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nudge_protocol::hub::HubProblem;
+    use nudge_protocol::{ConfigName, VersionName};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::content::Content;
+
+    fn content(sha256: &str) -> Arc<Content> {
+        Arc::new(Content {
+            block: Bytes::from(format!("block {sha256}")),
+            sha256: sha256.to_owned(),
+            secrets: Vec::new(),
+        })
+    }
+
+    fn view(uid: &str, revision: u64, content_or_reason: Result<u8, HubReason>) -> View {
+        let content = content_or_reason.map(|n| content(&format!("sha{n}")));
+        let version = content_or_reason.ok().map(|n| VersionName::new(&n.to_string()).unwrap());
+        View {
+            name: ConfigName::new("shop").unwrap(),
+            uid: uid.to_owned(),
+            revision,
+            version,
+            content: content.map_err(|reason| Arc::new(HubProblem { reason, message: String::new() })),
+            due: None,
+        }
+    }
+
+    /// What an agent holds that has taken in what `view` says.
+    fn held(view: &View) -> Held {
+        Held {
+            name: view.name.clone(),
+            uid: view.uid.clone(),
+            revision: view.revision,
+            version: view.version.clone(),
+            sha256: view.content.as_ref().map(|content| content.sha256.clone()).unwrap_or_default(),
+            problem: view.content.as_ref().err().map(|problem| problem.reason),
+        }
+    }
+
+    fn request(configs: Vec<Held>) -> PollRequest {
+        PollRequest { configs, ..PollRequest::default() }
+    }
+
+    fn judge(view: &View, held: Held) -> Verdict {
+        verdict(std::slice::from_ref(view), &request(vec![held]), "", false)
+    }
+
+    #[test]
+    fn what_differs_is_answered() {
+        let now = view("u", 5, Ok(1));
+        assert_eq!(judge(&now, held(&now)), Verdict::Hold);
+        assert_eq!(judge(&view("u", 6, Ok(1)), held(&now)), Verdict::Answer);
+        assert_eq!(judge(&view("u", 5, Ok(2)), held(&now)), Verdict::Answer);
+        assert_eq!(judge(&view("u", 5, Err(HubReason::NotAllowed)), held(&now)), Verdict::Answer);
+        assert_eq!(judge(&now, held(&view("u", 5, Err(HubReason::Resolving)))), Verdict::Answer);
+        assert_eq!(judge(&now, Held { uid: String::new(), revision: 0, ..held(&now) }), Verdict::Answer, "bootstrap");
+        let nothing = verdict(std::slice::from_ref(&now), &request(Vec::new()), "", false);
+        assert_eq!(nothing, Verdict::Answer);
+        let containers = |stale| verdict(std::slice::from_ref(&now), &request(vec![held(&now)]), "other", stale);
+        assert_eq!(containers(false), Verdict::Answer);
+    }
+
+    #[test]
+    fn an_older_state_is_never_answered_whatever_the_other_configs_say() {
+        let old = view("u", 4, Ok(1));
+        assert_eq!(judge(&old, held(&view("u", 5, Ok(2)))), Verdict::Behind);
+        let mut other = view("v", 9, Ok(3));
+        other.name = ConfigName::new("keys").unwrap();
+        let both = [other, old];
+        let held = vec![held(&view("u", 5, Ok(2)))];
+        assert_eq!(verdict(&both, &request(held), "changed", false), Verdict::Behind);
+    }
+
+    #[test]
+    fn another_uid_or_none_is_doubted_and_by_a_stale_replica_not_told() {
+        let here = view("u", 5, Ok(1));
+        for there in [view("v", 1, Ok(2)), view("", 0, Err(HubReason::NotFound))] {
+            assert_eq!(judge(&there, held(&here)), Verdict::Doubt);
+            let stale = verdict(&[there], &request(vec![held(&here)]), "", true);
+            assert_eq!(stale, Verdict::Behind);
+        }
+        let stale = PollRequest { containers_hash: "a".to_owned(), ..request(vec![held(&here)]) };
+        assert_eq!(verdict(&[here], &stale, "b", true), Verdict::Hold);
+    }
+
+    #[test]
+    fn an_agent_may_keep_or_drop_the_uid_of_a_config_that_is_gone() {
+        let gone = view("", 0, Err(HubReason::NotFound));
+        assert_eq!(judge(&gone, held(&gone)), Verdict::Hold);
+        assert_eq!(judge(&gone, Held { uid: "u".to_owned(), revision: 7, ..held(&gone) }), Verdict::Hold);
+    }
+
+    #[test]
+    fn a_block_is_sent_only_where_the_content_is_not_there() {
+        let now = view("u", 6, Ok(1));
+        let pod = PodState::default();
+        let settings = HubSettings::default();
+        let same = compose(std::slice::from_ref(&now), &request(vec![held(&view("u", 5, Ok(1)))]), &pod, settings);
+        let same = same.unwrap();
+        assert!(same.blocks.is_empty() && same.body.len() == 1);
+        let other = compose(std::slice::from_ref(&now), &request(Vec::new()), &pod, settings).unwrap();
+        assert_eq!((other.blocks.as_slice(), other.body.len()), (&[0][..], 3));
+        let head_length = usize::try_from(u32::from_be_bytes(other.body[0][..4].try_into().unwrap())).unwrap();
+        let head: PollHead = serde_json::from_slice(&other.body[0][4..]).unwrap();
+        assert_eq!(head_length, other.body[0].len() - 4);
+        assert_eq!(head.configs[0].length.map(|length| length.to_be_bytes().to_vec()), Some(other.body[1].to_vec()));
+        assert_eq!(other.body[2], "block sha1");
+    }
+
+    fn any_view() -> impl Strategy<Value = View> {
+        let reasons = [HubReason::Resolving, HubReason::NotAllowed, HubReason::TooLarge, HubReason::Changed];
+        let content = prop_oneof![(0_u8..3).prop_map(Ok), proptest::sample::select(reasons.to_vec()).prop_map(Err)];
+        let there = ("[uv]", 0_u64..6, content).prop_map(|(uid, revision, content)| view(&uid, revision, content));
+        prop_oneof![4 => there, 1 => Just(view("", 0, Err(HubReason::NotFound)))]
+    }
+
+    proptest! {
+        #[test]
+        fn the_agent_that_took_it_in_is_held(view in any_view(), hash in "[ab]{0,1}", stale: bool) {
+            let request = PollRequest { containers_hash: hash.clone(), ..request(vec![held(&view)]) };
+            prop_assert_eq!(verdict(&[view], &request, &hash, stale), Verdict::Hold);
+        }
+
+        #[test]
+        fn nothing_older_is_ever_answered(now in any_view(), before in any_view(), hash in "[ab]{0,1}", stale: bool) {
+            let request = PollRequest { containers_hash: hash, ..request(vec![held(&before)]) };
+            let verdict = verdict(std::slice::from_ref(&now), &request, "a", stale);
+            if !now.uid.is_empty() && now.uid == before.uid && now.revision < before.revision {
+                prop_assert_eq!(verdict, Verdict::Behind);
+            }
+            if verdict == Verdict::Hold && now.uid == before.uid {
+                prop_assert_eq!(now.revision, before.revision);
+            }
+            if !before.uid.is_empty() && now.uid != before.uid {
+                prop_assert!(verdict != Verdict::Answer || now.uid.is_empty());
+            }
+        }
+
+        #[test]
+        fn what_was_answered_and_taken_in_is_not_answered_again(now in any_view(), before in any_view()) {
+            let request = request(vec![held(&before)]);
+            if verdict(std::slice::from_ref(&now), &request, "", false) == Verdict::Answer {
+                let next = super::tests::request(vec![held(&now)]);
+                prop_assert_eq!(verdict(std::slice::from_ref(&now), &next, "", false), Verdict::Hold);
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A version's content as pods get it: its parts checked against what was sealed, merged, and encoded once. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::Bytes;
+use nudge_api::{PartKind, PartStatus};
+use nudge_core::versions::{KEYED, part_digest};
+use nudge_protocol::Key;
+use nudge_protocol::block::{self, BlockError};
+use nudge_protocol::bounded_text::clip;
+use nudge_protocol::hex::hex;
+use nudge_protocol::hub::{HubProblem, HubReason};
+use ring::digest::{SHA256, digest};
+use ring::hmac;
+use zeroize::Zeroizing;
+
+use super::source::Part;
+
+/// One version as all its pods get it.
+pub(super) struct Content {
+    /// The encoded keys and values; wiped when the last of those who send it is done.
+    pub(super) block: Bytes,
+    /// Lower-case hex SHA-256 of the block.
+    pub(super) sha256: String,
+    /// The Secrets it was made of, as `Secret/name`; every delivery of them is audited.
+    pub(super) secrets: Vec<String>,
+}
+
+impl fmt::Debug for Content {
+    /// Without the values.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Content").field("sha256", &self.sha256).finish_non_exhaustive()
+    }
+}
+
+/// Makes the content of `version` out of the `stored` objects, which stand in the order of the sealed `parts`.
+pub(super) fn assemble(
+    version: &str,
+    parts: &[PartStatus],
+    stored: Vec<Part>,
+    key: &hmac::Key,
+) -> Result<Content, HubProblem> {
+    let mut values: BTreeMap<Key, Zeroizing<Vec<u8>>> = BTreeMap::new();
+    for (sealed, part) in parts.iter().zip(stored) {
+        let key = sealed.digest.starts_with(KEYED).then_some(key);
+        if part.uid != sealed.uid || part_digest(&part.contents, key) != sealed.digest {
+            return Err(changed(version, sealed, "is not what was sealed"));
+        }
+        for (name, value) in part.contents {
+            let name =
+                Key::new(&name).map_err(|error| problem(HubReason::Changed, format!("version {version}: {error}")))?;
+            if values.insert(name, value).is_some() {
+                return Err(changed(version, sealed, "has a key that another part has too"));
+            }
+        }
+    }
+    let mut bytes = Zeroizing::new(Vec::new());
+    block::encode(&values, &mut bytes).map_err(|error| match error {
+        BlockError::TooLarge { .. } | BlockError::ValueTooLarge { .. } => {
+            problem(HubReason::TooLarge, format!("version {version}: {error}; divide it among several configs"))
+        }
+        _ => problem(HubReason::Changed, format!("version {version}: {error}")),
+    })?;
+    let secrets = parts.iter().filter(|part| part.kind == PartKind::Secret);
+    Ok(Content {
+        sha256: hex(digest(&SHA256, &bytes).as_ref()),
+        block: Bytes::from_owner(bytes),
+        secrets: secrets.map(|part| format!("{}/{}", part.kind, part.name)).collect(),
+    })
+}
+
+/// The stored objects are not what was sealed.
+pub(super) fn changed(version: &str, part: &PartStatus, what: &str) -> HubProblem {
+    let PartStatus { kind, name, .. } = part;
+    let way_out = "create the version again with the content it had, or make another version current";
+    problem(HubReason::Changed, format!("version {version}: {kind} {name} {what}; {way_out}"))
+}
+
+/// A problem whose sentence is short enough for every head.
+pub(super) fn problem(reason: HubReason, message: impl Into<String>) -> HubProblem {
+    const LONGEST: usize = 1024;
+    let mut message = message.into();
+    clip(&mut message, LONGEST);
+    HubProblem { reason, message }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use nudge_core::versions::{Contents, contents_of};
+    use nudge_protocol::limits::MAX_VALUE_BYTES;
+
+    use super::*;
+
+    pub(crate) fn hmac_key() -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &[7; 32])
+    }
+
+    fn contents(pairs: &[(&str, Vec<u8>)]) -> Contents {
+        let bytes = |bytes: &Vec<u8>| k8s_openapi::ByteString(bytes.clone());
+        contents_of(None, Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), bytes(value))).collect()))
+    }
+
+    /// A sealed part and the object that it was sealed from.
+    pub(crate) fn part(kind: PartKind, name: &str, keyed: bool, pairs: &[(&str, Vec<u8>)]) -> (PartStatus, Part) {
+        let contents = contents(pairs);
+        let digest = part_digest(&contents, keyed.then_some(&hmac_key()));
+        let status = PartStatus { kind, name: name.to_owned(), uid: format!("uid-{name}"), digest };
+        (status.clone(), Part { uid: status.uid, contents })
+    }
+
+    fn made(parts: Vec<(PartStatus, Part)>) -> Result<Content, HubProblem> {
+        let (sealed, stored): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        assemble("1", &sealed, stored, &hmac_key())
+    }
+
+    fn reason(made: Result<Content, HubProblem>) -> HubReason {
+        made.err().unwrap().reason
+    }
+
+    #[test]
+    fn parts_become_one_block() {
+        let one = part(PartKind::ConfigMap, "a", true, &[("x", b"1".to_vec())]);
+        let two = part(PartKind::Secret, "b", true, &[("pin", b"0000".to_vec())]);
+        let content = made(vec![one, two]).ok().unwrap();
+        let values = block::decode(&content.block).unwrap();
+        let values: Vec<(&str, &[u8])> = values.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+        assert_eq!(values, [("pin", &b"0000"[..]), ("x", b"1")]);
+        assert_eq!(content.secrets, ["Secret/b"]);
+        assert_eq!(content.sha256, hex(digest(&SHA256, &content.block).as_ref()));
+    }
+
+    #[test]
+    fn what_is_not_as_it_was_sealed_is_not_served() {
+        let good = || part(PartKind::ConfigMap, "a", false, &[("x", b"1".to_vec())]);
+        let (status, mut other) = good();
+        other.uid = "another".to_owned();
+        let refusal = made(vec![(status, other)]).err().unwrap();
+        assert_eq!(refusal.reason, HubReason::Changed);
+        assert_eq!(
+            refusal.message,
+            "version 1: ConfigMap a is not what was sealed; create the version again with the content it had, or make \
+             another version current"
+        );
+        let (status, mut other) = good();
+        other.contents.insert("y".to_owned(), Zeroizing::new(Vec::new()));
+        assert_eq!(reason(made(vec![(status, other)])), HubReason::Changed);
+        let (mut status, other) = good();
+        status.digest = part(PartKind::ConfigMap, "a", true, &[("x", b"1".to_vec())]).0.digest.replace('0', "1");
+        assert_eq!(reason(made(vec![(status, other)])), HubReason::Changed);
+        let twice = part(PartKind::ConfigMap, "b", false, &[("x", b"2".to_vec())]);
+        assert_eq!(reason(made(vec![good(), twice])), HubReason::Changed);
+        let reserved = part(PartKind::ConfigMap, "a", false, &[("nudge.configs", b"2".to_vec())]);
+        assert_eq!(reason(made(vec![reserved])), HubReason::Changed);
+    }
+
+    #[test]
+    fn what_no_agent_would_take_is_too_large() {
+        let value = vec![0; MAX_VALUE_BYTES];
+        let four = ["a", "b", "c", "d"].map(|name| part(PartKind::ConfigMap, name, false, &[(name, value.clone())]));
+        assert_eq!(reason(made(four.into())), HubReason::TooLarge);
+    }
+}

@@ -1,0 +1,349 @@
+//! The hub: gives agents the versions that their pods are to run, over held polls, and takes their reports.
+
+mod compose;
+mod condition;
+mod connection;
+mod content;
+mod contents;
+mod flight;
+mod gone;
+mod http;
+mod identity;
+mod memory;
+mod metrics;
+mod poll;
+mod poll_slots;
+mod reply;
+mod reports;
+mod review;
+mod server;
+mod settings;
+mod source;
+#[cfg(test)]
+mod tests;
+mod token;
+mod view;
+mod writer;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hyper::Method;
+use kube::Client;
+use nudge_cluster::index::Index;
+use nudge_core::keys::{ConfigKey, PodKey};
+use nudge_core::pods::PodState;
+use nudge_protocol::error_chain::chain;
+use nudge_protocol::hub::{POLL_PATH, PollRequest, REPORT_PATH, ReportRequest};
+use nudge_server::shares::Shares;
+use nudge_server::slots::Peer;
+use prometheus_client::registry::Registry;
+use ring::hmac;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use self::contents::ContentStore;
+use self::gone::Gone;
+use self::http::Request;
+use self::identity::Identities;
+use self::memory::Trimmer;
+use self::metrics::Metrics;
+use self::poll::Repeats;
+use self::poll_slots::Seats;
+use self::reply::{Refusal, Reply};
+use self::view::views;
+use self::writer::{LATER, Queue, Wanted};
+
+pub use condition::Condition;
+pub use memory::use_few_arenas;
+pub use reports::{Reported, Reports};
+pub use review::{Caller, KubeReviewer, ReviewError, Reviewer};
+pub use server::{bind, serve};
+pub use settings::Settings;
+pub use source::{KubeParts, Part, PartError, PartSource};
+pub use writer::{ConditionWriter, KubeConditions, WriteError};
+
+/// How often contents that nobody needs are looked for.
+const CHORES: Duration = Duration::from_secs(15);
+/// How long a condition waits that is likely to be followed by another.
+const PASSING: Duration = Duration::from_secs(2);
+
+/// What the hub asks of the cluster.
+pub struct Cluster {
+    /// Whose tokens are whose.
+    pub reviewer: Arc<dyn Reviewer>,
+    /// The stored objects of versions.
+    pub parts: Arc<dyn PartSource>,
+    /// The conditions of pods.
+    pub conditions: Arc<dyn ConditionWriter>,
+}
+
+impl Cluster {
+    /// The API server behind `client`.
+    pub fn new(client: Client) -> Self {
+        Self {
+            reviewer: Arc::new(KubeReviewer::new(client.clone())),
+            parts: Arc::new(KubeParts::new(client.clone())),
+            conditions: Arc::new(KubeConditions::new(client)),
+        }
+    }
+}
+
+/// See the module's text.
+pub struct Hub {
+    index: Arc<Index>,
+    settings: Settings,
+    metrics: Metrics,
+    identities: Arc<Identities>,
+    contents: Arc<ContentStore>,
+    seats: Arc<Seats>,
+    gone: Gone,
+    reports: Arc<Reports>,
+    queue: Queue,
+    writer: Arc<dyn ConditionWriter>,
+    handshakes: Shares,
+    draining: watch::Sender<bool>,
+    trimmer: Trimmer,
+}
+
+impl Hub {
+    /// A hub over `index`, whose only listener for pods that go it becomes. `key` is that of the digests.
+    pub fn new(
+        index: Arc<Index>,
+        cluster: Cluster,
+        settings: Settings,
+        key: Arc<hmac::Key>,
+        registry: &mut Registry,
+    ) -> Arc<Self> {
+        let metrics = Metrics::default();
+        metrics.register(registry);
+        let hub = Arc::new(Self {
+            identities: Identities::new(cluster.reviewer, &settings, metrics.clone()),
+            contents: ContentStore::new(cluster.parts, key, &settings, metrics.clone()),
+            seats: Seats::new(settings.held_per_pod),
+            gone: Gone::default(),
+            reports: Arc::default(),
+            queue: Queue::default(),
+            writer: cluster.conditions,
+            handshakes: Shares::new(settings.handshakes, 1),
+            draining: watch::Sender::new(false),
+            trimmer: Trimmer::default(),
+            index,
+            settings,
+            metrics,
+        });
+        let weak: Weak<Self> = Arc::downgrade(&hub);
+        hub.index.on_pod_gone(move |pod| {
+            if let Some(hub) = weak.upgrade() {
+                hub.pod_gone(pod);
+            }
+        });
+        hub
+    }
+
+    /// The pod is going or gone: nothing that was remembered of it counts any more.
+    fn pod_gone(&self, pod: &PodState) {
+        self.identities.forget(&pod.uid);
+        let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
+        if self.index.pod(&key).is_none_or(|entry| entry.state.uid != pod.uid) {
+            self.gone.add(&pod.uid);
+            self.reports.remove(&key, &pod.uid);
+        }
+    }
+
+    /// Whether an agent of the pod waits at this replica now.
+    pub fn is_connected(&self, pod_uid: &str) -> bool {
+        self.seats.has(pod_uid)
+    }
+
+    /// Reads what pods of the config may be about to need, so that it is there when they are woken.
+    pub fn warm(&self, key: &ConfigKey) {
+        let Some(config) = self.index.config(key) else { return };
+        let (Some(status), Some(uid)) = (&config.status, &config.metadata.uid) else { return };
+        if !self.index.is_enabled(&key.namespace) || self.index.subscribers(key).is_empty() {
+            return;
+        }
+        let wanted = [&config.spec.current, &status.target, &status.current];
+        for version in wanted.into_iter().flatten().filter_map(|version| status.version(version)) {
+            let secret = version.parts.iter().any(|part| part.kind == nudge_api::PartKind::Secret);
+            if !secret || self.index.secrets_allowed(&key.namespace) {
+                drop(self.contents.look(&key.namespace, uid, version));
+            }
+        }
+    }
+
+    async fn answer(&self, request: Request, peer: Peer, repeats: &mut Repeats) -> Reply {
+        if *self.draining.borrow() {
+            return Reply::draining();
+        }
+        let Request { method, path, token, body, .. } = request;
+        let is_poll = match path.as_str() {
+            POLL_PATH => true,
+            REPORT_PATH => false,
+            _ => return Refusal::NoSuchPath.into(),
+        };
+        if method != Method::POST {
+            return Refusal::MethodNotAllowed.into();
+        }
+        let body = match body {
+            Ok(body) => body,
+            Err(refusal) => return refusal.into(),
+        };
+        let caller = match self.identities.caller(&token, peer).await {
+            Ok(caller) => caller,
+            Err(ReviewError::Refused(sentence)) => return Refusal::Unauthorized(sentence).into(),
+            Err(error) => {
+                tracing::warn!(cause = chain(&error), "a token can't be reviewed");
+                return Refusal::Unavailable("the API server can't review tokens now").into();
+            }
+        };
+        drop(token);
+        if is_poll {
+            let request: Result<PollRequest, _> = serde_json::from_slice(&body);
+            // Its bytes lie in the buffer that the request was read into, which a held poll shall not keep.
+            drop(body);
+            match request {
+                Ok(request) => Box::pin(self.poll(&caller, request, repeats)).await,
+                Err(error) => bad_body(&error),
+            }
+        } else {
+            match serde_json::from_slice::<ReportRequest>(&body) {
+                Ok(report) => self.report(&caller, report).await,
+                Err(error) => bad_body(&error),
+            }
+        }
+    }
+
+    async fn report(&self, caller: &Caller, report: ReportRequest) -> Reply {
+        let pod = match self.pod(caller).await {
+            Ok(entry) => entry.state,
+            Err(refusal) => return refusal.into(),
+        };
+        let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
+        self.metrics.reported();
+        self.reports.put(&pod, report);
+        match self.condition(&pod) {
+            Some(condition) if condition.stands_in(&pod) => {}
+            Some(condition) if condition.is_passing() => self.queue.add(&key, PASSING),
+            Some(_) => self.queue.add(&key, Duration::ZERO),
+            None => self.queue.add(&key, LATER),
+        }
+        Reply::nothing()
+    }
+
+    /// The condition that the pod should have by what its agent has reported here.
+    fn condition(&self, pod: &PodState) -> Option<Condition> {
+        let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
+        let reported = self.reports.of(&key, &pod.uid)?;
+        if self.is_stale() {
+            return None;
+        }
+        let condition = {
+            let has = |name: &_| view::reported(&reported.report, name);
+            condition::judge(pod, &views(&self.index, &self.contents, pod, has).all, &reported.report)?
+        };
+        Some(Condition { reported_at: Some(reported.stamp), ..condition })
+    }
+
+    /// What is to be written to a pod's status.
+    fn wanted(&self, key: &PodKey) -> Wanted {
+        let Some(entry) = self.index.pod(key).filter(|_| self.index.is_enabled(&key.namespace)) else {
+            return Wanted::Nothing;
+        };
+        let pod = entry.state;
+        let reported = self.reports.of(key, &pod.uid);
+        if reported.as_ref().is_some_and(|reported| reported.is_superseded(&pod)) {
+            return Wanted::Nothing;
+        }
+        let condition = match self.condition(&pod) {
+            Some(condition) => condition,
+            None if reported.is_some() => return Wanted::Later,
+            None if self.is_without_contact(&pod) => condition::without_contact(&pod),
+            None => return Wanted::Nothing,
+        };
+        if condition.stands_in(&pod) { Wanted::Nothing } else { Wanted::Write(pod, condition) }
+    }
+
+    /// Nobody has heard of the pod's agent: neither this replica, nor another one, which would have written a condition.
+    fn is_without_contact(&self, pod: &PodState) -> bool {
+        let now = jiff::Timestamp::now().as_second();
+        let age = Duration::from_secs(u64::try_from(now.saturating_sub(pod.created)).unwrap_or(0));
+        let waiting = self.is_connected(&pod.uid);
+        pod.condition.is_none() && !pod.finished && !pod.going && !waiting && age > self.settings.contact
+    }
+
+    /// Gives pods whose agent nobody has heard of for a while the condition `NoContact`. For the leader alone, every 30 s or so.
+    pub fn sweep(&self) {
+        for pod in self.index.pods() {
+            let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
+            let enabled = self.index.is_enabled(&pod.namespace);
+            if enabled && self.is_without_contact(&pod) && self.reports.of(&key, &pod.uid).is_none() {
+                self.queue.add(&key, Duration::ZERO);
+            }
+        }
+    }
+
+    /// What agents have reported to this replica.
+    pub fn reports(&self) -> &Arc<Reports> {
+        &self.reports
+    }
+
+    /// Writes pod conditions until dropped.
+    async fn write_conditions(self: Arc<Self>) {
+        let per_second = self.settings.conditions_per_second;
+        self.queue.write_all(&self.writer, per_second, &self.metrics, |key| self.wanted(key)).await;
+    }
+
+    /// Whether this replica can't tell that it knows the newest.
+    fn is_stale(&self) -> bool {
+        self.index.silent(self.settings.stale).is_some()
+    }
+
+    /// From now on agents are sent away.
+    fn drain(&self) {
+        self.draining.send_replace(true);
+    }
+
+    /// Ends when it is this agent's turn to go.
+    async fn sent_away(&self) {
+        // The sender lives as long as the hub.
+        let _ = self.draining.subscribe().wait_for(|draining| *draining).await;
+        sleep(self.settings.drain.mul_f64(rand::random_range(0.0..1.0))).await;
+    }
+
+    /// Drops reports of pods that are gone. Where an earlier report of another replica's has overwritten what one says, it is written again.
+    fn tend_reports(&self) {
+        self.reports.retain(|key, reported| {
+            let pod = self.index.pod(key).map(|entry| entry.state).filter(|pod| pod.uid == reported.uid);
+            if pod.as_ref().is_some_and(|pod| reported.was_overwritten_by_earlier(pod)) {
+                self.queue.add(key, Duration::ZERO);
+            }
+            pod.is_some()
+        });
+    }
+
+    /// What is to be done now and then.
+    async fn chores(self: Arc<Self>) {
+        loop {
+            sleep(CHORES).await;
+            let mut needed: HashMap<String, [Option<String>; 2]> = HashMap::new();
+            for key in self.index.subscribed() {
+                if let Some(config) = self.index.config(&key)
+                    && let (Some(status), Some(uid)) = (&config.status, &config.metadata.uid)
+                {
+                    needed.insert(uid.clone(), [status.current.clone(), status.target.clone()]);
+                }
+            }
+            self.tend_reports();
+            self.contents.retain(|uid, version| {
+                needed.get(uid).is_some_and(|versions| versions.iter().flatten().any(|needed| needed == version))
+            });
+        }
+    }
+}
+
+fn bad_body(error: &serde_json::Error) -> Reply {
+    let text: String = error.to_string().chars().take(200).collect();
+    Refusal::BadRequest(format!("the body is not what this path takes: {text}")).into()
+}

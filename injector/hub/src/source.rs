@@ -1,0 +1,77 @@
+//! Where the parts of versions are read: the API server, or a stand-in.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{Api, Client};
+use nudge_api::PartKind;
+use nudge_core::versions::{Contents, contents_of};
+
+/// One stored object. No `Debug`: it holds values.
+pub struct Part {
+    /// Its uid.
+    pub uid: String,
+    /// Its keys and values.
+    pub contents: Contents,
+}
+
+/// Why a part can't be read.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PartError {
+    /// There is no such object.
+    #[error("it is gone")]
+    Missing,
+    /// Nudge has no right to read it.
+    #[error("Nudge may not read it")]
+    Forbidden,
+    /// It may work later.
+    #[error("it can't be read now")]
+    Unavailable(#[source] Arc<dyn Error + Send + Sync>),
+}
+
+/// Who reads parts.
+pub trait PartSource: Send + Sync + 'static {
+    /// The object `name` of this kind as it is stored now.
+    fn read<'a>(&'a self, namespace: &'a str, kind: PartKind, name: &'a str) -> BoxFuture<'a, Result<Part, PartError>>;
+}
+
+/// Reads from the API server.
+pub struct KubeParts {
+    client: Client,
+}
+
+impl KubeParts {
+    /// Reads by `client`.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+}
+
+impl PartSource for KubeParts {
+    fn read<'a>(&'a self, namespace: &'a str, kind: PartKind, name: &'a str) -> BoxFuture<'a, Result<Part, PartError>> {
+        Box::pin(async move {
+            let client = self.client.clone();
+            let (meta, contents) = match kind {
+                PartKind::ConfigMap => {
+                    let object = Api::<ConfigMap>::namespaced(client, namespace).get(name).await.map_err(why)?;
+                    (object.metadata, contents_of(object.data, object.binary_data))
+                }
+                PartKind::Secret => {
+                    let object = Api::<Secret>::namespaced(client, namespace).get(name).await.map_err(why)?;
+                    (object.metadata, contents_of(None, object.data))
+                }
+            };
+            Ok(Part { uid: meta.uid.unwrap_or_default(), contents })
+        })
+    }
+}
+
+fn why(error: kube::Error) -> PartError {
+    match &error {
+        kube::Error::Api(status) if status.code == 404 => PartError::Missing,
+        kube::Error::Api(status) if status.code == 403 => PartError::Forbidden,
+        _ => PartError::Unavailable(Arc::new(error)),
+    }
+}

@@ -1,0 +1,136 @@
+//! A hub over a made-up index: fixtures, and the tests by idea.
+
+mod callers;
+mod conditions;
+mod contents;
+mod polls;
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use hyper::StatusCode;
+use nudge_api::{VersionStatus, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
+use nudge_core::pods::PodState;
+use nudge_protocol::ConfigName;
+use nudge_protocol::hub::{Held, PollHead, PollRequest};
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use super::content::tests::hmac_key;
+use super::contents::tests::Stored;
+use super::metrics::PollResult;
+use super::poll::Repeats;
+use super::*;
+
+struct Anyone;
+
+impl Reviewer for Anyone {
+    fn review<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<Caller, ReviewError>> {
+        Box::pin(async move { Ok(caller(uid)) })
+    }
+}
+
+/// The reasons of the conditions that were written.
+#[derive(Default)]
+struct Written(Mutex<Vec<String>>);
+
+impl ConditionWriter for Written {
+    fn write<'a>(&'a self, _: &'a PodState, condition: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>> {
+        self.0.lock().unwrap().push(condition.reason.clone());
+        Box::pin(async { Ok(()) })
+    }
+}
+
+fn caller(uid: &str) -> Caller {
+    Caller { namespace: "ns".to_owned(), name: "web".to_owned(), uid: uid.to_owned() }
+}
+
+struct Scene {
+    index: Arc<Index>,
+    stored: Arc<Stored>,
+    written: Arc<Written>,
+    hub: Arc<Hub>,
+    writes: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (index, stored) = (Arc::new(Index::default()), Arc::new(Stored::default()));
+        let written = Arc::new(Written::default());
+        index.set_enabled(["ns".to_owned()].into());
+        index.put_pod(pod("u", &["shop"]));
+        let (parts, conditions) = (Arc::clone(&stored) as _, Arc::clone(&written) as _);
+        let cluster = Cluster { reviewer: Arc::new(Anyone), parts, conditions };
+        let registry = &mut Registry::default();
+        let hub = Hub::new(Arc::clone(&index), cluster, Settings::default(), Arc::new(hmac_key()), registry);
+        Self { index, stored, written, hub, writes: 0 }
+    }
+
+    /// With version 1 as the current one of the pod's config.
+    fn with_one() -> Self {
+        let mut scene = Self::new();
+        let one = scene.stored.add("1", b"x");
+        scene.put("shop", 1, Some(&one));
+        scene
+    }
+
+    fn put(&mut self, name: &str, revision: u64, current: Option<&VersionStatus>) {
+        self.writes += 1;
+        let mut config = VersionedConfig::new(name, VersionedConfigSpec::default());
+        config.metadata.namespace = Some("ns".to_owned());
+        config.metadata.uid = Some(format!("uid-{name}"));
+        config.metadata.resource_version = Some(self.writes.to_string());
+        let mut status = VersionedConfigStatus {
+            current: current.map(|version| version.version.clone()),
+            versions: current.cloned().into_iter().collect(),
+            ..VersionedConfigStatus::default()
+        };
+        status.rollout.revision = revision;
+        config.status = Some(status);
+        self.index.put_config(config);
+    }
+
+    async fn poll(&self, request: PollRequest) -> (Reply, PollResult) {
+        self.hub.poll_result(&caller("u"), request, &mut Repeats::default()).await
+    }
+
+    /// Polls for the head.
+    async fn head(&self, request: PollRequest) -> PollHead {
+        let (reply, result) = self.poll(request).await;
+        assert_eq!((reply.status, result), (StatusCode::OK, PollResult::Changed));
+        let bytes = reply.into_bytes().concat();
+        let body = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+        let length = u32::from_be_bytes(bytes[body..body + 4].try_into().unwrap()) as usize;
+        serde_json::from_slice(&bytes[body + 4..body + 4 + length]).unwrap()
+    }
+}
+
+/// What an agent sends that has taken in `head`.
+fn after(head: &PollHead) -> PollRequest {
+    let held = |config: &nudge_protocol::hub::PollConfig| Held {
+        name: config.name.clone(),
+        uid: config.uid.clone(),
+        revision: config.revision,
+        version: config.version.clone(),
+        sha256: config.sha256.clone(),
+        problem: config.problem.as_ref().map(|problem| problem.reason),
+    };
+    PollRequest {
+        configs: head.configs.iter().map(held).collect(),
+        containers_hash: head.containers_hash.clone(),
+        wait_seconds: 300,
+        ..PollRequest::default()
+    }
+}
+
+fn pod(uid: &str, configs: &[&str]) -> PodState {
+    PodState {
+        namespace: "ns".to_owned(),
+        name: "web".to_owned(),
+        uid: uid.to_owned(),
+        configs: configs.iter().map(|name| ConfigName::new(name).unwrap()).collect(),
+        ..PodState::default()
+    }
+}

@@ -1,0 +1,173 @@
+//! What a pod should have of one config, by what this replica knows: pure, apart from looking at the contents kept.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nudge_api::{PartKind, VersionedConfig};
+use nudge_cluster::index::Index;
+use nudge_core::keys::ConfigKey;
+use nudge_core::pods::PodState;
+use nudge_core::rollout::{is_same, told};
+use nudge_protocol::hub::{HubProblem, HubReason, PollRequest, ReportRequest};
+use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
+use nudge_protocol::{ConfigName, VersionName};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::content::{Content, problem};
+use super::contents::{ContentStore, Found};
+
+/// One config of a pod as it should be.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub(super) name: ConfigName,
+    /// Empty while there is no such config.
+    pub(super) uid: String,
+    pub(super) revision: u64,
+    pub(super) version: Option<VersionName>,
+    pub(super) content: Result<Arc<Content>, Arc<HubProblem>>,
+    /// The version that only a restart brings to this pod.
+    pub(super) due: Option<VersionName>,
+}
+
+/// What an agent has of one config.
+pub(super) struct Has<'a> {
+    /// Empty where it is not from the hub.
+    uid: &'a str,
+    version: &'a VersionName,
+    /// Empty where the agent does not say.
+    sha256: &'a str,
+}
+
+/// By what the agent polls with.
+pub(super) fn polled<'a>(request: &'a PollRequest, name: &ConfigName) -> Option<Has<'a>> {
+    let held = request.configs.iter().find(|held| held.name == *name && !held.sha256.is_empty())?;
+    Some(Has { uid: &held.uid, version: held.version.as_ref()?, sha256: &held.sha256 })
+}
+
+/// By what it has reported.
+pub(super) fn reported<'a>(report: &'a ReportRequest, name: &ConfigName) -> Option<Has<'a>> {
+    let config = report.configs.iter().find(|config| config.name == *name)?;
+    Some(Has { uid: &config.uid, version: config.version.as_ref()?, sha256: "" })
+}
+
+/// All configs of a pod.
+pub(super) struct Views {
+    pub(super) all: Vec<View>,
+    /// One of the contents is under way, which shows as `Resolving`.
+    pub(super) fetching: Option<watch::Receiver<()>>,
+    /// When a problem is worth another look.
+    pub(super) again: Option<Instant>,
+}
+
+/// What the pod should have, whose agent `has` that.
+pub(super) fn views<'a>(
+    index: &Index,
+    contents: &Arc<ContentStore>,
+    pod: &PodState,
+    has: impl Fn(&ConfigName) -> Option<Has<'a>>,
+) -> Views {
+    let mut views = Views { all: Vec::with_capacity(pod.configs.len()), fetching: None, again: None };
+    let allowed = index.secrets_allowed(&pod.namespace);
+    for name in &pod.configs {
+        let config = index.config(&ConfigKey::new(pod.namespace.clone(), name.as_str()));
+        let view = if let Some(config) = config {
+            kept(pod, name, &config, has(name))
+                .unwrap_or_else(|| view(&mut views, contents, pod, name, &config, allowed))
+        } else {
+            let text = format!(
+                "there is no config {name} in namespace {}; create a version of it, or take it out of the annotation \
+                 nudge.dev/configs of the pod's template",
+                pod.namespace
+            );
+            let content = Err(Arc::new(problem(HubReason::NotFound, text)));
+            View { name: name.clone(), uid: String::new(), revision: 0, version: None, content, due: None }
+        };
+        views.all.push(view);
+    }
+    bound(&mut views.all);
+    views
+}
+
+/// The config as an agent keeps it whose pod takes versions by restarts alone: what its processes were born with, for as long as it lives. The
+/// content is there and is not sent again. `None` where there is nothing of it yet, or nothing else to take.
+fn kept(pod: &PodState, name: &ConfigName, config: &VersionedConfig, has: Option<Has<'_>>) -> Option<View> {
+    let (status, has) = (config.status.as_ref()?, has.filter(|_| pod.by_restart)?);
+    let uid = config.metadata.uid.clone().unwrap_or_default();
+    let due = told(status, &uid, pod)?;
+    if (!has.uid.is_empty() && has.uid != uid) || is_same(status, has.version.as_str(), due) {
+        return None;
+    }
+    let content = Content { block: Bytes::new(), sha256: has.sha256.to_owned(), secrets: Vec::new() };
+    Some(View {
+        name: name.clone(),
+        uid,
+        revision: status.rollout.revision,
+        version: Some(has.version.clone()),
+        content: Ok(Arc::new(content)),
+        due: VersionName::new(due).ok(),
+    })
+}
+
+fn view(
+    views: &mut Views,
+    contents: &Arc<ContentStore>,
+    pod: &PodState,
+    name: &ConfigName,
+    config: &VersionedConfig,
+    secrets_allowed: bool,
+) -> View {
+    let uid = config.metadata.uid.clone().unwrap_or_default();
+    let status = config.status.as_ref();
+    let revision = status.map_or(0, |status| status.rollout.revision);
+    let told = status.and_then(|status| told(status, &uid, pod));
+    let none = |text: String| Err(Arc::new(problem(HubReason::NotFound, text)));
+    let Some(version) = told.and_then(|version| VersionName::new(version).ok()) else {
+        let content = none(format!("config {name} has no current version yet; kubectl describe vcfg {name} says why"));
+        return View { name: name.clone(), uid, revision, version: None, content, due: None };
+    };
+    let content = match status.and_then(|status| status.version(version.as_str())) {
+        None => {
+            none(format!("version {version} of config {name} is not sealed; kubectl describe vcfg {name} says why"))
+        }
+        Some(sealed) if !secrets_allowed && sealed.parts.iter().any(|part| part.kind == PartKind::Secret) => {
+            let text = format!(
+                "version {version} of config {name} has a Secret part, and namespace {} does not let Nudge read \
+                 Secrets; its admin allows it by binding the ClusterRole nudge-secrets there",
+                pod.namespace
+            );
+            Err(Arc::new(problem(HubReason::NotAllowed, text)))
+        }
+        Some(sealed) => match contents.look(&pod.namespace, &uid, sealed) {
+            Found::Content(content) => Ok(content),
+            Found::Problem(problem, again) => {
+                views.again = views.again.into_iter().chain([again]).min();
+                Err(problem)
+            }
+            Found::Fetching(landed) => {
+                views.fetching.get_or_insert(landed);
+                let text = format!("version {version} of config {name} is being read");
+                Err(Arc::new(problem(HubReason::Resolving, text)))
+            }
+        },
+    };
+    View { name: name.clone(), uid, revision, version: Some(version), content, due: None }
+}
+
+/// Leaves out what would push the pod's dictionary over its bound: the agent could not serve it.
+fn bound(views: &mut [View]) {
+    let mut sum = 0;
+    for view in views {
+        let Ok(content) = &view.content else { continue };
+        if sum + content.block.len() > MAX_DICTIONARY_BYTES {
+            let text = format!(
+                "with config {} the pod's configs have more than {MAX_DICTIONARY_BYTES} bytes together; divide them \
+                 among several pods",
+                view.name
+            );
+            view.content = Err(Arc::new(problem(HubReason::TooLarge, text)));
+        } else {
+            sum += content.block.len();
+        }
+    }
+}

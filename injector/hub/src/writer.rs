@@ -1,0 +1,456 @@
+//! Writes pod conditions: the newest of each pod, a few at the same time and at a bounded rate, only where it is not there already.
+//!
+//! Several replicas may know reports of one pod, of which the one that came last counts. A write holds only for the version of the pod that
+//! it was decided on: where that is not the newest, the API server refuses, and it is decided again.
+
+use std::collections::{BTreeSet, HashMap};
+use std::error::Error;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use nudge_core::keys::PodKey;
+use nudge_core::pods::PodState;
+use nudge_protocol::error_chain::chain;
+use nudge_protocol::pod::CONDITION;
+use serde_json::json;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::condition::Condition;
+use super::metrics::{ConditionResult, Metrics};
+
+/// Who owns the fields that Nudge's controllers write.
+const MANAGER: &str = "nudge-controller";
+/// Writes at the same time.
+const AT_ONCE: usize = 8;
+/// How long one write may take.
+const WRITE: Duration = Duration::from_secs(10);
+/// After how long a refused write is tried again the first time: somebody may have to bind a role.
+const REFUSED: Duration = Duration::from_mins(1);
+/// How long until it is decided again about a pod that has changed meanwhile, the first time: the watch has to bring that.
+const CHANGED: Duration = Duration::from_millis(100);
+/// How long until a pod is looked at again that a replica which is behind can't judge.
+pub(super) const LATER: Duration = Duration::from_secs(5);
+
+/// Times in an object.
+const TIME: &str = "%Y-%m-%dT%H:%M:%SZ";
+
+/// Why a condition was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The pod is gone.
+    #[error("the pod is not there any more")]
+    Gone,
+    /// The pod has changed since, or it is another one.
+    #[error("the pod is not as it was")]
+    Changed,
+    /// Nudge may not, or the pod is not valid for another reason.
+    #[error("the API server refuses the condition")]
+    Refused(#[source] Box<dyn Error + Send + Sync>),
+    /// It may work later.
+    #[error("the condition can't be written now")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// Who writes conditions.
+pub trait ConditionWriter: Send + Sync + 'static {
+    /// Writes `condition` to the status of `pod`, unless that has changed, or another pod has its name by now.
+    fn write<'a>(&'a self, pod: &'a PodState, condition: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>>;
+}
+
+/// Writes to the API server.
+pub struct KubeConditions {
+    client: Client,
+}
+
+impl KubeConditions {
+    /// Writes by `client`, which needs the right to patch `pods/status`.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+}
+
+impl ConditionWriter for KubeConditions {
+    fn write<'a>(&'a self, pod: &'a PodState, condition: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>> {
+        Box::pin(async move {
+            let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
+            let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+            let patch = Patch::Strategic(patch(pod, condition));
+            match api.patch_status(&pod.name, &parameters, &patch).await {
+                Ok(_) => Ok(()),
+                Err(kube::Error::Api(status)) if status.code == 404 => Err(WriteError::Gone),
+                Err(kube::Error::Api(status)) if status.code == 409 => Err(WriteError::Changed),
+                Err(kube::Error::Api(status)) if matches!(status.code, 400..=428) => {
+                    Err(WriteError::Refused(kube::Error::Api(status).into()))
+                }
+                Err(error) => Err(WriteError::Unavailable(error.into())),
+            }
+        })
+    }
+}
+
+/// A strategic merge patch: conditions of other types are left alone, and uid and version make sure of the pod.
+fn patch(pod: &PodState, condition: &Condition) -> serde_json::Value {
+    let mut own = json!({
+        "type": CONDITION, "status": condition.status(), "reason": condition.reason, "message": condition.message,
+    });
+    if pod.condition.as_ref().is_none_or(|(status, ..)| status != condition.status()) {
+        own["lastTransitionTime"] = json!(jiff::Timestamp::now().strftime(TIME).to_string());
+    }
+    if let Some(at) = condition.reported_at.and_then(|second| jiff::Timestamp::from_second(second).ok()) {
+        own["lastProbeTime"] = json!(at.strftime(TIME).to_string());
+    }
+    let mut metadata = json!({"uid": pod.uid});
+    if let Some(version) = &pod.version.0 {
+        metadata["resourceVersion"] = json!(version);
+    }
+    json!({"metadata": metadata, "status": {"conditions": [own]}})
+}
+
+/// What is to be done about a pod's condition.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// It is as it should be, or nothing is known of it here.
+    Nothing,
+    /// It is to be written.
+    Write(Arc<PodState>, Condition),
+    /// What its agent has reported can't be judged yet. The agent does not say it again.
+    Later,
+}
+
+/// How long until a write that has failed is tried again; `None` where there is nothing to write to. Otherwise it always is: the agent
+/// does not repeat a report that was taken. Pure.
+fn pause(error: &WriteError, failures: u32) -> Option<Duration> {
+    match error {
+        WriteError::Gone => None,
+        WriteError::Changed => Some(CHANGED * (1 << failures.min(6))),
+        WriteError::Refused(_) => Some(REFUSED * (1 << failures.min(4))),
+        WriteError::Unavailable(_) => Some(Duration::from_secs(1 << failures.min(6))),
+    }
+}
+
+#[derive(Default)]
+struct Due {
+    order: BTreeSet<(Instant, PodKey)>,
+    by_pod: HashMap<PodKey, (Instant, u32)>,
+}
+
+/// The pods whose condition may have to be written; as many as there are pods at most.
+#[derive(Default)]
+pub(super) struct Queue {
+    due: Mutex<Due>,
+    more: Notify,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Due> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pod's condition is to be looked at in a while, or when it was to be anyway if that is earlier.
+    pub(super) fn add(&self, pod: &PodKey, delay: Duration) {
+        self.put(pod, delay, 0);
+    }
+
+    fn put(&self, pod: &PodKey, delay: Duration, failures: u32) {
+        let mut due = self.lock();
+        let mut at = Instant::now() + delay;
+        if let Some((known, _)) = due.by_pod.remove(pod) {
+            due.order.remove(&(known, pod.clone()));
+            at = at.min(known);
+        }
+        due.order.insert((at, pod.clone()));
+        due.by_pod.insert(pod.clone(), (at, failures));
+        drop(due);
+        self.more.notify_one();
+    }
+
+    /// The next pod, when its time has come.
+    async fn next(&self) -> (PodKey, u32) {
+        loop {
+            let first = self.lock().order.first().map(|(at, _)| *at);
+            match first {
+                Some(at) if at <= Instant::now() => {
+                    let mut due = self.lock();
+                    if let Some((_, pod)) = due.order.pop_first() {
+                        let failures = due.by_pod.remove(&pod).map_or(0, |(_, failures)| failures);
+                        return (pod, failures);
+                    }
+                }
+                Some(at) => tokio::select! {
+                    () = sleep_until(at) => {}
+                    () = self.more.notified() => {}
+                },
+                None => self.more.notified().await,
+            }
+        }
+    }
+
+    /// Writes until dropped. `wanted` says what the condition of a pod should be, if that differs from what it is. What can't be written
+    /// is tried again until it says otherwise, as it does of a pod that is gone.
+    pub(super) async fn write_all(
+        &self,
+        writer: &Arc<dyn ConditionWriter>,
+        per_second: u32,
+        metrics: &Metrics,
+        wanted: impl Fn(&PodKey) -> Wanted,
+    ) {
+        let gap = Duration::from_secs(1) / per_second.max(1);
+        let mut begin = Instant::now();
+        let mut running = FuturesUnordered::new();
+        // Pods that are being written, and whether one is to be looked at again afterwards.
+        let mut busy: HashMap<PodKey, bool> = HashMap::new();
+        loop {
+            let next = async {
+                sleep_until(begin).await;
+                self.next().await
+            };
+            let (key, failures) = tokio::select! {
+                Some((key, failures, written)) = running.next() => {
+                    let again = busy.remove(&key).unwrap_or_default();
+                    self.wrote(&key, failures, written, metrics);
+                    if again {
+                        self.add(&key, Duration::ZERO);
+                    }
+                    continue;
+                }
+                next = next, if busy.len() < AT_ONCE => next,
+            };
+            if let Some(again) = busy.get_mut(&key) {
+                *again = true;
+                continue;
+            }
+            match wanted(&key) {
+                Wanted::Nothing => {}
+                Wanted::Later => self.put(&key, LATER, failures),
+                Wanted::Write(pod, condition) => {
+                    busy.insert(key.clone(), false);
+                    begin = Instant::now() + gap;
+                    running.push(async move {
+                        let written = timeout(WRITE, writer.write(&pod, &condition)).await;
+                        let late = |_| Err(WriteError::Unavailable("no answer in time".into()));
+                        (key, failures, written.unwrap_or_else(late))
+                    });
+                }
+            }
+        }
+    }
+
+    /// What comes of the end of a write.
+    fn wrote(&self, key: &PodKey, failures: u32, written: Result<(), WriteError>, metrics: &Metrics) {
+        let Err(error) = written else { return metrics.condition(ConditionResult::Written) };
+        metrics.condition(match error {
+            WriteError::Gone | WriteError::Refused(_) => ConditionResult::Refused,
+            WriteError::Changed => ConditionResult::Changed,
+            WriteError::Unavailable(_) => ConditionResult::Unavailable,
+        });
+        tracing::debug!(pod = %key, cause = chain(&error), "pod condition not written");
+        if let Some(pause) = pause(&error, failures) {
+            self.put(key, pause, failures.saturating_add(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Notes {
+        written: Mutex<Vec<(String, String, Duration)>>,
+        failures: Mutex<u32>,
+        refuses: bool,
+        started: Option<Instant>,
+    }
+
+    impl ConditionWriter for Notes {
+        fn write<'a>(&'a self, pod: &'a PodState, condition: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>> {
+            Box::pin(async move {
+                let mut failures = self.failures.lock().unwrap();
+                if *failures > 0 {
+                    *failures -= 1;
+                    if self.refuses {
+                        return Err(WriteError::Refused("403".into()));
+                    }
+                    return Err(WriteError::Unavailable("down".into()));
+                }
+                let elapsed = self.started.unwrap().elapsed();
+                self.written.lock().unwrap().push((pod.name.clone(), condition.reason.clone(), elapsed));
+                Ok(())
+            })
+        }
+    }
+
+    fn condition(reason: &str) -> Condition {
+        Condition { current: false, reason: reason.to_owned(), message: "m".to_owned(), reported_at: None }
+    }
+
+    async fn run(queue: &Queue, notes: &Arc<Notes>, seconds: u64) -> Vec<(String, String, u64)> {
+        let writer: Arc<dyn ConditionWriter> = notes.clone();
+        let wanted = |key: &PodKey| {
+            let pod = PodState { name: key.name.clone(), ..PodState::default() };
+            match key.name.as_str() {
+                "same" => Wanted::Nothing,
+                "behind" if notes.started.unwrap().elapsed() < Duration::from_secs(12) => Wanted::Later,
+                _ => Wanted::Write(Arc::new(pod), condition("newest")),
+            }
+        };
+        let metrics = Metrics::default();
+        let writing = queue.write_all(&writer, 10, &metrics, wanted);
+        let _ = timeout(Duration::from_secs(seconds), writing).await;
+        let millis = |time: &Duration| u64::try_from(time.as_millis()).unwrap();
+        notes
+            .written
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(pod, reason, at)| (pod.clone(), reason.clone(), millis(at)))
+            .collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_pod_is_written_once_at_a_bounded_rate() {
+        let (queue, notes) = (Queue::default(), Arc::new(Notes { started: Some(Instant::now()), ..Notes::default() }));
+        for _ in 0..3 {
+            for pod in ["a", "b", "same", "c"] {
+                queue.add(&PodKey::new("ns", pod), Duration::ZERO);
+            }
+        }
+        queue.add(&PodKey::new("ns", "late"), Duration::from_secs(2));
+        let written = run(&queue, &notes, 10).await;
+        let pods: Vec<&str> = written.iter().map(|(pod, ..)| pod.as_str()).collect();
+        assert_eq!(pods, ["a", "b", "c", "late"]);
+        assert!(written[2].2 >= 200 && (2000..2100).contains(&written[3].2), "{written:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_is_outlived_and_a_later_wish_comes_at_its_own_time() {
+        let notes = Notes { started: Some(Instant::now()), failures: Mutex::new(3), ..Notes::default() };
+        let (queue, notes) = (Queue::default(), Arc::new(notes));
+        queue.add(&PodKey::new("ns", "a"), Duration::from_mins(10));
+        queue.add(&PodKey::new("ns", "a"), Duration::ZERO);
+        let written = run(&queue, &notes, 60).await;
+        assert_eq!(written.len(), 1);
+        assert!(written[0].2 >= 7000, "{written:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_for_long_is_tried_again_and_so_is_what_cannot_be_judged() {
+        for (refuses, failures, earliest) in [(true, 2, 180), (false, 12, 320)] {
+            let started = Some(Instant::now());
+            let notes = Arc::new(Notes { started, failures: Mutex::new(failures), refuses, ..Notes::default() });
+            let queue = Queue::default();
+            queue.add(&PodKey::new("ns", "a"), Duration::ZERO);
+            let written = run(&queue, &notes, 600).await;
+            assert_eq!(written.len(), 1);
+            assert!(written[0].2 >= earliest * 1000, "{written:?}");
+        }
+        let (queue, notes) = (Queue::default(), Arc::new(Notes { started: Some(Instant::now()), ..Notes::default() }));
+        queue.add(&PodKey::new("ns", "behind"), LATER);
+        let written = run(&queue, &notes, 60).await;
+        assert_eq!(written.len(), 1);
+        assert!((12_000..20_000).contains(&written[0].2), "{written:?}");
+        let longest = |error| pause(&error, u32::MAX).unwrap();
+        assert!(longest(WriteError::Refused("403".into())) < Duration::from_mins(20));
+        assert_eq!(longest(WriteError::Unavailable("down".into())), Duration::from_secs(64));
+        assert!(longest(WriteError::Changed) < Duration::from_secs(10));
+        assert_eq!(pause(&WriteError::Gone, 0), None);
+    }
+
+    /// An API server that takes a second for each write.
+    #[derive(Default)]
+    struct Slow {
+        running: Mutex<Vec<String>>,
+        most: Mutex<usize>,
+        written: Mutex<Vec<String>>,
+        conflicts: Mutex<u32>,
+    }
+
+    impl ConditionWriter for Slow {
+        fn write<'a>(&'a self, pod: &'a PodState, _: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>> {
+            Box::pin(async move {
+                {
+                    let mut running = self.running.lock().unwrap();
+                    assert!(!running.contains(&pod.name), "{} is written twice at once", pod.name);
+                    running.push(pod.name.clone());
+                    let mut most = self.most.lock().unwrap();
+                    *most = running.len().max(*most);
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                self.running.lock().unwrap().retain(|name| *name != pod.name);
+                let mut conflicts = self.conflicts.lock().unwrap();
+                if *conflicts > 0 {
+                    *conflicts -= 1;
+                    return Err(WriteError::Changed);
+                }
+                self.written.lock().unwrap().push(pod.name.clone());
+                Ok(())
+            })
+        }
+    }
+
+    /// Writes these pods, and the first one again while it is written.
+    async fn slowly(pods: usize, conflicts: u32, seconds: u64) -> (usize, Vec<String>) {
+        let slow = Arc::new(Slow { conflicts: Mutex::new(conflicts), ..Slow::default() });
+        let (queue, writer): (_, Arc<dyn ConditionWriter>) = (Queue::default(), slow.clone());
+        (0..pods).for_each(|number| queue.add(&PodKey::new("ns", format!("{number:03}")), Duration::ZERO));
+        queue.add(&PodKey::new("ns", "000"), Duration::ZERO);
+        let again = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            queue.add(&PodKey::new("ns", "000"), Duration::ZERO);
+            std::future::pending::<()>().await;
+        };
+        let wanted = |key: &PodKey| {
+            let pod = PodState { name: key.name.clone(), ..PodState::default() };
+            Wanted::Write(Arc::new(pod), condition("newest"))
+        };
+        let metrics = Metrics::default();
+        let writing = queue.write_all(&writer, 50, &metrics, wanted);
+        let _ = timeout(Duration::from_secs(seconds), futures::future::join(writing, again)).await;
+        let (most, written) = (*slow.most.lock().unwrap(), slow.written.lock().unwrap().clone());
+        (most, written)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_are_written_at_once_and_each_pod_once_at_a_time() {
+        let (most, written) = slowly(79, 0, 11).await;
+        assert_eq!((most, written.len()), (AT_ONCE, 80));
+        assert_eq!(written.iter().filter(|name| *name == "000").count(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_has_changed_is_decided_again() {
+        let (_, written) = slowly(1, 3, 20).await;
+        assert!(!written.is_empty(), "it is written in the end");
+    }
+
+    #[test]
+    fn the_time_of_transition_changes_with_the_status_only() {
+        let pod = |status: &str| PodState {
+            uid: "u".to_owned(),
+            condition: Some((status.to_owned(), "R".to_owned(), "m".to_owned())),
+            ..PodState::default()
+        };
+        let time =
+            |pod: &PodState| patch(pod, &condition("R"))["status"]["conditions"][0]["lastTransitionTime"].clone();
+        assert!(time(&pod("False")).is_null());
+        assert!(time(&pod("True")).is_string() && time(&PodState::default()).as_str().unwrap().ends_with('Z'));
+        assert_eq!(patch(&pod("True"), &condition("R"))["metadata"], json!({"uid": "u"}));
+    }
+
+    #[test]
+    fn a_write_is_of_one_version_of_the_pod_and_says_when_the_report_came() {
+        let version = nudge_core::pods::ObjectVersion(Some("7".into()));
+        let pod = PodState { uid: "u".to_owned(), version, ..PodState::default() };
+        let made = patch(&pod, &Condition { reported_at: Some(1_700_000_000), ..condition("R") });
+        assert_eq!(made["metadata"], json!({"uid": "u", "resourceVersion": "7"}));
+        assert_eq!(made["status"]["conditions"][0]["lastProbeTime"], "2023-11-14T22:13:20Z");
+        assert!(patch(&pod, &condition("R"))["status"]["conditions"][0].get("lastProbeTime").is_none());
+    }
+}

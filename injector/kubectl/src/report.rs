@@ -1,0 +1,403 @@
+//! `kubectl nudge status`: where configs stand, and which pod runs what and why not what it should.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+use nudge_api::{BatchWatch, PodCounts, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_core::pods::{PodState, pod_state};
+use nudge_core::rollout::told;
+use nudge_protocol::labels;
+use nudge_protocol::pod::parse_condition_message;
+use serde::Serialize;
+use serde_json::json;
+
+use super::arguments::Status;
+use super::failure::{Failure, doing};
+use super::output::{Format, or_none, table};
+use super::session::Session;
+
+/// Where a config stands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    namespace: String,
+    config: String,
+    phase: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stage: Option<RolloutStage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wanted: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    previous: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    published: Option<String>,
+    paused: bool,
+    /// How long a batch is watched, while one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    watch: Option<BatchWatch>,
+    counts: PodCounts,
+    /// How many pods have which version of the agent.
+    agents: BTreeMap<String, usize>,
+    conditions: Vec<Condition>,
+    pods: Vec<PodReport>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    reason: String,
+    message: String,
+}
+
+/// What a pod runs of the config.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PodReport {
+    pod: String,
+    /// Absent for a pod without one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    workload: String,
+    agent: String,
+    ready: bool,
+    /// What it is told to run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    told: Option<String>,
+    /// What it says it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs: Option<String>,
+    /// The rollout does not wait for it: the reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<String>,
+    /// Why it does not run what it is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_not: Option<String>,
+    /// What injection warned of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+/// The pod, as far as it has to do with the config. Pure.
+fn pod_report(pod: &PodState, config: &str, uid: &str, status: &VersionedConfigStatus) -> PodReport {
+    let told = told(status, uid, pod).map(str::to_owned);
+    let runs = pod.runs(config);
+    let skipped =
+        status.rollout.skipped.iter().find(|skipped| skipped.uid == pod.uid).map(|skipped| skipped.reason.clone());
+    let (state, reason, message) = pod.condition.clone().unwrap_or_default();
+    let well = runs == told && told.is_some() && (state == "True" || reason.is_empty());
+    let why_not = (!well).then(|| {
+        if pod.finished {
+            "it has ended".to_owned()
+        } else if told.is_none() {
+            "there is no current version yet".to_owned()
+        } else if reason.is_empty() {
+            "its agent has not reported yet".to_owned()
+        } else if pod.by_restart && state == "True" {
+            "it takes a version by a restart alone, and was not restarted yet".to_owned()
+        } else {
+            // The list of versions is for programs.
+            let listed = !parse_condition_message(&message).is_empty();
+            let sentence =
+                if listed { message.split_once("; ").map_or("", |(_, sentence)| sentence) } else { &message };
+            if sentence.is_empty() { reason } else { format!("{reason}: {sentence}") }
+        }
+    });
+    PodReport {
+        pod: pod.name.clone(),
+        workload: pod.workload.clone(),
+        agent: pod.agent.clone(),
+        ready: pod.ready,
+        told,
+        runs,
+        skipped,
+        why_not,
+        warnings: pod.warnings.iter().flat_map(|text| text.lines()).map(str::to_owned).collect(),
+    }
+}
+
+/// Reports on a config. Pure.
+fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
+    let (name, namespace) =
+        (config.metadata.name.clone().unwrap_or_default(), config.metadata.namespace.clone().unwrap_or_default());
+    let status = config.status.clone().unwrap_or_default();
+    let uid = config.metadata.uid.as_deref().unwrap_or_default();
+    let subscribes = |pod: &&PodState| pod.namespace == namespace && pod.configs.iter().any(|of| of.as_str() == name);
+    let mut reports: Vec<PodReport> =
+        pods.iter().filter(subscribes).map(|pod| pod_report(pod, &name, uid, &status)).collect();
+    reports.sort_by(|one, other| (&one.workload, &one.pod).cmp(&(&other.workload, &other.pod)));
+    let mut agents = BTreeMap::new();
+    for pod in &reports {
+        *agents.entry(pod.agent.clone()).or_insert(0) += 1;
+    }
+    let condition = |it: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| Condition {
+        kind: it.type_.clone(),
+        status: it.status.clone(),
+        reason: it.reason.clone(),
+        message: it.message.clone(),
+    };
+    Report {
+        phase: status.phase.as_str().to_owned(),
+        stage: status.rollout.stage,
+        wanted: config.spec.current.clone(),
+        paused: config.spec.rollout.paused,
+        watch: status.rollout.watch,
+        conditions: status.conditions.iter().map(condition).collect(),
+        agents,
+        pods: reports,
+        counts: status.pods,
+        current: status.current,
+        target: status.target,
+        previous: status.previous,
+        published: status.published,
+        namespace,
+        config: name,
+    }
+}
+
+impl Report {
+    /// In a list of configs.
+    fn row(&self, with_namespace: bool) -> Vec<String> {
+        let ready = self.conditions.iter().find(|it| it.kind == "Ready" && it.status != "True");
+        let row = vec![
+            self.config.clone(),
+            or_none(self.current.as_deref()),
+            or_none(self.wanted.as_deref()),
+            self.phase.clone(),
+            self.counts.summary.clone(),
+            ready.map(|it| it.reason.clone()).unwrap_or_default(),
+        ];
+        if with_namespace { [vec![self.namespace.clone()], row].concat() } else { row }
+    }
+
+    /// By itself.
+    fn text(&self) -> String {
+        let mut lines = vec![
+            ("Config", format!("{}/{}", self.namespace, self.config)),
+            ("Current", or_none(self.current.as_deref())),
+            ("Wanted", or_none(self.wanted.as_deref())),
+        ];
+        let stage = self.stage.map(|stage| format!(", {stage:?}")).unwrap_or_default();
+        let paused = if self.paused { ", paused" } else { "" };
+        lines.push(("Phase", format!("{}{stage}{paused}", self.phase)));
+        for (name, version) in [("Target", &self.target), ("Previous", &self.previous), ("Published", &self.published)]
+        {
+            lines.extend(version.clone().map(|version| (name, version)));
+        }
+        if let Some(watch) = &self.watch {
+            lines.push(("Watch", format!("{} s for each batch, because {}", watch.seconds, watch.reason)));
+        }
+        let counts = &self.counts;
+        let summary = if counts.summary.is_empty() { "0/0" } else { &counts.summary };
+        lines.push(("Pods", format!("{summary} as told, {} failed, {} skipped", counts.failed, counts.skipped)));
+        if !self.agents.is_empty() {
+            let agents = self.agents.iter().map(|(version, count)| format!("{version} ({count})"));
+            lines.push(("Agents", agents.collect::<Vec<_>>().join(", ")));
+        }
+        let lines = lines.iter().map(|(name, value)| format!("{:<11}{value}\n", format!("{name}:")));
+        let mut text = lines.collect::<Vec<_>>().concat();
+        if !self.conditions.is_empty() {
+            let cells =
+                |it: &Condition| vec![it.kind.clone(), it.status.clone(), it.reason.clone(), it.message.clone()];
+            let cells: Vec<Vec<String>> = self.conditions.iter().map(cells).collect();
+            text = format!("{text}\n{}", table(&["CONDITION", "STATUS", "REASON", "MESSAGE"], &cells));
+        }
+        if !self.pods.is_empty() {
+            let cells = |pod: &PodReport| {
+                let why = match (&pod.skipped, &pod.why_not) {
+                    (Some(skipped), Some(why)) => format!("skipped ({skipped}); {why}"),
+                    (Some(skipped), None) => format!("skipped ({skipped})"),
+                    (None, why) => why.clone().unwrap_or_default(),
+                };
+                let ready = if pod.ready { "yes" } else { "no" }.to_owned();
+                let version = |version: &Option<String>| or_none(version.as_deref());
+                vec![
+                    pod.pod.clone(),
+                    or_none(Some(&pod.workload)),
+                    version(&pod.runs),
+                    version(&pod.told),
+                    ready,
+                    pod.agent.clone(),
+                    why,
+                ]
+            };
+            let cells: Vec<Vec<String>> = self.pods.iter().map(cells).collect();
+            text =
+                format!("{text}\n{}", table(&["POD", "WORKLOAD", "RUNS", "TOLD", "READY", "AGENT", "WHY NOT"], &cells));
+        }
+        let warnings = self.warnings();
+        if !warnings.is_empty() {
+            text = format!("{text}\n{}", table(&["INJECTED", "WARNING"], &warnings));
+        }
+        text
+    }
+
+    /// What injection warned of: each once, with the workload, or the bare pod.
+    fn warnings(&self) -> Vec<Vec<String>> {
+        let mut all = BTreeSet::new();
+        for pod in &self.pods {
+            let who = if pod.workload.is_empty() { &pod.pod } else { &pod.workload };
+            all.extend(pod.warnings.iter().map(|warning| vec![who.clone(), warning.clone()]));
+        }
+        all.into_iter().collect()
+    }
+}
+
+pub(super) async fn run(session: &Session, command: &Status) -> Result<(), Failure> {
+    let client = session.client.clone();
+    let (configs, pods): (Api<VersionedConfig>, Api<Pod>) = if command.all_namespaces {
+        (Api::all(client.clone()), Api::all(client))
+    } else {
+        (session.api(), session.api())
+    };
+    let configs = match &command.config {
+        Some(name) => vec![session.config(name.as_str()).await?],
+        None => configs.list(&ListParams::default()).await.map_err(doing("listing configs"))?.items,
+    };
+    let pods = match pods.list(&ListParams::default().labels(labels::AGENT)).await {
+        Ok(pods) => pods.items.iter().filter_map(pod_state).filter(|pod| !pod.going).collect(),
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            session.out.warn(&format!("pods are not shown: {}", status.message));
+            Vec::new()
+        }
+        Err(error) => return Err(Failure::of("listing pods", &error)),
+    };
+    let reports: Vec<Report> = configs.iter().map(|config| report(config, &pods)).collect();
+    match (command.output, &reports[..]) {
+        (Some(Format::Name), reports) => {
+            session.out.lines(reports.iter().map(|report| format!("versionedconfig.nudge.dev/{}", report.config)))
+        }
+        (Some(format), [one]) if command.config.is_some() => session.out.document(one, format),
+        (Some(format), reports) => session.out.document(&json!({"items": reports}), format),
+        (None, [one]) if command.config.is_some() => session.out.print(&one.text()),
+        (None, []) => {
+            if let Some(failure) = session.without_namespace().await.filter(|_| !command.all_namespaces) {
+                return Err(failure);
+            }
+            let place = if command.all_namespaces {
+                "any namespace".to_owned()
+            } else {
+                format!("namespace {}", session.namespace)
+            };
+            session.out.warn(&format!("there are no configs in {place}; kubectl nudge create makes one"));
+            Ok(())
+        }
+        (None, reports) => {
+            let head = ["NAMESPACE", "CONFIG", "CURRENT", "WANTED", "PHASE", "PODS", "REASON"];
+            let head = if command.all_namespaces { &head[..] } else { &head[1..] };
+            let rows: Vec<Vec<String>> = reports.iter().map(|report| report.row(command.all_namespaces)).collect();
+            session.out.print(&table(head, &rows))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_protocol::ConfigName;
+
+    use super::*;
+
+    fn pod(condition: Option<(&str, &str, &str)>) -> PodState {
+        let owned =
+            |(status, reason, message): (&str, &str, &str)| (status.to_owned(), reason.to_owned(), message.to_owned());
+        PodState {
+            namespace: "team".into(),
+            name: "web-1".into(),
+            uid: "u1".into(),
+            agent: "0.1.0".into(),
+            configs: vec![ConfigName::new("shop").unwrap()],
+            ready: true,
+            condition: condition.map(owned),
+            ..PodState::default()
+        }
+    }
+
+    fn config(status: &serde_json::Value) -> VersionedConfig {
+        serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop", "namespace": "team", "uid": "c"},
+            "spec": {"current": "2"}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn it_says_why_a_pod_does_not_run_what_it_is_told() {
+        let why = |condition, status: serde_json::Value| {
+            report(&config(&status), &[pod(condition)]).pods.remove(0).why_not.unwrap_or_default()
+        };
+        let current = || json!({"current": "2"});
+        assert_eq!(why(Some(("True", "Applied", "shop=2")), current()), "");
+        assert_eq!(why(None, current()), "its agent has not reported yet");
+        assert_eq!(
+            why(Some(("False", "NoHandler", "shop=2; app catches no signal")), current()),
+            "NoHandler: app catches no signal"
+        );
+        assert_eq!(
+            why(Some(("False", "NoContact", "the agent is silent")), current()),
+            "NoContact: the agent is silent"
+        );
+        assert_eq!(why(Some(("True", "Applied", "shop=1")), current()), "Applied");
+        assert_eq!(why(None, json!({})), "there is no current version yet");
+    }
+
+    #[test]
+    fn a_document_leaves_out_what_there_is_not() {
+        let report = serde_json::to_value(report(&config(&json!({})), &[pod(None)])).unwrap();
+        let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(
+            keys(&report),
+            ["agents", "conditions", "config", "counts", "namespace", "paused", "phase", "pods", "wanted"]
+        );
+        assert_eq!(keys(&report["pods"][0]), ["agent", "pod", "ready", "whyNot"]);
+    }
+
+    #[test]
+    fn what_injection_warned_of_is_shown_once_for_a_workload() {
+        let of = |name: &str, workload: &str, warnings: Option<&str>| PodState {
+            name: name.into(),
+            workload: workload.into(),
+            warnings: warnings.map(str::to_owned),
+            ..pod(None)
+        };
+        let web = |name| of(name, "Deployment/web", Some("annotation x is not known\nit may not be told"));
+        let pods = [
+            web("web-1"),
+            web("web-2"),
+            of("bare", "", Some("it may not be told")),
+            of("api-1", "Deployment/api", None),
+        ];
+        let report = report(&config(&json!({"current": "2"})), &pods);
+        let text = report.text();
+        let (_, warnings) = text.split_once("INJECTED         WARNING\n").unwrap();
+        let lines: Vec<&str> = warnings.lines().collect();
+        let expected = [
+            "Deployment/web   annotation x is not known",
+            "Deployment/web   it may not be told",
+            "bare             it may not be told",
+        ];
+        assert_eq!(lines, expected, "{text}");
+        let json = json!(report.pods);
+        assert_eq!((&json[0]["warnings"], json[1].get("warnings")), (&json!(["it may not be told"]), None));
+    }
+
+    #[test]
+    fn pods_of_others_are_not_listed_and_skipped_ones_say_so() {
+        let mut stranger = pod(None);
+        stranger.namespace = "other".into();
+        let status = json!({"current": "2", "phase": "BeingCurrent", "pods": {"total": 1, "summary": "1/1"},
+            "rollout": {"revision": 1, "stage": "Moving", "skipped": [{"name": "web-1", "uid": "u1", "reason": "NotReady"}]}});
+        let report = report(&config(&status), &[stranger, pod(Some(("True", "Applied", "shop=2")))]);
+        assert_eq!(report.pods.len(), 1);
+        let text = report.text();
+        assert!(text.contains("Phase:     BeingCurrent, Moving\n"), "{text}");
+        assert!(text.contains("web-1   <none>     2      2      yes     0.1.0   skipped (NotReady)"), "{text}");
+        assert_eq!(report.row(true)[..4], ["team", "shop", "2", "2"]);
+    }
+}

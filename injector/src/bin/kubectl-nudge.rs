@@ -1,7 +1,0 @@
-//! The command `kubectl-nudge`, which kubectl runs as `kubectl nudge`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    nudge_injector::kubectl::run()
-}
