@@ -11,14 +11,14 @@ use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::board::{Board, Container};
 use crate::content::EtagKey;
 use crate::identity::{AuthorityError, Identity, serving_addresses};
 use crate::memory::Trimmer;
+use crate::notify::{HookError, HookUrl, Hooks, Scope, Taken, TargetPolicy, notify_by_signal};
 use crate::pipeline::Outlets;
 use crate::publish::Current;
 use crate::serve::{App, Connections, Endpoint, Limits, Metrics, OwnAddresses, serve, tls_config};
-use crate::tell::{HookError, HookUrl, Hooks, Scope, Taken, TargetPolicy, tell_by_signal};
+use crate::status::{Container, StatusPage};
 
 /// What differs from one agent to another.
 pub struct Settings {
@@ -26,11 +26,11 @@ pub struct Settings {
     pub source: &'static str,
     /// The containers that want to be told.
     pub containers: Vec<Container>,
-    /// Web hooks that are there from the start, with the container that each is for.
+    /// Webhooks that are there from the start, with the container that each is for.
     pub webhooks: Vec<(HookUrl, Container)>,
     /// What containers were told before this process began.
     pub taken: Taken,
-    /// Targets of web hooks outside of the pod.
+    /// Targets of webhooks outside of the pod.
     pub webhook_allow: Vec<SocketAddr>,
     /// The folder for files, where they are wanted.
     pub mount_path: Option<PathBuf>,
@@ -50,8 +50,8 @@ pub enum AssemblyError {
     /// The socket.
     #[error("the endpoint's own address is not known")]
     Address(#[from] io::Error),
-    /// A web hook.
-    #[error("the web hook can't be taken: {0}")]
+    /// A webhook.
+    #[error("the webhook can't be taken: {0}")]
     Hook(#[from] HookError),
 }
 
@@ -85,17 +85,17 @@ impl Assembly {
         let limits = Arc::new(Limits::default());
         let connections = Connections::new(Arc::clone(&limits));
         let metrics = Metrics::default();
-        let board = Board::new(settings.source, settings.containers.clone(), Instant::now());
+        let status = StatusPage::new(settings.source, settings.containers.clone(), Instant::now());
         let secret = identity.token.secret();
         let etags = EtagKey::new(&secret);
         let policy = TargetPolicy::new(own.as_slice().to_vec(), settings.webhook_allow.clone());
-        let hooks = Hooks::new(limits.hooks, secret, policy, ready_shown.clone(), board.clone(), metrics.clone());
+        let hooks = Hooks::new(limits.hooks, secret, policy, ready_shown.clone(), status.clone(), metrics.clone());
         let outlets = Outlets {
             current,
             ready,
             hooks: hooks.clone(),
             connections: connections.clone(),
-            board: board.clone(),
+            status: status.clone(),
             metrics: metrics.clone(),
             etags: etags.clone(),
             mount_path: settings.mount_path.clone(),
@@ -105,7 +105,7 @@ impl Assembly {
             token: identity.token.clone(),
             etags,
             current: current_shown,
-            board,
+            status,
             hooks,
             metrics: metrics.clone(),
         });
@@ -128,13 +128,14 @@ impl Assembly {
             let known = known(&container.name);
             app.hooks.add_known(url.as_str(), Some(container.name), &etag, known)?;
         }
-        let (board, metrics) = (app.board.clone(), app.metrics.clone());
+        let (status, metrics) = (app.status.clone(), app.metrics.clone());
         vital("the endpoint", serve(endpoint, move |connection, request| Arc::clone(&app).answer(connection, request)));
         for Container { name, notify, .. } in settings.containers {
             if let Some(signal) = notify.signal() {
                 let (scope, known) = (scope(&name), known(&name));
-                let told = tell_by_signal(name, signal, scope, ready.clone(), known, board.clone(), metrics.clone());
-                vital("telling by signal", told);
+                let notified =
+                    notify_by_signal(name, signal, scope, ready.clone(), known, status.clone(), metrics.clone());
+                vital("telling by signal", notified);
             }
         }
         Ok(())

@@ -75,14 +75,14 @@ impl Signals {
     /// Begins to watch. The signal that is the child's `notification` is the agent's own to send: when it comes from elsewhere
     /// it is not passed on. Signals that are ignored already, as by nohup(1), stay ignored.
     pub fn watch(notification: Option<NotifySignal>) -> Result<Self, ChildError> {
-        let stream = |wanted: Signal| signal(SignalKind::from_raw(wanted as i32)).map_err(ChildError::Signals);
+        let stream = |desired: Signal| signal(SignalKind::from_raw(desired as i32)).map_err(ChildError::Signals);
         let own = fs::read("/proc/self/status").ok().and_then(|status| parse_status(&status).ok());
-        let ignored = |wanted: Signal| own.is_some_and(|own| own.ignores(wanted as i32));
+        let ignored = |desired: Signal| own.is_some_and(|own| own.ignores(desired as i32));
         let mut forwarded = Vec::new();
-        for wanted in FORWARDED.into_iter().filter(|&wanted| !ignored(wanted)) {
-            forwarded.push((wanted, stream(wanted)?));
+        for desired in FORWARDED.into_iter().filter(|&desired| !ignored(desired)) {
+            forwarded.push((desired, stream(desired)?));
         }
-        let notification = notification.and_then(|wanted| Signal::try_from(number(wanted).as_raw()).ok());
+        let notification = notification.and_then(|desired| Signal::try_from(number(desired).as_raw()).ok());
         Ok(Self { ended: stream(Signal::SIGCHLD)?, continued: stream(Signal::SIGCONT)?, forwarded, notification })
     }
 }

@@ -132,8 +132,8 @@ impl Access {
     /// Reads the variables through `variable`; an empty one counts as absent.
     pub fn from_env(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, ClientError> {
         let read = |name: &'static str| variable(name).filter(|value| !value.is_empty());
-        let wanted = |name| read(name).ok_or(ClientError::NoVariable(name));
-        let endpoint = wanted(env::ENDPOINT)?;
+        let desired = |name| read(name).ok_or(ClientError::NoVariable(name));
+        let endpoint = desired(env::ENDPOINT)?;
         let uri: Uri = endpoint.to_str().and_then(|text| text.parse().ok()).ok_or(ClientError::Endpoint)?;
         let host = uri.host().filter(|_| uri.scheme_str() == Some("https")).ok_or(ClientError::Endpoint)?;
         let token = if let Some(token) = read(env::TOKEN) {
@@ -146,7 +146,7 @@ impl Access {
             host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
             port: uri.port_u16().unwrap_or(443),
             token: Zeroizing::new(token.trim().to_owned()),
-            certificate: wanted(env::CERT)?.into(),
+            certificate: desired(env::CERT)?.into(),
             container: read(env::CONTAINER).and_then(|name| name.into_string().ok()),
         })
     }

@@ -1,11 +1,10 @@
 //! Nudge's agent: serves a pod's configuration as one flat dictionary over HTTPS and tells the containers when it changes.
 //!
 //! The parts, from the outside in: [`cli`] reads settings, [`assembly`] wires, [`pipeline`] follows a [`source`] and feeds what it finds to the
-//! endpoint ([`serve`]), the [`files`] and the subscribers ([`tell`], over [`proc`]). [`content`] is the data itself and
+//! endpoint ([`serve`]), the [`files`] and the subscribers ([`notify`], over [`proc`]). [`content`] is the data itself and
 //! knows none of them; decisions are functions over plain data, I/O is a thin shell around them.
 
 pub mod assembly;
-pub mod board;
 pub mod child;
 pub mod cli;
 pub mod client;
@@ -13,6 +12,7 @@ pub mod content;
 pub mod files;
 pub mod identity;
 pub mod memory;
+pub mod notify;
 pub mod pipeline;
 pub mod private_file;
 pub mod proc;
@@ -20,4 +20,4 @@ pub mod publish;
 pub mod readiness;
 pub mod serve;
 pub mod source;
-pub mod tell;
+pub mod status;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Reads its configuration from Nudge's agent, at start and again whenever the agent posts to its web hook.
+"""Reads its configuration from Nudge's agent, at start and again whenever the agent posts to its webhook.
 
-The web hook follows the Standard Webhooks specification (https://www.standardwebhooks.com).
+The webhook follows the Standard Webhooks specification (https://www.standardwebhooks.com).
 """
 
 import base64

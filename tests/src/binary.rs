@@ -79,7 +79,7 @@ fn program(package: &str, name: &str) -> Command {
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     // What cargo tells the programs that it runs would look like a changed setting to the build scripts that ask for it.
     for (name, _) in env::vars_os() {
-        if TOLD.iter().any(|told| name.as_encoded_bytes().starts_with(told.as_bytes())) {
+        if TOLD.iter().any(|notified| name.as_encoded_bytes().starts_with(notified.as_bytes())) {
             command.env_remove(name);
         }
     }

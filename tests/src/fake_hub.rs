@@ -262,10 +262,10 @@ impl FakeHub {
         &self,
         within: Duration,
         what: &str,
-        wanted: impl Fn(&ReportRequest) -> bool,
+        desired: impl Fn(&ReportRequest) -> bool,
     ) -> Result<Report> {
         let found =
-            eventually(within, what, async || self.reports().pop().filter(|report| wanted(&report.request))).await;
+            eventually(within, what, async || self.reports().pop().filter(|report| desired(&report.request))).await;
         found.with_context(|| format!("the last report is {:?}", self.reports().pop().map(|report| report.text)))
     }
 

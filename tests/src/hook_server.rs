@@ -120,10 +120,10 @@ impl HookServer {
     }
 
     /// Waits for a request that tells of `version`.
-    pub async fn told_of(&self, version: &str, within: Duration) -> Result<Delivery> {
+    pub async fn notified_of(&self, version: &str, within: Duration) -> Result<Delivery> {
         let what = format!("{} is told of {version}", self.url);
-        let tells = |one: &Delivery| one.version().is_ok_and(|told| told == version);
-        eventually(within, &what, async || self.deliveries().into_iter().find(tells)).await
+        let notifies = |one: &Delivery| one.version().is_ok_and(|notified| notified == version);
+        eventually(within, &what, async || self.deliveries().into_iter().find(notifies)).await
     }
 }
 

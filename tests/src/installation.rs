@@ -57,7 +57,7 @@ pub struct Installation<'a> {
 }
 
 impl<'a> Installation<'a> {
-    /// Applies `deploy/base`, apart from what needs running pods or a web hook's address. `None` without kubectl.
+    /// Applies `deploy/base`, apart from what needs running pods or a webhook's address. `None` without kubectl.
     pub async fn apply(cluster: &'a Cluster) -> Result<Option<Self>> {
         for file in ["namespace", "crd", "rbac"] {
             let path = deploy().join(format!("base/{file}.yaml"));
@@ -76,7 +76,7 @@ impl<'a> Installation<'a> {
         Ok(Some(Self { cluster }))
     }
 
-    /// Applies the web hooks, answered at `address` on this machine instead of behind a Service. Whoever leads fills in the
+    /// Applies the webhooks, answered at `address` on this machine instead of behind a Service. Whoever leads fills in the
     /// authority, at once if it starts afterwards.
     pub async fn apply_webhooks(&self, address: SocketAddr) -> Result<()> {
         let path = deploy().join("base/webhooks.yaml");
@@ -86,7 +86,7 @@ impl<'a> Installation<'a> {
         self.cluster.kubectl_on(&apply, &text).await.map(drop)
     }
 
-    /// The control plane that the tests of one file share, without its web hooks: what the controllers do by themselves.
+    /// The control plane that the tests of one file share, without its webhooks: what the controllers do by themselves.
     pub async fn shared() -> Result<Option<&'static (Installation<'static>, Replica)>> {
         static SHARED: OnceCell<Option<(Installation<'static>, Replica)>> = OnceCell::const_new();
         let made = SHARED.get_or_try_init(async || {
@@ -97,7 +97,7 @@ impl<'a> Installation<'a> {
         Ok(made.await?.as_ref())
     }
 
-    /// The same with its web hooks, at work.
+    /// The same with its webhooks, at work.
     pub async fn shared_with_webhooks() -> Result<Option<&'static (Installation<'static>, Replica)>> {
         static SHARED: OnceCell<Option<(Installation<'static>, Replica)>> = OnceCell::const_new();
         let made = SHARED.get_or_try_init(async || {
@@ -115,7 +115,7 @@ impl<'a> Installation<'a> {
         }
     }
 
-    /// Starts a replica with its web hooks, and waits until the API server trusts them.
+    /// Starts a replica with its webhooks, and waits until the API server trusts them.
     pub async fn guarded_replica(&self) -> Result<Replica> {
         self.guarded_replica_with(ReplicaOptions::default()).await
     }
@@ -130,7 +130,7 @@ impl<'a> Installation<'a> {
         let config = VersionedConfig::new("trust", VersionedConfigSpec::default());
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         let trusted = async || configs.create(&dry, &config).await.ok().map(drop);
-        eventually(SOON, "the API server trusts the web hooks", trusted).await?;
+        eventually(SOON, "the API server trusts the webhooks", trusted).await?;
         Ok(replica)
     }
 
@@ -214,12 +214,12 @@ pub fn at_once() -> serde_json::Value {
     json!({"batch": "100%", "minReadySeconds": 0, "bakeSeconds": 0})
 }
 
-/// The web hooks of a manifest, answered at `address` on this machine instead of behind a Service.
+/// The webhooks of a manifest, answered at `address` on this machine instead of behind a Service.
 pub fn webhooks_at(manifest: &str, address: SocketAddr) -> Result<String> {
     let mut items = Vec::new();
     for mut document in serde_saphyr::from_multiple::<Value>(manifest)? {
-        for webhook in document["webhooks"].as_array_mut().context("no web hooks")? {
-            let path = webhook["clientConfig"]["service"]["path"].as_str().context("a web hook without a Service")?;
+        for webhook in document["webhooks"].as_array_mut().context("no webhooks")? {
+            let path = webhook["clientConfig"]["service"]["path"].as_str().context("a webhook without a Service")?;
             webhook["clientConfig"] = json!({"url": format!("https://{address}{path}")});
         }
         items.push(document);
@@ -227,7 +227,7 @@ pub fn webhooks_at(manifest: &str, address: SocketAddr) -> Result<String> {
     Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
 }
 
-/// Makes a part of a version as it is after the web hook has marked it, because its maker may update the plain ConfigMap: for where no web
+/// Makes a part of a version as it is after the webhook has marked it, because its maker may update the plain ConfigMap: for where no web
 /// hook is asked. The control plane must have begun, which draws the key.
 pub async fn create_part<K>(space: &Space, mut object: Value) -> Result<K>
 where
@@ -355,12 +355,12 @@ impl Replica {
 
     /// The address that its log tells.
     async fn listens(&self, what: &str) -> Result<SocketAddr> {
-        let told = async || {
+        let notified = async || {
             let log = self.log();
             let mut lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
             lines.find_map(|line| line[what].as_str()?.parse().ok())
         };
-        let waited = eventually(SOON, &format!("the control plane listens for {what}"), told).await;
+        let waited = eventually(SOON, &format!("the control plane listens for {what}"), notified).await;
         waited.with_context(|| format!("its log:\n{}", self.log()))
     }
 

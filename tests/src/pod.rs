@@ -196,12 +196,12 @@ impl Pod {
         client: &mut Client,
         within: Duration,
         what: &str,
-        wanted: impl Fn(&Status) -> bool,
+        desired: impl Fn(&Status) -> bool,
     ) -> Result<Status> {
         let mut last = None;
         let found = eventually(within, what, async || {
             last = client.status().await.ok();
-            last.clone().filter(&wanted)
+            last.clone().filter(&desired)
         });
         let found = found.await;
         found.map_err(|error| self.explain(&error.context(format!("the last status is {last:?}"))))

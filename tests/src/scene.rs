@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Method;
 use nudge_protocol::hooks::HookView;
-use nudge_protocol::status::{ConfigStatus, ContainerStatus, Problem, Status, Told};
+use nudge_protocol::status::{ConfigStatus, ContainerStatus, Notified, Problem, Status};
 
 use crate::{Access, Agent, Client, ConfigDir, ExecCommand, Reply, binary, eventually};
 
@@ -74,11 +74,11 @@ impl Scene {
     }
 
     /// Waits until `/status` is as wanted.
-    pub async fn status_when(&mut self, what: &str, wanted: impl Fn(&Status) -> bool) -> Result<Status> {
+    pub async fn status_when(&mut self, what: &str, desired: impl Fn(&Status) -> bool) -> Result<Status> {
         let mut last = None;
         let found = eventually(SOON, what, async || {
             last = Some(self.client.status().await);
-            last.as_ref()?.as_ref().ok().filter(|status| wanted(status)).cloned()
+            last.as_ref()?.as_ref().ok().filter(|status| desired(status)).cloned()
         });
         found.await.map_err(|error| self.agent.explain(&error.context(format!("the last status was {last:?}"))))
     }
@@ -100,14 +100,14 @@ impl Scene {
     }
 
     /// Waits until the only container was told as wanted.
-    pub async fn told_when(&mut self, what: &str, wanted: impl Fn(&Told) -> bool) -> Result<ContainerStatus> {
-        let status = self.status_when(what, |status| wanted(&status.containers[0].told)).await?;
+    pub async fn notified_when(&mut self, what: &str, desired: impl Fn(&Notified) -> bool) -> Result<ContainerStatus> {
+        let status = self.status_when(what, |status| desired(&status.containers[0].notified)).await?;
         Ok(status.containers[0].clone())
     }
 
     /// Waits until the child's output is as wanted, and gives it.
-    pub async fn output_when(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> Result<String> {
-        let found = eventually(SOON, what, async || Some(self.agent.output()).filter(|output| wanted(output)));
+    pub async fn output_when(&mut self, what: &str, desired: impl Fn(&str) -> bool) -> Result<String> {
+        let found = eventually(SOON, what, async || Some(self.agent.output()).filter(|output| desired(output)));
         let output = found.await;
         output.map_err(|error| self.agent.explain(&error.context(format!("the output was {:?}", self.agent.output()))))
     }
@@ -141,23 +141,23 @@ impl Scene {
         self.client.send(request).await
     }
 
-    /// Subscribes a web hook, and gives the reply.
+    /// Subscribes a webhook, and gives the reply.
     pub async fn subscribe(&mut self, url: &str) -> Result<Reply> {
         self.send(Method::POST, "/hooks", format!(r#"{{"url": "{url}"}}"#)).await
     }
 
-    /// Subscribes a web hook that must be taken.
+    /// Subscribes a webhook that must be taken.
     pub async fn subscribed(&mut self, url: &str) -> Result<HookView> {
         let reply = self.subscribe(url).await?;
         anyhow::ensure!(reply.status == 201, "{}: {:?}", reply.status, reply.body);
         Ok(serde_json::from_slice(&reply.body)?)
     }
 
-    /// Waits until the web hook was told as wanted.
-    pub async fn hook_when(&mut self, id: &str, what: &str, wanted: impl Fn(&Told) -> bool) -> Result<Told> {
-        let of = |status: &Status| status.hooks.iter().find(|hook| hook.id == id).map(|hook| hook.told.clone());
-        let status = self.status_when(what, |status| of(status).is_some_and(|told| wanted(&told))).await?;
-        of(&status).ok_or_else(|| anyhow::anyhow!("the web hook is gone"))
+    /// Waits until the webhook was told as wanted.
+    pub async fn hook_when(&mut self, id: &str, what: &str, desired: impl Fn(&Notified) -> bool) -> Result<Notified> {
+        let of = |status: &Status| status.hooks.iter().find(|hook| hook.id == id).map(|hook| hook.notified.clone());
+        let status = self.status_when(what, |status| of(status).is_some_and(|notified| desired(&notified))).await?;
+        of(&status).ok_or_else(|| anyhow::anyhow!("the webhook is gone"))
     }
 }
 

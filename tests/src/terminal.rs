@@ -69,8 +69,8 @@ impl Terminal {
     }
 
     /// Waits until the screen is as wanted, and gives it.
-    pub async fn shows(&self, what: &str, wanted: impl Fn(&[String]) -> bool) -> Result<Vec<String>> {
-        let found = eventually(LONG, what, async || self.screens().into_iter().find(|screen| wanted(screen)));
+    pub async fn shows(&self, what: &str, desired: impl Fn(&[String]) -> bool) -> Result<Vec<String>> {
+        let found = eventually(LONG, what, async || self.screens().into_iter().find(|screen| desired(screen)));
         found.await.map_err(|error| error.context(format!("{:#?}", self.screens().last())))
     }
 

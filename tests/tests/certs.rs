@@ -224,11 +224,11 @@ async fn a_bundle_that_was_written_over_comes_back() -> Result<()> {
     let foreign = json!({"metadata": {"name": "foreign"}, "webhooks": []});
     api.create(&PostParams::default(), &serde_json::from_value(foreign)?).await?;
     let publisher = tokio::spawn(publish_to_webhooks(space.client.clone(), certificates.ca_bundle(), TIMES));
-    let wanted = bundle(&certificates);
+    let desired = bundle(&certificates);
     let published = async || {
         let webhooks = api.get(&space.name).await.ok()?.webhooks?;
         let text = webhooks[0].client_config.ca_bundle.as_ref().map(|bundle| bundle.0.clone())?;
-        (text == wanted.as_bytes()).then_some(())
+        (text == desired.as_bytes()).then_some(())
     };
     eventually(SOON, "caBundle is set", published).await?;
     let reset = Patch::Json::<()>(serde_json::from_value(json!([

@@ -1,4 +1,4 @@
-//! The harness itself: a real API server whose rules, tokens, web hooks and faults other tests rely on.
+//! The harness itself: a real API server whose rules, tokens, webhooks and faults other tests rely on.
 
 use std::future::poll_fn;
 use std::path::Path;
@@ -118,8 +118,8 @@ async fn a_pod_that_nobody_runs_has_the_status_of_one_that_runs() -> Result<()> 
     let status = pod.status.as_ref().context("a status")?;
     assert_eq!(status.phase.as_deref(), Some("Running"));
     let ids = status.container_statuses.iter().flatten().map(|one| one.container_id.clone().unwrap_or_default());
-    let wanted = ["app", "agent"].map(|name| format!("containerd://{}", space::container_id(&pod, name)));
-    assert_eq!(ids.collect::<Vec<_>>(), wanted);
+    let desired = ["app", "agent"].map(|name| format!("containerd://{}", space::container_id(&pod, name)));
+    assert_eq!(ids.collect::<Vec<_>>(), desired);
     Ok(())
 }
 
@@ -134,15 +134,15 @@ async fn kubectl_works_on_manifests() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_web_hook_on_this_machine_is_asked() -> Result<()> {
+async fn a_webhook_on_this_machine_is_asked() -> Result<()> {
     let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
     let hook = hook::Hook::start("the hook says no").await?;
     let space = cluster.space_with("hooks", &[("hooked", "yes")]).await?;
     hook.register(&cluster.admin().await?, "hooks.test.nudge.dev", ("hooked", "yes")).await?;
     let config_maps = space.api::<ConfigMap>();
-    // The API server learns of the web hook a moment later.
+    // The API server learns of the webhook a moment later.
     let mut count = 0;
-    let refused = eventually(SOON, "the web hook is asked", async || {
+    let refused = eventually(SOON, "the webhook is asked", async || {
         count += 1;
         let new = config_map(&format!("c{count}"), "1").ok()?;
         config_maps.create(&PostParams::default(), &new).await.err()

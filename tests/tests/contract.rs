@@ -1,4 +1,4 @@
-//! The contract between injector and agent: pods made through the API server with the web hook at work, and started by exactly what is stored.
+//! The contract between injector and agent: pods made through the API server with the webhook at work, and started by exactly what is stored.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -114,7 +114,7 @@ fn app(name: &str, user: u32, signal: &str) -> Value {
     json!({"name": name, "image": "app", "command": command, "securityContext": {"runAsUser": user}})
 }
 
-/// Makes the pod as soon as its namespace is known to the web hook, and what it reads there.
+/// Makes the pod as soon as its namespace is known to the webhook, and what it reads there.
 async fn create(space: &Space, pod: &Value) -> Result<Value> {
     let mut dry = pod.clone();
     let name = pod["metadata"]["name"].as_str().context("no name")?;
@@ -219,7 +219,7 @@ async fn every_container_gets_its_own_signal_also_after_it_or_the_agent_has_cras
 }
 
 #[tokio::test]
-async fn a_web_hook_is_posted_when_the_files_are_there_and_needs_no_capability() -> Result<()> {
+async fn a_webhook_is_posted_when_the_files_are_there_and_needs_no_capability() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let space = space(installation, "files", false, false).await?;
     let server = HookServer::willing().await?;
@@ -232,8 +232,8 @@ async fn a_web_hook_is_posted_when_the_files_are_there_and_needs_no_capability()
     let (code, found) = kubelet.exec("app", &["cat", "/etc/shop/shop", "/etc/shop/keys"]).await?;
     assert_eq!((code, found.as_str()), (Some(0), "3old"));
     activate(&space, "shop", "1.0.1").await?;
-    let told = server.told_of("1.0.1", SOON).await.context(kubelet.log(AGENT_CONTAINER))?;
-    assert!(told.event()?.data.changed.contains(&"shop".to_owned()));
+    let notified = server.notified_of("1.0.1", SOON).await.context(kubelet.log(AGENT_CONTAINER))?;
+    assert!(notified.event()?.data.changed.contains(&"shop".to_owned()));
     let (_, found) = kubelet.exec("app", &["cat", "/etc/shop/shop"]).await?;
     assert_eq!(found, "5");
     // What the containers get they can read and not write, and nothing of what is the agent's alone.

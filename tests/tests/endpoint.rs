@@ -272,16 +272,16 @@ async fn the_status_tells_what_is_served_and_who_was_told() -> Result<()> {
     assert_eq!((config.name.as_str(), config.version.as_str(), config.keys, config.bytes), ("shop", "1", 2, 6));
     assert!(config.digest.starts_with("sha256:") && config.digest.len() == 71 && config.problem.is_none());
     let app = &status.containers[0];
-    assert_eq!((app.name.as_str(), app.told.outcome, &app.fetched), ("app", Outcome::NothingYet, &None));
+    assert_eq!((app.name.as_str(), app.notified.outcome, &app.fetched), ("app", Outcome::NothingYet, &None));
 
     shop.dir.switch("shop", "2")?;
-    let delivered = |status: &Status| status.containers[0].told.outcome == Outcome::Delivered;
+    let delivered = |status: &Status| status.containers[0].notified.outcome == Outcome::Delivered;
     let status = shop.status_when("the child is told", delivered).await?;
     let app = &status.containers[0];
     assert_eq!(status.configs[0].version.as_str(), "2");
-    assert_eq!(app.told.etag.as_ref(), Some(&status.etag));
+    assert_eq!(app.notified.etag.as_ref(), Some(&status.etag));
     let child = procfs::descendants(shop.agent.pid())?[0];
-    assert_eq!(app.told.processes, [child]);
+    assert_eq!(app.notified.processes, [child]);
     assert!(!app.acknowledged, "told, but it has not fetched");
 
     let request = shop.client.request(Method::GET, "/config").header(headers::CONTAINER, "app");
@@ -293,20 +293,20 @@ async fn the_status_tells_what_is_served_and_who_was_told() -> Result<()> {
 }
 
 #[tokio::test]
-async fn web_hooks_are_subscribed_listed_and_cancelled() -> Result<()> {
+async fn webhooks_are_subscribed_listed_and_cancelled() -> Result<()> {
     let mut shop = shop().await?;
     assert_eq!(shop.client.get("/hooks").await?.body, r#"{"hooks":[]}"#);
 
-    let wanted = r#"{"url": "http://127.0.0.1:9/changed", "container": "app"}"#;
-    let reply = shop.send(Method::POST, "/hooks", wanted.to_owned()).await?;
+    let desired = r#"{"url": "http://127.0.0.1:9/changed", "container": "app"}"#;
+    let reply = shop.send(Method::POST, "/hooks", desired.to_owned()).await?;
     assert_eq!(reply.status, StatusCode::CREATED);
     let hook: HookView = serde_json::from_slice(&reply.body)?;
     assert_eq!(reply.headers[LOCATION], format!("/hooks/{}", hook.id));
-    assert_eq!((hook.url.as_str(), hook.told.outcome), ("http://127.0.0.1:9/changed", Outcome::NothingYet));
+    assert_eq!((hook.url.as_str(), hook.notified.outcome), ("http://127.0.0.1:9/changed", Outcome::NothingYet));
     assert_eq!(hook.container.as_ref().map(ContainerName::as_str), Some("app"));
     assert_eq!(hook.etag, etag(&shop.client.get("/config").await?)?);
 
-    let reply = shop.send(Method::POST, "/hooks", wanted.to_owned()).await?;
+    let reply = shop.send(Method::POST, "/hooks", desired.to_owned()).await?;
     assert_eq!((reply.status, serde_json::from_slice::<HookView>(&reply.body)?), (StatusCode::OK, hook.clone()));
     let list: HookList = serde_json::from_slice(&shop.client.get("/hooks").await?.body)?;
     assert_eq!(list.hooks, std::slice::from_ref(&hook));
@@ -322,7 +322,7 @@ async fn web_hooks_are_subscribed_listed_and_cancelled() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_web_hook_that_cant_be_taken_is_refused_with_the_reason() -> Result<()> {
+async fn a_webhook_that_cant_be_taken_is_refused_with_the_reason() -> Result<()> {
     let mut shop = shop().await?;
     for (body, status, error) in [
         ("", 400, "BadRequest"),

@@ -63,8 +63,8 @@ fn pod(name: &str, annotations: &Value, spec: &Value) -> Value {
 
 /// The pod after injection, and the warnings.
 fn injected(pod: &Value, facts: &Facts) -> Result<(Value, Vec<String>)> {
-    let wanted = read(pod)?.context("the pod does not opt in")?;
-    let injection = inject(pod, &wanted, facts, &settings())?;
+    let request = read(pod)?.context("the pod does not opt in")?;
+    let injection = inject(pod, &request, facts, &settings())?;
     let mut injected = pod.clone();
     json_patch::patch(&mut injected, &injection.patch)?;
     Ok((injected, injection.warnings))
@@ -91,8 +91,8 @@ async fn accepted(space: &Space, pod: &Value, facts: &Facts) -> Result<Value> {
         plain["status"]["qosClass"],
         stored["status"]["qosClass"]
     );
-    let wanted = read(&stored)?.context("the stored pod does not opt in")?;
-    let again = inject(&stored, &wanted, facts, &settings())?;
+    let request = read(&stored)?.context("the stored pod does not opt in")?;
+    let again = inject(&stored, &request, facts, &settings())?;
     ensure!(again.patch.0.is_empty(), "{name} is to be changed again: {}", serde_json::to_string_pretty(&again.patch)?);
     Ok(stored)
 }
@@ -302,7 +302,7 @@ async fn limits_of_the_namespace_are_kept() -> Result<()> {
         ("given", json!({"requests": {"cpu": "500m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}})),
     ] {
         let mut pod = sized(name, &resources);
-        // As the server would show it to a web hook.
+        // As the server would show it to a webhook.
         pod["spec"]["containers"] = create(&space, &pod, true).await?["spec"]["containers"].clone();
         accepted(&space, &pod, &facts).await?;
     }

@@ -46,12 +46,12 @@ async fn fails(installation: &Installation<'_>, space: &Space, arguments: &[&str
 }
 
 /// Waits until the status is as wanted.
-async fn status(space: &Space, name: &str, what: &str, wanted: impl Fn(&VersionedConfigStatus) -> bool) -> Result<()> {
+async fn status(space: &Space, name: &str, what: &str, desired: impl Fn(&VersionedConfigStatus) -> bool) -> Result<()> {
     let api = space.api::<VersionedConfig>();
     let mut last = None;
     let found = eventually(SOON, what, async || {
         let status = api.get(name).await.ok()?.status?;
-        let is = wanted(&status);
+        let is = desired(&status);
         last = Some(status);
         is.then_some(())
     });
@@ -200,12 +200,15 @@ async fn whoever_waits_learns_how_the_rollout_ends() -> Result<()> {
     let report = works(installation, &space, &["status", "game", "-o", "json"]).await?;
     let report: Value = serde_json::from_str(&report)?;
     assert_eq!(
-        (&report["current"], &report["wanted"], &report["phase"]),
+        (&report["current"], &report["desired"], &report["phase"]),
         (&json!("2"), &json!("2"), &json!("Current"))
     );
-    assert_eq!(report["pods"], json!([{"pod": "web", "agent": "0.1.0", "ready": true, "told": "2", "runs": "2"}]));
+    assert_eq!(
+        report["pods"],
+        json!([{"pod": "web", "agent": "0.1.0", "ready": true, "assigned": "2", "version": "2"}])
+    );
     let text = works(installation, &space, &["status", "game"]).await?;
-    assert!(text.contains("Pods:      1/1 as told, 0 failed, 0 skipped"), "{text}");
+    assert!(text.contains("Pods:      1/1 on their version, 0 failed, 0 skipped"), "{text}");
     let listed = works(installation, &space, &["status"]).await?;
     let row: Vec<&str> = listed.lines().nth(1).unwrap_or_default().split_whitespace().collect();
     assert_eq!(row, ["game", "2", "2", "Current", "1/1"]);
@@ -461,9 +464,9 @@ async fn a_terminal_shows_a_bar_that_leaves_nothing_behind() -> Result<()> {
         screens.last().map(|screen| screen.join("\n")),
         Some(format!("{first}\nconfig game: version 2 is current"))
     );
-    let told = "moving to version 2: 1 of 1 pods told";
+    let notified = "moving to version 2: 1 of 1 pods told";
     let bar = |screen: &&Vec<String>| {
-        screen.get(1).is_some_and(|line| line.starts_with("[===")) && screen.get(2).is_some_and(|line| line == told)
+        screen.get(1).is_some_and(|line| line.starts_with("[===")) && screen.get(2).is_some_and(|line| line == notified)
     };
     ensure!(screens.iter().any(|screen| bar(&screen)), "no bar: {screens:#?}");
     // Never two bars, nor anything of an older one.

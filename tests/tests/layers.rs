@@ -72,7 +72,10 @@ fn what_decides_does_nothing() -> Result<()> {
         }
     }
     let used = tree("nudge-agent")?;
-    ensure!(NOT_IN_AGENT.iter().all(|library| !used.contains(*library)), "the agent uses a library of the control plane");
+    ensure!(
+        NOT_IN_AGENT.iter().all(|library| !used.contains(*library)),
+        "the agent uses a library of the control plane"
+    );
     Ok(())
 }
 

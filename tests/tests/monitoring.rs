@@ -10,7 +10,7 @@ use nudge_tests::installation::deploy;
 use nudge_tests::{Installation, Scene, tools};
 use serde_json::Value;
 
-/// The web hooks' figures show only outcomes that were seen, and no review fails here.
+/// The webhooks' figures show only outcomes that were seen, and no review fails here.
 const SHOWS_WHAT_HAPPENED: &str = "nudge_admission_reviews_total";
 
 /// Names of series, and of each the values of its labels.

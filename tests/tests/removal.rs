@@ -62,8 +62,8 @@ async fn a_namespace_goes_while_the_injector_is_away() -> Result<()> {
     let refused = async || {
         current.delete("shop-2", &DeleteParams::default().dry_run()).await.err().map(|error| error.to_string())
     };
-    let sentence = eventually(SOON, "the current version can't be deleted", refused).await?;
-    ensure!(sentence.contains("shop-2"), "{sentence}");
+    let message = eventually(SOON, "the current version can't be deleted", refused).await?;
+    ensure!(message.contains("shop-2"), "{message}");
     replica.process.stop()?;
 
     let began = Instant::now();

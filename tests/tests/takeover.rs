@@ -121,7 +121,7 @@ async fn nudge(kubeconfig: &Path, space: &Space, arguments: &[&str]) -> Result<F
 
 /// The policies of `overlays/current`, where the server knows them.
 async fn with_policies(cluster: &Cluster) -> Result<()> {
-    if !cluster.has(30, "holding the rules without web hooks") {
+    if !cluster.has(30, "holding the rules without webhooks") {
         return Ok(());
     }
     for name in ["versions-made", "versions-marked", "versions-unchanged", "versions-kept", "configs"] {
@@ -211,10 +211,10 @@ async fn what_was_made_while_nobody_could_ask_waits() -> Result<()> {
     ensure!(refused.to_string().contains("configs"), "{refused}");
     change(&jane, "shop", json!({"spec": {"current": "6.6.7"}})).await.err().context("jane could change it")?;
     let mut marked = part("mine", "6.6.7", "hers");
-    // From her own version that the web hook has marked once, or of her own making: it is over other content.
+    // From her own version that the webhook has marked once, or of her own making: it is over other content.
     marked["metadata"]["annotations"] = json!({MARK: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="});
     let made = jane.create_object::<ConfigMap>(marked).await;
-    if cluster.has(30, "refusing a mark without web hooks") {
+    if cluster.has(30, "refusing a mark without webhooks") {
         let refused = made.err().context("jane could set a mark")?.to_string();
         ensure!(refused.contains("may not set its annotation nudge.dev/may-activate"), "{refused}");
         jane.create_object::<ConfigMap>(part("mine", "6.6.7", "hers")).await?;

@@ -47,13 +47,13 @@ async fn status(
     space: &Space,
     name: &str,
     what: &str,
-    wanted: impl Fn(&VersionedConfigStatus) -> bool,
+    desired: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
     let api = space.api::<VersionedConfig>();
     let mut last = None;
     let found = eventually(SOON, what, async || {
         let status = api.get(name).await.ok()?.status?;
-        if wanted(&status) {
+        if desired(&status) {
             return Some(status);
         }
         last = Some(status);

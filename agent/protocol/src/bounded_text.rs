@@ -13,10 +13,10 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut_between_characters() {
-        for (text, most, wanted) in [("abc", 3, "abc"), ("abc", 2, "ab"), ("xéé", 4, "xé"), ("é", 1, "")] {
+        for (text, most, desired) in [("abc", 3, "abc"), ("abc", 2, "ab"), ("xéé", 4, "xé"), ("é", 1, "")] {
             let mut cut = text.to_owned();
             clip(&mut cut, most);
-            assert_eq!(cut, wanted);
+            assert_eq!(cut, desired);
         }
     }
 }

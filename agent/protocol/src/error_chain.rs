@@ -12,7 +12,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// The same for people: no cause twice, which libraries often say in the error already.
-pub fn sentence(error: &dyn std::error::Error) -> String {
+pub fn message(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -40,7 +40,7 @@ mod tests {
         #[derive(Debug, thiserror::Error)]
         #[error("{0}")]
         struct Outer(&'static str, #[source] std::io::Error);
-        let of = |text| sentence(&Outer(text, std::io::Error::other("it is closed")));
+        let of = |text| message(&Outer(text, std::io::Error::other("it is closed")));
         assert_eq!(of("reading: it is closed"), "reading: it is closed");
         assert_eq!(of("reading"), "reading: it is closed");
     }

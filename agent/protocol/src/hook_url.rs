@@ -1,4 +1,4 @@
-//! Where a web hook may point: by default to the pod itself and nowhere else. The agent checks it for every hook, the injector for those in
+//! Where a webhook may point: by default to the pod itself and nowhere else. The agent checks it for every hook, the injector for those in
 //! a pod's annotations, so that a pod is refused that the agent would not start in.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,7 +9,7 @@ use http::Uri;
 /// Longest URL, in bytes.
 const MAX_URL_BYTES: usize = 2048;
 
-/// Why a URL is no target for a web hook.
+/// Why a URL is no target for a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// It can't be read.

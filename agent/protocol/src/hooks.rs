@@ -1,9 +1,9 @@
-//! Web hooks: what a subscriber sends to `POST /hooks`, what it gets back, and what is posted to it.
+//! Webhooks: what a subscriber sends to `POST /hooks`, what it gets back, and what is posted to it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::names::{ConfigName, ContainerName, VersionName};
-use crate::status::Told;
+use crate::status::Notified;
 
 /// Body of `POST /hooks`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct HookView {
     /// `ETag` of the dictionary now. A subscriber that loaded another one reads again, and so misses nothing.
     pub etag: String,
     /// How the last event ended.
-    pub told: Told,
+    pub notified: Notified,
 }
 
 /// Reply to `GET /hooks`.

@@ -169,7 +169,7 @@ pub struct ReportRequest {
     pub agent: String,
     /// What is served, in the order of merging.
     pub configs: Vec<ReportedConfig>,
-    /// The containers that want to be told, and the web hooks that no container stands for.
+    /// The containers that want to be told, and the webhooks that no container stands for.
     pub containers: Vec<ReportedContainer>,
     /// All that want to be told have acknowledged what is served.
     pub acknowledged: bool,

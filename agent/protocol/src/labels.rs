@@ -10,7 +10,7 @@ pub const VERSION: &str = "nudge.dev/version";
 pub const PART: &str = "nudge.dev/part";
 /// Annotation of a version's parts: how many there are; absent means 1.
 pub const PARTS: &str = "nudge.dev/parts";
-/// Annotation of a version's part, set by the web hook: whoever made it may update the `ConfigMap` of the config's name.
+/// Annotation of a version's part, set by the webhook: whoever made it may update the `ConfigMap` of the config's name.
 pub const MAY_ACTIVATE: &str = "nudge.dev/may-activate";
 /// Label of version objects that the history limit may delete: `"true"`, set by `kubectl nudge`.
 pub const PRUNE: &str = "nudge.dev/prune";

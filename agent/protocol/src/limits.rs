@@ -10,7 +10,7 @@ pub const MAX_ENV_BYTES: usize = 1024 * 1024;
 pub const MAX_KEYS: usize = 8192;
 /// Most configs in one pod.
 pub const MAX_CONFIGS: usize = 32;
-/// Most web hooks in one pod.
+/// Most webhooks in one pod.
 pub const MAX_HOOKS: usize = 16;
-/// Most keys that a web hook's event lists as changed.
+/// Most keys that a webhook's event lists as changed.
 pub const MAX_LISTED_KEYS: usize = 256;

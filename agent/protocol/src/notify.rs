@@ -119,7 +119,7 @@ impl fmt::Display for Notify {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ack {
-    /// The signal was sent to a process that catches it, or the web hook answered 2xx.
+    /// The signal was sent to a process that catches it, or the webhook answered 2xx.
     #[default]
     Delivered,
     /// The container has asked the endpoint for that version.

@@ -13,14 +13,14 @@ pub const CONDITION: &str = "nudge.dev/ConfigCurrent";
 /// is served), then `; ` and the sentence where there is one. The sentence alone where nothing is known.
 pub fn condition_message<'a>(
     runs: impl IntoIterator<Item = (&'a ConfigName, Option<&'a VersionName>)>,
-    sentence: &str,
+    message: &str,
 ) -> String {
     let runs = runs.into_iter().map(|(name, version)| format!("{name}={}", version.map_or("", VersionName::as_str)));
     let runs = runs.collect::<Vec<_>>().join(",");
-    match (runs.is_empty(), sentence.is_empty()) {
+    match (runs.is_empty(), message.is_empty()) {
         (_, true) => runs,
-        (true, false) => sentence.to_owned(),
-        (false, false) => format!("{runs}; {sentence}"),
+        (true, false) => message.to_owned(),
+        (false, false) => format!("{runs}; {message}"),
     }
 }
 
@@ -53,9 +53,9 @@ pub mod env {
     pub const NOTIFY: &str = "NUDGE_NOTIFY";
     /// What counts as an acknowledgement: `delivered` (the default) or `fetched`.
     pub const ACK: &str = "NUDGE_ACK";
-    /// Web hooks that are there from the start: `app=http://127.0.0.1:8080/changed`, with commas.
+    /// Webhooks that are there from the start: `app=http://127.0.0.1:8080/changed`, with commas.
     pub const WEBHOOKS: &str = "NUDGE_WEBHOOKS";
-    /// Other targets of web hooks: `10.0.0.9:8080`, with commas.
+    /// Other targets of webhooks: `10.0.0.9:8080`, with commas.
     pub const WEBHOOK_ALLOW: &str = "NUDGE_WEBHOOK_ALLOW";
     /// The endpoint's port.
     pub const PORT: &str = "NUDGE_PORT";
@@ -108,7 +108,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read(
             runs in proptest::collection::vec(("[a-z][a-z0-9]{0,9}", proptest::option::of("[a-z0-9][a-z0-9._-]{0,9}[a-z0-9]")), 1..5),
-            sentence in "([a-z]([ a-z;=,]{0,30}))?",
+            message in "([a-z]([ a-z;=,]{0,30}))?",
         ) {
             let runs: Vec<(ConfigName, Option<VersionName>)> = runs
                 .into_iter()
@@ -118,7 +118,7 @@ mod tests {
                 })
                 .collect();
             prop_assume!(!runs.is_empty());
-            let message = condition_message(runs.iter().map(|(name, version)| (name, version.as_ref())), &sentence);
+            let message = condition_message(runs.iter().map(|(name, version)| (name, version.as_ref())), &message);
             prop_assert_eq!(parse_condition_message(&message), runs);
         }
 

@@ -51,7 +51,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     all.filter(|all| !all.is_zero() && *all <= LONGEST).ok_or_else(refuse)
 }
 
-/// Reads the list of other targets of web hooks that users write: `10.0.0.9:8080, [fd00::9]:8080`.
+/// Reads the list of other targets of webhooks that users write: `10.0.0.9:8080, [fd00::9]:8080`.
 pub fn targets(text: &str) -> Result<Vec<SocketAddr>, String> {
     let read = |item: &str| {
         let refuse = || {
@@ -65,7 +65,7 @@ pub fn targets(text: &str) -> Result<Vec<SocketAddr>, String> {
     text.split(SEPARATOR).map(read).collect()
 }
 
-/// Reads the URL of a web hook that stands in a list.
+/// Reads the URL of a webhook that stands in a list.
 pub fn listed_hook(text: &str) -> Result<HookUrl, UrlError> {
     if text.contains(SEPARATOR) { Err(UrlError::Listed) } else { text.parse() }
 }

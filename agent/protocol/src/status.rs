@@ -32,7 +32,7 @@ pub struct Status {
     /// The containers that want to be told.
     #[serde(default)]
     pub containers: Vec<ContainerStatus>,
-    /// The web hooks.
+    /// The webhooks.
     #[serde(default)]
     pub hooks: Vec<crate::hooks::HookView>,
     /// Files written for the containers, where that was asked for.
@@ -181,7 +181,7 @@ pub struct ContainerStatus {
     /// What counts as its acknowledgement.
     pub ack: Ack,
     /// How the last change ended.
-    pub told: Told,
+    pub notified: Notified,
     /// `ETag` of the newest dictionary that this container has asked for; absent before its first request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetched: Option<String>,
@@ -192,7 +192,7 @@ pub struct ContainerStatus {
 /// How telling a subscriber of the last change went.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
+pub struct Notified {
     /// The outcome so far.
     pub outcome: Outcome,
     /// A sentence with the cause and the way out, where there is something to say.
@@ -211,7 +211,7 @@ pub struct Told {
     pub processes: Vec<i32>,
 }
 
-impl Told {
+impl Notified {
     /// Nothing has changed since the subscriber is known.
     pub fn nothing_yet() -> Self {
         Self {
@@ -232,7 +232,7 @@ pub enum Outcome {
     NothingYet,
     /// Under way: not tried yet, or tried again after a failure that may pass.
     Pending,
-    /// The signal was sent to a process that catches it, or the web hook answered 2xx.
+    /// The signal was sent to a process that catches it, or the webhook answered 2xx.
     Delivered,
     /// No process of the container catches the signal, which would have killed it.
     NoHandler,
@@ -240,7 +240,7 @@ pub enum Outcome {
     NoProcess,
     /// The operating system refused the signal.
     PermissionDenied,
-    /// The web hook did not answer with 2xx within the retry limit, or the signal failed for another reason.
+    /// The webhook did not answer with 2xx within the retry limit, or the signal failed for another reason.
     Failed,
 }
 

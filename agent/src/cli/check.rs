@@ -82,9 +82,9 @@ fn describe(
     current: &mut Vec<Arc<crate::content::VersionContent>>,
 ) {
     line(text, report.config.as_str());
-    let mut problem = |text: &mut String, sentence: String| {
-        line(text, &format!("  PROBLEM  {sentence}"));
-        problems.push(sentence);
+    let mut problem = |text: &mut String, message: String| {
+        line(text, &format!("  PROBLEM  {message}"));
+        problems.push(message);
     };
     if let Err(error) = &report.current {
         problem(text, error.to_string());
@@ -108,8 +108,8 @@ fn describe(
     if let (Ok(version), false) = (&report.current, is_there) {
         problem(text, format!("version {version} is current, but there is no folder for it"));
     }
-    for sentence in &report.ignored {
-        problem(text, sentence.clone());
+    for message in &report.ignored {
+        problem(text, message.clone());
     }
 }
 

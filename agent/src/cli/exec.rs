@@ -12,16 +12,16 @@ use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
 use super::launch::{Failure, launch};
-use super::output::with_causes;
+use super::output::error_chain;
 use crate::assembly::{Assembly, Settings, vital};
-use crate::board::Container;
 use crate::child::{Child, EXIT_AGENT, Signals};
 use crate::identity::{Handout, Identity, endpoint_url};
+use crate::notify::{HookUrl, Scope, Taken};
 use crate::pipeline::Pipeline;
 use crate::serve::bind;
 use crate::source::Store;
 use crate::source::dir::DirSource;
-use crate::tell::{HookUrl, Scope, Taken};
+use crate::status::Container;
 
 /// The name that the command has as a container. In a pod it is the container's own.
 const CONTAINER: &str = "app";
@@ -66,7 +66,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "URL")]
     webhook: Option<HookUrl>,
 
-    /// Allow web hooks to this address outside of this machine; may be given several times
+    /// Allow webhooks to this address outside of this machine; may be given several times
     #[arg(long, value_name = "HOST:PORT")]
     webhook_allow: Vec<SocketAddr>,
 
@@ -115,9 +115,9 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
         addresses: Vec::new(),
     };
     let (assembly, outlets) = Assembly::new(settings, &identity, listener, now)?;
-    let wanted = Some(args.config).filter(|wanted| !wanted.is_empty());
-    let store = Store::new(wanted.clone(), outlets.etags.clone());
-    let pipeline = Pipeline::new(DirSource::new(args.dir, wanted), store, outlets, Duration::from_secs(args.reread));
+    let desired = Some(args.config).filter(|desired| !desired.is_empty());
+    let store = Store::new(desired.clone(), outlets.etags.clone());
+    let pipeline = Pipeline::new(DirSource::new(args.dir, desired), store, outlets, Duration::from_secs(args.reread));
     let pipeline = pipeline.start().await.map_err(|reasons| Failure { code: EXIT_AGENT, reasons })?;
 
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -131,6 +131,6 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
     tracing::info!(endpoint = endpoint_url(address), %token_file, %certificate, "ready");
     let variables = handout.variables(&identity, address, &app.name);
     let child = Child::spawn(&args.command, variables)
-        .map_err(|error| Failure { code: error.exit_code(), reasons: vec![with_causes(&error)] })?;
+        .map_err(|error| Failure { code: error.exit_code(), reasons: vec![error_chain(&error)] })?;
     Ok(child.wait(&mut signals).await)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
-use super::output::{complain, with_causes};
+use super::output::{complain, error_chain};
 use crate::child::EXIT_AGENT;
 use crate::memory;
 
@@ -21,7 +21,7 @@ pub(super) struct Failure {
 
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self { code: EXIT_AGENT, reasons: vec![with_causes(&error)] }
+        Self { code: EXIT_AGENT, reasons: vec![error_chain(&error)] }
     }
 }
 

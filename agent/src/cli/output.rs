@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 /// Prints an error with its causes and returns the exit status 1.
 pub(super) fn fail(error: &dyn Error) -> ExitCode {
-    complain(&with_causes(error));
+    complain(&error_chain(error));
     ExitCode::FAILURE
 }
 
@@ -27,7 +27,7 @@ pub(super) fn print(bytes: &[u8]) -> ExitCode {
 }
 
 /// An error and its causes in one line. A cause that the text above it holds already is left out.
-pub(super) fn with_causes(error: &dyn Error) -> String {
+pub(super) fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -19,15 +19,15 @@ use tracing::level_filters::LevelFilter;
 use super::LogFormat;
 use super::launch::{Failure, launch};
 use crate::assembly::{Assembly, Settings, vital};
-use crate::board::Container;
 use crate::child::EXIT_AGENT;
 use crate::identity::{Identity, Share, endpoint_url};
+use crate::notify::{Containers, HookUrl, Record, Scope};
 use crate::pipeline::{HubParts, HubPipeline, Reporter};
 use crate::readiness::NotReady;
 use crate::serve::{BindError, Connections, bind};
 use crate::source::Store;
-use crate::source::hub::{CredentialFiles, Credentials, Holdings, HubClient, HubUrl, LastGood};
-use crate::tell::{Containers, HookUrl, Record, Scope};
+use crate::source::hub::{CredentialFiles, Credentials, HubClient, HubUrl, LastGood, LocalVersions};
+use crate::status::Container;
 
 /// How long replies that are on their way may take at the end.
 const LAST_REPLIES: Duration = Duration::from_millis(700);
@@ -53,11 +53,11 @@ pub(super) struct Args {
     #[arg(long, env = pod::env::ACK, value_name = "WHAT", default_value = "delivered")]
     ack: Ack,
 
-    /// Web hooks that are there from the start, such as app=http://127.0.0.1:8080/changed
+    /// Webhooks that are there from the start, such as app=http://127.0.0.1:8080/changed
     #[arg(long, env = pod::env::WEBHOOKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = pair::<ContainerName, HookUrl>)]
     webhooks: Vec<(ContainerName, HookUrl)>,
 
-    /// Allow web hooks to these addresses outside of the pod
+    /// Allow webhooks to these addresses outside of the pod
     #[arg(long, env = pod::env::WEBHOOK_ALLOW, value_name = "HOST:PORT", value_delimiter = ',')]
     webhook_allow: Vec<SocketAddr>,
 
@@ -190,7 +190,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         client: client(),
         poll_interval: Duration::from_secs(args.poll_interval),
         store: Store::new(Some(args.configs.clone()), outlets.etags.clone()),
-        holdings: Holdings::new(args.configs),
+        local_versions: LocalVersions::new(args.configs),
         last_good: LastGood::new(&args.state_dir),
         not_ready: NotReady::new(&args.state_dir),
         outlets: outlets.clone(),
@@ -206,7 +206,10 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     })?;
     Share::new(&args.share_dir).write(&identity, &endpoint)?;
     tracing::info!(endpoint, hub = args.hub.authority(), version = env!("CARGO_PKG_VERSION"), "started");
-    vital("noting who was told", record.keep(taken, outlets.board.clone(), outlets.ready.subscribe(), pipeline.kept()));
+    vital(
+        "noting who was told",
+        record.keep(taken, outlets.status.clone(), outlets.ready.subscribe(), pipeline.kept()),
+    );
     vital("following the hub", pipeline.run());
     vital("reporting to the hub", reporter.run());
 
@@ -233,7 +236,7 @@ async fn all_ended(mut containers: watch::Receiver<Containers>) {
     }
 }
 
-/// Web hooks with their containers, which all must be told by web hook.
+/// Webhooks with their containers, which all must be told by webhook.
 fn hooks_of(
     webhooks: Vec<(ContainerName, HookUrl)>,
     containers: &[Container],
@@ -241,10 +244,8 @@ fn hooks_of(
 ) -> Result<Vec<(HookUrl, Container)>, Failure> {
     let of = |(name, url): (ContainerName, HookUrl)| match containers.iter().find(|container| container.name == name) {
         Some(container) if container.notify != Notify::Webhook => {
-            let reason = format!(
-                "container {name} has a web hook, but is told by {}; give it the way webhook",
-                container.notify
-            );
+            let reason =
+                format!("container {name} has a webhook, but is told by {}; give it the way webhook", container.notify);
             Err(Failure { code: EXIT_AGENT, reasons: vec![reason] })
         }
         Some(container) => Ok((url, container.clone())),

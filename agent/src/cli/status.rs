@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use nudge_protocol::status::{Problem, Status, Told};
+use nudge_protocol::status::{Notified, Problem, Status};
 
 use super::output::{complain, fail, print};
 use crate::client::{Access, get};
@@ -68,10 +68,15 @@ fn describe(status: &Status) -> String {
     }
     for container in &status.containers {
         let taken = if container.acknowledged { "has this version" } else { "has not acknowledged this version" };
-        line(format!("container  {}  {}  {}, {taken}", container.name, container.notify, told(&container.told)));
+        line(format!(
+            "container  {}  {}  {}, {taken}",
+            container.name,
+            container.notify,
+            notified(&container.notified)
+        ));
     }
     for hook in &status.hooks {
-        line(format!("hook       {}  {}  {}", hook.id, hook.url, told(&hook.told)));
+        line(format!("hook       {}  {}  {}", hook.id, hook.url, notified(&hook.notified)));
     }
     if let Some(files) = &status.files {
         line(format!("files      {}  {}", files.path, files.message.as_deref().unwrap_or("written")));
@@ -80,10 +85,10 @@ fn describe(status: &Status) -> String {
     text
 }
 
-fn told(told: &Told) -> String {
-    let mut text = told.outcome.as_str().to_owned();
-    if !told.message.is_empty() {
-        let _ = write!(text, " ({})", told.message);
+fn notified(notified: &Notified) -> String {
+    let mut text = notified.outcome.as_str().to_owned();
+    if !notified.message.is_empty() {
+        let _ = write!(text, " ({})", notified.message);
     }
     text
 }

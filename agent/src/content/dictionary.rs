@@ -452,8 +452,8 @@ mod tests {
             for set in &sets { expected.extend(set.clone()); }
             let user: Vec<(String, Bytes)> = dictionary.entries().iter().filter(|entry| !entry.is_reserved())
                 .map(|entry| (entry.key().to_owned(), dictionary.raw(entry))).collect();
-            let wanted: Vec<(String, Bytes)> = expected.into_iter().map(|(k, v)| (k, Bytes::from(v))).collect();
-            prop_assert_eq!(user, wanted);
+            let desired: Vec<(String, Bytes)> = expected.into_iter().map(|(k, v)| (k, Bytes::from(v))).collect();
+            prop_assert_eq!(user, desired);
         }
     }
 }

@@ -9,13 +9,13 @@ use nudge_protocol::{ConfigName, reserved};
 use time::OffsetDateTime;
 use tokio::time::Instant as Deadline;
 
-use crate::board::Board;
 use crate::content::{Dictionary, EtagKey, changed_keys};
 use crate::files::project;
+use crate::notify::{Backoff, Hooks};
 use crate::publish::{Published, Publisher, publish};
 use crate::serve::{Connections, Metrics};
 use crate::source::{Applied, Reminder, Store};
-use crate::tell::{Backoff, Hooks};
+use crate::status::StatusPage;
 
 /// A dictionary of more bytes than this does not stay in memory for slow readers once there is a newer one.
 const LARGE_BYTES: usize = 1024 * 1024;
@@ -30,12 +30,12 @@ pub struct Outlets {
     pub current: Publisher,
     /// What subscribers are told of: set when the endpoint serves it and the files are in place.
     pub ready: Publisher,
-    /// The web hooks, which want to know the changed keys.
+    /// The webhooks, which want to know the changed keys.
     pub hooks: Hooks,
     /// The endpoint's connections.
     pub connections: Connections,
     /// What the agent knows of its own work.
-    pub board: Board,
+    pub status: StatusPage,
     /// Figures.
     pub metrics: Metrics,
     /// The key of `ETag`s.
@@ -48,7 +48,7 @@ pub struct Outlets {
 pub struct Delivery {
     outlets: Outlets,
     /// The dictionary that subscribers were last told of.
-    told: Option<Arc<Dictionary>>,
+    notified: Option<Arc<Dictionary>>,
     files_due: Option<Deadline>,
     files_failures: u32,
     reminder: Reminder,
@@ -59,7 +59,14 @@ pub struct Delivery {
 impl Delivery {
     /// Nothing is delivered yet.
     pub fn new(outlets: Outlets) -> Self {
-        Self { outlets, told: None, files_due: None, files_failures: 0, reminder: Reminder::default(), unsaid: None }
+        Self {
+            outlets,
+            notified: None,
+            files_due: None,
+            files_failures: 0,
+            reminder: Reminder::default(),
+            unsaid: None,
+        }
     }
 
     /// The outlets.
@@ -83,10 +90,10 @@ impl Delivery {
     /// Serves what `store` has taken in; `confirmed` says that the source answered as it should.
     pub fn serve(&mut self, store: &Store, applied: Applied, confirmed: bool) {
         let Applied { dictionary, raised, cleared } = applied;
-        self.outlets.board.source_read(store.since(), store.problems(), confirmed.then(Instant::now));
+        self.outlets.status.source_read(store.since(), store.problems(), confirmed.then(Instant::now));
         if self.reminder.is_due(!store.problems().is_empty(), Instant::now()) {
             let configs: Vec<&str> = store.problems().keys().map(ConfigName::as_str).collect();
-            let age_seconds = self.outlets.board.age_seconds(Instant::now());
+            let age_seconds = self.outlets.status.age_seconds(Instant::now());
             tracing::warn!(configs = configs.join(","), age_seconds, "not served as wanted, see /status");
         }
         for (config, problem) in raised {
@@ -122,8 +129,8 @@ impl Delivery {
     /// Writes the files of the served dictionary, where wanted, and then tells the subscribers of it.
     pub async fn deliver(&mut self) {
         let Some(published) = self.outlets.current.borrow().clone() else { return };
-        let is_told = self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &published.dictionary));
-        if is_told {
+        let is_notified = self.notified.as_ref().is_some_and(|notified| Arc::ptr_eq(notified, &published.dictionary));
+        if is_notified {
             return;
         }
         if let Some(folder) = self.outlets.mount_path.clone() {
@@ -132,9 +139,9 @@ impl Delivery {
             let etag = if written.is_ok() {
                 Some(published.dictionary.etag())
             } else {
-                self.told.as_ref().map(|told| told.etag())
+                self.notified.as_ref().map(|notified| notified.etag())
             };
-            self.outlets.board.files(FilesStatus {
+            self.outlets.status.files(FilesStatus {
                 path: folder.display().to_string(),
                 etag: etag.map(str::to_owned),
                 message: written.as_ref().err().cloned(),
@@ -153,15 +160,15 @@ impl Delivery {
             }
         }
         self.files_due = None;
-        if let Some(told) = &self.told {
-            let Outlets { board, hooks, .. } = &self.outlets;
+        if let Some(notified) = &self.notified {
+            let Outlets { status, hooks, .. } = &self.outlets;
             let etag = published.dictionary.etag();
             if !hooks.is_empty() {
-                hooks.note(&changed_keys(told, &published.dictionary), published.generation, etag);
+                hooks.note(&changed_keys(notified, &published.dictionary), published.generation, etag);
             }
-            board.tells(etag, &hooks.containers());
+            status.notifies(etag, &hooks.containers());
         }
-        self.told = Some(Arc::clone(&published.dictionary));
+        self.notified = Some(Arc::clone(&published.dictionary));
         self.outlets.ready.send_replace(Some(published));
     }
 }

@@ -74,8 +74,8 @@ impl Pipeline {
     /// Reads the folder for the first time and fills the outlets. Returns what is wrong, if anything.
     pub async fn start(mut self) -> Result<Self, Vec<String>> {
         let Scan { readings, ignored, .. } = self.reader.source.scan();
-        for sentence in &ignored {
-            tracing::warn!(reason = sentence, "not a config");
+        for message in &ignored {
+            tracing::warn!(reason = message, "not a config");
         }
         if readings.is_empty() {
             let path = self.reader.source.path().display();

@@ -12,11 +12,13 @@ use tokio::time::{Instant, sleep_until};
 
 use super::report::Contact;
 use super::{Delivery, Outlets};
+use crate::notify::Containers;
 use crate::readiness::NotReady;
 use crate::serve::HubCall;
-use crate::source::hub::{Answer, Ask, Ended, Failure, Holdings, HubClient, Kind, LastGood, Pace, Reply, read_mounted};
+use crate::source::hub::{
+    Answer, Ask, Ended, Failure, HubClient, Kind, LastGood, LocalVersions, Pace, Reply, read_mounted,
+};
 use crate::source::{Applied, Reading, Reminder, Store};
-use crate::tell::Containers;
 
 /// What the pipeline is made of.
 pub struct HubParts {
@@ -25,7 +27,7 @@ pub struct HubParts {
     /// Between polls that are not held.
     pub poll_interval: Duration,
     /// What there is of each config.
-    pub holdings: Holdings,
+    pub local_versions: LocalVersions,
     /// The dictionary.
     pub store: Store,
     /// Where it goes.
@@ -40,7 +42,7 @@ pub struct HubParts {
 pub struct HubPipeline {
     client: HubClient,
     pace: Pace,
-    holdings: Holdings,
+    local_versions: LocalVersions,
     store: Store,
     delivery: Delivery,
     last_good: LastGood,
@@ -58,12 +60,12 @@ pub struct HubPipeline {
 impl HubPipeline {
     /// A pipeline that has asked nothing yet.
     pub fn new(parts: HubParts) -> Self {
-        let HubParts { client, poll_interval, holdings, store, outlets, last_good, not_ready } = parts;
+        let HubParts { client, poll_interval, local_versions, store, outlets, last_good, not_ready } = parts;
         Self {
             client,
             pace: Pace::new(poll_interval),
-            contact: watch::Sender::new(Contact::new(holdings.order().to_vec())),
-            holdings,
+            contact: watch::Sender::new(Contact::new(local_versions.order().to_vec())),
+            local_versions,
             store,
             delivery: Delivery::new(outlets),
             last_good,
@@ -96,7 +98,7 @@ impl HubPipeline {
         self.not_ready.say("the hub has not been asked yet");
         let mut readings = match self.last_good.load() {
             Ok(None) => Vec::new(),
-            Ok(Some(reply)) => self.holdings.take(reply).readings,
+            Ok(Some(reply)) => self.local_versions.take(reply).readings,
             Err(error) => {
                 tracing::warn!(%error, "what was last good is not used");
                 Vec::new()
@@ -110,17 +112,21 @@ impl HubPipeline {
             }
         });
         let restored = !readings.is_empty();
-        for config in self.holdings.order().to_vec() {
+        for config in self.local_versions.order().to_vec() {
             let known = readings.iter().any(|reading| reading.config == config);
             let Some(dir) = mounted.filter(|_| !known) else { continue };
             match read_mounted(dir, &config) {
-                Ok((version, block)) => readings.extend(self.holdings.take_mounted(&config, version, block)),
+                Ok((version, block)) => readings.extend(self.local_versions.take_mounted(&config, version, block)),
                 Err(error) => tracing::warn!(%config, cause = %error, "what is mounted of it is not used"),
             }
         }
         if !readings.is_empty() {
             self.take_in(readings, false, false);
-            tracing::info!(last_good = restored, complete = self.holdings.is_complete(), "found contents in this pod");
+            tracing::info!(
+                last_good = restored,
+                complete = self.local_versions.is_complete(),
+                "found contents in this pod"
+            );
             self.pass_on(!restored).await;
             if restored {
                 self.is_kept();
@@ -147,7 +153,7 @@ impl HubPipeline {
 
     /// Asks the hub, and writes files meanwhile where that is still to be done.
     async fn poll(&mut self, ask: Ask) -> Result<Answer, Failure> {
-        let request = self.holdings.request(ask.wait_seconds);
+        let request = self.local_versions.request(ask.wait_seconds);
         let Self { client, delivery, .. } = self;
         let poll = client.poll(&request);
         tokio::pin!(poll);
@@ -169,9 +175,9 @@ impl HubPipeline {
         let (answered, fault) = match answer {
             Ok(Answer::Unchanged) => (Ended::Unchanged, None),
             Ok(Answer::Changed(reply)) => {
-                let before = (self.holdings.request(0), self.containers.borrow().clone());
+                let before = (self.local_versions.request(0), self.containers.borrow().clone());
                 let fault = self.take(*reply).await;
-                let repeated = before == (self.holdings.request(0), self.containers.borrow().clone());
+                let repeated = before == (self.local_versions.request(0), self.containers.borrow().clone());
                 let ended = if repeated { Ended::Repeated } else { Ended::News };
                 (ended, fault.map(|fault| Failure::new(Kind::Malformed, fault)))
             }
@@ -201,7 +207,7 @@ impl HubPipeline {
         self.pace.wait_seconds(wait_seconds);
         let containers = reply.head.containers.iter();
         let containers = containers.map(|container| (container.name.clone(), container.clone())).collect();
-        let taken = self.holdings.take(reply);
+        let taken = self.local_versions.take(reply);
         self.containers.send_if_modified(|known| {
             let differs = **known != containers;
             *known = Arc::new(containers);
@@ -211,7 +217,7 @@ impl HubPipeline {
         self.pass_on(changed).await;
         self.contact.send_if_modified(|contact| {
             contact.report_every = Duration::from_secs(u64::from(report_seconds));
-            contact.take_revisions(self.holdings.revisions())
+            contact.take_revisions(self.local_versions.revisions())
         });
         taken.fault
     }
@@ -219,9 +225,9 @@ impl HubPipeline {
     /// Serves readings, unless part of the configs may be there in a moment. Returns whether there is another last good.
     fn take_in(&mut self, readings: Vec<Reading>, confirmed: bool, now: bool) -> bool {
         let applied = self.store.apply(readings, OffsetDateTime::now_utc());
-        let changed = self.holdings.settle(&self.store);
+        let changed = self.local_versions.settle(&self.store);
         self.withheld.add(applied);
-        if self.served || now || self.holdings.is_settled() {
+        if self.served || now || self.local_versions.is_settled() {
             let applied = std::mem::take(&mut self.withheld);
             self.served |= applied.dictionary.is_some();
             self.delivery.serve(&self.store, applied, confirmed);
@@ -239,14 +245,14 @@ impl HubPipeline {
             self.not_ready.clear();
         } else {
             let problems = self.store.problems().iter();
-            let sentences: Vec<String> =
+            let messages: Vec<String> =
                 problems.map(|(config, problem)| format!("config {config}: {}", problem.message)).collect();
-            if !sentences.is_empty() {
-                self.not_ready.say(&sentences.join("; "));
+            if !messages.is_empty() {
+                self.not_ready.say(&messages.join("; "));
             }
         }
         if changed {
-            let (file, (head, blocks)) = (self.last_good.clone(), self.holdings.last_good());
+            let (file, (head, blocks)) = (self.last_good.clone(), self.local_versions.last_good());
             let stored = tokio::task::spawn_blocking(move || file.store(&head, &blocks)).await;
             match stored {
                 Ok(Ok(())) => self.is_kept(),
@@ -263,21 +269,21 @@ impl HubPipeline {
     }
 
     fn note_contact(&mut self, connected: bool, fault: Option<&Failure>, ask: Ask) {
-        let board = &self.delivery.outlets().board;
+        let status = &self.delivery.outlets().status;
         let failures = self.pace.failures();
-        let status = ContactStatus {
+        let contact = ContactStatus {
             connected,
             failures,
             reason: fault.map(|failure| failure.kind.as_str().to_owned()).unwrap_or_default(),
             message: fault.map(|failure| failure.message.clone()).unwrap_or_default(),
             interval: self.pace.by_interval(),
         };
-        board.contact(status, fault.is_none().then(std::time::Instant::now));
+        status.contact(contact, fault.is_none().then(std::time::Instant::now));
         let again = self.reminder.is_due(fault.is_some(), std::time::Instant::now());
         match fault {
             Some(failure) => {
                 if failures == 1 || again {
-                    let age_seconds = board.age_seconds(std::time::Instant::now());
+                    let age_seconds = status.age_seconds(std::time::Instant::now());
                     let reason = failure.kind.as_str();
                     tracing::warn!(reason, cause = failure.message, failures, age_seconds, "no contact with the hub");
                 }

@@ -14,11 +14,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Outlets;
-use crate::board::Board;
+use crate::notify::{Containers, Hooks};
 use crate::publish::{Current, Published};
 use crate::serve::{HubCall, Metrics};
 use crate::source::hub::{Failure, HubClient, pause};
-use crate::tell::{Containers, Hooks};
+use crate::status::StatusPage;
 
 /// What reports need to know of the polls.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ pub struct Reporter {
     containers: watch::Receiver<Containers>,
     changes: watch::Receiver<()>,
     current: Current,
-    board: Board,
+    status: StatusPage,
     hooks: Hooks,
     metrics: Metrics,
 }
@@ -112,9 +112,9 @@ impl Reporter {
             client,
             contact,
             containers,
-            changes: outlets.board.changes(),
+            changes: outlets.status.changes(),
             current: outlets.current.subscribe(),
-            board: outlets.board.clone(),
+            status: outlets.status.clone(),
             hooks: outlets.hooks.clone(),
             metrics: outlets.metrics.clone(),
         }
@@ -123,7 +123,7 @@ impl Reporter {
     /// Reports until dropped.
     pub async fn run(mut self) {
         let mut cadence = Cadence::default();
-        let mut told: Option<(u64, ReportRequest)> = None;
+        let mut notified: Option<(u64, ReportRequest)> = None;
         let mut second = 0;
         loop {
             // Those who are being told come first, so that the report says how that went where it went at once.
@@ -134,7 +134,7 @@ impl Reporter {
             self.changes.mark_unchanged();
             let report = self.report(&contact);
             let epoch = contact.epoch;
-            if !contact.connected || told.as_ref() == Some(&(epoch, report.clone())) {
+            if !contact.connected || notified.as_ref() == Some(&(epoch, report.clone())) {
                 self.client.close();
                 self.changed().await;
                 continue;
@@ -154,7 +154,7 @@ impl Reporter {
                     self.metrics.asked(HubCall::Report, "ok");
                     tracing::debug!(acknowledged = report.acknowledged, "reported");
                     cadence.sent(Instant::now());
-                    told = Some((epoch, report));
+                    notified = Some((epoch, report));
                 }
                 Err(failure) => {
                     self.metrics.asked(HubCall::Report, failure.kind.as_str());
@@ -184,37 +184,37 @@ impl Reporter {
         let containers = self.containers.borrow_and_update().clone();
         let etag = published.as_ref().map_or("", |published| published.dictionary.etag());
         let ended = |name: &ContainerName| containers.get(name).is_some_and(|container| container.ended);
-        let mut told: Vec<ReportedContainer> = self
-            .board
+        let mut notified: Vec<ReportedContainer> = self
+            .status
             .containers(etag)
             .into_iter()
             .filter(|container| container.notify != Notify::None && !ended(&container.name))
             .map(reported)
             .collect();
         let free = self.hooks.list(etag).into_iter().filter(|hook| hook.container.is_none());
-        told.extend(free.filter_map(|hook| {
-            let delivered = hook.told.outcome == Outcome::Delivered && hook.told.etag.as_deref() == Some(etag);
+        notified.extend(free.filter_map(|hook| {
+            let delivered = hook.notified.outcome == Outcome::Delivered && hook.notified.etag.as_deref() == Some(etag);
             Some(ReportedContainer {
                 // `hook_…` is no container's name, and no container has one that begins with `hook-` and 24 digits.
                 name: ContainerName::new(&hook.id.replace('_', "-")).ok()?,
                 notify: Notify::Webhook,
                 ack: Ack::Delivered,
-                outcome: hook.told.outcome,
-                message: hook.told.message,
-                acknowledged: delivered || hook.told.outcome == Outcome::NothingYet,
+                outcome: hook.notified.outcome,
+                message: hook.notified.message,
+                acknowledged: delivered || hook.notified.outcome == Outcome::NothingYet,
             })
         }));
         ReportRequest {
             agent: env!("CARGO_PKG_VERSION").to_owned(),
             configs: self.configs(contact, published.as_deref()),
-            acknowledged: published.is_some() && told.iter().all(|container| container.acknowledged),
-            containers: told,
+            acknowledged: published.is_some() && notified.iter().all(|container| container.acknowledged),
+            containers: notified,
             at: 0,
         }
     }
 
     fn configs(&self, contact: &Contact, published: Option<&Published>) -> Vec<ReportedConfig> {
-        let problems = self.board.problems();
+        let problems = self.status.problems();
         let config = |name: &ConfigName| {
             let served = published.and_then(|published| {
                 published.dictionary.configs().iter().find(|view| view.name == *name).map(|view| view.version.clone())
@@ -234,9 +234,9 @@ impl Reporter {
 
 /// One container. One that was told nothing yet has what it started with.
 fn reported(container: ContainerStatus) -> ReportedContainer {
-    let ContainerStatus { name, notify, ack, told, acknowledged, .. } = container;
-    let fresh = told.outcome == Outcome::NothingYet && ack == Ack::Delivered;
-    let (outcome, message) = (told.outcome, told.message);
+    let ContainerStatus { name, notify, ack, notified, acknowledged, .. } = container;
+    let fresh = notified.outcome == Outcome::NothingYet && ack == Ack::Delivered;
+    let (outcome, message) = (notified.outcome, notified.message);
     ReportedContainer { name, notify, ack, outcome, message, acknowledged: acknowledged || fresh }
 }
 

@@ -16,11 +16,11 @@ use super::connections::{Busy, Connection};
 use super::metrics::Metrics;
 use super::router::{Call, ConfigFormat, route};
 use super::{Limits, Origin, Refusal, hooks_api};
-use crate::board::Board;
 use crate::content::EtagKey;
 use crate::identity::Token;
+use crate::notify::Hooks;
 use crate::publish::{Current, Published};
-use crate::tell::Hooks;
+use crate::status::StatusPage;
 
 /// All that requests are answered from.
 pub struct App {
@@ -33,8 +33,8 @@ pub struct App {
     /// The dictionary.
     pub current: Current,
     /// What the agent knows of its own work.
-    pub board: Board,
-    /// The web hooks.
+    pub status: StatusPage,
+    /// The webhooks.
     pub hooks: Hooks,
     /// Figures.
     pub metrics: Metrics,
@@ -120,13 +120,13 @@ impl App {
         match call? {
             Call::Healthz => Ok(Reply::text(StatusCode::OK, "ok\n")),
             Call::Readyz => self.newest().map(|_| Reply::text(StatusCode::OK, "ok\n")),
-            Call::Metrics => Ok(self.metrics.render(&self.board, Instant::now())),
+            Call::Metrics => Ok(self.metrics.render(&self.status, Instant::now())),
             Call::Config { format, wait } => self.config(connection, request.headers(), format, wait).await,
             Call::Value { key } => self.value(request.headers(), &key),
             Call::Status => {
                 let published = self.newest()?;
                 let hooks = self.hooks.list(published.dictionary.etag());
-                Ok(private(Reply::json(StatusCode::OK, &self.board.status(&published, hooks, Instant::now()))))
+                Ok(private(Reply::json(StatusCode::OK, &self.status.status(&published, hooks, Instant::now()))))
             }
             Call::ListHooks => hooks_api::list(self),
             Call::AddHook => {
@@ -188,14 +188,14 @@ impl App {
                 }
             }
         };
-        self.board.fetched(container(headers), published.dictionary.etag());
+        self.status.fetched(container(headers), published.dictionary.etag());
         Ok(content(content_type, &etag, body, published.generation))
     }
 
     fn value(&self, headers: &HeaderMap, key: &str) -> Result<Reply, Refusal> {
         let published = self.newest()?;
         let value = published.dictionary.value(key).ok_or(Refusal::NoSuchKey)?;
-        self.board.fetched(container(headers), published.dictionary.etag());
+        self.status.fetched(container(headers), published.dictionary.etag());
         let etag = self.etags.etag(&value);
         let known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| matches_etag(known, &etag));
         let (content_type, body) = if known {

@@ -37,7 +37,7 @@ pub struct Limits {
     pub uncrowded: usize,
     /// The longest `?wait=`.
     pub wait: Duration,
-    /// Web hooks in one pod.
+    /// Webhooks in one pod.
     pub hooks: usize,
 }
 

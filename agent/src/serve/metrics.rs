@@ -17,14 +17,14 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::handler::Reply;
-use crate::board::Board;
+use crate::status::StatusPage;
 
 /// How subscribers are told, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// By a signal.
     Signal,
-    /// By a web hook.
+    /// By a webhook.
     Webhook,
 }
 
@@ -44,7 +44,7 @@ struct CodeLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ToldLabel {
+struct NotifiedLabel {
     channel: Channel,
     outcome: &'static str,
 }
@@ -69,7 +69,7 @@ struct Figures {
     refused: Counter,
     failed: Counter,
     connections: Gauge,
-    told: Family<ToldLabel, Counter>,
+    notified: Family<NotifiedLabel, Counter>,
     switches: Counter,
     age: Gauge<u64, AtomicU64>,
     problems: Gauge,
@@ -98,9 +98,9 @@ impl Default for Metrics {
         );
         registry.register("connections", "Connections now", figures.connections.clone());
         registry.register(
-            "told",
+            "notifications",
             "Changes that subscribers were told of, by the way and how it ended",
-            figures.told.clone(),
+            figures.notified.clone(),
         );
         registry.register("switches", "Dictionaries served after the first", figures.switches.clone());
         registry.register_with_unit(
@@ -115,7 +115,7 @@ impl Default for Metrics {
         // All series from the start, so that a rate over the first event is not missed.
         for channel in [Channel::Signal, Channel::Webhook] {
             for outcome in Outcome::FINAL {
-                let _ = figures.told.get_or_create(&ToldLabel { channel, outcome: outcome.as_str() });
+                let _ = figures.notified.get_or_create(&NotifiedLabel { channel, outcome: outcome.as_str() });
             }
         }
         Self { figures: Arc::new(figures), registry: Arc::new(registry) }
@@ -145,8 +145,8 @@ impl Metrics {
     }
 
     /// Telling a subscriber has ended.
-    pub fn told(&self, channel: Channel, outcome: Outcome) {
-        self.figures.told.get_or_create(&ToldLabel { channel, outcome: outcome.as_str() }).inc();
+    pub fn notified(&self, channel: Channel, outcome: Outcome) {
+        self.figures.notified.get_or_create(&NotifiedLabel { channel, outcome: outcome.as_str() }).inc();
     }
 
     /// A call of the hub has ended; `outcome` is a word of a bounded set.
@@ -158,9 +158,9 @@ impl Metrics {
         calls.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    pub(super) fn render(&self, board: &Board, now: Instant) -> Reply {
-        self.figures.age.set(board.age_seconds(now));
-        self.figures.problems.set(i64::try_from(board.problems().len()).unwrap_or(i64::MAX));
+    pub(super) fn render(&self, status: &StatusPage, now: Instant) -> Reply {
+        self.figures.age.set(status.age_seconds(now));
+        self.figures.problems.set(i64::try_from(status.problems().len()).unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing to a String does not fail.
         let _ = encode(&mut text, &self.registry);

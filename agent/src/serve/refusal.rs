@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use nudge_protocol::ErrorBody;
 
 use crate::content::NotExpressible;
-use crate::tell::HookError;
+use crate::notify::HookError;
 
 /// A refused request. The text never holds a value or a token.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,8 +28,8 @@ pub enum Refusal {
     /// There is no such key.
     #[error("there is no such key in the dictionary; GET /config has them all")]
     NoSuchKey,
-    /// There is no such web hook.
-    #[error("there is no web hook with this id; GET /hooks lists them")]
+    /// There is no such webhook.
+    #[error("there is no webhook with this id; GET /hooks lists them")]
     NoSuchHook,
     /// The path knows other methods.
     #[error("this path takes {allow} only")]
@@ -67,7 +67,7 @@ pub enum Refusal {
         /// The bound.
         limit: usize,
     },
-    /// The web hook can't be taken.
+    /// The webhook can't be taken.
     #[error("{0}")]
     Hook(HookError),
 }

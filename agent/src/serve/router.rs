@@ -33,11 +33,11 @@ pub enum Call {
     },
     /// What the pod runs.
     Status,
-    /// The web hooks.
+    /// The webhooks.
     ListHooks,
-    /// A new web hook.
+    /// A new webhook.
     AddHook,
-    /// One web hook less.
+    /// One webhook less.
     RemoveHook {
         /// Which.
         id: String,
@@ -103,8 +103,9 @@ fn config(query: Option<&str>) -> Result<Call, Refusal> {
                 return Err(Refusal::BadRequest("'format' must be json or env".to_owned()));
             }
             Some(("wait", text)) => {
-                let told = || Refusal::BadRequest("'wait' must be a number with ms, s or m, such as 30s".to_owned());
-                wait = Some(duration(text).ok_or_else(told)?);
+                let notified =
+                    || Refusal::BadRequest("'wait' must be a number with ms, s or m, such as 30s".to_owned());
+                wait = Some(duration(text).ok_or_else(notified)?);
             }
             _ => return Err(Refusal::BadRequest("the query may have 'format' and 'wait' only".to_owned())),
         }

@@ -48,7 +48,7 @@ pub(super) fn set_annotation(object: &mut VersionObject, name: &str, value: &str
 
 /// The sentence of a refusal.
 #[track_caller]
-pub(super) fn sentence<T: std::fmt::Debug>(checked: Result<T, Denial>) -> String {
+pub(super) fn message<T: std::fmt::Debug>(checked: Result<T, Denial>) -> String {
     let message = checked.unwrap_err().message;
     assert!(!message.contains('\n') && !message.contains(". ") && !message.ends_with('.'), "one sentence: {message}");
     message

@@ -94,7 +94,7 @@ impl VersionObject {
     }
 
     /// Whether it is on its way out and only finalizers keep it.
-    pub fn is_going(&self) -> bool {
+    pub fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 

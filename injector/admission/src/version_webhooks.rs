@@ -210,7 +210,7 @@ mod tests {
         (MutateVersions::new(Arc::clone(&lookups), key), lookups)
     }
 
-    /// The object as the web hook leaves it, and its warnings.
+    /// The object as the webhook leaves it, and its warnings.
     async fn marked(lookups: FakeLookups, object: &Value) -> (ConfigMap, Vec<String>) {
         let creation = request("ConfigMap", "CREATE", None, Some(object));
         let verdict = marker(lookups).0.review(&creation).await.unwrap();

@@ -17,7 +17,7 @@ pub enum ConditionType {
     /// Somebody else has changed the plain ConfigMap.
     Drifted,
     /// Workloads that take a version by a restart were restarted.
-    Recycled,
+    Restarted,
     /// Objects with the labels of a version do not belong to it.
     Conflict,
 }
@@ -31,7 +31,7 @@ impl ConditionType {
             Self::Stalled => "Stalled",
             Self::Published => "Published",
             Self::Drifted => "Drifted",
-            Self::Recycled => "Recycled",
+            Self::Restarted => "Restarted",
             Self::Conflict => "Conflict",
         }
     }

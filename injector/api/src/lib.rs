@@ -11,4 +11,4 @@ pub use status::{
     BatchWatch, Consent, GroupStatus, PartKind, PartStatus, Phase, PodCounts, PodRestarts, RetiredVersion,
     RolloutFailure, RolloutStage, RolloutStatus, SkippedPod, VersionState, VersionStatus, VersionedConfigStatus,
 };
-pub use versioned_config::{Batch, OnFailure, RolloutSpec, Unsubscribed, VersionedConfig, VersionedConfigSpec};
+pub use versioned_config::{Batch, OnFailure, RolloutSpec, VersionedConfig, VersionedConfigSpec, WithoutAgent};

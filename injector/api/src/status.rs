@@ -38,7 +38,7 @@ pub struct VersionedConfigStatus {
     pub retired: Vec<RetiredVersion>,
     /// How far pods have been moved.
     pub rollout: RolloutStatus,
-    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, Recycled, Conflict.
+    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, Restarted, Conflict.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -65,7 +65,7 @@ pub enum Phase {
     /// All is as the spec says.
     Current,
     /// Pods are being moved to the target.
-    BeingCurrent,
+    Progressing,
     /// Pods are being moved back.
     RollingBack,
     /// The target failed and everything is back on the version before. It is not tried again until the spec changes.
@@ -78,7 +78,7 @@ impl Phase {
         match self {
             Self::Waiting => "Waiting",
             Self::Current => "Current",
-            Self::BeingCurrent => "BeingCurrent",
+            Self::Progressing => "Progressing",
             Self::RollingBack => "RollingBack",
             Self::Failed => "Failed",
         }
@@ -216,7 +216,7 @@ pub struct RolloutStatus {
     pub began_at: Option<Time>,
     /// On the way back: since when workloads were restarted with the target; absent if they were not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub recycled_since: Option<Time>,
+    pub workloads_restarted_at: Option<Time>,
     /// When the rollout last came forward.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progressed_at: Option<MicroTime>,
@@ -237,7 +237,7 @@ pub struct RolloutStatus {
     pub restarts: Vec<PodRestarts>,
     /// Of pods that are not listed in `restarts` only restarts from this time on count; absent while all have room.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub restarts_since: Option<Time>,
+    pub restarts_counted_since: Option<Time>,
     /// The version that was tried last and failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<RolloutFailure>,
@@ -251,7 +251,7 @@ pub enum RolloutStage {
     /// All pods run the target, which is watched for a while.
     Baking,
     /// The target is published, and workloads that take it by a restart are restarted.
-    Recycling,
+    Restarting,
     /// Pods leave a target that is not wanted any more.
     Leaving,
     /// Pods leave a target that failed.
@@ -301,7 +301,7 @@ pub struct RolloutFailure {
     pub version: String,
     /// The generation of the spec that asked for it. It is not tried again before that changes.
     pub generation: i64,
-    /// A word: PodNotReady, ContainerRestarted, ProgressDeadlineExceeded, RecycleFailed, or the reason that the pod reported.
+    /// A word: PodNotReady, ContainerRestarted, ProgressDeadlineExceeded, RestartFailed, or the reason that the pod reported.
     pub reason: String,
     /// A sentence that names the pod.
     pub message: String,

@@ -41,7 +41,7 @@ pub struct VersionedConfigSpec {
 
     /// What happens to workloads that use the plain ConfigMap of this name without an agent.
     #[serde(default)]
-    pub unsubscribed: Unsubscribed,
+    pub without_agent: WithoutAgent,
 
     /// How many versions made by kubectl nudge are kept beside those in use. Objects made otherwise are never pruned.
     #[serde(default = "default_history_limit")]
@@ -59,7 +59,7 @@ impl Default for VersionedConfigSpec {
         Self {
             current: None,
             rollout: RolloutSpec::default(),
-            unsubscribed: Unsubscribed::default(),
+            without_agent: WithoutAgent::default(),
             history_limit: default_history_limit(),
         }
     }
@@ -144,10 +144,10 @@ pub enum OnFailure {
 
 /// What happens to workloads that use the plain ConfigMap without an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Unsubscribed {
+pub enum WithoutAgent {
     /// They are restarted, one after another, by their own rolling update.
     #[default]
-    Recycle,
+    Restart,
     /// They are left alone.
     Ignore,
 }

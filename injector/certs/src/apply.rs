@@ -13,7 +13,7 @@ use super::stored::{MAX_OLD, Signer, Stored};
 pub fn apply(
     step: Step,
     stored: Stored,
-    wanted: &ServingNames,
+    desired: &ServingNames,
     now: OffsetDateTime,
     lifetimes: &Lifetimes,
 ) -> Result<Stored, AuthorityError> {
@@ -23,7 +23,7 @@ pub fn apply(
         Step::Make(_) => {
             let authority = Authority::make(now, lifetimes)?;
             stored.next = None;
-            take_over(&mut stored, authority, wanted, now, lifetimes)?;
+            take_over(&mut stored, authority, desired, now, lifetimes)?;
         }
         Step::Stage(_) => {
             stored.next = Some(Authority::make(now, lifetimes)?);
@@ -34,12 +34,12 @@ pub fn apply(
                 Some(next) => next,
                 None => Authority::make(now, lifetimes)?,
             };
-            take_over(&mut stored, authority, wanted, now, lifetimes)?;
+            take_over(&mut stored, authority, desired, now, lifetimes)?;
         }
         Step::Renew(_) => {
             if let Some(authority) = stored.signer.as_ref().and_then(Signer::able) {
                 // Replicas of two releases may want different names, and must not renew in turns.
-                let names = union(wanted, stored.serving.as_ref(), now);
+                let names = union(desired, stored.serving.as_ref(), now);
                 stored.serving = Some(authority.serving(&names, now, lifetimes)?);
             }
         }
@@ -56,22 +56,22 @@ pub fn apply(
 const MAX_NAMES: usize = 64;
 
 /// The wanted names, and those of a certificate that was good until now and lacks some.
-fn union(wanted: &ServingNames, serving: Option<&Pair>, now: OffsetDateTime) -> ServingNames {
+fn union(desired: &ServingNames, serving: Option<&Pair>, now: OffsetDateTime) -> ServingNames {
     let Some(serving) = serving.map(Pair::certificate).filter(|serving| serving.is_valid_at(now)) else {
-        return wanted.clone();
+        return desired.clone();
     };
-    let both = wanted.and(serving.names());
-    if serving.names().cover(wanted) || both.len() > MAX_NAMES { wanted.clone() } else { both }
+    let both = desired.and(serving.names());
+    if serving.names().cover(desired) || both.len() > MAX_NAMES { desired.clone() } else { both }
 }
 
 fn take_over(
     stored: &mut Stored,
     authority: Authority,
-    wanted: &ServingNames,
+    desired: &ServingNames,
     now: OffsetDateTime,
     lifetimes: &Lifetimes,
 ) -> Result<(), AuthorityError> {
-    let serving = authority.serving(wanted, now, lifetimes)?;
+    let serving = authority.serving(desired, now, lifetimes)?;
     let before = stored.signer.replace(Signer::Able(authority));
     // A replica that has not looked yet still serves what it signed.
     let before = before.map(|signer| signer.certificate().clone()).filter(|before| before.not_after() > now);

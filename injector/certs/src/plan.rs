@@ -64,7 +64,7 @@ impl Cause {
 }
 
 /// Decides the next step.
-pub fn plan(stored: &Stored, wanted: &ServingNames, now: OffsetDateTime, lifetimes: &Lifetimes) -> Step {
+pub fn plan(stored: &Stored, desired: &ServingNames, now: OffsetDateTime, lifetimes: &Lifetimes) -> Step {
     let next = stored.next.as_ref().filter(|next| next.certificate().is_valid_at(now));
     let start_over = |cause| if next.is_some() { Step::Promote(cause) } else { Step::Make(cause) };
     let Some(signer) = stored.signer.as_ref().filter(|signer| signer.certificate().is_valid_at(now)) else {
@@ -84,7 +84,7 @@ pub fn plan(stored: &Stored, wanted: &ServingNames, now: OffsetDateTime, lifetim
         };
     };
     let Some(serving) = serving else { return Step::Renew(Cause::NoServing) };
-    if !serving.names().cover(wanted) {
+    if !serving.names().cover(desired) {
         return Step::Renew(Cause::Names);
     }
     if stored.next.is_some() || is_due(signer.certificate(), now, lifetimes.authority) {

@@ -263,13 +263,13 @@ fn a_clock_that_was_wrong_is_made_up_for() {
 
 #[test]
 fn replicas_that_want_different_names_do_not_renew_in_turns() {
-    let wanted = |name: &str| ServingNames::new([name]).unwrap();
-    let (one, two) = (wanted("one.test"), wanted("two.test"));
+    let desired = |name: &str| ServingNames::new([name]).unwrap();
+    let (one, two) = (desired("one.test"), desired("two.test"));
     let mut stored = Stored::default();
     for _ in 0..6 {
-        for wanted in [&one, &two] {
-            let step = plan(&stored, wanted, start(), &lifetimes());
-            stored = apply(step, stored, wanted, start(), &lifetimes()).unwrap();
+        for desired in [&one, &two] {
+            let step = plan(&stored, desired, start(), &lifetimes());
+            stored = apply(step, stored, desired, start(), &lifetimes()).unwrap();
         }
     }
     assert!(stored.serving.as_ref().unwrap().certificate().names().cover(&one.and(&two)));

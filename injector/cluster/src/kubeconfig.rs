@@ -2,12 +2,12 @@
 
 use kube::client::AuthError;
 use kube::config::{InferConfigError, KubeconfigError};
-use nudge_protocol::error_chain::{plain, sentence};
+use nudge_protocol::error_chain::{message, plain};
 
 /// That there is no cluster, and what the kubeconfig lacks: it is what people are more likely to have wrong than the pod's own account.
 pub fn none_found(error: &InferConfigError) -> String {
     let source = std::error::Error::source(error).and_then(|error| error.downcast_ref());
-    format!("no cluster is known: {}", source.map_or_else(|| sentence(error), unusable))
+    format!("no cluster is known: {}", source.map_or_else(|| message(error), unusable))
 }
 
 /// Why a kubeconfig says of no cluster where it is.
@@ -24,7 +24,7 @@ pub fn unusable(error: &KubeconfigError) -> String {
         }
         KubeconfigError::LoadContext(name) => format!("there is no context {name}"),
         KubeconfigError::LoadClusterOfContext(name) => format!("there is no cluster {name}, which the context names"),
-        other => sentence(other),
+        other => message(other),
     }
 }
 
@@ -37,7 +37,7 @@ pub fn no_client(error: &kube::Error) -> String {
             format!("{program} has failed ({}); kubectl with the same kubeconfig shows what it says", out.status)
         }
         kube::Error::Auth(AuthError::AuthExecParse(_)) => format!("{program} prints none"),
-        other => sentence(other),
+        other => message(other),
     }
 }
 

@@ -15,7 +15,7 @@ use super::reconcile::{Controller, written_by_us};
 impl Controller {
     /// Makes the config, if pods use a plain ConfigMap of its name and there is nothing of it yet.
     pub(super) async fn baseline(&self, key: &ConfigKey) -> Result<(), CallError> {
-        if self.index.subscribers(key).iter().all(|pod| pod.going || pod.finished) {
+        if self.index.subscribers(key).iter().all(|pod| pod.terminating || pod.finished) {
             return Ok(());
         }
         // A label holds 63 characters, a name 253.
@@ -67,7 +67,7 @@ impl Controller {
     async fn create_first(&self, key: &ConfigKey, maps: &Api<ConfigMap>, plain: ConfigMap) -> Result<bool, CallError> {
         for name in first_names(&plain, &key.name) {
             let mut object = first_version(plain.clone(), &key.name, &name);
-            // Here, because the web hook may be away: it holds what the plain ConfigMap holds, and so may become current.
+            // Here, because the webhook may be away: it holds what the plain ConfigMap holds, and so may become current.
             self.mark(&key.namespace, &mut object);
             let creating = || format!("creating ConfigMap {}/{name}", key.namespace);
             match call(creating, maps.create(&written_by_us(), &object)).await {

@@ -19,7 +19,7 @@ pub struct RolloutMetrics {
     ended: Family<Outcome, Counter>,
     took: Histogram,
     told: Histogram,
-    recycled: Family<Outcome, Counter>,
+    restarted: Family<Outcome, Counter>,
     refreshed: Family<Outcome, Counter>,
 }
 
@@ -31,7 +31,7 @@ impl Default for RolloutMetrics {
             ended: family(&["current", "failed", "abandoned", "returned"]),
             took: seconds(),
             told: seconds(),
-            recycled: family(&["restarted", "evicted", "failed", "refused"]),
+            restarted: family(&["restarted", "evicted", "failed", "refused"]),
             refreshed: family(&["done", "failed"]),
         }
     }
@@ -57,7 +57,7 @@ enum Came {
 fn came(before: &VersionedConfigStatus, after: &VersionedConfigStatus, now: Timestamp) -> Option<Came> {
     let began = before.rollout.began_at.as_ref().or(after.rollout.began_at.as_ref())?;
     let seconds = now.duration_since(began.0).as_secs_f64().max(0.0);
-    let all = |stage| matches!(stage, Some(RolloutStage::Baking | RolloutStage::Recycling));
+    let all = |stage| matches!(stage, Some(RolloutStage::Baking | RolloutStage::Restarting));
     match (before.rollout.stage, after.rollout.stage) {
         (Some(RolloutStage::Leaving), None) if before.phase == Phase::RollingBack => {
             Some(Came::ToEnd("returned", seconds))
@@ -78,9 +78,9 @@ impl RolloutMetrics {
         let help = "Time from the beginning of a rollout to its end";
         registry.register_with_unit("rollout_duration", help, Unit::Seconds, self.took.clone());
         let help = "Time from the beginning of a rollout until every pod runs the target and was watched";
-        registry.register_with_unit("rollout_all_told", help, Unit::Seconds, self.told.clone());
+        registry.register_with_unit("rollout_all_assigned", help, Unit::Seconds, self.told.clone());
         let help = "Restarts of workloads, and evictions of pods, that take a version so, by outcome";
-        registry.register("recycled_workloads", help, self.recycled.clone());
+        registry.register("restarted_workloads", help, self.restarted.clone());
         registry.register(
             "refreshed_pods",
             "Pods whose volumes the kubelet was made to read again",
@@ -90,8 +90,8 @@ impl RolloutMetrics {
 
     pub(super) fn changed(&self, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
         let failure = |status: &VersionedConfigStatus| status.rollout.failure.clone();
-        if failure(after).is_some_and(|it| it.reason == "RecycleFailed") && failure(before) != failure(after) {
-            self.recycled("failed");
+        if failure(after).is_some_and(|it| it.reason == "RestartFailed") && failure(before) != failure(after) {
+            self.restarted("failed");
         }
         match came(before, after, Timestamp::now()) {
             Some(Came::ToEnd(outcome, seconds)) => {
@@ -103,8 +103,8 @@ impl RolloutMetrics {
         }
     }
 
-    pub(super) fn recycled(&self, outcome: &'static str) {
-        self.recycled.get_or_create(&Outcome { outcome }).inc();
+    pub(super) fn restarted(&self, outcome: &'static str) {
+        self.restarted.get_or_create(&Outcome { outcome }).inc();
     }
 
     pub(super) fn refreshed(&self, outcome: &'static str) {
@@ -128,10 +128,10 @@ mod tests {
             status
         };
         let now = Timestamp::from_second(15).unwrap();
-        let moving = status(Some(RolloutStage::Moving), Phase::BeingCurrent);
-        let baking = status(Some(RolloutStage::Baking), Phase::BeingCurrent);
+        let moving = status(Some(RolloutStage::Moving), Phase::Progressing);
+        let baking = status(Some(RolloutStage::Baking), Phase::Progressing);
         let back = status(Some(RolloutStage::RollingBack), Phase::RollingBack);
-        let leaving = status(Some(RolloutStage::Leaving), Phase::BeingCurrent);
+        let leaving = status(Some(RolloutStage::Leaving), Phase::Progressing);
         let returning = status(Some(RolloutStage::Leaving), Phase::RollingBack);
         let (current, failed) = (status(None, Phase::Current), status(None, Phase::Failed));
         assert_eq!(came(&current, &moving, now), None);

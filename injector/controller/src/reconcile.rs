@@ -78,8 +78,11 @@ fn wait_until(time: &Time) -> Duration {
 /// Whether it may begin to move now.
 fn may_begin(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
-    let wanted = config.spec.current.as_ref();
-    status.rollout.stage.is_none() && status.current.is_some() && wanted.is_some() && wanted != status.current.as_ref()
+    let desired = config.spec.current.as_ref();
+    status.rollout.stage.is_none()
+        && status.current.is_some()
+        && desired.is_some()
+        && desired != status.current.as_ref()
 }
 
 /// Whether the version before is wanted again: a brake, which needs nothing to be known but the config.
@@ -260,7 +263,7 @@ impl Controller {
     ) -> Result<(Arc<VersionedConfig>, Again), CallError> {
         // Two configs that share pods must not both begin to move in the same moment.
         let _one = if may_begin(&config) { Some(self.beginning.lock().await) } else { None };
-        let restarting = self.recycle(key, &config).await?;
+        let restarting = self.restart(key, &config).await?;
         // The nodes of exactly these pods: one that is seen to fall later, without its node, would be held against the version.
         let pods = self.index.subscribers(key);
         let nodes_away = if returns(&config) { BTreeSet::new() } else { self.nodes_away(&config, &pods).await? };
@@ -281,7 +284,7 @@ impl Controller {
                 nodes_away: &nodes_away,
                 waiting_for: waiting_for.as_deref(),
                 published: published.as_deref(),
-                recycling: &restarting.state,
+                restart: &restarting.state,
                 now: &now,
             };
             let made = decide(&observed);
@@ -304,7 +307,7 @@ impl Controller {
             Some(time) => Again::At(wait_until(time)),
             None => Again::Never,
         };
-        let more = Self::with_recycling(more, &config, &restarting, &mut decision);
+        let more = Self::with_restart(more, &config, &restarting, &mut decision);
         self.keep(key, facts, &decision.status);
         if config.status.as_ref() == Some(&decision.status) {
             return Ok((config, more));
@@ -322,12 +325,7 @@ impl Controller {
     }
 
     /// Tells of the workloads that take a version by a restart, and looks at them again while they are on their way.
-    fn with_recycling(
-        more: Again,
-        config: &VersionedConfig,
-        restarting: &Restarting,
-        decision: &mut Decision,
-    ) -> Again {
+    fn with_restart(more: Again, config: &VersionedConfig, restarting: &Restarting, decision: &mut Decision) -> Again {
         if let Some(found) = &restarting.found {
             let now = Time(Timestamp::now());
             decision.notes.extend(restart::tell(&mut decision.status, found, config.metadata.generation, &now));
@@ -411,7 +409,7 @@ mod tests {
         index.set_enabled(["ns".to_owned()].into());
         let controller = Controller::new(client, index, hmac_key, "a", silence, RolloutMetrics::default());
         let (gone, left) = (ConfigKey::new("ns", "shop"), ConfigKey::new("elsewhere", "shop"));
-        let part = Part { stage: Some(RolloutStage::Recycling), version: Some("2".to_owned()) };
+        let part = Part { stage: Some(RolloutStage::Restarting), version: Some("2".to_owned()) };
         let mut memory = Memory::default();
         assert_eq!(memory.ready_before("ReplicaSet/web", 3), 3);
         for key in [&gone, &left] {

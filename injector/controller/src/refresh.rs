@@ -28,7 +28,7 @@ impl Controller {
             Ok(count) => tracing::info!(config = %key, version, count, "volumes of pods are read again"),
             Err(error) => {
                 let message =
-                    refusal(&error, "a pod", "refreshed", false).map_or_else(|| error.to_string(), |it| it.sentence);
+                    refusal(&error, "a pod", "refreshed", false).map_or_else(|| error.to_string(), |it| it.message);
                 tracing::warn!(config = %key, cause = chain(&error), "volumes of pods are not refreshed at once");
                 let message = format!("volumes of pods are not refreshed at once: {message}");
                 self.notes.tell(config, &[Note { warning: true, reason: "NotRefreshed", message }]).await;
@@ -39,9 +39,9 @@ impl Controller {
     async fn touch(&self, key: &ConfigKey, version: &str) -> Result<usize, CallError> {
         let mut names = Vec::new();
         each::<Pod>(&self.client, &key.namespace, |pod| {
-            let going = pod.metadata.deletion_timestamp.is_some();
+            let terminating = pod.metadata.deletion_timestamp.is_some();
             let asks = pod.spec.as_ref().is_some_and(|spec| refreshed_for(&pod.metadata, spec, &key.name));
-            if asks && !going {
+            if asks && !terminating {
                 names.extend(pod.metadata.name);
             }
         })

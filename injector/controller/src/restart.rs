@@ -10,15 +10,15 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
-use nudge_api::{RolloutStage, Unsubscribed, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{RolloutStage, VersionedConfig, VersionedConfigStatus, WithoutAgent};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::listing::each;
 use nudge_core::keys::ConfigKey;
 use nudge_core::restart::{
-    Behind, DIGEST, Kind, Look, Memory, Next, Part, RECYCLED, RETRY_SECONDS, Recycled, Recycling, Report, Workload,
-    behind, content_digest, judge, next, rolls,
+    Behind, DIGEST, Kind, Look, Memory, Next, Part, RESTARTED, RETRY_SECONDS, Report, RestartReport, Restarted,
+    Workload, behind, content_digest, judge, next, rolls,
 };
-use nudge_core::rollout::{Recycling as State, to_publish};
+use nudge_core::rollout::{Restarts as State, to_publish};
 use nudge_protocol::bounded_text::clip;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -35,7 +35,7 @@ pub(super) struct Restarting {
     /// For the rollout's next step.
     pub(super) state: State,
     /// For the condition; `None` where nothing was looked at.
-    pub(super) found: Option<Recycling>,
+    pub(super) found: Option<RestartReport>,
 }
 
 impl Restarting {
@@ -53,7 +53,7 @@ impl Restarting {
 /// Whether workloads are restarted in this stage.
 pub(super) fn restarts(status: Option<&VersionedConfigStatus>) -> bool {
     let stage = status.and_then(|status| status.rollout.stage);
-    matches!(stage, Some(RolloutStage::Recycling | RolloutStage::Leaving | RolloutStage::RollingBack))
+    matches!(stage, Some(RolloutStage::Restarting | RolloutStage::Leaving | RolloutStage::RollingBack))
 }
 
 /// The second in which it was: what it is compared with was stored in whole seconds.
@@ -70,32 +70,32 @@ pub(super) fn refusal(error: &CallError, id: &str, doing: &str, agent: bool) -> 
     let way_out = if agent {
         "restart it yourself, or take the annotation nudge.dev/config-restarts off its template"
     } else {
-        "set spec.unsubscribed to Ignore"
+        "set spec.withoutAgent to Ignore"
     };
-    let (word, sentence) = match status.code {
+    let (word, message) = match status.code {
         403 if text.contains("cannot") => (
             "NotAllowed",
             format!(
-                "{id} can't be {doing}; bind ClusterRole nudge-recycle in this namespace (RoleBinding for ServiceAccount \
-                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE --recycle), or {way_out}"
+                "{id} can't be {doing}; bind ClusterRole nudge-restart in this namespace (RoleBinding for ServiceAccount \
+                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE --restart), or {way_out}"
             ),
         ),
         400 | 403 | 422 => ("Refused", format!("{id} can't be {doing}, the API server refuses it: {text}")),
         _ => return None,
     };
-    Some(Report { word, sentence, object: id.to_owned() })
+    Some(Report { word, message, object: id.to_owned() })
 }
 
 impl Controller {
     /// Makes the next steps for the workloads that take a version by a restart, if the rollout has come that far.
-    pub(super) async fn recycle(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Restarting, CallError> {
+    pub(super) async fn restart(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Restarting, CallError> {
         let later = || Restarting::not_looked(State::Busy("workloads to restart have not been looked at".to_owned()));
         let Some(status) = config.status.as_ref().filter(|status| restarts(Some(status))) else {
             self.forget_restarts(key);
             return Ok(later());
         };
         let rollout = &status.rollout;
-        let back = rollout.stage != Some(RolloutStage::Recycling);
+        let back = rollout.stage != Some(RolloutStage::Restarting);
         // What is not wanted any more, or is held, goes no further.
         let left = config.spec.current.is_some() && config.spec.current != status.target;
         if !back && (left || config.spec.rollout.paused) {
@@ -103,10 +103,10 @@ impl Controller {
         }
         let Some(version) = to_publish(status) else { return Ok(Restarting::not_looked(State::Done)) };
         // For those without an agent.
-        let holds = status.published.as_deref() == Some(version) && config.spec.unsubscribed == Unsubscribed::Recycle;
+        let holds = status.published.as_deref() == Some(version) && config.spec.without_agent == WithoutAgent::Restart;
         // Whoever reads the plain ConfigMap, too, is restarted when it holds what it should, or can't.
         let tried = self.looked(key).is_some_and(|(_, looked)| looked.version == version);
-        if !tried || (back && rollout.recycled_since.is_none()) {
+        if !tried || (back && rollout.workloads_restarted_at.is_none()) {
             return Ok(Restarting::not_looked(State::Done));
         }
         let now = Timestamp::now();
@@ -124,17 +124,17 @@ impl Controller {
         };
         let steps = self.restart_all(key, &mut workloads, &mut memory, look).await;
         let mut found =
-            Recycling { version: version.to_owned(), workloads: workloads.len(), done: false, reports: Vec::new() };
+            RestartReport { version: version.to_owned(), workloads: workloads.len(), done: false, reports: Vec::new() };
         let state = match steps {
             Ok((State::Done, reports)) => {
                 found.reports = reports;
-                let marks = workloads.iter().filter_map(|(it, _)| Some((it.id(), it.recycled.as_ref()?.at)));
+                let marks = workloads.iter().filter_map(|(it, _)| Some((it.id(), it.restarted.as_ref()?.at)));
                 let marks: Vec<(String, Timestamp)> = marks.filter(|(_, at)| *at >= since).collect();
                 let since = marks.iter().map(|(_, at)| *at).max().unwrap_or(since);
                 // All pods of a namespace are listed only for those that no rolling update restarts.
                 let loose = holds || memory.has_groups() || pods.iter().any(|pod| pod.by_restart && !rolls(pod));
                 let evicted = if loose {
-                    self.recycle_pods(key, status, holds, since, deadline, &mut memory, &mut found).await
+                    self.restart_pods(key, status, holds, since, deadline, &mut memory, &mut found).await
                 } else {
                     Ok((State::Done, Vec::new()))
                 };
@@ -171,10 +171,10 @@ impl Controller {
             match step {
                 Next::Restart { index, mark } => {
                     let id = workloads[index].0.id();
-                    match self.restart(key, &workloads[index].0, &mark).await {
+                    match self.annotate(key, &workloads[index].0, &mark).await {
                         Ok(Some(written)) => {
                             tracing::info!(config = %key, workload = id, "restarted by its template");
-                            self.figures.recycled("restarted");
+                            self.figures.restarted("restarted");
                             memory.restarted(&written, &mark.digest);
                             workloads[index].0 = written;
                         }
@@ -184,13 +184,13 @@ impl Controller {
                             let workload = &workloads[index].0;
                             let agent = workload.uses.configs.contains(&key.name);
                             let report = refusal(&error, &id, "restarted", agent).ok_or(error)?;
-                            self.figures.recycled("refused");
+                            self.figures.restarted("refused");
                             memory.refuse(workload, report);
                         }
                     }
                 }
-                Next::Wait(sentence) => return Ok((State::Busy(sentence), reports)),
-                Next::Failed(sentence) => return Ok((State::Failed(sentence), reports)),
+                Next::Wait(message) => return Ok((State::Busy(message), reports)),
+                Next::Failed(message) => return Ok((State::Failed(message), reports)),
                 Next::Done => return Ok((State::Done, reports)),
             }
         }
@@ -210,19 +210,19 @@ impl Controller {
             |name: &String| Some((name.clone(), self.index.config(&ConfigKey::new(key.namespace.clone(), name))?));
         let configs: BTreeMap<String, Arc<VersionedConfig>> = names.into_iter().filter_map(find).collect();
         let config = |name: &str| configs.get(name).map(|config| &**config);
-        let wanted = |workload: Workload| content_digest(&workload.uses, config).map(|wanted| (workload, wanted));
-        Ok(all.into_iter().filter_map(wanted).collect())
+        let desired = |workload: Workload| content_digest(&workload.uses, config).map(|desired| (workload, desired));
+        Ok(all.into_iter().filter_map(desired).collect())
     }
 
     /// Writes the digest into the workload's template. Returns it as it is then; `None` where it is gone.
-    async fn restart(
+    async fn annotate(
         &self,
         key: &ConfigKey,
         workload: &Workload,
-        mark: &Recycled,
+        mark: &Restarted,
     ) -> Result<Option<Workload>, CallError> {
         let patch = json!({
-            "metadata": {"annotations": {RECYCLED: mark.text()}},
+            "metadata": {"annotations": {RESTARTED: mark.text()}},
             "spec": {"template": {"metadata": {"annotations": {DIGEST: mark.digest}}}},
         });
         let name = &workload.name;

@@ -13,8 +13,10 @@ use nudge_cluster::call::{CallError, call};
 use nudge_cluster::listing::each;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::pod_state;
-use nudge_core::restart::{Group, Memory, NextPod, Old, Recycling, Report, Stale, next_pod, restarted_for, stale_pods};
-use nudge_core::rollout::{Recycling as State, is_same, to_publish};
+use nudge_core::restart::{
+    Group, Memory, NextPod, Old, Report, RestartReport, Stale, next_pod, restarted_for, stale_pods,
+};
+use nudge_core::rollout::{Restarts as State, is_same, to_publish};
 
 use super::reconcile::Controller;
 use super::restart::refusal;
@@ -45,7 +47,7 @@ fn ready(pod: &Pod) -> bool {
 impl Controller {
     /// The next step for pods, once all workloads are done; and the ids of the controllers whose pods are evicted.
     #[allow(clippy::too_many_arguments)] // all of it is of one look
-    pub(super) async fn recycle_pods(
+    pub(super) async fn restart_pods(
         &self,
         key: &ConfigKey,
         status: &VersionedConfigStatus,
@@ -53,11 +55,11 @@ impl Controller {
         since: Timestamp,
         deadline: u32,
         memory: &mut Memory,
-        found: &mut Recycling,
+        found: &mut RestartReport,
     ) -> Result<(State, Vec<String>), CallError> {
         // Where nothing is published no pod is too old for it; what agents say counts all the same.
         let published = status.published_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-        let stale = Stale { published, since: status.rollout.recycled_since.as_ref().map(|time| time.0) };
+        let stale = Stale { published, since: status.rollout.workloads_restarted_at.as_ref().map(|time| time.0) };
         let (mut groups, loose) = self.unguided(key, status, holds).await?;
         // One whose last pod was evicted a moment ago is remembered.
         memory.keep_groups(groups.iter().map(|group| group.id.as_str()));
@@ -71,14 +73,14 @@ impl Controller {
             let refused = |id: &str| memory.refused_group(id).is_some();
             match next_pod(&groups, stale, since, deadline, refused, Timestamp::now()) {
                 NextPod::Done => break State::Done,
-                NextPod::Wait(sentence) => break State::Busy(sentence),
-                NextPod::Failed(sentence) => break State::Failed(sentence),
+                NextPod::Wait(message) => break State::Busy(message),
+                NextPod::Failed(message) => break State::Failed(message),
                 NextPod::Evict { group, pod } => {
                     let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
                     let evicting = || format!("evicting Pod {}/{pod}", key.namespace);
                     match call(evicting, api.evict(&pod, &EvictParams::default())).await {
                         Ok(_) => {
-                            self.figures.recycled("evicted");
+                            self.figures.restarted("evicted");
                             tracing::info!(config = %key, pod, "evicted");
                         }
                         Err(error) if error.code() == 404 => {}
@@ -88,10 +90,10 @@ impl Controller {
                                     "a PodDisruptionBudget does not allow pod {pod} of {group} to be evicted now"
                                 ));
                             }
-                            let sentence = format!(
+                            let message = format!(
                                 "a PodDisruptionBudget kept pod {pod} of {group} from being evicted for {deadline} s; delete it"
                             );
-                            let report = Report { word: "NotEvicted", sentence, object: group.clone() };
+                            let report = Report { word: "NotEvicted", message, object: group.clone() };
                             memory.refuse_group(group, report);
                             continue;
                         }
@@ -100,7 +102,7 @@ impl Controller {
                             let agent = pods.any(|pod| pod.behind.is_some());
                             let report =
                                 refusal(&error, &group, "restarted by evicting its pods", agent).ok_or(error)?;
-                            self.figures.recycled("refused");
+                            self.figures.restarted("refused");
                             memory.refuse_group(group, report);
                             continue;
                         }
@@ -127,8 +129,8 @@ impl Controller {
         // What the agent says its pod was born with, where it has one.
         let behind = |pod: &Pod| {
             let state = pod_state(pod).filter(|pod| pod.by_restart)?;
-            let (runs, wanted) = (state.runs(&key.name), to_publish(status)?);
-            Some(runs.is_some_and(|runs| !is_same(status, &runs, wanted)))
+            let (runs, desired) = (state.runs(&key.name), to_publish(status)?);
+            Some(runs.is_some_and(|runs| !is_same(status, &runs, desired)))
         };
         let (mut groups, mut owners) = (Vec::new(), HashMap::new());
         let mut add = |meta: &ObjectMeta, kind: &str, replicas: Option<i32>| {
@@ -166,7 +168,7 @@ impl Controller {
                 name: meta.name.clone().unwrap_or_default(),
                 created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
                 ready: ready(&pod),
-                going: meta.deletion_timestamp.is_some(),
+                terminating: meta.deletion_timestamp.is_some(),
                 behind: behind(&pod),
             };
             let owner = match controller(meta) {

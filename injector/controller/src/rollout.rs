@@ -59,7 +59,7 @@ impl Controller {
         if config.status.as_ref().is_none_or(|status| status.rollout.stage.is_none()) {
             return Ok(BTreeSet::new());
         }
-        let fell = pods.iter().filter(|pod| !pod.ready && pod.was_ready && !pod.going && !pod.finished);
+        let fell = pods.iter().filter(|pod| !pod.ready && pod.was_ready && !pod.terminating && !pod.finished);
         let nodes: BTreeSet<&String> = fell.map(|pod| &pod.node).filter(|node| !node.is_empty()).collect();
         let known = self.away().filter(|known| known.at.elapsed() < REMEMBER).map(|known| known.nodes);
         let (mut away, open): (BTreeSet<String>, Vec<&String>) = {

@@ -53,7 +53,7 @@ impl Told {
     /// The pods on which something is to be told, which counts as told from now on. Pure.
     fn plan(&mut self, pods: Vec<Arc<PodState>>, now: i64) -> Vec<Arc<PodState>> {
         let mut there: BTreeMap<Remark, Arc<PodState>> = BTreeMap::new();
-        let is_there = |pod: &PodState| !pod.going && (!pod.finished || now.saturating_sub(pod.created) < SHORT);
+        let is_there = |pod: &PodState| !pod.terminating && (!pod.finished || now.saturating_sub(pod.created) < SHORT);
         for pod in pods.into_iter().filter(|pod| is_there(pod)) {
             let Some(remark) = remark(&pod) else { continue };
             let newest = there.entry(remark).or_insert_with(|| Arc::clone(&pod));
@@ -193,9 +193,9 @@ mod tests {
 
     #[test]
     fn pods_that_go_or_have_ended_are_not_told_of() {
-        let going = |pod: Arc<PodState>| Arc::new(PodState { going: true, ..(*pod).clone() });
+        let terminating = |pod: Arc<PodState>| Arc::new(PodState { terminating: true, ..(*pod).clone() });
         let finished = |pod: Arc<PodState>| Arc::new(PodState { finished: true, ..(*pod).clone() });
-        let pods = [going(pod("a", "", Some("w"))), finished(pod("b", "", Some("w")))];
+        let pods = [terminating(pod("a", "", Some("w"))), finished(pod("b", "", Some("w")))];
         assert!(names(&mut Told::default(), &pods, 1000 + SHORT).is_empty());
         assert_eq!(names(&mut Told::default(), &pods, 1001), ["b"], "a Job that was short");
     }

@@ -49,7 +49,7 @@ pub struct PartMeta {
     /// When it was made, in seconds since 1970.
     pub created: i64,
     /// It is being deleted.
-    pub going: bool,
+    pub terminating: bool,
 }
 
 /// What the last reconciliation of the plain ConfigMap has left on it.

@@ -1,4 +1,4 @@
-//! Which namespaces are enabled: the same question that the web hooks' `namespaceSelector` answers for the API server.
+//! Which namespaces are enabled: the same question that the webhooks' `namespaceSelector` answers for the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 

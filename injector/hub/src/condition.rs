@@ -54,14 +54,14 @@ pub(super) fn judge(pod: &PodState, views: &[View], report: &ReportRequest) -> O
     if views.iter().any(ahead) {
         return None;
     }
-    let (reason, sentence) = views
+    let (reason, message) = views
         .iter()
         .find_map(|view| of_config(view, reported(view)))
         .or_else(|| of_containers(pod, report))
         .or_else(|| views.iter().find_map(of_restart))
         .unwrap_or_else(|| ("Applied".to_owned(), String::new()));
     let runs = views.iter().map(|view| (&view.name, reported(view).and_then(|config| config.version.as_ref())));
-    let message = condition_message(runs, &cut(sentence));
+    let message = condition_message(runs, &cut(message));
     Some(Condition { current: reason == "Applied", reason, message, reported_at: None })
 }
 
@@ -133,9 +133,9 @@ fn word(reason: HubReason) -> &'static str {
     }
 }
 
-fn cut(mut sentence: String) -> String {
-    clip(&mut sentence, LONGEST);
-    sentence
+fn cut(mut message: String) -> String {
+    clip(&mut message, LONGEST);
+    message
 }
 
 #[cfg(test)]

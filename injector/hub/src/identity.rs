@@ -84,9 +84,9 @@ impl Identities {
                 }
                 inner.forget(&hash);
             }
-            if let Some((sentence, until)) = inner.refused.get(&hash) {
+            if let Some((message, until)) = inner.refused.get(&hash) {
                 if *until > now {
-                    return Err(ReviewError::Refused(sentence));
+                    return Err(ReviewError::Refused(message));
                 }
                 inner.refused.remove(&hash);
             }
@@ -117,13 +117,13 @@ impl Identities {
                 let life = life(token::expiry(&token), SystemTime::now()).min(self.accepted);
                 self.lock().remember(hash, Arc::clone(caller), Instant::now() + life, self.tokens);
             }
-            Err(ReviewError::Refused(sentence)) => {
+            Err(ReviewError::Refused(message)) => {
                 self.metrics.reviewed(ReviewResult::Refused);
                 let mut inner = self.lock();
                 if inner.refused.len() >= REFUSALS {
                     inner.refused.clear();
                 }
-                inner.refused.insert(hash, (sentence, Instant::now() + self.refusal));
+                inner.refused.insert(hash, (message, Instant::now() + self.refusal));
             }
             Err(ReviewError::Unavailable(_)) => self.metrics.reviewed(ReviewResult::Unavailable),
         }

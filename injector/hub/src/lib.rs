@@ -50,10 +50,10 @@ use self::identity::Identities;
 use self::memory::Trimmer;
 use self::metrics::Metrics;
 use self::poll::Repeats;
-use self::poll_slots::Seats;
+use self::poll_slots::PollSlots;
 use self::reply::{Refusal, Reply};
 use self::view::views;
-use self::writer::{LATER, Queue, Wanted};
+use self::writer::{Desired, LATER, Queue};
 
 pub use condition::Condition;
 pub use memory::use_few_arenas;
@@ -97,7 +97,7 @@ pub struct Hub {
     metrics: Metrics,
     identities: Arc<Identities>,
     contents: Arc<ContentStore>,
-    seats: Arc<Seats>,
+    poll_slots: Arc<PollSlots>,
     gone: Gone,
     reports: Arc<Reports>,
     queue: Queue,
@@ -121,7 +121,7 @@ impl Hub {
         let hub = Arc::new(Self {
             identities: Identities::new(cluster.reviewer, &settings, metrics.clone()),
             contents: ContentStore::new(cluster.parts, key, &settings, metrics.clone()),
-            seats: Seats::new(settings.held_per_pod),
+            poll_slots: PollSlots::new(settings.held_per_pod),
             gone: Gone::default(),
             reports: Arc::default(),
             queue: Queue::default(),
@@ -154,7 +154,7 @@ impl Hub {
 
     /// Whether an agent of the pod waits at this replica now.
     pub fn is_connected(&self, pod_uid: &str) -> bool {
-        self.seats.has(pod_uid)
+        self.poll_slots.has(pod_uid)
     }
 
     /// Reads what pods of the config may be about to need, so that it is there when they are woken.
@@ -164,8 +164,8 @@ impl Hub {
         if !self.index.is_enabled(&key.namespace) || self.index.subscribers(key).is_empty() {
             return;
         }
-        let wanted = [&config.spec.current, &status.target, &status.current];
-        for version in wanted.into_iter().flatten().filter_map(|version| status.version(version)) {
+        let desired = [&config.spec.current, &status.target, &status.current];
+        for version in desired.into_iter().flatten().filter_map(|version| status.version(version)) {
             let secret = version.parts.iter().any(|part| part.kind == nudge_api::PartKind::Secret);
             if !secret || self.index.secrets_allowed(&key.namespace) {
                 drop(self.contents.look(&key.namespace, uid, version));
@@ -192,7 +192,7 @@ impl Hub {
         };
         let caller = match self.identities.caller(&token, peer).await {
             Ok(caller) => caller,
-            Err(ReviewError::Refused(sentence)) => return Refusal::Unauthorized(sentence).into(),
+            Err(ReviewError::Refused(message)) => return Refusal::Unauthorized(message).into(),
             Err(error) => {
                 tracing::warn!(cause = chain(&error), "a token can't be reviewed");
                 return Refusal::Unavailable("the API server can't review tokens now").into();
@@ -247,22 +247,22 @@ impl Hub {
     }
 
     /// What is to be written to a pod's status.
-    fn wanted(&self, key: &PodKey) -> Wanted {
+    fn desired(&self, key: &PodKey) -> Desired {
         let Some(entry) = self.index.pod(key).filter(|_| self.index.is_enabled(&key.namespace)) else {
-            return Wanted::Nothing;
+            return Desired::Nothing;
         };
         let pod = entry.state;
         let reported = self.reports.of(key, &pod.uid);
         if reported.as_ref().is_some_and(|reported| reported.is_superseded(&pod)) {
-            return Wanted::Nothing;
+            return Desired::Nothing;
         }
         let condition = match self.condition(&pod) {
             Some(condition) => condition,
-            None if reported.is_some() => return Wanted::Later,
+            None if reported.is_some() => return Desired::Later,
             None if self.is_without_contact(&pod) => condition::without_contact(&pod),
-            None => return Wanted::Nothing,
+            None => return Desired::Nothing,
         };
-        if condition.stands_in(&pod) { Wanted::Nothing } else { Wanted::Write(pod, condition) }
+        if condition.stands_in(&pod) { Desired::Nothing } else { Desired::Write(pod, condition) }
     }
 
     /// Nobody has heard of the pod's agent: neither this replica, nor another one, which would have written a condition.
@@ -270,7 +270,7 @@ impl Hub {
         let now = jiff::Timestamp::now().as_second();
         let age = Duration::from_secs(u64::try_from(now.saturating_sub(pod.created)).unwrap_or(0));
         let waiting = self.is_connected(&pod.uid);
-        pod.condition.is_none() && !pod.finished && !pod.going && !waiting && age > self.settings.contact
+        pod.condition.is_none() && !pod.finished && !pod.terminating && !waiting && age > self.settings.contact
     }
 
     /// Gives pods whose agent nobody has heard of for a while the condition `NoContact`. For the leader alone, every 30 s or so.
@@ -292,7 +292,7 @@ impl Hub {
     /// Writes pod conditions until dropped.
     async fn write_conditions(self: Arc<Self>) {
         let per_second = self.settings.conditions_per_second;
-        self.queue.write_all(&self.writer, per_second, &self.metrics, |key| self.wanted(key)).await;
+        self.queue.write_all(&self.writer, per_second, &self.metrics, |key| self.desired(key)).await;
     }
 
     /// Whether this replica can't tell that it knows the newest.

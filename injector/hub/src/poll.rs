@@ -69,7 +69,7 @@ impl Hub {
         };
         let mut woken = entry.woken();
         drop(entry);
-        let seat = self.seats.take(&caller.uid);
+        let poll_slot = self.poll_slots.take(&caller.uid);
         let _held = self.metrics.held();
         let mut woken_at = None;
         loop {
@@ -89,7 +89,7 @@ impl Hub {
                     tokio::select! {
                         _ = timeout_at(started + self.settings.resolve, landed.changed()) => {}
                         _ = woken.changed() => {}
-                        () = seat.lost() => return (Reply::nothing(), PollResult::Superseded),
+                        () = poll_slot.lost() => return (Reply::nothing(), PollResult::Superseded),
                         () = self.sent_away() => return (Reply::draining(), PollResult::Draining),
                     }
                     continue;
@@ -135,7 +135,7 @@ impl Hub {
                 // It fails when the pod is gone, which is seen above.
                 _ = woken.changed() => Woken::Changed,
                 () = sleep_until(until) => Woken::Time,
-                () = seat.lost() => Woken::Superseded,
+                () = poll_slot.lost() => Woken::Superseded,
                 () = self.sent_away() => Woken::Draining,
             };
             match why {

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// See the module's text.
-pub(super) struct Seats {
+pub(super) struct PollSlots {
     limit: usize,
     by_uid: Mutex<HashMap<String, VecDeque<Arc<Notify>>>>,
 }
 
-impl Seats {
+impl PollSlots {
     pub(super) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, by_uid: Mutex::default() })
     }
@@ -21,18 +21,18 @@ impl Seats {
     }
 
     /// A place among the held polls of the pod.
-    pub(super) fn take(self: &Arc<Self>, uid: &str) -> Seat {
+    pub(super) fn take(self: &Arc<Self>, uid: &str) -> PollSlot {
         let lost = Arc::new(Notify::new());
         let mut by_uid = self.lock();
-        let seats = by_uid.entry(uid.to_owned()).or_default();
-        seats.push_back(Arc::clone(&lost));
-        if seats.len() > self.limit
-            && let Some(oldest) = seats.pop_front()
+        let poll_slots = by_uid.entry(uid.to_owned()).or_default();
+        poll_slots.push_back(Arc::clone(&lost));
+        if poll_slots.len() > self.limit
+            && let Some(oldest) = poll_slots.pop_front()
         {
             oldest.notify_one();
         }
         drop(by_uid);
-        Seat { seats: Arc::clone(self), uid: uid.into(), lost }
+        PollSlot { poll_slots: Arc::clone(self), uid: uid.into(), lost }
     }
 
     /// Whether an agent of the pod is here.
@@ -42,25 +42,25 @@ impl Seats {
 }
 
 /// A place that is given back on drop.
-pub(super) struct Seat {
-    seats: Arc<Seats>,
+pub(super) struct PollSlot {
+    poll_slots: Arc<PollSlots>,
     uid: Box<str>,
     lost: Arc<Notify>,
 }
 
-impl Seat {
+impl PollSlot {
     /// Another poll has taken the place.
     pub(super) async fn lost(&self) {
         self.lost.notified().await;
     }
 }
 
-impl Drop for Seat {
+impl Drop for PollSlot {
     fn drop(&mut self) {
-        let mut by_uid = self.seats.lock();
-        if let Some(seats) = by_uid.get_mut(&*self.uid) {
-            seats.retain(|seat| !Arc::ptr_eq(seat, &self.lost));
-            if seats.is_empty() {
+        let mut by_uid = self.poll_slots.lock();
+        if let Some(poll_slots) = by_uid.get_mut(&*self.uid) {
+            poll_slots.retain(|poll_slot| !Arc::ptr_eq(poll_slot, &self.lost));
+            if poll_slots.is_empty() {
                 by_uid.remove(&*self.uid);
             }
         }
@@ -75,14 +75,14 @@ mod tests {
 
     #[test]
     fn one_more_than_the_share_ends_the_oldest() {
-        let seats = Seats::new(2);
-        let [one, two, three] = [(); 3].map(|()| seats.take("u"));
-        let other = seats.take("v");
-        let lost = |seat: &Seat| seat.lost().now_or_never().is_some();
+        let poll_slots = PollSlots::new(2);
+        let [one, two, three] = [(); 3].map(|()| poll_slots.take("u"));
+        let other = poll_slots.take("v");
+        let lost = |poll_slot: &PollSlot| poll_slot.lost().now_or_never().is_some();
         assert_eq!([&one, &two, &three, &other].map(lost), [true, false, false, false]);
         drop((one, two));
-        assert!(seats.has("u"));
+        assert!(poll_slots.has("u"));
         drop(three);
-        assert!(!seats.has("u") && seats.has("v"));
+        assert!(!poll_slots.has("u") && poll_slots.has("v"));
     }
 }

@@ -10,7 +10,7 @@ use nudge_protocol::ConfigName;
 use nudge_protocol::bounded_text::clip;
 use nudge_protocol::hub::ReportRequest;
 
-/// Most containers and web hooks of one report that are kept.
+/// Most containers and webhooks of one report that are kept.
 const MAX_CONTAINERS: usize = 64;
 /// Longest text in a report that is kept, in bytes.
 const MAX_TEXT_BYTES: usize = 512;

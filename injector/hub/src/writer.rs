@@ -115,7 +115,7 @@ fn patch(pod: &PodState, condition: &Condition) -> serde_json::Value {
 
 /// What is to be done about a pod's condition.
 #[derive(Debug)]
-pub(super) enum Wanted {
+pub(super) enum Desired {
     /// It is as it should be, or nothing is known of it here.
     Nothing,
     /// It is to be written.
@@ -192,14 +192,14 @@ impl Queue {
         }
     }
 
-    /// Writes until dropped. `wanted` says what the condition of a pod should be, if that differs from what it is. What can't be written
+    /// Writes until dropped. `desired` says what the condition of a pod should be, if that differs from what it is. What can't be written
     /// is tried again until it says otherwise, as it does of a pod that is gone.
     pub(super) async fn write_all(
         &self,
         writer: &Arc<dyn ConditionWriter>,
         per_second: u32,
         metrics: &Metrics,
-        wanted: impl Fn(&PodKey) -> Wanted,
+        desired: impl Fn(&PodKey) -> Desired,
     ) {
         let gap = Duration::from_secs(1) / per_second.max(1);
         let mut begin = Instant::now();
@@ -226,10 +226,10 @@ impl Queue {
                 *again = true;
                 continue;
             }
-            match wanted(&key) {
-                Wanted::Nothing => {}
-                Wanted::Later => self.put(&key, LATER, failures),
-                Wanted::Write(pod, condition) => {
+            match desired(&key) {
+                Desired::Nothing => {}
+                Desired::Later => self.put(&key, LATER, failures),
+                Desired::Write(pod, condition) => {
                     busy.insert(key.clone(), false);
                     begin = Instant::now() + gap;
                     running.push(async move {
@@ -293,16 +293,16 @@ mod tests {
 
     async fn run(queue: &Queue, notes: &Arc<Notes>, seconds: u64) -> Vec<(String, String, u64)> {
         let writer: Arc<dyn ConditionWriter> = notes.clone();
-        let wanted = |key: &PodKey| {
+        let desired = |key: &PodKey| {
             let pod = PodState { name: key.name.clone(), ..PodState::default() };
             match key.name.as_str() {
-                "same" => Wanted::Nothing,
-                "behind" if notes.started.unwrap().elapsed() < Duration::from_secs(12) => Wanted::Later,
-                _ => Wanted::Write(Arc::new(pod), condition("newest")),
+                "same" => Desired::Nothing,
+                "behind" if notes.started.unwrap().elapsed() < Duration::from_secs(12) => Desired::Later,
+                _ => Desired::Write(Arc::new(pod), condition("newest")),
             }
         };
         let metrics = Metrics::default();
-        let writing = queue.write_all(&writer, 10, &metrics, wanted);
+        let writing = queue.write_all(&writer, 10, &metrics, desired);
         let _ = timeout(Duration::from_secs(seconds), writing).await;
         let millis = |time: &Duration| u64::try_from(time.as_millis()).unwrap();
         notes
@@ -406,12 +406,12 @@ mod tests {
             queue.add(&PodKey::new("ns", "000"), Duration::ZERO);
             std::future::pending::<()>().await;
         };
-        let wanted = |key: &PodKey| {
+        let desired = |key: &PodKey| {
             let pod = PodState { name: key.name.clone(), ..PodState::default() };
-            Wanted::Write(Arc::new(pod), condition("newest"))
+            Desired::Write(Arc::new(pod), condition("newest"))
         };
         let metrics = Metrics::default();
-        let writing = queue.write_all(&writer, 50, &metrics, wanted);
+        let writing = queue.write_all(&writer, 50, &metrics, desired);
         let _ = timeout(Duration::from_secs(seconds), futures::future::join(writing, again)).await;
         let (most, written) = (*slow.most.lock().unwrap(), slow.written.lock().unwrap().clone());
         (most, written)

@@ -113,7 +113,7 @@ pub(super) struct Dry {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   kubectl nudge enable shop
-  kubectl nudge enable shop --secrets --recycle")]
+  kubectl nudge enable shop --secrets --restart")]
 pub(super) struct Enable {
     /// The namespace
     #[arg(value_name = "NAMESPACE")]
@@ -123,7 +123,7 @@ pub(super) struct Enable {
     pub(super) secrets: bool,
     /// Let Nudge restart workloads that take a version by a restart
     #[arg(long)]
-    pub(super) recycle: bool,
+    pub(super) restart: bool,
     /// The account that Nudge runs under
     #[arg(long, default_value = "nudge-system:nudge-injector", value_name = "NAMESPACE:NAME")]
     pub(super) service_account: String,

@@ -72,11 +72,11 @@ mod tests {
         let of = |pairs: &[(&str, &[u8])]| vec![part(PartKind::ConfigMap, pairs)];
         let old = of(&[("game", b"a\nlives=3\nb\n"), ("gone", b"x\n"), ("same", b"s"), ("raw", &[0xff])]);
         let new = of(&[("game", b"a\nlives=5\nb\n"), ("empty", b""), ("same", b"s"), ("raw", &[0xfe])]);
-        let wanted = "empty: added (empty)\n\
+        let desired = "empty: added (empty)\n\
                       --- game (1)\n+++ game (2)\n@@ -1,3 +1,3 @@\n a\n-lives=3\n+lives=5\n b\n\
                       --- gone (1)\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n\
                       raw: changed (binary)\n";
-        assert_eq!(changes(old, new, ("1", "2")), wanted);
+        assert_eq!(changes(old, new, ("1", "2")), desired);
     }
 
     #[test]

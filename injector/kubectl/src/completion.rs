@@ -29,7 +29,7 @@ const NO_FILES: &str = ":4\n";
 
 /// What fits at the place of the last word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Wanted {
+enum Desired {
     /// These words, with what they mean.
     Words(Vec<(String, String)>),
     Configs,
@@ -46,7 +46,7 @@ enum Wanted {
 /// What is to be completed. Pure.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
-    wanted: Wanted,
+    desired: Desired,
     /// What stands there already.
     begun: String,
     /// What stands before a value that is joined to its flag: `--output=`.
@@ -59,7 +59,7 @@ struct Place {
 fn place(words: &[String]) -> Place {
     let root = Arguments::command();
     let mut place = Place {
-        wanted: Wanted::Nothing,
+        desired: Desired::Nothing,
         begun: String::new(),
         joined: String::new(),
         namespace: None,
@@ -93,7 +93,7 @@ fn place(words: &[String]) -> Place {
     }
     place.begun.clone_from(last);
     let at_root = command.get_name() == root.get_name();
-    place.wanted = if let Some(flag) = pending {
+    place.desired = if let Some(flag) = pending {
         of_flag(flag)
     } else if let Some((flag, Some(value))) = flag(&root, command, last) {
         last[..last.len() - value.len()].clone_into(&mut place.joined);
@@ -104,22 +104,22 @@ fn place(words: &[String]) -> Place {
         let global = root.get_arguments().filter(|_| !at_root);
         let flags =
             own.chain(global).filter_map(|flag| Some((format!("--{}", flag.get_long()?), help(flag.get_help()))));
-        Wanted::Words(flags.collect())
+        Desired::Words(flags.collect())
     } else if at_root {
         let subs = root.get_subcommands().filter(|sub| !sub.is_hide_set());
-        Wanted::Words(subs.map(|sub| (sub.get_name().to_owned(), help(sub.get_about()))).collect())
+        Desired::Words(subs.map(|sub| (sub.get_name().to_owned(), help(sub.get_about()))).collect())
     } else {
         let next = command.get_positionals().nth(positionals.len());
         match next.map(|argument| argument.get_id().as_str()) {
-            Some("config") => Wanted::Configs,
+            Some("config") => Desired::Configs,
             Some("version" | "old" | "new") if command.get_name() != "create" => {
-                Wanted::Versions(positionals.first().map(|&config| config.to_owned()).unwrap_or_default())
+                Desired::Versions(positionals.first().map(|&config| config.to_owned()).unwrap_or_default())
             }
-            Some("name") if command.get_name() == "enable" => Wanted::Namespaces,
-            Some("workload") => Wanted::Workloads,
-            Some("name") if command.get_name() == "get" => Wanted::PodsAndConfigs,
-            Some("name") => Wanted::ConfigMaps,
-            _ => Wanted::Nothing,
+            Some("name") if command.get_name() == "enable" => Desired::Namespaces,
+            Some("workload") => Desired::Workloads,
+            Some("name") if command.get_name() == "get" => Desired::PodsAndConfigs,
+            Some("name") => Desired::ConfigMaps,
+            _ => Desired::Nothing,
         }
     };
     place
@@ -153,14 +153,14 @@ fn flag<'a, 'w>(
     all.find(is).map(|flag| (flag, value))
 }
 
-fn of_flag(flag: &clap::Arg) -> Wanted {
+fn of_flag(flag: &clap::Arg) -> Desired {
     match flag.get_id().as_str() {
-        "namespace" => Wanted::Namespaces,
-        id if id.contains("from_") && !id.contains("literal") => Wanted::Files,
-        "kubeconfig" => Wanted::Files,
+        "namespace" => Desired::Namespaces,
+        id if id.contains("from_") && !id.contains("literal") => Desired::Files,
+        "kubeconfig" => Desired::Files,
         _ => {
             let values = flag.get_possible_values();
-            Wanted::Words(values.iter().map(|value| (value.get_name().to_owned(), help(value.get_help()))).collect())
+            Desired::Words(values.iter().map(|value| (value.get_name().to_owned(), help(value.get_help()))).collect())
         }
     }
 }
@@ -183,7 +183,7 @@ impl Place {
             let joined = &self.joined;
             if help.is_empty() { format!("{joined}{word}\n") } else { format!("{joined}{word}\t{help}\n") }
         });
-        let directive = if self.wanted == Wanted::Files { FILES } else { NO_FILES };
+        let directive = if self.desired == Desired::Files { FILES } else { NO_FILES };
         lines.chain([directive.to_owned()]).collect::<Vec<_>>().concat()
     }
 }
@@ -191,9 +191,9 @@ impl Place {
 /// Prints what fits behind these words.
 pub(super) async fn run(out: Output, words: Vec<String>) -> Result<(), Failure> {
     let place = place(&words);
-    let candidates = match &place.wanted {
-        Wanted::Words(words) => words.clone(),
-        Wanted::Files | Wanted::Nothing => Vec::new(),
+    let candidates = match &place.desired {
+        Desired::Words(words) => words.clone(),
+        Desired::Files | Desired::Nothing => Vec::new(),
         // Without an answer nothing is offered; an error would stand in the middle of what the user types.
         _ => tokio::time::timeout(PATIENCE, ask(&place, out)).await.ok().and_then(Result::ok).unwrap_or_default(),
     };
@@ -207,19 +207,19 @@ async fn ask(place: &Place, out: Output) -> Result<Vec<(String, String)>, Failur
         kubeconfig: place.kubeconfig.as_ref().map(Into::into),
     };
     let session = Session::connect(&connection, out).await?;
-    let names = match &place.wanted {
-        Wanted::Configs => names(session.api::<nudge_api::VersionedConfig>(), None).await,
-        Wanted::Namespaces => names(Api::<Namespace>::all(session.client.clone()), None).await,
-        Wanted::ConfigMaps => names(session.api::<ConfigMap>(), None).await,
-        Wanted::Versions(config) => {
+    let names = match &place.desired {
+        Desired::Configs => names(session.api::<nudge_api::VersionedConfig>(), None).await,
+        Desired::Namespaces => names(Api::<Namespace>::all(session.client.clone()), None).await,
+        Desired::ConfigMaps => names(session.api::<ConfigMap>(), None).await,
+        Desired::Versions(config) => {
             let versions = session.config(config).await?.status.map(|status| status.versions).unwrap_or_default();
             return Ok(versions.into_iter().rev().map(|it| (it.version, format!("{:?}", it.state))).collect());
         }
-        Wanted::PodsAndConfigs => {
+        Desired::PodsAndConfigs => {
             let pods = names(session.api::<Pod>(), Some(labels::AGENT)).await;
             [names(session.api::<nudge_api::VersionedConfig>(), None).await, pods].concat()
         }
-        Wanted::Workloads => {
+        Desired::Workloads => {
             let of =
                 |kind: &'static str, names: Vec<String>| names.into_iter().map(move |name| format!("{kind}/{name}"));
             of("deployment", names(session.api::<Deployment>(), None).await)
@@ -227,7 +227,7 @@ async fn ask(place: &Place, out: Output) -> Result<Vec<(String, String)>, Failur
                 .chain(of("daemonset", names(session.api::<DaemonSet>(), None).await))
                 .collect()
         }
-        Wanted::Words(_) | Wanted::Files | Wanted::Nothing => Vec::new(),
+        Desired::Words(_) | Desired::Files | Desired::Nothing => Vec::new(),
     };
     Ok(names.into_iter().map(|name| (name, String::new())).collect())
 }
@@ -251,7 +251,7 @@ mod tests {
 
     fn words(line: &str) -> Vec<String> {
         let place = at(line);
-        let Wanted::Words(words) = &place.wanted else { panic!("{:?}", place.wanted) };
+        let Desired::Words(words) = &place.desired else { panic!("{:?}", place.desired) };
         let lines = place.lines(words);
         lines.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
     }
@@ -264,21 +264,21 @@ mod tests {
         assert_eq!(words("status -o j"), ["json", ":4"]);
         assert_eq!(words("status --output=y"), ["--output=yaml", ":4"]);
         assert_eq!(words("pause game --dry-run=s"), ["--dry-run=server", ":4"]);
-        for (line, wanted) in [
-            ("use ", Wanted::Configs),
-            ("use game ", Wanted::Versions("game".into())),
-            ("diff game 1 ", Wanted::Versions("game".into())),
-            ("create game ", Wanted::Nothing),
-            ("enable ", Wanted::Namespaces),
-            ("use -n ", Wanted::Namespaces),
-            ("restart ", Wanted::Workloads),
-            ("get ", Wanted::PodsAndConfigs),
-            ("baseline ", Wanted::ConfigMaps),
-            ("create game 1 --from-file=", Wanted::Files),
-            ("nonsense ", Wanted::Nothing),
-            ("use game 1 2 ", Wanted::Nothing),
+        for (line, desired) in [
+            ("use ", Desired::Configs),
+            ("use game ", Desired::Versions("game".into())),
+            ("diff game 1 ", Desired::Versions("game".into())),
+            ("create game ", Desired::Nothing),
+            ("enable ", Desired::Namespaces),
+            ("use -n ", Desired::Namespaces),
+            ("restart ", Desired::Workloads),
+            ("get ", Desired::PodsAndConfigs),
+            ("baseline ", Desired::ConfigMaps),
+            ("create game 1 --from-file=", Desired::Files),
+            ("nonsense ", Desired::Nothing),
+            ("use game 1 2 ", Desired::Nothing),
         ] {
-            assert_eq!(at(line).wanted, wanted, "{line}");
+            assert_eq!(at(line).desired, desired, "{line}");
         }
     }
 
@@ -286,6 +286,6 @@ mod tests {
     fn the_namespace_before_is_remembered() {
         let place = at("-n shop use --context=dev ga");
         assert_eq!((place.namespace.as_deref(), place.context.as_deref()), (Some("shop"), Some("dev")));
-        assert_eq!((place.wanted, place.begun.as_str()), (Wanted::Configs, "ga"));
+        assert_eq!((place.desired, place.begun.as_str()), (Desired::Configs, "ga"));
     }
 }

@@ -74,7 +74,7 @@ mod tests {
             ]
         };
         let masked = dictionary(sources(), false);
-        let wanted = [
+        let desired = [
             ("lives", "5"),
             ("nudge.binary", "raw"),
             ("nudge.config.keys.version", "7"),
@@ -85,7 +85,7 @@ mod tests {
             ("raw", "/w=="),
             ("was", "text"),
         ];
-        assert_eq!(masked.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect::<Vec<_>>(), wanted);
+        assert_eq!(masked.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect::<Vec<_>>(), desired);
         assert_eq!(dictionary(sources(), true)["pin"], "0000");
     }
 }

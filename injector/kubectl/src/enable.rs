@@ -13,7 +13,7 @@ use super::session::{Session, patching};
 
 /// The ClusterRoles that the command's flags ask for.
 fn roles(command: &Enable) -> Vec<&'static str> {
-    let asked = [(true, "nudge-namespace"), (command.secrets, "nudge-secrets"), (command.recycle, "nudge-recycle")];
+    let asked = [(true, "nudge-namespace"), (command.secrets, "nudge-secrets"), (command.restart, "nudge-restart")];
     asked.into_iter().filter(|(asked, _)| *asked).map(|(_, role)| role).collect()
 }
 
@@ -76,15 +76,15 @@ mod tests {
 
     #[test]
     fn only_what_was_asked_for_is_bound() {
-        let command = |secrets, recycle| Enable {
+        let command = |secrets, restart| Enable {
             name: "shop".into(),
             secrets,
-            recycle,
+            restart,
             service_account: String::new(),
             dry: Dry::default(),
         };
         assert_eq!(roles(&command(false, false)), ["nudge-namespace"]);
-        assert_eq!(roles(&command(true, true)), ["nudge-namespace", "nudge-secrets", "nudge-recycle"]);
+        assert_eq!(roles(&command(true, true)), ["nudge-namespace", "nudge-secrets", "nudge-restart"]);
         let subjects = binding("nudge-secrets", "shop", ("system", "nudge")).subjects.unwrap();
         assert_eq!((subjects[0].namespace.as_deref(), subjects[0].name.as_str()), (Some("system"), "nudge"));
     }

@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn kubectls_rules_hold() {
         let text = "\u{feff}# comment\n\n  LIVES=3\nURL=http://a?b=c # stays\r\nQUOTED=\"a b\"\n\tEMPTY=\nHOME\nABSENT\nlast= x ";
-        let wanted = [
+        let desired = [
             ("LIVES", "3"),
             ("URL", "http://a?b=c # stays"),
             ("QUOTED", "\"a b\""),
@@ -61,7 +61,7 @@ mod tests {
             ("ABSENT", ""),
             ("last", " x "),
         ];
-        assert_eq!(read(text).unwrap(), pairs(&wanted));
+        assert_eq!(read(text).unwrap(), pairs(&desired));
     }
 
     #[test]
@@ -76,10 +76,10 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(
-            wanted in proptest::collection::vec(("[A-Za-z_][A-Za-z0-9_.-]{0,8}", "[^\\r\\n]{0,12}"), 0..6)
+            desired in proptest::collection::vec(("[A-Za-z_][A-Za-z0-9_.-]{0,8}", "[^\\r\\n]{0,12}"), 0..6)
         ) {
-            let text: Vec<String> = wanted.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            prop_assert_eq!(read(&text.join("\n")).unwrap(), wanted);
+            let text: Vec<String> = desired.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            prop_assert_eq!(read(&text.join("\n")).unwrap(), desired);
         }
 
         #[test]

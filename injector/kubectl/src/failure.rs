@@ -1,7 +1,7 @@
 //! How a command ends that did not do what it was asked for: a sentence, and a code for scripts.
 
 use kube::core::Status;
-use nudge_protocol::error_chain::{plain, sentence};
+use nudge_protocol::error_chain::{message, plain};
 
 /// It failed.
 pub(super) const FAILED: u8 = 1;
@@ -55,7 +55,7 @@ impl Failure {
                 "{what}: no answer from the API server: {}; check --context, --kubeconfig, and whether it can be reached from here",
                 root(error)
             )),
-            other => Self::new(format!("{what}: {}", sentence(other))),
+            other => Self::new(format!("{what}: {}", message(other))),
         }
     }
 }
@@ -112,8 +112,8 @@ mod tests {
     fn what_only_libraries_know_is_left_out() {
         let refused = std::io::Error::from_raw_os_error(111);
         let failure = Failure::of("reading config shop", &kube::Error::Service(Box::new(refused)));
-        let wanted = "reading config shop: no answer from the API server: Connection refused; check --context";
-        assert!(failure.message.starts_with(wanted), "{}", failure.message);
+        let desired = "reading config shop: no answer from the API server: Connection refused; check --context";
+        assert!(failure.message.starts_with(desired), "{}", failure.message);
         let ours = api(403, "admission webhook \"configs-delete.nudge.dev\" denied the request: it is in use.");
         assert_eq!(Failure::of("deleting", &ours).message, "deleting: it is in use");
     }

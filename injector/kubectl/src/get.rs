@@ -49,8 +49,8 @@ async fn subject(session: &Session, name: &str) -> Result<Subject, Failure> {
 pub(super) async fn run(session: &Session, command: &Get) -> Result<(), Failure> {
     let sources = match subject(session, &command.name).await? {
         Subject::Config(config) => {
-            let wanted = command.version.as_ref().map_or(nudge_protocol::names::CURRENT, |version| version.as_str());
-            let version = sealed(&config, wanted)?;
+            let desired = command.version.as_ref().map_or(nudge_protocol::names::CURRENT, |version| version.as_str());
+            let version = sealed(&config, desired)?;
             let name = config.metadata.name.clone().unwrap_or_default();
             let parts = contents(session, version).await?;
             vec![Source { config: name, version: Some(version.version.clone()), parts }]

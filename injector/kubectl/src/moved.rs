@@ -55,7 +55,7 @@ impl Pods {
         let target = status.target.as_deref();
         let mut moved = Moved::default();
         for pod in self.known.as_ref()?.values() {
-            if pod.going || pod.finished || !pod.configs.iter().any(|config| config.as_str() == name) {
+            if pod.terminating || pod.finished || !pod.configs.iter().any(|config| config.as_str() == name) {
                 continue;
             }
             let told = told(status, uid, pod);

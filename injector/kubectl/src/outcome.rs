@@ -63,7 +63,7 @@ pub(super) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
     // What the line says already is not said twice.
     let why = condition(ConditionType::Ready)
         .filter(|ready| ready.status != "True")
-        .filter(|ready| !["BeingCurrent", "Baking", "Publishing", "RollingBack", "Leaving"].contains(&&*ready.reason));
+        .filter(|ready| !["Progressing", "Baking", "Publishing", "RollingBack", "Leaving"].contains(&&*ready.reason));
     let why = why.map(|ready| match &*ready.reason {
         "Paused" => format!("{}, or run kubectl nudge resume {name}", ready.message),
         _ => ready.message.clone(),
@@ -79,7 +79,7 @@ fn view(status: &VersionedConfigStatus, version: &str, pods: Option<Moved>, why:
         None => format!("version {version} is not begun yet"),
         Some(RolloutStage::Moving) => format!("moving to version {version}"),
         Some(RolloutStage::Baking) => format!("all pods run version {version}, which is watched until it is published"),
-        Some(RolloutStage::Recycling) => format!("version {version} is published"),
+        Some(RolloutStage::Restarting) => format!("version {version} is published"),
         Some(RolloutStage::Leaving) if status.current.as_deref() == Some(version) => {
             format!("every pod returns from version {leaves} to {version}")
         }
@@ -106,7 +106,7 @@ fn view(status: &VersionedConfigStatus, version: &str, pods: Option<Moved>, why:
         (_, None) => status.pods.updated,
     };
     let begins = stage.is_none()
-        || stage == Some(RolloutStage::Recycling)
+        || stage == Some(RolloutStage::Restarting)
         || moving && pods.is_some_and(|pods| pods.told == 0 && total > 0);
     View { done, total, line, passing: why.is_none() && begins }
 }
@@ -154,7 +154,7 @@ mod tests {
         );
         let stalled = json!([{"type": "Stalled", "status": "True", "reason": "Failed", "message": "pod web-1", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         let held =
-            seen(&json!({"observedGeneration": 3, "phase": "BeingCurrent", "current": "1", "conditions": stalled}));
+            seen(&json!({"observedGeneration": 3, "phase": "Progressing", "current": "1", "conditions": stalled}));
         assert_eq!(held, Outcome::Failed("config shop: version 2 failed: pod web-1".into()));
     }
 
@@ -168,7 +168,7 @@ mod tests {
     fn the_line_says_how_far_it_is_and_why_not_further() {
         let status = |stage: &str, reason: &str, message: &str| {
             json!({
-                "observedGeneration": 3, "phase": "BeingCurrent", "current": "1", "target": "2",
+                "observedGeneration": 3, "phase": "Progressing", "current": "1", "target": "2",
                 "pods": {"total": 40, "updated": 38, "skipped": 1, "summary": "38/40"},
                 "rollout": {"revision": 1, "stage": stage, "failure": {"version": "2", "generation": 3, "reason": "x", "message": "it is ill"}},
                 "conditions": [{"type": "Ready", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
@@ -186,7 +186,7 @@ mod tests {
             held.line,
             "moving to version 2: 10 of 40 pods told, 1 skipped; it is paused, or run kubectl nudge resume shop"
         );
-        let moving = status("Moving", "BeingCurrent", "moving to version 2");
+        let moving = status("Moving", "Progressing", "moving to version 2");
         assert_eq!(view(&moving, of(10, 4)).line, "moving to version 2: 10 of 40 pods told, 1 skipped");
         assert!(view(&moving, of(0, 0)).passing && !view(&moving, of(1, 0)).passing);
         assert_eq!(view(&moving, None).line, "moving to version 2, 1 skipped");

@@ -183,9 +183,9 @@ mod tests {
                 found.extend(part.content.iter().map(|(key, value)| (part.kind, key.clone(), value.len())));
             }
             found.sort();
-            let wanted = open.into_iter().map(|(key, size)| (PartKind::ConfigMap, key, size));
-            let wanted: Vec<_> = wanted.chain(secret.into_iter().map(|(key, size)| (PartKind::Secret, key, size))).collect();
-            prop_assert_eq!(found, wanted);
+            let desired = open.into_iter().map(|(key, size)| (PartKind::ConfigMap, key, size));
+            let desired: Vec<_> = desired.chain(secret.into_iter().map(|(key, size)| (PartKind::Secret, key, size))).collect();
+            prop_assert_eq!(found, desired);
         }
     }
 }

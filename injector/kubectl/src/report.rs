@@ -30,7 +30,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     current: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    wanted: Option<String>,
+    desired: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,16 +70,16 @@ struct PodReport {
     ready: bool,
     /// What it is told to run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    told: Option<String>,
+    assigned: Option<String>,
     /// What it says it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    runs: Option<String>,
+    version: Option<String>,
     /// The rollout does not wait for it: the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     skipped: Option<String>,
     /// Why it does not run what it is told.
     #[serde(skip_serializing_if = "Option::is_none")]
-    why_not: Option<String>,
+    message: Option<String>,
     /// What injection warned of.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
@@ -87,16 +87,16 @@ struct PodReport {
 
 /// The pod, as far as it has to do with the config. Pure.
 fn pod_report(pod: &PodState, config: &str, uid: &str, status: &VersionedConfigStatus) -> PodReport {
-    let told = told(status, uid, pod).map(str::to_owned);
-    let runs = pod.runs(config);
+    let assigned = told(status, uid, pod).map(str::to_owned);
+    let version = pod.runs(config);
     let skipped =
         status.rollout.skipped.iter().find(|skipped| skipped.uid == pod.uid).map(|skipped| skipped.reason.clone());
     let (state, reason, message) = pod.condition.clone().unwrap_or_default();
-    let well = runs == told && told.is_some() && (state == "True" || reason.is_empty());
-    let why_not = (!well).then(|| {
+    let well = version == assigned && assigned.is_some() && (state == "True" || reason.is_empty());
+    let message = (!well).then(|| {
         if pod.finished {
             "it has ended".to_owned()
-        } else if told.is_none() {
+        } else if assigned.is_none() {
             "there is no current version yet".to_owned()
         } else if reason.is_empty() {
             "its agent has not reported yet".to_owned()
@@ -105,9 +105,8 @@ fn pod_report(pod: &PodState, config: &str, uid: &str, status: &VersionedConfigS
         } else {
             // The list of versions is for programs.
             let listed = !parse_condition_message(&message).is_empty();
-            let sentence =
-                if listed { message.split_once("; ").map_or("", |(_, sentence)| sentence) } else { &message };
-            if sentence.is_empty() { reason } else { format!("{reason}: {sentence}") }
+            let message = if listed { message.split_once("; ").map_or("", |(_, message)| message) } else { &message };
+            if message.is_empty() { reason } else { format!("{reason}: {message}") }
         }
     });
     PodReport {
@@ -115,10 +114,10 @@ fn pod_report(pod: &PodState, config: &str, uid: &str, status: &VersionedConfigS
         workload: pod.workload.clone(),
         agent: pod.agent.clone(),
         ready: pod.ready,
-        told,
-        runs,
+        assigned,
+        version,
         skipped,
-        why_not,
+        message,
         warnings: pod.warnings.iter().flat_map(|text| text.lines()).map(str::to_owned).collect(),
     }
 }
@@ -146,7 +145,7 @@ fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
     Report {
         phase: status.phase.as_str().to_owned(),
         stage: status.rollout.stage,
-        wanted: config.spec.current.clone(),
+        desired: config.spec.current.clone(),
         paused: config.spec.rollout.paused,
         watch: status.rollout.watch,
         conditions: status.conditions.iter().map(condition).collect(),
@@ -169,7 +168,7 @@ impl Report {
         let row = vec![
             self.config.clone(),
             or_none(self.current.as_deref()),
-            or_none(self.wanted.as_deref()),
+            or_none(self.desired.as_deref()),
             self.phase.clone(),
             self.counts.summary.clone(),
             ready.map(|it| it.reason.clone()).unwrap_or_default(),
@@ -182,7 +181,7 @@ impl Report {
         let mut lines = vec![
             ("Config", format!("{}/{}", self.namespace, self.config)),
             ("Current", or_none(self.current.as_deref())),
-            ("Wanted", or_none(self.wanted.as_deref())),
+            ("Desired", or_none(self.desired.as_deref())),
         ];
         let stage = self.stage.map(|stage| format!(", {stage:?}")).unwrap_or_default();
         let paused = if self.paused { ", paused" } else { "" };
@@ -196,7 +195,10 @@ impl Report {
         }
         let counts = &self.counts;
         let summary = if counts.summary.is_empty() { "0/0" } else { &counts.summary };
-        lines.push(("Pods", format!("{summary} as told, {} failed, {} skipped", counts.failed, counts.skipped)));
+        lines.push((
+            "Pods",
+            format!("{summary} on their version, {} failed, {} skipped", counts.failed, counts.skipped),
+        ));
         if !self.agents.is_empty() {
             let agents = self.agents.iter().map(|(version, count)| format!("{version} ({count})"));
             lines.push(("Agents", agents.collect::<Vec<_>>().join(", ")));
@@ -211,7 +213,7 @@ impl Report {
         }
         if !self.pods.is_empty() {
             let cells = |pod: &PodReport| {
-                let why = match (&pod.skipped, &pod.why_not) {
+                let why = match (&pod.skipped, &pod.message) {
                     (Some(skipped), Some(why)) => format!("skipped ({skipped}); {why}"),
                     (Some(skipped), None) => format!("skipped ({skipped})"),
                     (None, why) => why.clone().unwrap_or_default(),
@@ -221,8 +223,8 @@ impl Report {
                 vec![
                     pod.pod.clone(),
                     or_none(Some(&pod.workload)),
-                    version(&pod.runs),
-                    version(&pod.told),
+                    version(&pod.version),
+                    version(&pod.assigned),
                     ready,
                     pod.agent.clone(),
                     why,
@@ -262,7 +264,7 @@ pub(super) async fn run(session: &Session, command: &Status) -> Result<(), Failu
         None => configs.list(&ListParams::default()).await.map_err(doing("listing configs"))?.items,
     };
     let pods = match pods.list(&ListParams::default().labels(labels::AGENT)).await {
-        Ok(pods) => pods.items.iter().filter_map(pod_state).filter(|pod| !pod.going).collect(),
+        Ok(pods) => pods.items.iter().filter_map(pod_state).filter(|pod| !pod.terminating).collect(),
         Err(kube::Error::Api(status)) if status.code == 403 => {
             session.out.warn(&format!("pods are not shown: {}", status.message));
             Vec::new()
@@ -330,7 +332,7 @@ mod tests {
     #[test]
     fn it_says_why_a_pod_does_not_run_what_it_is_told() {
         let why = |condition, status: serde_json::Value| {
-            report(&config(&status), &[pod(condition)]).pods.remove(0).why_not.unwrap_or_default()
+            report(&config(&status), &[pod(condition)]).pods.remove(0).message.unwrap_or_default()
         };
         let current = || json!({"current": "2"});
         assert_eq!(why(Some(("True", "Applied", "shop=2")), current()), "");
@@ -353,9 +355,9 @@ mod tests {
         let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(
             keys(&report),
-            ["agents", "conditions", "config", "counts", "namespace", "paused", "phase", "pods", "wanted"]
+            ["agents", "conditions", "config", "counts", "desired", "namespace", "paused", "phase", "pods"]
         );
-        assert_eq!(keys(&report["pods"][0]), ["agent", "pod", "ready", "whyNot"]);
+        assert_eq!(keys(&report["pods"][0]), ["agent", "message", "pod", "ready"]);
     }
 
     #[test]
@@ -391,12 +393,12 @@ mod tests {
     fn pods_of_others_are_not_listed_and_skipped_ones_say_so() {
         let mut stranger = pod(None);
         stranger.namespace = "other".into();
-        let status = json!({"current": "2", "phase": "BeingCurrent", "pods": {"total": 1, "summary": "1/1"},
+        let status = json!({"current": "2", "phase": "Progressing", "pods": {"total": 1, "summary": "1/1"},
             "rollout": {"revision": 1, "stage": "Moving", "skipped": [{"name": "web-1", "uid": "u1", "reason": "NotReady"}]}});
         let report = report(&config(&status), &[stranger, pod(Some(("True", "Applied", "shop=2")))]);
         assert_eq!(report.pods.len(), 1);
         let text = report.text();
-        assert!(text.contains("Phase:     BeingCurrent, Moving\n"), "{text}");
+        assert!(text.contains("Phase:     Progressing, Moving\n"), "{text}");
         assert!(text.contains("web-1   <none>     2      2      yes     0.1.0   skipped (NotReady)"), "{text}");
         assert_eq!(report.row(true)[..4], ["team", "shop", "2", "2"]);
     }

@@ -13,10 +13,10 @@ fn aim(config: &VersionedConfig) -> Result<&str, String> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let status = config.status.as_ref();
     let current = status.and_then(|status| status.current.as_deref());
-    let wanted = config.spec.current.as_deref();
-    match (current, wanted) {
+    let desired = config.spec.current.as_deref();
+    match (current, desired) {
         (None, _) => Err(format!("config {name} has no current version yet, so there is none to go back to")),
-        (Some(current), Some(wanted)) if current != wanted => Ok(current),
+        (Some(current), Some(desired)) if current != desired => Ok(current),
         _ => status.and_then(|status| status.previous.as_deref()).ok_or_else(|| {
             format!("config {name} has no version before the current one to go back to; choose one of kubectl nudge versions {name} with kubectl nudge use")
         }),
@@ -38,10 +38,10 @@ mod tests {
 
     #[test]
     fn a_rollout_is_left_for_what_is_current_and_a_proven_version_for_the_one_before() {
-        let aim = |wanted: Option<&str>, current: Option<&str>, previous: Option<&str>| {
+        let aim = |desired: Option<&str>, current: Option<&str>, previous: Option<&str>| {
             let config = serde_json::from_value(json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
-                "spec": {"current": wanted}, "status": {"current": current, "previous": previous},
+                "spec": {"current": desired}, "status": {"current": current, "previous": previous},
             }));
             aim(&config.unwrap()).map(str::to_owned)
         };

@@ -222,7 +222,7 @@ async fn watched(
                 progress.show(&View { passing, ..view });
             }
             Outcome::Current => return Ok(()),
-            Outcome::Failed(sentence) => return Err(Failure::rollout(sentence)),
+            Outcome::Failed(message) => return Err(Failure::rollout(message)),
         }
     }
     Err(Failure::new(format!("watching config {name} ended; see kubectl nudge status {name}")))

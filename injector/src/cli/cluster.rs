@@ -3,7 +3,7 @@
 use kube::Config;
 use kube::config::{InClusterError, InferConfigError};
 use nudge_cluster::kubeconfig::none_found;
-use nudge_protocol::error_chain::sentence;
+use nudge_protocol::error_chain::message;
 
 /// Why there is no API server to work with.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +40,6 @@ fn no_cluster(error: &InferConfigError, account: Option<&InClusterError>) -> NoC
     match account {
         // Without the kubelet's variables it is no pod, so the kubeconfig is what was meant.
         None | Some(InClusterError::ReadEnvironmentVariable(_)) => NoCluster::Nowhere(none_found(error)),
-        Some(account) => NoCluster::Account(sentence(account)),
+        Some(account) => NoCluster::Account(message(account)),
     }
 }

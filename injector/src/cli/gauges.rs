@@ -7,13 +7,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-const PHASES: [Phase; 5] = [Phase::Waiting, Phase::Current, Phase::BeingCurrent, Phase::RollingBack, Phase::Failed];
+const PHASES: [Phase; 5] = [Phase::Waiting, Phase::Current, Phase::Progressing, Phase::RollingBack, Phase::Failed];
 /// Conditions that somebody should look at, and the status in which that is so.
 const TROUBLES: [(ConditionType, &str); 5] = [
     (ConditionType::Stalled, "True"),
     (ConditionType::Published, "False"),
     (ConditionType::Drifted, "True"),
-    (ConditionType::Recycled, "False"),
+    (ConditionType::Restarted, "False"),
     (ConditionType::Conflict, "True"),
 ];
 
@@ -44,7 +44,7 @@ impl Gauges {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register("configs", "Configs, by phase", self.phases.clone());
         let help =
-            "Configs with a condition that somebody should look at: Published and Recycled are False, the others True";
+            "Configs with a condition that somebody should look at: Published and Restarted are False, the others True";
         registry.register("config_troubles", help, self.troubles.clone());
         let help = "Pods that use a config, by state; one that uses two counts twice";
         registry.register("config_pods", help, self.pods.clone());
@@ -95,7 +95,7 @@ mod tests {
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {},
                 "metadata": {"name": name, "namespace": "secret-space", "uid": name, "resourceVersion": "1"},
                 "status": {"phase": phase, "pods": {"total": 3, "skipped": 1}, "conditions": [
-                    {"type": "Recycled", "status": "False", "reason": "Paused", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+                    {"type": "Restarted", "status": "False", "reason": "Paused", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
             });
             index.put_config(serde_json::from_value(config).unwrap());
         }
@@ -105,7 +105,7 @@ mod tests {
         for line in [
             "configs{phase=\"Failed\"} 2",
             "configs{phase=\"Waiting\"} 0",
-            "config_troubles{condition=\"Recycled\"} 3",
+            "config_troubles{condition=\"Restarted\"} 3",
             "config_pods{state=\"skipped\"} 3",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} in {text}");

@@ -40,7 +40,7 @@ pub(super) async fn start(
     let pods_of = Arc::clone(&index);
     let subscribers: Subscribers = Arc::new(move |namespace, name| {
         let pods = pods_of.subscribers(&ConfigKey::new(namespace, name));
-        pods.iter().filter(|pod| !pod.going && !pod.finished).count()
+        pods.iter().filter(|pod| !pod.terminating && !pod.finished).count()
     });
     let known_enabled: KnownEnabled = Arc::new(move |namespace| index.is_enabled(namespace));
     let webhooks = move || -> futures::future::BoxFuture<'static, Result<Webhooks, kube::Error>> {

@@ -28,7 +28,7 @@ pub(super) type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 pub(super) struct Health {
     /// The process should be restarted where this says no.
     pub(super) live: Check,
-    /// Agents and web hooks should go elsewhere where this says no.
+    /// Agents and webhooks should go elsewhere where this says no.
     pub(super) ready: Check,
     /// Brings gauges up to date before they are shown.
     pub(super) refresh: Box<dyn Fn() + Send + Sync>,

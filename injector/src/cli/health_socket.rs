@@ -32,7 +32,7 @@ const YES: &str = "ok";
 pub enum Question {
     /// Whether the process should go on; no means that a restart would mend it.
     Live,
-    /// Whether agents and web hooks should come here.
+    /// Whether agents and webhooks should come here.
     Ready,
 }
 
@@ -62,8 +62,8 @@ pub struct HealthSettings {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotWell {
     /// The process says so.
-    #[error("not {}: {sentence}", question.word())]
-    Said { question: Question, sentence: String },
+    #[error("not {}: {message}", question.word())]
+    Said { question: Question, message: String },
     /// Nothing listens.
     #[error("nothing answers at {}: nudge-injector serve does not run with this --health-socket, or is still starting", path.display())]
     Absent { path: PathBuf, source: io::Error },
@@ -79,7 +79,7 @@ pub(super) fn ask(settings: &HealthSettings) -> Result<(), NotWell> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(absent)?;
     let answered = runtime.block_on(async { timeout(PATIENCE, answer(path, *question)).await });
     let answer = answered.map_err(|_| NotWell::Silent { path: path.clone() })?.map_err(absent)?;
-    if answer == YES { Ok(()) } else { Err(NotWell::Said { question: *question, sentence: answer }) }
+    if answer == YES { Ok(()) } else { Err(NotWell::Said { question: *question, message: answer }) }
 }
 
 async fn answer(path: &Path, question: Question) -> io::Result<String> {

@@ -32,7 +32,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve web hooks and the hub, and run the controllers while this replica leads.
+    /// Serve webhooks and the hub, and run the controllers while this replica leads.
     Serve(Box<ServeSettings>),
     /// Ask the process that serves in this container whether it is well; exit status 1 is no. For probes.
     Health(HealthSettings),

@@ -31,7 +31,7 @@ pub struct ServeSettings {
     #[arg(long, env = "POD_NAMESPACE", default_value = "nudge-system", value_name = "NAME")]
     pub namespace: String,
     /// Take every namespace for enabled, but for the system's own and those with the label nudge.dev/enabled=false. Goes with the
-    /// overlay all-namespaces, which has the web hooks and rights for it.
+    /// overlay all-namespaces, which has the webhooks and rights for it.
     #[arg(long, env = "NUDGE_ALL_NAMESPACES")]
     pub all_namespaces: bool,
     /// Name of this replica, by default the host's; no two replicas may have the same.
@@ -122,7 +122,7 @@ pub struct InjectionArguments {
 /// Settings of the repair loop.
 #[derive(Clone, Debug, Args)]
 pub struct RepairArguments {
-    /// What becomes of pods that opt in but have no agent, beyond telling; evict needs the ClusterRole nudge-recycle in their namespaces.
+    /// What becomes of pods that opt in but have no agent, beyond telling; evict needs the ClusterRole nudge-restart in their namespaces.
     #[arg(long, env = "NUDGE_REPAIR", default_value = "off", value_name = "WAY")]
     pub repair: Repair,
     /// Most pods that are evicted in a minute.

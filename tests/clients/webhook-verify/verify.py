@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Verifies one delivery of a web hook with an implementation of Standard Webhooks that is not ours.
+"""Verifies one delivery of a webhook with an implementation of Standard Webhooks that is not ours.
 
 Standard input: {"secret": "whsec_...", "headers": {"webhook-id": "...", ...}, "body": "..."}. Exits 0 if the signature
 is right and recent, else 1 with the reason. Needs, once:

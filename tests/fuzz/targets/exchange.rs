@@ -12,12 +12,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use libfuzzer_sys::fuzz_target;
-use nudge_agent::board::Board;
+use nudge_agent::status::StatusPage;
 use nudge_agent::content::{Dictionary, EtagKey, Value, VersionContent};
 use nudge_agent::identity::Token;
 use nudge_agent::publish::{Current, Publisher, publish};
 use nudge_agent::serve::{App, Connections, Limits, Metrics, Origin};
-use nudge_agent::tell::{Hooks, TargetPolicy};
+use nudge_agent::notify::{Hooks, TargetPolicy};
 use nudge_protocol::{ConfigName, Key, VersionName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::runtime::Runtime;
@@ -64,11 +64,11 @@ impl Index {
         let etags = EtagKey::new(&token.secret());
         let (publisher, current) = tokio::sync::watch::channel(None);
         publish(&publisher, Arc::new(dictionary(&etags)), time::OffsetDateTime::UNIX_EPOCH);
-        let board = Board::new("dir", Vec::new(), Instant::now());
+        let status = StatusPage::new("dir", Vec::new(), Instant::now());
         let metrics = Metrics::default();
-        let hooks = hooks(&token, &current, &board, &metrics);
+        let hooks = hooks(&token, &current, &status, &metrics);
         let limits = Arc::new(Limits::default());
-        let app = App { limits: Arc::clone(&limits), token, etags, current, board, hooks, metrics };
+        let app = App { limits: Arc::clone(&limits), token, etags, current, status, hooks, metrics };
         Self { runtime, app: Arc::new(app), connections: Connections::new(limits), _publisher: publisher }
     }
 
@@ -116,6 +116,6 @@ fn dictionary(etags: &EtagKey) -> Dictionary {
     Dictionary::merge(&[Arc::new(VersionContent::new(config, version, values))], etags).unwrap()
 }
 
-fn hooks(token: &Token, current: &Current, board: &Board, metrics: &Metrics) -> Hooks {
-    Hooks::new(4, token.secret(), TargetPolicy::default(), current.clone(), board.clone(), metrics.clone())
+fn hooks(token: &Token, current: &Current, status: &StatusPage, metrics: &Metrics) -> Hooks {
+    Hooks::new(4, token.secret(), TargetPolicy::default(), current.clone(), status.clone(), metrics.clone())
 }

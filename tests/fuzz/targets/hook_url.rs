@@ -1,11 +1,11 @@
-//! A web hook's URL that is accepted points into the pod or to what is allowed, and to just what its text says.
+//! A webhook's URL that is accepted points into the pod or to what is allowed, and to just what its text says.
 #![no_main]
 
 use std::net::{IpAddr, SocketAddr};
 
 use hyper::{Request, header};
 use libfuzzer_sys::{Corpus, fuzz_target};
-use nudge_agent::tell::{HookTarget, HookUrl, TargetPolicy, UrlError};
+use nudge_agent::notify::{HookTarget, HookUrl, TargetPolicy, UrlError};
 
 const OWN: [&str; 2] = ["10.0.0.7", "fd00::7"];
 const ALLOWED: &str = "10.9.9.9:8080";

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use nudge_agent::content::EtagKey;
 use nudge_agent::source::Store;
-use nudge_agent::source::hub::{Holdings, Reply, ReplyError, ReplyReader, Sent, write};
+use nudge_agent::source::hub::{LocalVersions, Reply, ReplyError, ReplyReader, Sent, write};
 use nudge_protocol::ConfigName;
 use time::OffsetDateTime;
 
@@ -18,14 +18,14 @@ fuzz_target!(|bytes: &[u8]| {
     // The first byte cuts the rest in two, which come one after the other to the same agent.
     let Some((&cut, bytes)) = bytes.split_first() else { return };
     let (one, two) = bytes.split_at(bytes.len() * usize::from(cut) / 256);
-    let mut holdings = Holdings::new(ORDER.clone());
+    let mut local_versions = LocalVersions::new(ORDER.clone());
     let mut store = Store::new(Some(ORDER.clone()), EtagKey::new(b""));
     for bytes in [bytes, one, two] {
         let read = read(bytes, bytes.len().max(1));
         assert_eq!(read, self::read(bytes, 1), "pieces make no difference");
         let Ok(reply) = read else { continue };
         written(&reply);
-        take(&mut holdings, &mut store, reply);
+        take(&mut local_versions, &mut store, reply);
     }
 });
 
@@ -53,16 +53,16 @@ fn written(reply: &Reply) {
     assert_eq!(read(&bytes, 7).as_ref(), Ok(reply));
 }
 
-fn take(holdings: &mut Holdings, store: &mut Store, reply: Reply) {
-    let before = holdings.request(0);
-    let taken = holdings.take(reply);
+fn take(local_versions: &mut LocalVersions, store: &mut Store, reply: Reply) {
+    let before = local_versions.request(0);
+    let taken = local_versions.take(reply);
     store.apply(taken.readings, OffsetDateTime::UNIX_EPOCH);
-    holdings.settle(store);
-    let after = holdings.request(0);
+    local_versions.settle(store);
+    let after = local_versions.request(0);
     for (before, after) in before.configs.iter().zip(&after.configs) {
         assert!(before.uid != after.uid || before.revision <= after.revision, "a revision went back");
         let served = store.good(&after.name);
-        assert_eq!(served.is_some(), holdings.has(&after.name));
+        assert_eq!(served.is_some(), local_versions.has(&after.name));
         if before.version.is_some() {
             assert!(served.is_some(), "what was good is lost");
         }

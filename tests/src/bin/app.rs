@@ -51,11 +51,11 @@ async fn main() -> Result<()> {
     }
 
     let (sender, mut caught) = mpsc::unbounded_channel();
-    for wanted in args.signals {
+    for desired in args.signals {
         let mut stream =
-            signal(SignalKind::from_raw(wanted as i32)).with_context(|| format!("can't catch {wanted}"))?;
+            signal(SignalKind::from_raw(desired as i32)).with_context(|| format!("can't catch {desired}"))?;
         let sender = sender.clone();
-        tokio::spawn(async move { while stream.recv().await.is_some() && sender.send(wanted).is_ok() {} });
+        tokio::spawn(async move { while stream.recv().await.is_some() && sender.send(desired).is_ok() {} });
     }
     say("ready");
 

@@ -5,7 +5,7 @@
 //! that stop, freeze or restart a server start their own: the methods for that need `&mut`. Nothing outlives the test
 //! process, even if it is killed.
 //!
-//! Admission web hooks on this machine are reached by `clientConfig.url: https://127.0.0.1:PORT/PATH`, with a certificate
+//! Admission webhooks on this machine are reached by `clientConfig.url: https://127.0.0.1:PORT/PATH`, with a certificate
 //! of any [`Authority`] in `caBundle`.
 
 mod audit;
@@ -199,7 +199,7 @@ impl Cluster {
         let mut command = Command::new(kubectl);
         command.arg("--kubeconfig").arg(self.kubeconfig());
         command.arg("--cache-dir").arg(self.home.path().join("kubectl-cache")).args(arguments);
-        // A web hook that it waits for may be served by the very thread that asks.
+        // A webhook that it waits for may be served by the very thread that asks.
         Ok(Some(tokio::task::spawn_blocking(move || Finished::of(&mut command)).await??))
     }
 
@@ -239,9 +239,9 @@ impl Cluster {
     }
 
     /// Waits until an audit event is as wanted, and gives it.
-    pub async fn audited(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+    pub async fn audited(&self, what: &str, desired: impl Fn(&Value) -> bool) -> Result<Value> {
         let found = async || match self.audit() {
-            Ok(events) => events.into_iter().find(|event| wanted(event)).map(Ok),
+            Ok(events) => events.into_iter().find(|event| desired(event)).map(Ok),
             Err(error) => Some(Err(error)),
         };
         eventually(SOON, what, found).await?

@@ -39,7 +39,7 @@ pub async fn stored(client: &Client, namespace: &str, name: &str) -> Result<Valu
     Ok(client.request(request).await?)
 }
 
-/// Makes a pod through the API server, with whatever it is told by its web hooks, and returns what is stored.
+/// Makes a pod through the API server, with whatever it is told by its webhooks, and returns what is stored.
 pub async fn create(client: &Client, namespace: &str, pod: &Value) -> Result<Value> {
     post(client, &format!("/api/v1/namespaces/{namespace}/pods"), pod).await
 }
@@ -123,7 +123,7 @@ impl Kubelet {
 
     /// Reads what variables of the pod refer to.
     async fn look_up(&mut self) -> Result<()> {
-        let mut wanted = Vec::new();
+        let mut desired = Vec::new();
         for container in self.specifications() {
             let of_variables = container["env"].as_array().into_iter().flatten().map(|one| &one["valueFrom"]);
             for from in of_variables.chain(container["envFrom"].as_array().into_iter().flatten()) {
@@ -134,11 +134,11 @@ impl Kubelet {
                     ("secretRef", "secrets"),
                 ];
                 for (kind, resource) in kinds {
-                    wanted.extend(from[kind]["name"].as_str().map(|name| (resource.to_owned(), name.to_owned())));
+                    desired.extend(from[kind]["name"].as_str().map(|name| (resource.to_owned(), name.to_owned())));
                 }
             }
         }
-        for (resource, name) in wanted {
+        for (resource, name) in desired {
             if let Some(values) = volumes::values(&self.space, &resource, &name).await? {
                 let texts = values.into_iter().filter_map(|(key, value)| Some((key, String::from_utf8(value).ok()?)));
                 self.referred.insert((resource, name), texts.collect());

@@ -9,7 +9,7 @@ use nudge_tests::cluster::Space;
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 
-use crate::scene::{SOON, Scene, config, decisive_changes, sentence, sentence_of};
+use crate::scene::{SOON, Scene, config, decisive_changes, message, message_of};
 
 const GUARD: &str = "configs.nudge.dev";
 const KEEPER: &str = "configs-delete.nudge.dev";
@@ -62,12 +62,12 @@ async fn whoever_decides_what_the_config_map_holds_must_be_allowed_to_update_it(
     let listed = async || configs.list(&ListParams::default()).await.ok();
     eventually(SOON, "the role holds", listed).await?;
     for current in [Value::Null, json!("1")] {
-        assert_eq!(sentence(GUARD, create(current).await), not_permitted(&space, "create it"));
+        assert_eq!(message(GUARD, create(current).await), not_permitted(&space, "create it"));
     }
     space.create_object::<VersionedConfig>(object("shop", "1")).await?;
     let change = async |change: Value| configs.patch("shop", &PatchParams::default(), &Patch::Merge(change)).await;
     for (asked, what) in decisive_changes() {
-        assert_eq!(sentence(GUARD, change(asked).await), not_permitted(&space, what));
+        assert_eq!(message(GUARD, change(asked).await), not_permitted(&space, what));
     }
     // What decides nothing.
     change(json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}})).await?;
@@ -88,13 +88,13 @@ async fn names_must_be_ones_that_versions_can_carry() -> Result<()> {
     let Some(scene) = Scene::shared().await? else { return Ok(()) };
     let space = scene.space("names").await?;
     assert_eq!(
-        sentence_of(GUARD, space.create_object::<VersionedConfig>(object("shop", "current")).await),
+        message_of(GUARD, space.create_object::<VersionedConfig>(object("shop", "current")).await),
         "VersionedConfig shop can't have that spec.current: version \"current\" is not allowed: 'current' stands for whatever \
          version is current; choose another name"
     );
     let long = format!("{}.b", "a".repeat(62));
     assert_eq!(
-        sentence_of(GUARD, space.create_object::<VersionedConfig>(object(&long, "1")).await),
+        message_of(GUARD, space.create_object::<VersionedConfig>(object(&long, "1")).await),
         format!(
             "VersionedConfig {long} can't be made: its versions have its name in the label nudge.dev/config, where 63 \
                  characters are allowed; give it a shorter name"
@@ -115,7 +115,7 @@ async fn a_config_is_kept_while_pods_subscribe() -> Result<()> {
     let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };
     for parameters in [DeleteParams::default(), dry] {
         assert_eq!(
-            sentence(KEEPER, configs.delete("shop", &parameters).await.map(|_| ())),
+            message(KEEPER, configs.delete("shop", &parameters).await.map(|_| ())),
             "VersionedConfig shop can't be deleted, because 7 pods subscribe to it; delete or change them first, or set the annotation \
              nudge.dev/force-delete: \"true\" on it"
         );

@@ -29,12 +29,12 @@ const POLICIES: [&str; 5] = [
 
 /// The sentence of a refusal by a policy.
 #[track_caller]
-fn sentence<T: std::fmt::Debug>(policy: &str, result: Result<T, kube::Error>) -> String {
+fn message<T: std::fmt::Debug>(policy: &str, result: Result<T, kube::Error>) -> String {
     let error = result.expect_err("this is to be refused");
     let kube::Error::Api(status) = &error else { panic!("{error}") };
     let mark = format!("ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: ");
-    let (_, sentence) = status.message.split_once(&mark).unwrap_or_else(|| panic!("{status:?}"));
-    sentence.to_owned()
+    let (_, message) = status.message.split_once(&mark).unwrap_or_else(|| panic!("{status:?}"));
+    message.to_owned()
 }
 
 fn immutable(name: &str) -> Value {
@@ -101,34 +101,34 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
 async fn versions_made(space: &Space) -> Result<()> {
     const POLICY: &str = "nudge-versions-made";
     assert_eq!(
-        sentence(POLICY, made(space, part("a")).await),
+        message(POLICY, made(space, part("a")).await),
         "ConfigMap a, part of version 1.0.1 of config shop, must be immutable; set immutable: true"
     );
     let mut object = immutable("a");
     object["metadata"]["labels"]["nudge.dev/version"] = json!("current");
     assert_eq!(
-        sentence(POLICY, made(space, object).await),
+        message(POLICY, made(space, object).await),
         "ConfigMap a can't be a version: 'current' stands for whatever version is current; choose another name in its label \
          nudge.dev/version"
     );
     let mut object = immutable("a");
     object["metadata"]["labels"] = json!({"nudge.dev/config": "shop"});
     assert_eq!(
-        sentence(POLICY, made(space, object).await),
+        message(POLICY, made(space, object).await),
         "ConfigMap a has the label nudge.dev/config but not nudge.dev/version, and a version needs both; add it"
     );
     let mut object = immutable("a");
     object["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "1"}]);
     assert_eq!(
-        sentence(POLICY, made(space, object).await),
+        message(POLICY, made(space, object).await),
         "ConfigMap a, part of version 1.0.1 of config shop, has an owner, and a version must have none because it would be \
          deleted together with it; remove metadata.ownerReferences"
     );
     let mut object = immutable("a");
     object["data"]["nudge.configs"] = json!("1");
     assert_eq!(
-        sentence(POLICY, made(space, object).await),
+        message(POLICY, made(space, object).await),
         "ConfigMap a, part of version 1.0.1 of config shop, can't be a version: keys that begin with 'nudge.' are Nudge's own; \
          rename them"
     );
@@ -148,7 +148,7 @@ async fn versions_unchanged(space: &Space) -> Result<()> {
         [json!({"nudge.dev/version": "2"}), json!({"nudge.dev/config": null}), json!({"nudge.dev/prune": "true"})]
     {
         assert_eq!(
-            sentence(POLICY, merged("a", json!({"metadata": {"labels": change}})).await),
+            message(POLICY, merged("a", json!({"metadata": {"labels": change}})).await),
             format!(
                 "{title} can't be changed, and so neither can its labels nudge.dev/...; create another version, or delete this \
                      one"
@@ -156,7 +156,7 @@ async fn versions_unchanged(space: &Space) -> Result<()> {
         );
     }
     assert_eq!(
-        sentence(POLICY, merged("a", json!({"metadata": {"annotations": {"nudge.dev/parts": "2"}}})).await),
+        message(POLICY, merged("a", json!({"metadata": {"annotations": {"nudge.dev/parts": "2"}}})).await),
         format!(
             "{title} can't be changed, and so neither can its annotations nudge.dev/...; create another version, or delete \
                  this one"
@@ -164,7 +164,7 @@ async fn versions_unchanged(space: &Space) -> Result<()> {
     );
     let labels = json!({"metadata": {"labels": {"nudge.dev/config": "shop", "nudge.dev/version": "1"}}});
     assert_eq!(
-        sentence(POLICY, merged("plain", labels).await),
+        message(POLICY, merged("plain", labels).await),
         "ConfigMap plain is there already and can't become a version by being labelled; create a new object with the labels \
          nudge.dev/config and nudge.dev/version"
     );
@@ -196,11 +196,11 @@ async fn versions_kept(space: &Space) -> Result<()> {
         status["versions"] = json!([sealed("1.0.1", &[&own])]);
         let patch = Patch::Merge(json!({"status": status}));
         configs.patch_status("shop", &PatchParams::default(), &patch).await?;
-        let wanted = format!("{title} {because}");
+        let desired = format!("{title} {because}");
         // The API server's own view of the configs follows a moment later; until it knows one there is no refusal either.
         eventually(SOON, because, async || {
             if let Err(kube::Error::Api(status)) = deleted().await {
-                return status.message.ends_with(&wanted).then_some(());
+                return status.message.ends_with(&desired).then_some(());
             }
             // Another object of the name is not the one that was sealed.
             let own = made(space, immutable("a")).await.ok()?;
@@ -210,7 +210,7 @@ async fn versions_kept(space: &Space) -> Result<()> {
         })
         .await?;
     }
-    assert!(sentence(POLICY, deleted().await).starts_with(title));
+    assert!(message(POLICY, deleted().await).starts_with(title));
     let patch = Patch::Merge(json!({"status": {"previous": null}}));
     configs.patch_status("shop", &PatchParams::default(), &patch).await?;
     eventually(SOON, "the version may go", async || deleted().await.ok()).await?;
@@ -237,7 +237,7 @@ async fn versions_marked(cluster: &Cluster, space: &Space) -> Result<()> {
         };
         let mut marked = immutable("other");
         marked["metadata"]["annotations"] = mark.clone();
-        assert_eq!(sentence(POLICY, made(&jane, marked.clone()).await), refusal("other"));
+        assert_eq!(message(POLICY, made(&jane, marked.clone()).await), refusal("other"));
         let patch = Patch::Merge(json!({"metadata": {"annotations": mark}}));
         let set = jane.api::<ConfigMap>().patch("hers", &PatchParams::default(), &patch).await;
         let kube::Error::Api(status) = set.unwrap_err() else { panic!("no answer") };
@@ -285,11 +285,11 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
             space.name
         )
     };
-    assert_eq!(sentence(POLICY, refused.await?), refusal("shop", "create it"));
-    assert_eq!(sentence(POLICY, create("shop", Value::Null).await), refusal("shop", "create it"));
+    assert_eq!(message(POLICY, refused.await?), refusal("shop", "create it"));
+    assert_eq!(message(POLICY, create("shop", Value::Null).await), refusal("shop", "create it"));
     for (change, what) in decisive_changes() {
         let changed = configs.patch("first", &PatchParams::default(), &Patch::Merge(change.clone())).await;
-        assert_eq!(sentence(POLICY, changed), refusal("first", what));
+        assert_eq!(message(POLICY, changed), refusal("first", what));
         admin.patch("first", &PatchParams::default(), &Patch::Merge(change)).await.context("an admin may")?;
     }
     // Forced, with a finalizer and an owner: what was there may stay, and what decides nothing may change.
@@ -299,7 +299,7 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
     configs.patch("first", &PatchParams::default(), &freed).await?;
     let long = format!("{}.b", "a".repeat(62));
     assert_eq!(
-        sentence(POLICY, config_of(&admin, &long).await),
+        message(POLICY, config_of(&admin, &long).await),
         format!(
             "VersionedConfig {long} can't be made: its versions have its name in the label nudge.dev/config, where 63 \
                  characters are allowed; give it a shorter name"
@@ -309,7 +309,7 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
     admin.patch("first", &PatchParams::default(), &chosen).await.context("an admin may")?;
     let reserved = Patch::Merge(json!({"spec": {"current": "current"}}));
     assert_eq!(
-        sentence(POLICY, admin.patch("first", &PatchParams::default(), &reserved).await),
+        message(POLICY, admin.patch("first", &PatchParams::default(), &reserved).await),
         "VersionedConfig first can't have that spec.current: 'current' stands for whatever version is current; choose another name"
     );
     Ok(())

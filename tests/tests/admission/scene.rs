@@ -205,17 +205,17 @@ pub(crate) fn part(name: &str) -> Value {
 
 /// The sentence of a refusal by the webhook of that name.
 #[track_caller]
-pub(crate) fn sentence<T: Debug>(webhook: &str, result: Result<T, kube::Error>) -> String {
+pub(crate) fn message<T: Debug>(webhook: &str, result: Result<T, kube::Error>) -> String {
     let error = result.expect_err("this is to be refused");
     let kube::Error::Api(status) = &error else { panic!("{error}") };
     let prefix = format!("admission webhook \"{webhook}\" denied the request: ");
     status.message.strip_prefix(&prefix).unwrap_or_else(|| panic!("{status:?}")).to_owned()
 }
 
-/// [`sentence`] for objects made by [`Space::create_object`].
+/// [`message`] for objects made by [`Space::create_object`].
 #[track_caller]
-pub(crate) fn sentence_of<T: Debug>(webhook: &str, result: Result<T>) -> String {
-    sentence(webhook, result.map_err(|error| error.downcast().expect("an error of the API")))
+pub(crate) fn message_of<T: Debug>(webhook: &str, result: Result<T>) -> String {
+    message(webhook, result.map_err(|error| error.downcast().expect("an error of the API")))
 }
 
 /// Changes of a VersionedConfig that need the right to update the ConfigMap of its name, and what a refusal calls each.

@@ -12,7 +12,7 @@ use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::configs::allow_devs;
-use crate::scene::{SOON, Scene, config, key, part, sealed, sentence, sentence_of};
+use crate::scene::{SOON, Scene, config, key, message, message_of, part, sealed};
 
 const GUARD: &str = "versions.nudge.dev";
 const KEEPER: &str = "versions-delete.nudge.dev";
@@ -53,7 +53,7 @@ async fn what_can_not_be_a_version_is_refused_with_a_sentence() -> Result<()> {
         let mut object = part("a");
         let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
         object.pointer_mut(parent).expect("it is there")[key.replace("~1", "/")] = value;
-        sentence_of(GUARD, made(&space, object).await)
+        message_of(GUARD, made(&space, object).await)
     };
     assert_eq!(
         refused("/metadata/labels/nudge.dev~1config", json!("Shop")).await,
@@ -92,7 +92,7 @@ async fn what_can_not_be_a_version_is_refused_with_a_sentence() -> Result<()> {
         "type": "kubernetes.io/service-account-token"
     });
     assert_eq!(
-        sentence_of(GUARD, space.create_object::<Secret>(token).await),
+        message_of(GUARD, space.create_object::<Secret>(token).await),
         "Secret token, part of version 1.0.1 of config shop, is of type kubernetes.io/service-account-token, which the cluster \
          itself fills in and changes; use the type Opaque"
     );
@@ -114,21 +114,21 @@ async fn a_version_is_never_changed() -> Result<()> {
     merged(&space, "a", json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}})).await?;
     let title = "ConfigMap a, part of version 1.0.1 of config shop,";
     assert_eq!(
-        sentence(GUARD, merged(&space, "a", json!({"metadata": {"labels": {"nudge.dev/version": "2"}}})).await),
+        message(GUARD, merged(&space, "a", json!({"metadata": {"labels": {"nudge.dev/version": "2"}}})).await),
         format!(
             "{title} can't be changed, and so neither can its label nudge.dev/version; create another version, or delete \
                  this one"
         )
     );
     assert_eq!(
-        sentence(GUARD, merged(&space, "a", json!({"metadata": {"annotations": {"nudge.dev/parts": "2"}}})).await),
+        message(GUARD, merged(&space, "a", json!({"metadata": {"annotations": {"nudge.dev/parts": "2"}}})).await),
         format!(
             "{title} can't be changed, and so neither can its annotation nudge.dev/parts; create another version, or delete \
                  this one"
         )
     );
     let unlabelled = merged(&space, "a", json!({"metadata": {"labels": {"nudge.dev/config": null}}})).await;
-    assert!(sentence(GUARD, unlabelled).contains("can its label nudge.dev/config"));
+    assert!(message(GUARD, unlabelled).contains("can its label nudge.dev/config"));
     // The API server's own rule.
     let refused = merged(&space, "a", json!({"data": {"lives": "4"}})).await.unwrap_err();
     assert!(refused.to_string().contains("field is immutable when `immutable` is set"), "{refused}");
@@ -136,7 +136,7 @@ async fn a_version_is_never_changed() -> Result<()> {
     made(&space, json!({"metadata": {"name": "plain"}, "data": {"lives": "3"}})).await?;
     let labels = json!({"metadata": {"labels": {"nudge.dev/config": "shop", "nudge.dev/version": "1"}}});
     assert_eq!(
-        sentence(GUARD, merged(&space, "plain", labels).await),
+        message(GUARD, merged(&space, "plain", labels).await),
         "ConfigMap plain is there already and can't become a version by being labelled; create a new object with the labels \
          nudge.dev/config and nudge.dev/version"
     );
@@ -162,7 +162,7 @@ async fn one_that_came_unseen_is_not_changed_either_and_becomes_immutable() -> R
     })
     .await?;
     assert_eq!(
-        sentence(GUARD, merged(&space, "a", json!({"data": {"lives": "4"}})).await),
+        message(GUARD, merged(&space, "a", json!({"data": {"lives": "4"}})).await),
         "ConfigMap a, part of version 1.0.1 of config shop, can't be changed, because a version never is; create another \
          version with the new content"
     );
@@ -184,29 +184,29 @@ async fn a_version_is_kept_while_it_is_needed() -> Result<()> {
     let title = "ConfigMap a, part of version 1.0.1 of config shop, can't be deleted, because";
     role(json!({"current": "1.0.1"})).await?;
     assert_eq!(
-        sentence(KEEPER, deleted(&space, "a").await),
+        message(KEEPER, deleted(&space, "a").await),
         format!("{title} the version is current; make another version current first")
     );
     role(json!({"current": "2", "target": "1.0.1"})).await?;
     assert_eq!(
-        sentence(KEEPER, deleted(&space, "a").await),
+        message(KEEPER, deleted(&space, "a").await),
         format!("{title} pods are being moved to the version; make another version current first")
     );
     role(json!({"target": null, "previous": "1.0.1"})).await?;
     assert_eq!(
-        sentence(KEEPER, deleted(&space, "a").await),
+        message(KEEPER, deleted(&space, "a").await),
         format!(
             "{title} it is the version before the current one, to which pods would return; it can go once yet another \
                  version has become current, or with its VersionedConfig"
         )
     );
     let all = space.api::<ConfigMap>().delete_collection(&DeleteParams::default(), &ListParams::default()).await;
-    assert!(sentence(KEEPER, all.map(|_| ())).contains("to which pods would return"));
+    assert!(message(KEEPER, all.map(|_| ())).contains("to which pods would return"));
     role(json!({"previous": null})).await?;
-    let wanted = Patch::Merge(json!({"spec": {"current": "1.0.1"}}));
-    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &wanted).await?;
+    let desired = Patch::Merge(json!({"spec": {"current": "1.0.1"}}));
+    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &desired).await?;
     assert_eq!(
-        sentence(KEEPER, deleted(&space, "a").await),
+        message(KEEPER, deleted(&space, "a").await),
         format!("{title} spec.current names the version; make another version current first")
     );
     space.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
@@ -252,7 +252,7 @@ async fn parts_of_whoever_may_publish_are_marked_and_stay_it() -> Result<()> {
     let replaced = space.api::<ConfigMap>().replace("own", &PostParams::default(), &text).await?;
     assert!(has_mark(&replaced));
     let other = merged(&space, "hers", json!({"metadata": {"annotations": {MAY_ACTIVATE: "x"}}})).await;
-    assert!(sentence(GUARD, other).contains("can its annotation nudge.dev/may-activate"));
+    assert!(message(GUARD, other).contains("can its annotation nudge.dev/may-activate"));
     Ok(())
 }
 
@@ -292,6 +292,6 @@ async fn the_largest_objects_are_reviewed() -> Result<()> {
     object["data"]["lives"] = json!("<".repeat(1024 * 1024 - 1024));
     assert_eq!(made(&space, object).await?.immutable, Some(true));
     let relabelled = merged(&space, "a", json!({"metadata": {"labels": {"nudge.dev/version": "2"}}})).await;
-    assert!(sentence(GUARD, relabelled).contains("can its label nudge.dev/version"));
+    assert!(message(GUARD, relabelled).contains("can its label nudge.dev/version"));
     Ok(())
 }

@@ -28,7 +28,7 @@ async fn all_namespaces_are_enabled_but_the_systems_and_those_that_say_no() -> R
     let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let addresses = (address()?, address()?, address()?);
 
-    // On servers that label namespaces with their names, with the web hooks too.
+    // On servers that label namespaces with their names, with the webhooks too.
     let rendered = if cluster.has(30, "the overlay `all-namespaces`") {
         render(&deploy().join("overlays/all-namespaces"))?
     } else {
@@ -63,7 +63,7 @@ async fn all_namespaces_are_enabled_but_the_systems_and_those_that_say_no() -> R
         Ok::<_, anyhow::Error>(api.create(&dry, &config).await.err().map(|error| error.to_string()))
     };
     let refused = async || asks(&later.name).await.ok()?.filter(|said| said.contains("shorter name"));
-    eventually(SOON, "the web hooks are asked", refused).await?;
+    eventually(SOON, "the webhooks are asked", refused).await?;
     for namespace in ["kube-system", "nudge-system", &said_no.name] {
         let said = asks(namespace).await?;
         ensure!(said.is_none(), "{namespace}: {said:?}");

@@ -144,7 +144,7 @@ async fn the_injectors_own_pods_fit_their_namespace() -> Result<()> {
     Ok(())
 }
 
-/// Web hooks at addresses of this machine instead of Services; all else as it is.
+/// Webhooks at addresses of this machine instead of Services; all else as it is.
 pub(crate) fn by_address(text: &str, address: SocketAddr) -> Result<String> {
     let mut objects = documents(text)?;
     let webhooks = objects.iter_mut().filter_map(|object| object.get_mut("webhooks")?.as_array_mut()).flatten();
@@ -196,14 +196,14 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
         let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
         let metadata = json!({"name": format!("shop-{version}"), "labels": labels});
         let part = json!({"metadata": metadata, "immutable": true, "data": {"key": version}});
-        // The web hooks may not be trusted yet.
+        // The webhooks may not be trusted yet.
         create_part::<ConfigMap>(&space, part).await?;
     }
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "2", "rollout": at_once()}});
-    // The injector writes its authority into the web hooks a moment after its start.
+    // The injector writes its authority into the webhooks a moment after its start.
     let configs = space.api::<VersionedConfig>();
-    let wanted: VersionedConfig = serde_json::from_value(config)?;
-    let made = async || configs.create(&PostParams::default(), &wanted).await.ok().map(drop);
+    let desired: VersionedConfig = serde_json::from_value(config)?;
+    let made = async || configs.create(&PostParams::default(), &desired).await.ok().map(drop);
     eventually(SOON, "the config is made", made).await?;
     let current = async |version: &str| {
         let shown = async || {
@@ -225,7 +225,7 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
         let patch = kube::api::Patch::Merge(&patch);
         configs.patch("shop", &kube::api::PatchParams::default(), &patch).await.ok().map(drop)
     };
-    eventually(SOON, "the web hooks are trusted", switched).await?;
+    eventually(SOON, "the webhooks are trusted", switched).await?;
     current("1").await?;
 
     // Removed.
@@ -250,7 +250,7 @@ async fn the_bindings_of_a_namespace_are_accepted() -> Result<()> {
     for (folder, role) in [
         ("namespace", "nudge-namespace"),
         ("namespace/secrets", "nudge-secrets"),
-        ("namespace/recycle", "nudge-recycle"),
+        ("namespace/restart", "nudge-restart"),
     ] {
         let text = read(&deploy().join(folder).join("role-binding.yaml"))?;
         cluster.kubectl_on(&[&APPLY[..], &["--namespace", &space.name]].concat(), &text).await?;

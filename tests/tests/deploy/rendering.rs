@@ -51,7 +51,7 @@ fn every_file_belongs_to_a_kustomization() -> Result<()> {
     // Those that people name themselves, and those that others name.
     let doors = ["", "overlays/current", "overlays/single-replica", "overlays/all-namespaces"];
     let doors =
-        doors.into_iter().chain(["components/monitoring", "namespace", "namespace/secrets", "namespace/recycle"]);
+        doors.into_iter().chain(["components/monitoring", "namespace", "namespace/secrets", "namespace/restart"]);
     for door in doors {
         reached.insert(deploy().join(door).canonicalize()?);
     }
@@ -122,7 +122,7 @@ fn the_selectors_for_all_namespaces_are_those_of_the_control_plane() -> Result<(
         }
         match object["kind"].as_str().context("no kind")? {
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
-                let webhooks = object["webhooks"].as_array().context("no web hooks")?;
+                let webhooks = object["webhooks"].as_array().context("no webhooks")?;
                 selectors.extend(webhooks.iter().map(|webhook| &webhook["namespaceSelector"]));
             }
             "ValidatingAdmissionPolicy" => selectors.push(&object["spec"]["matchConstraints"]["namespaceSelector"]),

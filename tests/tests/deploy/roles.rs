@@ -80,7 +80,7 @@ async fn view_reads_edit_switches_admin_binds() -> Result<()> {
         }
     }
     let roles = "rbac.authorization.k8s.io/clusterroles/";
-    for role in ["nudge-namespace", "nudge-secrets", "nudge-recycle"] {
+    for role in ["nudge-namespace", "nudge-secrets", "nudge-restart"] {
         for (user, can) in [(&view, false), (&edit, false), (&admin, true)] {
             assert_eq!(may(&space, user, "bind", roles, Some(role)).await?, can, "{user} {role}");
         }

@@ -1,4 +1,4 @@
-//! An admission web hook that refuses everything.
+//! An admission webhook that refuses everything.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub(crate) struct Hook {
 
 impl Hook {
     /// Refuses with this sentence.
-    pub(crate) async fn start(sentence: &'static str) -> Result<Self> {
-        let authority = Authority::new("web hook")?;
+    pub(crate) async fn start(message: &'static str) -> Result<Self> {
+        let authority = Authority::new("webhook")?;
         let tls = TlsAcceptor::from(Arc::new(server_config(&authority.server(&["127.0.0.1"])?)?));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
@@ -43,7 +43,7 @@ impl Hook {
                 let tls = tls.clone();
                 tokio::spawn(async move {
                     let Ok(stream) = tls.accept(stream).await else { return };
-                    let service = service_fn(move |request| refuse(request, sentence));
+                    let service = service_fn(move |request| refuse(request, message));
                     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
                 });
             }
@@ -79,13 +79,13 @@ impl Drop for Hook {
     }
 }
 
-async fn refuse(request: Request<Incoming>, sentence: &str) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn refuse(request: Request<Incoming>, message: &str) -> Result<Response<Full<Bytes>>, Infallible> {
     let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let review: Value = serde_json::from_slice(&body).unwrap_or_default();
     let reply = json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
-        "response": {"uid": review["request"]["uid"], "allowed": false, "status": {"message": sentence}},
+        "response": {"uid": review["request"]["uid"], "allowed": false, "status": {"message": message}},
     });
     Ok(Response::new(Full::new(Bytes::from(reply.to_string()))))
 }

@@ -91,10 +91,10 @@ async fn a_lower_revision_is_ignored_and_another_uid_replaces() -> Result<()> {
         let _ = say.config("shop").set("0.9.0", &[("lives", b"1")]);
         say.config("shop").revision = 39;
     });
-    let told = pod.status_when(&mut client, SOON, "the older revision is noticed", |status| {
+    let notified = pod.status_when(&mut client, SOON, "the older revision is noticed", |status| {
         status.contact.as_ref().is_some_and(|contact| contact.message.contains("older than 40"))
     });
-    assert_eq!(served(&told.await?), "shop=1.0.0");
+    assert_eq!(served(&notified.await?), "shop=1.0.0");
     let polls = hub.polls();
     ensure!(polls.iter().all(|poll| poll.request.configs[0].revision != 39), "nobody claims to hold it");
 

@@ -35,13 +35,13 @@ async fn what_is_no_reply_changes_nothing_and_the_next_one_counts() -> Result<()
     let mut hub = FakeHub::start()?;
     let mut pod = Pod::new(&hub)?;
     let mut client = pod.start().await?;
-    for (round, (name, answer, wanted)) in answers.into_iter().enumerate() {
+    for (round, (name, answer, desired)) in answers.into_iter().enumerate() {
         let round = round.to_string();
         hub.say(|say| say.always = Some(answer));
         // The one that is held is answered by what the hub says by itself.
         hub.cut().await?;
         let failed = pod.status_when(&mut client, SOON, name, |status| {
-            status.contact.as_ref().is_some_and(|contact| contact.reason == wanted && !contact.message.is_empty())
+            status.contact.as_ref().is_some_and(|contact| contact.reason == desired && !contact.message.is_empty())
         });
         failed.await.context(name)?;
         hub.say(|say| say.always = None);

@@ -130,14 +130,14 @@ async fn who_must_fetch_is_asked_for_that() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_containers_are_told_by_web_hook_too() -> Result<()> {
+async fn the_containers_are_told_by_webhook_too() -> Result<()> {
     let hub = FakeHub::start()?;
     let hook = nudge_tests::HookServer::willing().await?;
     let to = format!("app={}", hook.url());
     let mut pod = Pod::new(&hub)?.with(&["--notify", "app=webhook", "--webhooks", &to]);
     pod.start().await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    hook.told_of("1.0.1", SOON).await?;
+    hook.notified_of("1.0.1", SOON).await?;
     assert_eq!(hook.deliveries().len(), 1, "nobody is told of what it starts with");
     let report = hub.reported(SOON, "it was told", |report| {
         report.acknowledged && report.containers[0].outcome == Outcome::Delivered

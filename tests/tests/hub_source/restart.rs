@@ -142,8 +142,8 @@ async fn it_ends_soon_when_asked_to_and_its_memory_is_its_own() -> Result<()> {
 }
 
 /// A line of what the agent notes of whom it told.
-async fn notes(pod: &Pod, what: &str, wanted: impl Fn(&str) -> bool) -> Result<()> {
-    let noted = async || fs::read_to_string(pod.path("state/told")).is_ok_and(|text| wanted(&text)).then_some(());
+async fn notes(pod: &Pod, what: &str, desired: impl Fn(&str) -> bool) -> Result<()> {
+    let noted = async || fs::read_to_string(pod.path("state/told")).is_ok_and(|text| desired(&text)).then_some(());
     nudge_tests::eventually(SOON, what, noted).await
 }
 
@@ -203,7 +203,7 @@ async fn a_change_while_the_agent_was_away_is_told_though_nothing_was_kept() -> 
 }
 
 #[tokio::test]
-async fn a_web_hook_that_was_due_when_the_agent_was_killed_is_posted_once_when_it_is_back() -> Result<()> {
+async fn a_webhook_that_was_due_when_the_agent_was_killed_is_posted_once_when_it_is_back() -> Result<()> {
     let hub = FakeHub::start()?;
     let server = HookServer::start(Answer::Status(hyper::StatusCode::SERVICE_UNAVAILABLE)).await?;
     let mut pod = Pod::new(&hub)?.with(&["--notify", "app=webhook", "--webhooks", &format!("app={}", server.url())]);
@@ -223,10 +223,10 @@ async fn a_web_hook_that_was_due_when_the_agent_was_killed_is_posted_once_when_i
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
     pod.serves(&mut client, "shop=1.0.2").await?;
     let deliveries = server.wait_for(refused + 2, SOON).await?;
-    let told =
+    let notified =
         |delivery: &Delivery| -> Result<(String, bool)> { Ok((delivery.version()?, delivery.event()?.data.truncated)) };
     // Which keys had changed before it was killed nobody knows any more.
-    assert_eq!(told(&deliveries[refused])?, ("1.0.1".to_owned(), true));
-    assert_eq!(told(&deliveries[refused + 1])?, ("1.0.2".to_owned(), false));
+    assert_eq!(notified(&deliveries[refused])?, ("1.0.1".to_owned(), true));
+    assert_eq!(notified(&deliveries[refused + 1])?, ("1.0.2".to_owned(), false));
     Ok(())
 }

@@ -46,8 +46,8 @@ pub(crate) async fn install(place: &Place, client: &Client) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     eventually(SOON, "the control plane is ready", async || {
         let deployment = deployments.get("nudge-injector").await.ok()?;
-        let (wanted, status) = (deployment.spec?.replicas?, deployment.status?);
-        (status.ready_replicas == Some(wanted) && status.updated_replicas == Some(wanted)).then_some(())
+        let (desired, status) = (deployment.spec?.replicas?, deployment.status?);
+        (status.ready_replicas == Some(desired) && status.updated_replicas == Some(desired)).then_some(())
     })
     .await
 }

@@ -69,7 +69,7 @@ async fn a_pod_that_opts_out_or_does_not_opt_in_stays_as_it_is() -> Result<()> {
     let space = scene.space("stays").await?;
     let mut no = opted_in("no");
     no["metadata"]["labels"]["nudge.dev/inject"] = json!("false");
-    // The label brings it to the web hook, and the annotation decides.
+    // The label brings it to the webhook, and the annotation decides.
     for pod in [plain_pod("plain"), no, annotated("out", "nudge.dev/inject", "false")] {
         assert!(!has_agent(&create(&space, &pod).await?), "{pod}");
     }

@@ -18,7 +18,7 @@ fn by_annotation(name: &str, value: &str) -> Value {
     pod
 }
 
-/// The web hooks of the base with the component's changes, as kustomize makes them.
+/// The webhooks of the base with the component's changes, as kustomize makes them.
 async fn with_component(cluster: &Cluster) -> Result<String> {
     let folder = cluster.folder().join("kustomize");
     for (from, to) in [("base", "base"), ("components/admission-policies", "component")] {

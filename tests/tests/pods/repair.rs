@@ -38,7 +38,7 @@ async fn pods_without_an_agent_are_counted_and_told_of_once() -> Result<()> {
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let space = installation.enabled("repair").await?;
     let elsewhere = cluster.space("elsewhere").await?;
-    // Without web hooks nothing is injected.
+    // Without webhooks nothing is injected.
     create(&space, &opted_in("lost")).await?;
     create(&space, &owned("lost-too", "web")).await?;
     create(&space, &plain_pod("plain")).await?;
@@ -49,14 +49,14 @@ async fn pods_without_an_agent_are_counted_and_told_of_once() -> Result<()> {
     let replica = installation.replica(&ReplicaOptions::with(&FAST)).await?;
     let counted = async || ((replica.metric("nudge_pods_without_agent").await.ok()? - 2.0).abs() < 0.5).then_some(());
     eventually(SOON, "two pods lack an agent", counted).await.with_context(|| replica.log())?;
-    let told = async || {
-        let mut told = events(&space, "AgentMissing").await.ok()?;
-        told.sort();
-        (told.len() == 2).then_some(told)
+    let notified = async || {
+        let mut notified = events(&space, "AgentMissing").await.ok()?;
+        notified.sort();
+        (notified.len() == 2).then_some(notified)
     };
-    let told = eventually(SOON, "they are told of", told).await.with_context(|| replica.log())?;
-    assert_eq!((told[0].0.as_str(), told[1].0.as_str()), ("lost", "lost-too"));
-    assert!(told[0].1.contains("delete the pod") && told[0].1.contains(&space.name), "{told:?}");
+    let notified = eventually(SOON, "they are told of", notified).await.with_context(|| replica.log())?;
+    assert_eq!((notified[0].0.as_str(), notified[1].0.as_str()), ("lost", "lost-too"));
+    assert!(notified[0].1.contains("delete the pod") && notified[0].1.contains(&space.name), "{notified:?}");
     looked_twice(&replica).await?;
     assert_eq!(events(&space, "AgentMissing").await?.len(), 2);
     assert_eq!(names(&space).await?.len(), 4, "nothing is evicted unless it is asked for");
@@ -68,7 +68,7 @@ async fn on_request_they_are_evicted_at_a_limited_rate() -> Result<()> {
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let space = installation.enabled("evict").await?;
-    bind(&space, "nudge-recycle").await?;
+    bind(&space, "nudge-restart").await?;
     create(&space, &opted_in("bare")).await?;
     let guarded = create(&space, &owned("a-guarded", "guarded")).await?;
     space.run(&guarded).await?;
@@ -111,12 +111,12 @@ async fn a_namespace_that_does_not_allow_it_is_told_what_to_bind_once() -> Resul
     // Looked at afterwards, by its name.
     let allowing = installation.enabled("granted").await?;
     assert!(space.name < allowing.name);
-    bind(&allowing, "nudge-recycle").await?;
+    bind(&allowing, "nudge-restart").await?;
     create(&allowing, &owned("c", "c")).await?;
     let arguments = [&FAST[..], &["--repair=evict", "--repair-per-minute=1"]].concat();
     let replica = installation.replica(&ReplicaOptions::with(&arguments)).await?;
     let binding = format!(
-        "kubectl create rolebinding nudge-recycle --clusterrole=nudge-recycle --serviceaccount=nudge-system:nudge-injector \
+        "kubectl create rolebinding nudge-restart --clusterrole=nudge-restart --serviceaccount=nudge-system:nudge-injector \
          --namespace={}",
         space.name
     );

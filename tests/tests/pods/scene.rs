@@ -117,8 +117,10 @@ pub(crate) fn refusal<T: Debug>(result: Result<T, kube::Error>) -> String {
 /// The names and texts of the Events with this reason.
 pub(crate) async fn events(space: &Space, reason: &str) -> Result<Vec<(String, String)>> {
     let events = space.api::<Event>().list(&ListParams::default()).await?;
-    let told = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
-    Ok(told.map(|event| (event.involved_object.name.unwrap_or_default(), event.message.unwrap_or_default())).collect())
+    let notified = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+    Ok(notified
+        .map(|event| (event.involved_object.name.unwrap_or_default(), event.message.unwrap_or_default()))
+        .collect())
 }
 
 /// How many reviews of pods the replica was asked for.

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::scene::{SOON, Scene, annotated, create, dry, events, opted_in, plain_pod};
 
 const REASON: &str = "InjectionWarning";
-const SENTENCE: &str = "annotation nudge.dev/notfy is not known; did you mean nudge.dev/notify?";
+const MESSAGE: &str = "annotation nudge.dev/notfy is not known; did you mean nudge.dev/notify?";
 
 fn warnings(pod: &Pod) -> Option<&str> {
     pod.annotations().get(WARNINGS).map(String::as_str)
@@ -38,17 +38,18 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
     };
     let made = eventually(SOON, "the pods are made", made).await.with_context(|| scene.replica.log())?;
     for pod in &made {
-        ensure!(warnings(pod) == Some(SENTENCE), "{:?}", pod.annotations());
+        ensure!(warnings(pod) == Some(MESSAGE), "{:?}", pod.annotations());
     }
-    let told = async || events(&space, REASON).await.ok().filter(|told| !told.is_empty());
-    eventually(SOON, "it is told", told).await.with_context(|| scene.replica.log())?;
+    let notified = async || events(&space, REASON).await.ok().filter(|notified| !notified.is_empty());
+    eventually(SOON, "it is told", notified).await.with_context(|| scene.replica.log())?;
     // What comes later is told later: by then all of the Deployment's pods have been looked at again.
     create(&space, &annotated("bare", "nudge.dev/prot", "1")).await?;
-    let told = async || events(&space, REASON).await.ok().filter(|told| told.iter().any(|(pod, _)| pod == "bare"));
-    let told = eventually(SOON, "the other one is told", told).await.with_context(|| scene.replica.log())?;
-    let of_web: Vec<_> = told.iter().filter(|(pod, _)| pod.starts_with("web-")).collect();
-    ensure!(of_web.len() == 1 && of_web[0].1 == SENTENCE, "{told:?}");
-    ensure!(made.iter().any(|pod| pod.name_any() == of_web[0].0), "{told:?}");
+    let notified =
+        async || events(&space, REASON).await.ok().filter(|notified| notified.iter().any(|(pod, _)| pod == "bare"));
+    let notified = eventually(SOON, "the other one is told", notified).await.with_context(|| scene.replica.log())?;
+    let of_web: Vec<_> = notified.iter().filter(|(pod, _)| pod.starts_with("web-")).collect();
+    ensure!(of_web.len() == 1 && of_web[0].1 == MESSAGE, "{notified:?}");
+    ensure!(made.iter().any(|pod| pod.name_any() == of_web[0].0), "{notified:?}");
     Ok(())
 }
 
@@ -57,15 +58,15 @@ async fn what_was_only_tried_or_needs_no_warning_leaves_nothing() -> Result<()> 
     let Some(scene) = Scene::shared().await? else { return Ok(()) };
     let space = scene.space("unwarned").await?;
     let tried = dry(&space, &annotated("tried", "nudge.dev/notfy", "SIGHUP")).await?;
-    ensure!(warnings(&tried) == Some(SENTENCE), "a dry run shows the pod as it would be");
+    ensure!(warnings(&tried) == Some(MESSAGE), "a dry run shows the pod as it would be");
     let well = create(&space, &opted_in("well")).await?;
     ensure!(warnings(&well).is_none(), "{:?}", well.annotations());
     // One that was copied from a pod with a warning does not keep it.
-    let copied = create(&space, &annotated("copied", WARNINGS, SENTENCE)).await?;
+    let copied = create(&space, &annotated("copied", WARNINGS, MESSAGE)).await?;
     ensure!(warnings(&copied).is_none(), "{:?}", copied.annotations());
     create(&space, &annotated("warned", "nudge.dev/notfy", "SIGHUP")).await?;
-    let told = async || events(&space, REASON).await.ok().filter(|told| !told.is_empty());
-    let told = eventually(SOON, "it is told", told).await.with_context(|| scene.replica.log())?;
-    ensure!(told == [("warned".to_owned(), SENTENCE.to_owned())], "{told:?}");
+    let notified = async || events(&space, REASON).await.ok().filter(|notified| !notified.is_empty());
+    let notified = eventually(SOON, "it is told", notified).await.with_context(|| scene.replica.log())?;
+    ensure!(notified == [("warned".to_owned(), MESSAGE.to_owned())], "{notified:?}");
     Ok(())
 }

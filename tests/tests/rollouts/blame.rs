@@ -69,7 +69,7 @@ async fn sick_and_lost_and_finished_pods_are_skipped_and_not_blamed() -> Result<
     // Held while all are watched, so that it can be looked at.
     scene.set(json!({"rollout": {"bakeSeconds": 3600}})).await?;
     for member in &others {
-        eventually(LONG, "the others are told", async || member.was_told("2").then_some(())).await?;
+        eventually(LONG, "the others are told", async || member.was_notified("2").then_some(())).await?;
         crash(&scene, &crashing).await?;
     }
     let all = |status: &VersionedConfigStatus| status.conditions.iter().any(|condition| condition.reason == "Baking");

@@ -27,13 +27,13 @@ async fn the_leader_is_killed_at_random_moments_and_no_application_is_told_twice
         scene.wants(&version).await?;
         let moment = rand::rng().random_range(Duration::ZERO..ROLLOUT);
         tokio::time::sleep(moment).await; // the moment is what is tried, nothing is waited for
-        let (stage, told) =
-            (scene.status().await?.rollout.stage, scene.members.iter().filter(|it| it.was_told(&version)).count());
+        let (stage, notified) =
+            (scene.status().await?.rollout.stage, scene.members.iter().filter(|it| it.was_notified(&version)).count());
         pair.kill(leads)?;
         scene.is_current(&version).await?;
         scene.all_end_with(&version).await?;
         eprintln!(
-            "kill {}: after {} ms, at {stage:?} with {told} of {} told; version {version} current after {} ms",
+            "kill {}: after {} ms, at {stage:?} with {notified} of {} told; version {version} current after {} ms",
             kill + 1,
             moment.as_millis(),
             scene.members.len(),
@@ -41,7 +41,7 @@ async fn the_leader_is_killed_at_random_moments_and_no_application_is_told_twice
         );
         for member in &scene.members {
             let all: Vec<String> = (2..kill + 3).map(|version: usize| version.to_string()).collect();
-            ensure!(member.told() == all, "{}: {:?}", member.name, member.told());
+            ensure!(member.notified() == all, "{}: {:?}", member.name, member.notified());
         }
         pair.replace(leads).await?;
     }
@@ -70,7 +70,7 @@ async fn the_leader_is_killed_while_a_workload_restarts_and_it_is_restarted_once
     scene.is_current("2").await?;
     ensure!(deployments.get("plain").await?.metadata.generation == Some(2), "it was restarted again");
     for member in &scene.members {
-        ensure!(member.told() == ["2"], "{}: {:?}", member.name, member.told());
+        ensure!(member.notified() == ["2"], "{}: {:?}", member.name, member.notified());
     }
     Ok(())
 }

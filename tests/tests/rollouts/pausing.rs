@@ -18,10 +18,10 @@ async fn a_pause_holds_and_the_last_word_counts() -> Result<()> {
         status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == "Paused")
     };
     let status = scene.stands("it is paused", paused).await?;
-    let told = scene.assigned(&status).len();
-    ensure!(told == 2, "{told} pods were told");
+    let notified = scene.assigned(&status).len();
+    ensure!(notified == 2, "{notified} pods were told");
     for member in scene.assigned(&status) {
-        eventually(LONG, "those that were told run it", async || member.was_told("2").then_some(())).await?;
+        eventually(LONG, "those that were told run it", async || member.was_notified("2").then_some(())).await?;
     }
     // Looked at again with nothing left to wait for, and it stays where it is.
     let generation = scene.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
@@ -29,7 +29,7 @@ async fn a_pause_holds_and_the_last_word_counts() -> Result<()> {
         status.observed_generation == Some(generation) && status.pods.updated == status.pods.total
     };
     let status = scene.stands("the spec is seen, and every pod runs what it was told", seen).await?;
-    ensure!(paused(&status) && scene.assigned(&status).len() == told, "{status:#?}");
+    ensure!(paused(&status) && scene.assigned(&status).len() == notified, "{status:#?}");
     scene.set(json!({"rollout": {"paused": false, "minReadySeconds": 1}})).await?;
     scene.is_current("2").await?;
     scene.all_end_with("2").await?;
@@ -44,11 +44,11 @@ async fn a_pause_holds_and_the_last_word_counts() -> Result<()> {
     scene.all_end_with("4").await?;
     for member in &scene.members {
         // Version 1 was wanted for a moment, in which it may have begun.
-        let told = member.told();
-        let after = told.iter().skip_while(|version| *version != "4");
+        let notified = member.notified();
+        let after = notified.iter().skip_while(|version| *version != "4");
         ensure!(
             after.clone().next().is_some() && after.clone().all(|version| version == "4"),
-            "{}: {told:?}",
+            "{}: {notified:?}",
             member.name
         );
     }

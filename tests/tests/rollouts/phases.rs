@@ -55,9 +55,9 @@ fn at(stage: RolloutStage) -> impl Fn(&VersionedConfigStatus) -> bool {
 async fn silent(scene: &Scene, target: &str) -> Result<[String; 2]> {
     scene.stands("the batch runs it", |status| status.rollout.applied_at.is_some()).await?;
     let status = scene.status().await?;
-    let told = scene.assigned(&status);
-    let [first, other, ..] = &told[..] else { anyhow::bail!("{} were told", told.len()) };
-    ensure!(first.was_told(target) && other.was_told(target), "told of something else");
+    let notified = scene.assigned(&status);
+    let [first, other, ..] = &notified[..] else { anyhow::bail!("{} were told", notified.len()) };
+    ensure!(first.was_notified(target) && other.was_notified(target), "told of something else");
     first.signal_agent(Signal::SIGSTOP)?;
     Ok([first.name.clone(), other.name.clone()])
 }
@@ -80,8 +80,8 @@ async fn in_every_phase(installation: &Installation<'_>, hub: std::net::SocketAd
     scene.stands("it is watched", at(RolloutStage::Baking)).await?;
     trouble.happens(&mut scene, "baking", &[]).await?;
     scene.set(json!({"rollout": {"bakeSeconds": 0}})).await?;
-    scene.stands("workloads are restarted", at(RolloutStage::Recycling)).await?;
-    trouble.happens(&mut scene, "recycling", &[]).await?;
+    scene.stands("workloads are restarted", at(RolloutStage::Restarting)).await?;
+    trouble.happens(&mut scene, "restarting", &[]).await?;
     plain.comes_up(true);
     scene.is_current("2").await?;
     scene.all_end_with("2").await?;
@@ -108,8 +108,8 @@ async fn in_every_phase(installation: &Installation<'_>, hub: std::net::SocketAd
     scene.is_current("1").await?;
     scene.all_end_with("1").await?;
     for member in &scene.members {
-        let told = member.told();
-        ensure!(told.windows(2).all(|pair| pair[0] != pair[1]), "{} was told twice: {told:?}", member.name);
+        let notified = member.notified();
+        ensure!(notified.windows(2).all(|pair| pair[0] != pair[1]), "{} was told twice: {notified:?}", member.name);
     }
     Ok(())
 }

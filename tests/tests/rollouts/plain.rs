@@ -24,7 +24,7 @@ pub(super) struct Plain {
 
 impl Plain {
     pub(super) async fn start(space: &Space) -> Result<Self> {
-        bind(space, "nudge-recycle").await?;
+        bind(space, "nudge-restart").await?;
         space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"number": "0"}})).await?;
         let container = json!({"name": "app", "image": "test", "envFrom": [{"configMapRef": {"name": "shop"}}]});
         let template = json!({"metadata": {"labels": {"app": "plain"}}, "spec": {"containers": [container]}});

@@ -32,13 +32,13 @@ pub(super) struct Member {
 
 impl Member {
     /// The versions that its application was told of by a signal, and found then.
-    pub(super) fn told(&self) -> Vec<String> {
+    pub(super) fn notified(&self) -> Vec<String> {
         let output = self.pod.app_output();
         output.lines().filter_map(|line| Some(line.rsplit_once("SIGUSR1 ")?.1.to_owned())).collect()
     }
 
-    pub(super) fn was_told(&self, version: &str) -> bool {
-        self.told().iter().any(|told| told == version)
+    pub(super) fn was_notified(&self, version: &str) -> bool {
+        self.notified().iter().any(|notified| notified == version)
     }
 
     /// Stops its agent where it stands, or lets it go on.
@@ -172,9 +172,9 @@ impl Scene {
             let what = format!("{} ends with version {version}", member.name);
             let served = member.pod.path("files").join("number");
             let last = async || {
-                let told = member.told();
+                let notified = member.notified();
                 let serves = std::fs::read_to_string(&served).is_ok_and(|number| number == version);
-                (serves && told.last().is_none_or(|told| told == version)).then_some(())
+                (serves && notified.last().is_none_or(|notified| notified == version)).then_some(())
             };
             eventually(LONG, &what, last).await.map_err(|error| member.pod.explain(&error))?;
         }

@@ -32,7 +32,7 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-fn told(name: &str, mut times: Vec<Duration>) {
+fn notified(name: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let (middle, last) = (times[times.len() / 2], times[times.len() - 1]);
     eprintln!(
@@ -79,7 +79,7 @@ async fn all_are_told_to_go_back_at_once() -> Result<()> {
         };
         let returned = async {
             eventually(LONG, "all applications are told to go back", async || {
-                batch.iter().all(|member| member.told().last().map(String::as_str) == Some("1")).then_some(())
+                batch.iter().all(|member| member.notified().last().map(String::as_str) == Some("1")).then_some(())
             })
             .await?;
             Ok::<_, anyhow::Error>(began.elapsed())
@@ -95,8 +95,8 @@ async fn all_are_told_to_go_back_at_once() -> Result<()> {
         scene.wants("1").await?;
         scene.is_current("1").await?;
     }
-    told("floor: the change itself is seen by a watch", floor);
-    told("every pod is assigned the version before", decided);
-    told("every application was signalled and has read it", back);
+    notified("floor: the change itself is seen by a watch", floor);
+    notified("every pod is assigned the version before", decided);
+    notified("every application was signalled and has read it", back);
     Ok(())
 }

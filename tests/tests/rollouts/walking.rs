@@ -37,7 +37,11 @@ async fn walks(scene: &Scene, version: &str) -> Result<()> {
             ensure!(of(&now) - of(&before) <= batch, "{} to {} of {workload} at once", of(&before), of(&now));
         }
         for member in &before {
-            ensure!(member.was_told(version), "{} has not taken version {version}, and others were told", member.name);
+            ensure!(
+                member.was_notified(version),
+                "{} has not taken version {version}, and others were told",
+                member.name
+            );
         }
         batches += 1;
         eprintln!("{:6} ms: {} of {} pods are told", began.elapsed().as_millis(), now.len(), scene.members.len());
@@ -55,10 +59,10 @@ async fn fails(scene: &Scene, good: &str, bad: &str) -> Result<()> {
     scene.wants(bad).await?;
     let mut sick: Vec<&Member> = Vec::new();
     let mut unready = None;
-    let mut told_back = None;
+    let mut assigned_back = None;
     let status = loop {
         ensure!(began.elapsed() < LONG, "{:#?}", scene.status().await?);
-        let fall = scene.members.iter().filter(|it| it.was_told(bad));
+        let fall = scene.members.iter().filter(|it| it.was_notified(bad));
         let fall: Vec<&Member> = fall.filter(|it| sick.iter().all(|sick| sick.uid != it.uid)).collect();
         for member in fall {
             scene.make_ready(&member.name, false).await?;
@@ -67,25 +71,25 @@ async fn fails(scene: &Scene, good: &str, bad: &str) -> Result<()> {
             sick.push(member);
         }
         let status = scene.status().await?;
-        if status.phase == Phase::RollingBack && told_back.is_none() {
+        if status.phase == Phase::RollingBack && assigned_back.is_none() {
             ensure!(scene.assigned(&status).is_empty(), "{status:#?}");
             stamp("all are told to go back");
-            told_back = Some(Instant::now());
+            assigned_back = Some(Instant::now());
         }
         if status.phase == Phase::Failed {
-            told_back.get_or_insert_with(Instant::now);
+            assigned_back.get_or_insert_with(Instant::now);
             break status;
         }
     };
     stamp("Failed: all are back");
-    let (unready, told_back) = (unready.context("none was unready")?, told_back.context("none was told")?);
+    let (unready, assigned_back) = (unready.context("none was unready")?, assigned_back.context("none was told")?);
     eprintln!(
         "from the first unready to all told to go back: at most {} ms",
-        told_back.saturating_duration_since(unready).as_millis()
+        assigned_back.saturating_duration_since(unready).as_millis()
     );
     let batch = quarter(scene.members.len());
     for workload in WORKLOADS.map(|name| format!("Deployment/{name}")) {
-        let count = scene.members.iter().filter(|it| it.workload == workload && it.was_told(bad)).count();
+        let count = scene.members.iter().filter(|it| it.workload == workload && it.was_notified(bad)).count();
         ensure!(count <= batch, "{count} pods of {workload} were told the bad version");
     }
     scene.all_end_with(good).await?;

@@ -81,7 +81,7 @@ async fn a_value_that_is_being_written_is_not_served_half() -> Result<()> {
     // An editor that truncates the file and takes its time: nothing is told before it has closed the file.
     let mut file = File::create(scene.dir.path().join("shop/1.0.0/lives"))?;
     file.write_all(b"4")?;
-    scene.told_when("nothing told", |told| told.outcome == Outcome::NothingYet).await?;
+    scene.notified_when("nothing told", |notified| notified.outcome == Outcome::NothingYet).await?;
     scene.serves_value("lives", b"3").await?;
     file.write_all(b"2")?;
     drop(file);

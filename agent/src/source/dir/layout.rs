@@ -58,7 +58,7 @@ pub enum ReadError {
         path: PathBuf,
     },
     /// The version's content breaks a rule, or can't be read.
-    #[error("version {version} of {config} can't be used: {}", sentence(faults))]
+    #[error("version {version} of {config} can't be used: {}", message(faults))]
     Version {
         /// The config.
         config: ConfigName,
@@ -85,7 +85,7 @@ pub enum ReadError {
     },
 }
 
-fn sentence(faults: &[KeyFault]) -> String {
+fn message(faults: &[KeyFault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
@@ -144,7 +144,7 @@ const TICK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct DirSource {
     path: PathBuf,
-    wanted: Option<Vec<ConfigName>>,
+    desired: Option<Vec<ConfigName>>,
     seen: BTreeMap<ConfigName, Seen>,
     settles: bool,
 }
@@ -158,8 +158,8 @@ struct Seen {
 
 impl DirSource {
     /// Takes configs from the folder `path`: the wanted ones, or all there are.
-    pub fn new(path: PathBuf, wanted: Option<Vec<ConfigName>>) -> Self {
-        Self { path, wanted, seen: BTreeMap::new(), settles: false }
+    pub fn new(path: PathBuf, desired: Option<Vec<ConfigName>>) -> Self {
+        Self { path, desired, seen: BTreeMap::new(), settles: false }
     }
 
     /// The folder.
@@ -181,15 +181,15 @@ impl DirSource {
             Err(source) => {
                 let message = ReadError::Folder { path: self.path.clone(), source }.to_string();
                 let fault = Fault { reason: ProblemReason::Unreadable, message };
-                let known = self.wanted.clone().unwrap_or_else(|| self.seen.keys().cloned().collect());
+                let known = self.desired.clone().unwrap_or_else(|| self.seen.keys().cloned().collect());
                 let lost = |config| Reading { config, result: Err(fault.clone()) };
                 scan.readings = known.into_iter().map(lost).collect();
                 return scan;
             }
         };
         scan.local = root.is_local();
-        let configs = if let Some(wanted) = &self.wanted {
-            wanted.clone()
+        let configs = if let Some(desired) = &self.desired {
+            desired.clone()
         } else {
             let mut found = list_configs(&root, &mut scan.ignored);
             // A config that was there and is gone keeps being served, and missed.

@@ -82,18 +82,18 @@ enum Stage {
 
 struct Filling {
     bytes: Zeroizing<Vec<u8>>,
-    wanted: usize,
+    desired: usize,
 }
 
 impl Filling {
-    fn new(wanted: usize) -> Self {
-        Self { bytes: Zeroizing::new(Vec::with_capacity(wanted)), wanted }
+    fn new(desired: usize) -> Self {
+        Self { bytes: Zeroizing::new(Vec::with_capacity(desired)), desired }
     }
 
     fn take<'a>(&mut self, input: &'a [u8]) -> (&'a [u8], bool) {
-        let (now, rest) = input.split_at(input.len().min(self.wanted - self.bytes.len()));
+        let (now, rest) = input.split_at(input.len().min(self.desired - self.bytes.len()));
         self.bytes.extend_from_slice(now);
-        (rest, self.bytes.len() == self.wanted)
+        (rest, self.bytes.len() == self.desired)
     }
 }
 

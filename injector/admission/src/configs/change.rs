@@ -50,7 +50,7 @@ pub fn not_complete(config: &VersionedConfig, status: Option<&VersionedConfigSta
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::{sealed, sentence, shop};
+    use crate::fixtures::{message, sealed, shop};
 
     fn spec(current: Option<&str>) -> VersionedConfigSpec {
         VersionedConfigSpec { current: current.map(str::to_owned), ..VersionedConfigSpec::default() }
@@ -61,7 +61,7 @@ mod tests {
         let short = format!("{}.{}", "a".repeat(31), "b".repeat(31));
         assert_eq!(name_and_version(&short, None, &spec(None)), Ok(()));
         let long = format!("{short}c");
-        let refusal = sentence(name_and_version(&long, None, &spec(None)));
+        let refusal = message(name_and_version(&long, None, &spec(None)));
         assert!(refusal.contains("where 63 characters are allowed; give it a shorter name"), "{refusal}");
         assert_eq!(name_and_version(&long, Some(&spec(None)), &spec(None)), Ok(()), "one that is there may be changed");
     }
@@ -70,7 +70,7 @@ mod tests {
     fn the_version_must_be_a_name() {
         assert_eq!(name_and_version("shop", None, &spec(Some("1.0.1"))), Ok(()));
         assert_eq!(
-            sentence(name_and_version("shop", None, &spec(Some("current")))),
+            message(name_and_version("shop", None, &spec(Some("current")))),
             "VersionedConfig shop can't have that spec.current: version \"current\" is not allowed: 'current' stands for \
              whatever version is current; choose another name"
         );

@@ -28,7 +28,7 @@ mod tests {
     use nudge_api::VersionedConfigStatus;
 
     use super::*;
-    use crate::fixtures::{sentence, shop};
+    use crate::fixtures::{message, shop};
 
     fn config() -> VersionedConfig {
         shop(VersionedConfigStatus::default())
@@ -42,11 +42,11 @@ mod tests {
     #[test]
     fn pods_are_counted_and_not_named() {
         assert_eq!(
-            sentence(decide(&config(), 1)),
+            message(decide(&config(), 1)),
             "VersionedConfig shop can't be deleted, because 1 pod subscribes to it; delete or change them first, or set the annotation \
              nudge.dev/force-delete: \"true\" on it"
         );
-        assert!(sentence(decide(&config(), 9)).contains("because 9 pods subscribe to it"));
+        assert!(message(decide(&config(), 9)).contains("because 9 pods subscribe to it"));
     }
 
     #[test]
@@ -56,8 +56,8 @@ mod tests {
         assert_eq!(decide(&forced, 1), Ok(()));
         forced.metadata.annotations = Some([(labels::FORCE_DELETE.to_owned(), "no".to_owned())].into());
         assert!(decide(&forced, 1).is_err());
-        let mut going = config();
-        going.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
-        assert_eq!(decide(&going, 1), Ok(()));
+        let mut terminating = config();
+        terminating.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        assert_eq!(decide(&terminating, 1), Ok(()));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use futures::future::{BoxFuture, join, try_join_all};
 use kube::core::ObjectMeta;
 use kube::core::admission::Operation;
-use nudge_core::injection::{Facts, Features, InjectionSettings, Refusal, Wanted, inject, read};
+use nudge_core::injection::{Facts, Features, InjectionSettings, PodRequest, Refusal, inject, read};
 use nudge_protocol::ConfigName;
 
 use super::surroundings::Surroundings;
@@ -48,14 +48,14 @@ impl<S: Surroundings> InjectPods<S> {
         let object = request.object.as_ref().ok_or(ReviewError::Request("it has no object"))?;
         let pod = serde_json::to_value(object).map_err(|_| ReviewError::Request("its object can't be used"))?;
         let refused = |refusal: &Refusal| Verdict::Deny(denial(&object.metadata, &request.name, refusal));
-        let wanted = match read(&pod) {
-            Ok(Some(wanted)) => wanted,
+        let opted = match read(&pod) {
+            Ok(Some(opted)) => opted,
             Ok(None) => return Ok(Verdict::allow()),
             Err(refusal) => return Ok(refused(&refusal)),
         };
         let basis = self.surroundings.basis().map_err(|missing| WebhookError::Internal(NotReady(missing).into()))?;
-        let facts = self.gather(namespace(request)?, &object.metadata, &wanted, basis).await?;
-        match inject(&pod, &wanted, &facts, &self.settings) {
+        let facts = self.gather(namespace(request)?, &object.metadata, &opted, basis).await?;
+        match inject(&pod, &opted, &facts, &self.settings) {
             Ok(injection) => Ok(verdict(injection.patch, injection.warnings)),
             Err(refusal) => Ok(refused(&refusal)),
         }
@@ -66,11 +66,11 @@ impl<S: Surroundings> InjectPods<S> {
         &self,
         namespace: &str,
         pod: &ObjectMeta,
-        wanted: &Wanted,
+        request: &PodRequest,
         (features, hub_ca): (Features, impl AsRef<str>),
     ) -> Result<Facts, LookupError> {
-        let mut names: BTreeSet<ConfigName> = wanted.configs().into_iter().collect();
-        let maps: Vec<String> = wanted.maps();
+        let mut names: BTreeSet<ConfigName> = request.configs().into_iter().collect();
+        let maps: Vec<String> = request.maps();
         names.extend(maps.iter().filter_map(|name| ConfigName::new(name).ok()));
         let configs = names.into_iter().filter_map(|name| {
             let config = self.surroundings.config(namespace, name.as_str(), pod)?;

@@ -53,7 +53,7 @@ mod tests {
     use nudge_api::{PartKind, VersionedConfigStatus};
 
     use super::*;
-    use crate::fixtures::{part, sealed, sentence, shop};
+    use crate::fixtures::{message, part, sealed, shop};
 
     const TITLE: &str = "ConfigMap a, part of version 1.0.1 of config shop, can't be deleted, because";
 
@@ -90,31 +90,31 @@ mod tests {
     fn each_role_that_keeps_a_version_has_its_sentence() {
         let current = VersionedConfigStatus { current: Some(named()), ..Default::default() };
         assert_eq!(
-            sentence(decided(current)),
+            message(decided(current)),
             format!("{TITLE} the version is current; make another version current first")
         );
         let target = VersionedConfigStatus { target: Some(named()), ..Default::default() };
-        assert!(sentence(decided(target)).contains("pods are being moved to the version; make another"));
+        assert!(message(decided(target)).contains("pods are being moved to the version; make another"));
         let previous = VersionedConfigStatus { previous: Some(named()), ..Default::default() };
         assert_eq!(
-            sentence(decided(previous)),
+            message(decided(previous)),
             format!(
                 "{TITLE} it is the version before the current one, to which pods would return; it can go once yet another \
                      version has become current, or with its VersionedConfig"
             )
         );
-        let mut wanted = shop(VersionedConfigStatus { versions: vec![sealed("1.0.1", &["a"])], ..Default::default() });
-        wanted.spec.current = Some(named());
-        assert!(sentence(decide(&object(), Some(&wanted))).contains("spec.current names the version"));
+        let mut desired = shop(VersionedConfigStatus { versions: vec![sealed("1.0.1", &["a"])], ..Default::default() });
+        desired.spec.current = Some(named());
+        assert!(message(decide(&object(), Some(&desired))).contains("spec.current names the version"));
     }
 
     #[test]
     fn a_config_that_is_going_lets_its_versions_go() {
         let versions = vec![sealed("1.0.1", &["a"])];
-        let mut going = shop(VersionedConfigStatus { current: Some(named()), versions, ..Default::default() });
-        assert!(decide(&object(), Some(&going)).is_err());
-        going.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
-        assert_eq!(decide(&object(), Some(&going)), Ok(()));
+        let mut terminating = shop(VersionedConfigStatus { current: Some(named()), versions, ..Default::default() });
+        assert!(decide(&object(), Some(&terminating)).is_err());
+        terminating.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        assert_eq!(decide(&object(), Some(&terminating)), Ok(()));
     }
 
     #[test]

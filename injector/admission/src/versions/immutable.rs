@@ -10,7 +10,7 @@ use crate::object::VersionObject;
 /// guard will say so.
 pub fn make_immutable(old: Option<&VersionObject>, new: &VersionObject) -> Option<PatchOperation> {
     let was_none = old.is_some_and(|old| !old.is_labelled());
-    if !new.is_labelled() || new.immutable || new.is_going() || was_none {
+    if !new.is_labelled() || new.immutable || new.is_terminating() || was_none {
         return None;
     }
     let path = PointerBuf::from_tokens(["immutable"]);

@@ -1,5 +1,5 @@
 //! Guards of ConfigMaps and Secrets that are versions: made whole, never changed, kept while they are needed. What they say of a new
-//! part follows from the request alone: whoever reaches the web hook may pretend to be the API server.
+//! part follows from the request alone: whoever reaches the webhook may pretend to be the API server.
 
 mod delete;
 mod immutable;

@@ -156,7 +156,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fixtures::{part, sentence, set_annotation, set_label};
+    use crate::fixtures::{message, part, set_annotation, set_label};
 
     fn config_map() -> VersionObject {
         part(PartKind::ConfigMap, "shop-1.0.1")
@@ -177,18 +177,18 @@ mod tests {
         let mut object = config_map();
         set_label(&mut object, labels::CONFIG, "Shop");
         assert_eq!(
-            sentence(check(&object)),
+            message(check(&object)),
             "ConfigMap shop-1.0.1 can't be a version: config \"Shop\" is not allowed: it must be a DNS name: lower-case \
              letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 characters; correct its \
              label nudge.dev/config"
         );
         let mut object = config_map();
         set_label(&mut object, labels::VERSION, "current");
-        let refusal = sentence(check(&object));
+        let refusal = message(check(&object));
         assert!(refusal.ends_with("choose another name; correct its label nudge.dev/version"), "{refusal}");
         object.metadata.labels.as_mut().unwrap().remove(labels::VERSION);
         assert_eq!(
-            sentence(check(&object)),
+            message(check(&object)),
             "ConfigMap shop-1.0.1 has the label nudge.dev/config but not nudge.dev/version, and a version needs both; add it"
         );
     }
@@ -209,17 +209,17 @@ mod tests {
             assert!(with(parts, number).is_ok(), "{parts:?} {number:?}");
         }
         assert_eq!(
-            sentence(with(Some("2"), None)),
+            message(with(Some("2"), None)),
             "ConfigMap shop-1.0.1 is one of 2 parts of a version and must say which; add the label nudge.dev/part, from \"1\" \
              to \"2\""
         );
         assert_eq!(
-            sentence(with(Some("17"), Some("1"))),
+            message(with(Some("17"), Some("1"))),
             "ConfigMap shop-1.0.1 can't be a version: its annotation nudge.dev/parts must be a number from 1 to 16, not \
              \"17\"; correct it"
         );
         assert_eq!(
-            sentence(with(Some("2"), Some("3"))),
+            message(with(Some("2"), Some("3"))),
             "ConfigMap shop-1.0.1 can't be a version: its label nudge.dev/part must be a number from 1 to 2, not \"3\"; \
              correct it or the annotation nudge.dev/parts"
         );
@@ -235,7 +235,7 @@ mod tests {
         let owner = OwnerReference { kind: "Deployment".into(), name: "web".into(), ..OwnerReference::default() };
         object.metadata.owner_references = Some(vec![owner]);
         assert_eq!(
-            sentence(check(&object)),
+            message(check(&object)),
             "ConfigMap shop-1.0.1, part of version 1.0.1 of config shop, belongs to Deployment web, and a version must have no \
              owner because it would be deleted together with it; remove metadata.ownerReferences"
         );
@@ -246,7 +246,7 @@ mod tests {
         let mut object = part(PartKind::Secret, "keys");
         assert!(check(&object).is_ok());
         object.secret_type = Some(SERVICE_ACCOUNT_TOKEN.into());
-        assert!(sentence(check(&object)).contains("Secret keys, part of version 1.0.1 of config shop, is of type"));
+        assert!(message(check(&object)).contains("Secret keys, part of version 1.0.1 of config shop, is of type"));
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         let mut object = config_map();
         object.immutable = false;
         assert_eq!(
-            sentence(check(&object)),
+            message(check(&object)),
             "ConfigMap shop-1.0.1, part of version 1.0.1 of config shop, must be immutable; set immutable: true"
         );
     }
@@ -268,15 +268,15 @@ mod tests {
         };
         let keys = |count: usize| (0..count).map(|key| (key.to_string(), 0)).collect::<Vec<_>>();
         assert!(with(&keys(MAX_KEYS)).is_ok());
-        assert!(sentence(with(&keys(MAX_KEYS + 1))).contains("has 8193 keys, and 8192 are allowed"));
+        assert!(message(with(&keys(MAX_KEYS + 1))).contains("has 8193 keys, and 8192 are allowed"));
         assert!(with(&[("a".into(), MAX_VALUE_BYTES)]).is_ok());
-        assert!(sentence(with(&[("a".into(), MAX_VALUE_BYTES + 1)])).contains("for the key a"));
+        assert!(message(with(&[("a".into(), MAX_VALUE_BYTES + 1)])).contains("for the key a"));
         let large: Vec<_> = ["a", "b", "c"].map(|key| (key.to_owned(), MAX_VALUE_BYTES)).into();
         assert!(with(&large).is_ok());
         let larger = [&large[..], &[("d".to_owned(), 1)]].concat();
-        assert!(sentence(with(&larger)).contains("spread it over several parts"));
+        assert!(message(with(&larger)).contains("spread it over several parts"));
         assert!(
-            sentence(with(&[("nudge.configs".into(), 1)])).contains("begin with 'nudge.' are Nudge's own; rename it")
+            message(with(&[("nudge.configs".into(), 1)])).contains("begin with 'nudge.' are Nudge's own; rename it")
         );
     }
 

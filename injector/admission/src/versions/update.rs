@@ -23,7 +23,7 @@ pub fn decide(old: &VersionObject, new: &VersionObject) -> Result<(), Denial> {
             "{title} can't be changed, because a version never is; create another version with the new content"
         )));
     }
-    if old.is_going() {
+    if old.is_terminating() {
         return Ok(());
     }
     if !new.immutable {
@@ -66,7 +66,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fixtures::{content, part, sentence, set_annotation, set_label};
+    use crate::fixtures::{content, message, part, set_annotation, set_label};
 
     const TITLE: &str = "ConfigMap a, part of version 1.0.1 of config shop,";
 
@@ -81,7 +81,7 @@ mod tests {
     }
 
     fn refused(change: impl FnOnce(&mut VersionObject)) -> String {
-        sentence(changed(change))
+        message(changed(change))
     }
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
         let mut plain = version();
         plain.metadata.labels = None;
         assert_eq!(
-            sentence(decide(&plain, &version())),
+            message(decide(&plain, &version())),
             "ConfigMap a is there already and can't become a version by being labelled; create a new object with the labels \
              nudge.dev/config and nudge.dev/version"
         );

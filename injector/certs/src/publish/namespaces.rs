@@ -88,7 +88,7 @@ async fn ensure(client: Client, namespace: &str, bundle: &str) -> Result<(), Pub
         return Ok(());
     }
     let labels = [("app.kubernetes.io/name", "nudge"), ("app.kubernetes.io/managed-by", FIELD_MANAGER)];
-    let wanted = ConfigMap {
+    let desired = ConfigMap {
         metadata: ObjectMeta {
             name: Some(HUB_CA.to_owned()),
             labels: Some(labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()),
@@ -98,7 +98,7 @@ async fn ensure(client: Client, namespace: &str, bundle: &str) -> Result<(), Pub
         ..ConfigMap::default()
     };
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    in_time(api.patch(HUB_CA, &parameters, &Patch::Apply(&wanted))).await?;
+    in_time(api.patch(HUB_CA, &parameters, &Patch::Apply(&desired))).await?;
     tracing::info!(namespace, "published the hub's authorities");
     Ok(())
 }

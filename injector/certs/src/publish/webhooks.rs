@@ -97,11 +97,11 @@ fn noted<T>(faults: &mut Faults, what: String, result: Result<T, PublishError>) 
 
 /// The change that a configuration needs, if any. It fails as a whole when somebody else has moved its webhooks meanwhile.
 fn patch(entries: &[Entry<'_>], bundle: &str) -> Option<JsonPatch> {
-    let wanted = ByteString(bundle.as_bytes().to_vec());
-    let text = serde_json::to_value(&wanted).ok()?;
+    let desired = ByteString(bundle.as_bytes().to_vec());
+    let text = serde_json::to_value(&desired).ok()?;
     let mut operations = Vec::new();
     for (index, (name, config)) in entries.iter().enumerate() {
-        if config.ca_bundle.as_ref() == Some(&wanted) {
+        if config.ca_bundle.as_ref() == Some(&desired) {
             continue;
         }
         let index = index.to_string();

@@ -38,7 +38,7 @@ struct Inner {
     pods_by_config: HashMap<ConfigKey, BTreeSet<String>>,
     /// Enabled namespaces whose Secrets may be read.
     secrets_allowed: BTreeSet<String>,
-    pulses: Vec<WatchHealth>,
+    healths: Vec<WatchHealth>,
 }
 
 type EventListener = Box<dyn Fn(&IndexEvent) + Send + Sync>;
@@ -359,7 +359,7 @@ impl Index {
         if is_new {
             self.pod_added.send_replace(());
         }
-        if state.going
+        if state.terminating
             && let Some(listener) = self.pod_gone.get()
         {
             listener(&state);
@@ -398,13 +398,13 @@ impl Index {
     // ---- Liveness
 
     /// Adds a watch's pulse, which counts from now on.
-    pub fn add_pulse(&self, pulse: WatchHealth) {
-        self.lock().pulses.push(pulse);
+    pub fn add_health(&self, health: WatchHealth) {
+        self.lock().healths.push(health);
     }
 
     /// The age of every watch since its last confirmation; `None` where nothing was listed yet.
     pub fn ages(&self) -> Vec<(&'static str, Option<Duration>)> {
-        self.lock().pulses.iter().map(|pulse| (pulse.what, pulse.age())).collect()
+        self.lock().healths.iter().map(|health| (health.what, health.age())).collect()
     }
 
     /// A watch that was not confirmed for longer than `longest`, or never.
@@ -414,19 +414,19 @@ impl Index {
 
     /// A watch that may have missed something: it was interrupted, or is asked, and the server has not confirmed yet what is known.
     pub fn doubted(&self) -> Option<&'static str> {
-        self.lock().pulses.iter().find(|pulse| pulse.is_doubted()).map(|pulse| pulse.what)
+        self.lock().healths.iter().find(|health| health.is_doubted()).map(|health| health.what)
     }
 
     /// How long ago a watch was last in such doubt for longer than a moment.
     pub fn last_blind(&self) -> Option<Duration> {
-        self.lock().pulses.iter().filter_map(WatchHealth::last_blind).max().map(|at| at.elapsed())
+        self.lock().healths.iter().filter_map(WatchHealth::last_blind).max().map(|at| at.elapsed())
     }
 
     /// Has the server confirm that everything until `until` is known; gives what it has not confirmed within `longest`.
     pub async fn confirm(&self, until: Instant, longest: Duration) -> Result<(), &'static str> {
-        let open = || self.lock().pulses.iter().find(|pulse| !pulse.is_confirmed(until)).map(|pulse| pulse.what);
-        for pulse in self.lock().pulses.iter().filter(|pulse| !pulse.is_confirmed(until)) {
-            pulse.ask();
+        let open = || self.lock().healths.iter().find(|health| !health.is_confirmed(until)).map(|health| health.what);
+        for health in self.lock().healths.iter().filter(|health| !health.is_confirmed(until)) {
+            health.ask();
         }
         let confirmed = async {
             while open().is_some() {

@@ -173,7 +173,7 @@ pub struct Following<S> {
     /// How long the server keeps one watch, in seconds: the longest silence.
     pub seconds: u32,
     /// The pulse, which names the kind.
-    pub pulse: WatchHealth,
+    pub health: WatchHealth,
 }
 
 /// Follows until dropped. `sink` gets every change in order; `failed` gets every interruption and how many there were since the
@@ -192,8 +192,8 @@ pub async fn follow<S>(
         let mut confirmed = false;
         let ended = tokio::select! {
             ended = round(&following, &mut version, &mut sink, &mut confirmed) => ended,
-            () = following.pulse.asked() => {
-                following.pulse.doubt();
+            () = following.health.asked() => {
+                following.health.doubt();
                 continue;
             }
         };
@@ -204,7 +204,7 @@ pub async fn follow<S>(
         match ended {
             Ok(()) => failures = 0,
             Err(error) => {
-                following.pulse.doubt();
+                following.health.doubt();
                 if matches!(error, FollowError::Expired { .. } | FollowError::List { .. }) {
                     version = None;
                 }
@@ -212,7 +212,7 @@ pub async fn follow<S>(
                 failed(&error, failures);
                 tokio::select! {
                     () = tokio::time::sleep(wait(failures, error.is_refusal(), rand::random())) => {}
-                    () = following.pulse.asked() => {}
+                    () = following.health.asked() => {}
                 }
             }
         }
@@ -238,8 +238,8 @@ where
     S: Source,
     S::Item: Clone + DeserializeOwned + 'static,
 {
-    let Following { source, labels, seconds, pulse } = following;
-    let what = pulse.what;
+    let Following { source, labels, seconds, health } = following;
+    let what = health.what;
     let since = if let Some(since) = version {
         since.clone()
     } else {
@@ -248,11 +248,11 @@ where
         let listed = listed.map_err(|_| FollowError::Silent { what })?;
         let (all, since) = listed.map_err(|source| FollowError::List { what, source })?;
         sink(Change::All(all));
-        pulse.beat();
-        pulse.confirm(began);
+        health.beat();
+        health.confirm(began);
         version.insert(since).clone()
     };
-    let lasts = if pulse.is_doubted() { CONFIRMING } else { *seconds };
+    let lasts = if health.is_doubted() { CONFIRMING } else { *seconds };
     let mut params = WatchParams::default().timeout(lasts);
     if !labels.is_empty() {
         params = params.labels(labels);
@@ -272,17 +272,17 @@ where
             Ok(Err(source)) => return Err(FollowError::Watch { what, source }),
             Ok(Ok(event)) => event,
         };
-        pulse.beat();
+        health.beat();
         *confirmed |= !matches!(event, Some(WatchEvent::Error(_)));
         match event {
             // The server has kept the watch as long as it was asked to.
             None => {
-                pulse.confirm(Instant::now());
+                health.confirm(Instant::now());
                 return Ok(());
             }
             // Changes come in order.
             Some(WatchEvent::Bookmark(bookmark)) => {
-                pulse.confirm(Instant::now());
+                health.confirm(Instant::now());
                 *version = Some(bookmark.metadata.resource_version);
             }
             Some(WatchEvent::Error(status)) if status.code == 410 => return Err(FollowError::Expired { what }),
@@ -378,20 +378,20 @@ mod tests {
         let breaks = || Ok(futures::stream::iter([Err(kube::Error::LinesCodecMaxLineLengthExceeded)]).boxed());
         let holds = || Ok(futures::stream::pending().boxed());
         let watches = Mutex::new(VecDeque::from([breaks(), ends(), holds(), ends()]));
-        let pulse = WatchHealth::new("tests");
+        let health = WatchHealth::new("tests");
         let source = Scripted { watches, asked };
-        let following = Following { source, labels: "", seconds: 30, pulse: pulse.clone() };
+        let following = Following { source, labels: "", seconds: 30, health: health.clone() };
         let following = tokio::spawn(follow(following, |_| {}, |_, _| {}));
         for expected in [30, 1, 30] {
             assert_eq!(lasts.recv().await, Some(Some(expected)));
         }
-        assert!(!pulse.is_doubted());
+        assert!(!health.is_doubted());
         let now = Instant::now();
-        assert!(!pulse.is_confirmed(now));
-        pulse.ask();
+        assert!(!health.is_confirmed(now));
+        health.ask();
         assert_eq!(lasts.recv().await, Some(Some(1)), "the watch that was held is ended");
         assert_eq!(lasts.recv().await, Some(Some(30)));
-        assert!(pulse.is_confirmed(now));
+        assert!(health.is_confirmed(now));
         following.abort();
     }
 }

@@ -109,22 +109,22 @@ mod tests {
 
     #[test]
     fn a_pulse_has_an_age_from_its_first_beat_on() {
-        let pulse = WatchHealth::new("tests");
-        assert_eq!(pulse.age(), None);
-        pulse.beat();
-        assert!(pulse.age().unwrap() < Duration::from_mins(1));
+        let health = WatchHealth::new("tests");
+        assert_eq!(health.age(), None);
+        health.beat();
+        assert!(health.age().unwrap() < Duration::from_mins(1));
     }
 
     #[test]
     fn a_doubt_lasts_until_the_server_confirms() {
-        let (pulse, start) = (WatchHealth::new("tests"), Instant::now());
-        pulse.confirm(start);
-        assert!(pulse.is_confirmed(start) && !pulse.is_confirmed(start + Duration::from_secs(1)));
-        pulse.doubt();
-        pulse.beat();
-        assert!(pulse.is_doubted() && !pulse.is_confirmed(start), "an event may be one of many");
-        pulse.confirm(Instant::now());
-        assert!(!pulse.is_doubted() && pulse.is_confirmed(start) && pulse.last_blind().is_none());
+        let (health, start) = (WatchHealth::new("tests"), Instant::now());
+        health.confirm(start);
+        assert!(health.is_confirmed(start) && !health.is_confirmed(start + Duration::from_secs(1)));
+        health.doubt();
+        health.beat();
+        assert!(health.is_doubted() && !health.is_confirmed(start), "an event may be one of many");
+        health.confirm(Instant::now());
+        assert!(!health.is_doubted() && health.is_confirmed(start) && health.last_blind().is_none());
     }
 
     #[test]

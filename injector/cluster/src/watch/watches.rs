@@ -41,35 +41,35 @@ pub async fn watch_cluster(client: Client, index: Arc<Index>, settings: WatchSet
     let mut tasks = JoinSet::new();
     let seconds = settings.seconds;
 
-    let pulse = new_pulse(&index, "namespaces");
+    let health = new_health(&index, "namespaces");
     let source = Metadata(Api::<Namespace>::all(client.clone()));
-    let following = Following { source, labels: settings.enabled.selector(), seconds, pulse };
+    let following = Following { source, labels: settings.enabled.selector(), seconds, health };
     let sink = namespaces(Arc::clone(&index), settings.enabled);
     tasks.spawn(follow(following, sink, say));
 
-    let pulse = new_pulse(&index, "versionedconfigs");
+    let health = new_health(&index, "versionedconfigs");
     // Read one by one: a single object that this release can't read must not hide all others.
     let kind = ApiResource::erase::<VersionedConfig>(&());
     let source = Whole(Api::<DynamicObject>::all_with(client.clone(), &kind));
-    let following = Following { source, labels: "", seconds, pulse };
+    let following = Following { source, labels: "", seconds, health };
     let sink = configs(Arc::clone(&index));
     tasks.spawn(follow(following, sink, say));
 
-    let pulse = new_pulse(&index, "configmaps of versions");
+    let health = new_health(&index, "configmaps of versions");
     let source = Metadata(Api::<ConfigMap>::all(client.clone()));
-    let following = Following { source, labels: labels::CONFIG, seconds, pulse };
+    let following = Following { source, labels: labels::CONFIG, seconds, health };
     let sink = parts(Arc::clone(&index), PartKind::ConfigMap);
     tasks.spawn(follow(following, sink, say));
 
-    let pulse = new_pulse(&index, "published configmaps");
+    let health = new_health(&index, "published configmaps");
     let source = Metadata(Api::<ConfigMap>::all(client.clone()));
-    let following = Following { source, labels: labels::PUBLISHED, seconds, pulse };
+    let following = Following { source, labels: labels::PUBLISHED, seconds, health };
     let sink = published(Arc::clone(&index));
     tasks.spawn(follow(following, sink, say));
 
-    let pulse = new_pulse(&index, "pods");
+    let health = new_health(&index, "pods");
     let source = Whole(Api::<Pod>::all(client.clone()));
-    let following = Following { source, labels: labels::AGENT, seconds, pulse };
+    let following = Following { source, labels: labels::AGENT, seconds, health };
     let sink = pods(Arc::clone(&index));
     tasks.spawn(follow(following, sink, say));
 
@@ -80,10 +80,10 @@ pub async fn watch_cluster(client: Client, index: Arc<Index>, settings: WatchSet
     }
 }
 
-fn new_pulse(index: &Index, what: &'static str) -> WatchHealth {
-    let pulse = WatchHealth::new(what);
-    index.add_pulse(pulse.clone());
-    pulse
+fn new_health(index: &Index, what: &'static str) -> WatchHealth {
+    let health = WatchHealth::new(what);
+    index.add_health(health.clone());
+    health
 }
 
 fn say(error: &FollowError, failures: u32) {
@@ -183,7 +183,7 @@ fn part_meta(object: &impl ResourceExt, kind: PartKind) -> Option<(ConfigKey, Pa
         parts: object.annotations().get(labels::PARTS).cloned(),
         prune: label(object, labels::PRUNE) == Some("true"),
         created: object.creation_timestamp().map_or(0, |time| time.0.as_second()),
-        going: object.meta().deletion_timestamp.is_some(),
+        terminating: object.meta().deletion_timestamp.is_some(),
     };
     Some((ConfigKey::new(namespace, config), part))
 }
@@ -279,9 +279,9 @@ impl Drop for AbortOnDrop {
 
 async fn secrets_of(client: Client, index: Arc<Index>, namespace: String, seconds: u32) {
     // Not among the index's pulses: a namespace that does not allow it is no fault.
-    let pulse = WatchHealth::new("secrets of versions");
+    let health = WatchHealth::new("secrets of versions");
     let source = Metadata(Api::<Secret>::namespaced(client, &namespace));
-    let following = Following { source, labels: labels::CONFIG, seconds, pulse };
+    let following = Following { source, labels: labels::CONFIG, seconds, health };
     let mut take_in = parts(Arc::clone(&index), PartKind::Secret);
     let (allowing, refusing) = (Arc::clone(&index), index);
     let (allowed, refused) = (namespace.clone(), namespace);

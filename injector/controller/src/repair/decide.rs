@@ -41,8 +41,8 @@ pub(super) fn lacking(meta: &ObjectMeta, now: i64, age: Duration) -> Option<Lack
     let is_static = STATIC.into_iter().filter_map(annotation).any(|source| source != "api");
     let created = meta.creation_timestamp.as_ref()?.0.as_second();
     let is_old = now.saturating_sub(created) >= i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
-    let is_going = meta.deletion_timestamp.is_some();
-    if !opts_in || label(labels::AGENT).is_some() || is_static || is_going || !is_old {
+    let is_terminating = meta.deletion_timestamp.is_some();
+    if !opts_in || label(labels::AGENT).is_some() || is_static || is_terminating || !is_old {
         return None;
     }
     let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));

@@ -114,7 +114,7 @@ impl Loop<'_> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let plan = self.memory.plan(pods, Instant::now(), most);
         for (pod, vain) in &plan.tell {
-            self.tell(namespace, pod, "AgentMissing", sentence(namespace, *vain)).await;
+            self.tell(namespace, pod, "AgentMissing", message(namespace, *vain)).await;
         }
         for pod in &plan.evict {
             // Before it is tried: the one made in its place may be there before the answer is.
@@ -172,7 +172,7 @@ impl Loop<'_> {
                     tracing::error!(
                         cause = chain(&error),
                         "pods can't be evicted in namespace {namespace}; its admin can allow it: kubectl create rolebinding \
-                         nudge-recycle --clusterrole=nudge-recycle --serviceaccount={} --namespace={namespace}",
+                         nudge-restart --clusterrole=nudge-restart --serviceaccount={} --namespace={namespace}",
                         self.settings.account
                     );
                 }
@@ -187,12 +187,12 @@ impl Loop<'_> {
     }
 }
 
-fn sentence(namespace: &str, vain: bool) -> String {
+fn message(namespace: &str, vain: bool) -> String {
     let way_out = if vain {
         "a pod of its workload made since has none either: look whether the opt-in stands as a label, which every server looks at, or as an \
          annotation, which needs the component admission-policies"
     } else {
-        "delete the pod, so that the one made in its place gets it; it was made before its namespace was enabled, or past the web hook"
+        "delete the pod, so that the one made in its place gets it; it was made before its namespace was enabled, or past the webhook"
     };
     format!(
         "the pod opts in to Nudge (nudge.dev/inject) but has no agent in namespace {namespace}, and so no configuration: {way_out}"

@@ -153,10 +153,10 @@ mod tests {
 
     #[test]
     fn versions_are_read_as_providers_write_them() {
-        for (text, wanted) in
+        for (text, desired) in
             [("1.33", "1.33"), ("v1.29.3-eks-ae9a62a", "1.29"), ("v1.27.3+k3s1", "1.27"), ("1.30+", "1.30")]
         {
-            assert_eq!(minor(text).to_string(), wanted);
+            assert_eq!(minor(text).to_string(), desired);
         }
         for odd in ["", "1", "v1", "1.", ".33", "latest", "v1x.2", "-1.3", "1.-3", "99999999999.1"] {
             assert!(odd.parse::<Minor>().is_err(), "{odd}");

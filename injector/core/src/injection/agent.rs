@@ -6,19 +6,19 @@ use nudge_protocol::{Ack, ConfigName, pod};
 use serde_json::{Value, json};
 
 use super::facts::Facts;
-use super::pod_request::Wanted;
+use super::pod_request::PodRequest;
 use super::resources::Amounts;
-use super::run_as_user::{NOBODY, Runner};
+use super::run_as_user::{NOBODY, RunAsUser};
 use super::settings::InjectionSettings;
-use super::targets::Chosen;
+use super::targets::Targets;
 use super::volumes::{BOOTSTRAP_DIR, FILES_DIR, SHARE_DIR, STATE_DIR, Volumes};
 
 /// What the container is made of.
 pub(super) struct Parts<'a> {
     pub(super) configs: &'a [ConfigName],
-    pub(super) wanted: &'a Wanted,
-    pub(super) chosen: &'a Chosen<'a>,
-    pub(super) runner: &'a Runner,
+    pub(super) request: &'a PodRequest,
+    pub(super) targets: &'a Targets<'a>,
+    pub(super) run_as_user: &'a RunAsUser,
     pub(super) amounts: Option<Amounts>,
     pub(super) volumes: &'a Volumes,
     pub(super) facts: &'a Facts,
@@ -29,15 +29,16 @@ pub(super) struct Parts<'a> {
     pub(super) on_node: bool,
 }
 
-pub(super) fn port(wanted: &Wanted) -> u16 {
-    wanted.port.unwrap_or(DEFAULT_PORT)
+pub(super) fn port(request: &PodRequest) -> u16 {
+    request.port.unwrap_or(DEFAULT_PORT)
 }
 
 /// The container as it stands in the pod.
 pub(super) fn container(parts: &Parts<'_>) -> Value {
-    let (settings, runner) = (parts.settings, parts.runner);
-    let image = if runner.kill { &settings.agent_kill_image } else { &settings.agent_image };
-    let capabilities = if runner.kill { json!({"drop": ["ALL"], "add": ["KILL"]}) } else { json!({"drop": ["ALL"]}) };
+    let (settings, run_as_user) = (parts.settings, parts.run_as_user);
+    let image = if run_as_user.kill { &settings.agent_kill_image } else { &settings.agent_image };
+    let capabilities =
+        if run_as_user.kill { json!({"drop": ["ALL"], "add": ["KILL"]}) } else { json!({"drop": ["ALL"]}) };
     let mut agent = json!({
         "name": pod::AGENT_CONTAINER,
         "image": image,
@@ -52,7 +53,7 @@ pub(super) fn container(parts: &Parts<'_>) -> Value {
             "capabilities": capabilities,
             "readOnlyRootFilesystem": true,
             "runAsNonRoot": true,
-            "runAsUser": runner.uid,
+            "runAsUser": run_as_user.uid,
             // Else the group would be the image's or the pod's, and root's where neither says one.
             "runAsGroup": NOBODY,
             "seccompProfile": {"type": "RuntimeDefault"},
@@ -69,17 +70,17 @@ pub(super) fn container(parts: &Parts<'_>) -> Value {
     }
     if parts.on_node {
         // So that no node gets two pods whose agents listen on the same port. Elsewhere it would tell nobody anything.
-        let port = port(parts.wanted);
+        let port = port(parts.request);
         agent["ports"] = json!([{"containerPort": port, "hostPort": port, "protocol": "TCP"}]);
     }
     agent
 }
 
 fn environment(parts: &Parts<'_>) -> Vec<Value> {
-    let wanted = parts.wanted;
-    let notify = parts.chosen.told.iter().map(|(name, way)| write_pair(name, way));
-    let webhooks = wanted.webhooks.iter().map(|(name, url)| write_pair(name, url));
-    let ack = match wanted.ack {
+    let request = parts.request;
+    let notify = parts.targets.told.iter().map(|(name, way)| write_pair(name, way));
+    let webhooks = request.webhooks.iter().map(|(name, url)| write_pair(name, url));
+    let ack = match request.ack {
         Some(Ack::Fetched) => "fetched",
         Some(Ack::Delivered) => "delivered",
         None => "",
@@ -90,9 +91,9 @@ fn environment(parts: &Parts<'_>) -> Vec<Value> {
         (pod::env::NOTIFY, write_list(notify)),
         (pod::env::ACK, ack.to_owned()),
         (pod::env::WEBHOOKS, write_list(webhooks)),
-        (pod::env::WEBHOOK_ALLOW, write_list(&wanted.webhook_allow)),
-        (pod::env::PORT, port(wanted).to_string()),
-        (pod::env::MOUNT_PATH, folder(wanted.mount_path.is_some(), FILES_DIR)),
+        (pod::env::WEBHOOK_ALLOW, write_list(&request.webhook_allow)),
+        (pod::env::PORT, port(request).to_string()),
+        (pod::env::MOUNT_PATH, folder(request.mount_path.is_some(), FILES_DIR)),
         (pod::env::HUB, parts.settings.hub.clone()),
         (pod::env::HUB_CA_FILE, format!("{}/ca.crt", pod::HUB_PATH)),
         (pod::env::HUB_CA, parts.facts.hub_ca.clone()),
@@ -100,7 +101,7 @@ fn environment(parts: &Parts<'_>) -> Vec<Value> {
         (pod::env::BOOTSTRAP_DIR, folder(parts.volumes.bootstrap, BOOTSTRAP_DIR)),
         (pod::env::STATE_DIR, STATE_DIR.to_owned()),
         (pod::env::SHARE_DIR, SHARE_DIR.to_owned()),
-        (pod::env::START_TIMEOUT, wanted.start_timeout.clone().unwrap_or_default()),
+        (pod::env::START_TIMEOUT, request.start_timeout.clone().unwrap_or_default()),
         (pod::env::END_WITH_CONTAINERS, folder(parts.ends, "true")),
     ];
     let said = variables.into_iter().filter(|(_, value)| !value.is_empty());

@@ -11,9 +11,9 @@ pub use nudge_protocol::labels::INJECT;
 pub const CONFIGS: &str = "nudge.dev/configs";
 /// How containers are told; with a dot and a name, how that container is.
 pub const NOTIFY: &str = "nudge.dev/notify";
-/// With a dot and a container's name: the URL of its web hook.
+/// With a dot and a container's name: the URL of its webhook.
 pub const WEBHOOK: &str = "nudge.dev/webhook";
-/// Targets of web hooks outside of the pod.
+/// Targets of webhooks outside of the pod.
 pub const WEBHOOK_ALLOW: &str = "nudge.dev/webhook-allow";
 /// The endpoint's port.
 pub const PORT: &str = "nudge.dev/port";

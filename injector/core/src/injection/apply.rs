@@ -6,7 +6,7 @@ use json_patch::{Patch, PatchError};
 use nudge_protocol::{labels, pod};
 use serde_json::{Value, json};
 
-use super::container_patch::Equipment;
+use super::container_patch::ContainerPatch;
 use super::covers::covers;
 use super::edit::{Edit, Step, place};
 use super::remarks;
@@ -22,7 +22,7 @@ pub(super) struct Plan<'a> {
     pub(super) list: &'static str,
     pub(super) volumes: &'a [Value],
     /// By the containers' names.
-    pub(super) equipment: BTreeMap<String, Equipment>,
+    pub(super) container_patch: BTreeMap<String, ContainerPatch>,
     pub(super) share_processes: bool,
     pub(super) pull_secrets: &'a [String],
     pub(super) warnings: &'a [String],
@@ -59,8 +59,8 @@ pub(super) fn apply(pod: &Value, plan: &Plan<'_>) -> Result<Patch, PatchError> {
     Ok(edit.patch())
 }
 
-fn volumes(edit: &mut Edit, wanted: &[Value]) -> Result<(), PatchError> {
-    let named = |name: &Value| wanted.iter().find(|wanted| wanted["name"] == *name);
+fn volumes(edit: &mut Edit, request: &[Value]) -> Result<(), PatchError> {
+    let named = |name: &Value| request.iter().find(|request| request["name"] == *name);
     let present: Vec<(usize, Value)> = items(&edit.object()["spec"], "volumes")
         .filter(|(_, volume)| is_our_volume(volume))
         .map(|(at, volume)| (at, volume.clone()))
@@ -68,12 +68,14 @@ fn volumes(edit: &mut Edit, wanted: &[Value]) -> Result<(), PatchError> {
     // From the end, so that the places before stay what they are.
     for (at, volume) in present.iter().rev() {
         match named(&volume["name"]) {
-            Some(wanted) if covers(volume, wanted) => {}
-            Some(wanted) => edit.replace(place!["spec", "volumes", *at], wanted.clone())?,
+            Some(request) if covers(volume, request) => {}
+            Some(request) => edit.replace(place!["spec", "volumes", *at], request.clone())?,
             None => edit.remove(place!["spec", "volumes", *at])?,
         }
     }
-    for volume in wanted.iter().filter(|wanted| !present.iter().any(|(_, present)| present["name"] == wanted["name"])) {
+    for volume in
+        request.iter().filter(|request| !present.iter().any(|(_, present)| present["name"] == request["name"]))
+    {
         edit.list(place!["spec", "volumes"])?;
         edit.add(place!["spec", "volumes", Step::End], volume.clone())?;
     }
@@ -104,27 +106,27 @@ fn agent(edit: &mut Edit, plan: &Plan<'_>) -> Result<(), PatchError> {
 
 /// Whether the agent that is there does. Its image and resources may have been changed for good reasons since (a mirror of images,
 /// a vertical autoscaler), as long as it is of this version.
-fn does(present: &Value, wanted: &Value, same_version: bool) -> bool {
-    let mut wanted = wanted.clone();
-    if let Some(fields) = wanted.as_object_mut().filter(|_| same_version) {
+fn does(present: &Value, request: &Value, same_version: bool) -> bool {
+    let mut request = request.clone();
+    if let Some(fields) = request.as_object_mut().filter(|_| same_version) {
         for others in ["image", "imagePullPolicy", "resources"] {
             fields.remove(others);
         }
     }
-    covers(present, &wanted) && !has_more(present, &wanted)
+    covers(present, &request) && !has_more(present, &request)
 }
 
 /// Whether it has something of ours that is not wanted any more. What others have added is theirs.
-fn has_more(present: &Value, wanted: &Value) -> bool {
+fn has_more(present: &Value, request: &Value) -> bool {
     let strange = |list: &str, is_ours: fn(&Value) -> bool| {
-        let known = |one: &Value| items(wanted, list).any(|(_, wanted)| wanted["name"] == one["name"]);
+        let known = |one: &Value| items(request, list).any(|(_, request)| request["name"] == one["name"]);
         items(present, list).any(|(_, one)| is_ours(one) && !known(one))
     };
     let is_setting = |variable: &Value| variable["name"].as_str().is_some_and(|name| name.starts_with("NUDGE_"));
     let capabilities = |agent: &Value| agent["securityContext"]["capabilities"].clone();
     strange("env", is_setting)
         || strange("volumeMounts", is_our_volume)
-        || capabilities(present) != capabilities(wanted)
+        || capabilities(present) != capabilities(request)
 }
 
 fn container(edit: &mut Edit, list: &'static str, at: usize, plan: &Plan<'_>) -> Result<(), PatchError> {
@@ -133,29 +135,29 @@ fn container(edit: &mut Edit, list: &'static str, at: usize, plan: &Plan<'_>) ->
     if name == pod::AGENT_CONTAINER {
         return Ok(());
     }
-    let none = Equipment::default();
-    let wanted = plan.equipment.get(&name).unwrap_or(&none);
+    let none = ContainerPatch::default();
+    let request = plan.container_patch.get(&name).unwrap_or(&none);
     let variables = our_variables(container);
     let mounts: Vec<(usize, Value)> = items(container, "volumeMounts")
         .filter(|(_, mount)| is_our_mount(mount))
         .map(|(at, mount)| (at, mount.clone()))
         .collect();
-    if !has_variables(container, &variables, &wanted.variables) {
+    if !has_variables(container, &variables, &request.variables) {
         for index in variables.iter().rev() {
             edit.remove(place!["spec", list, at, "env", *index])?;
         }
         // First, so that the user's own variables can refer to them.
-        for variable in wanted.variables.iter().rev() {
+        for variable in request.variables.iter().rev() {
             edit.list(place!["spec", list, at, "env"])?;
             edit.add(place!["spec", list, at, "env", 0], variable.clone())?;
         }
     }
-    let all = wanted.mounts.iter().all(|wanted| mounts.iter().any(|(_, present)| covers(present, wanted)));
-    if !all || mounts.len() != wanted.mounts.len() {
+    let all = request.mounts.iter().all(|request| mounts.iter().any(|(_, present)| covers(present, request)));
+    if !all || mounts.len() != request.mounts.len() {
         for (index, _) in mounts.iter().rev() {
             edit.remove(place!["spec", list, at, "volumeMounts", *index])?;
         }
-        for mount in &wanted.mounts {
+        for mount in &request.mounts {
             edit.list(place!["spec", list, at, "volumeMounts"])?;
             edit.add(place!["spec", list, at, "volumeMounts", Step::End], mount.clone())?;
         }
@@ -164,12 +166,13 @@ fn container(edit: &mut Edit, list: &'static str, at: usize, plan: &Plan<'_>) ->
 }
 
 /// Whether the variables at `places` are those that are wanted. They may stand anywhere, as long as the address comes before what it is used in.
-fn has_variables(container: &Value, places: &[usize], wanted: &[Value]) -> bool {
+fn has_variables(container: &Value, places: &[usize], request: &[Value]) -> bool {
     let place = |name: &Value| places.iter().position(|at| container["env"][*at]["name"] == *name);
-    let there = |wanted: &Value| place(&wanted["name"]).is_some_and(|at| covers(&container["env"][places[at]], wanted));
+    let there =
+        |request: &Value| place(&request["name"]).is_some_and(|at| covers(&container["env"][places[at]], request));
     let address = place(&json!(POD_IP));
     let endpoint = place(&json!(nudge_protocol::env::ENDPOINT));
-    places.len() == wanted.len()
-        && wanted.iter().all(there)
+    places.len() == request.len()
+        && request.iter().all(there)
         && (address.is_none() || endpoint.is_none() || address < endpoint)
 }

@@ -6,7 +6,7 @@ use nudge_protocol::{ConfigName, VersionName, pod};
 
 use super::annotations::{CONFIGS, START_TIMEOUT};
 use super::facts::Facts;
-use super::pod_request::Wanted;
+use super::pod_request::PodRequest;
 use super::refusal::Refusal;
 use super::user_pod::UserPod;
 
@@ -15,11 +15,11 @@ const NEVER: [&str; 4] = ["kube-root-ca.crt", pod::HUB_CA_MAP, "istio-ca-root-ce
 /// Most ConfigMaps that are looked at. A pod that names more must say which it means.
 const MAX_MAPS: usize = 64;
 
-/// The ConfigMaps that the user's containers reference by variable, `envFrom` or a volume that they mount, each once, in order. `chosen`
+/// The ConfigMaps that the user's containers reference by variable, `envFrom` or a volume that they mount, each once, in order. `targets`
 /// are the containers that the user has named, `foreign` those of other injectors, which don't count otherwise.
-pub(super) fn referenced_maps(user: &UserPod, chosen: Option<&[String]>, foreign: &[String]) -> Vec<Referenced> {
-    let counts = |name: &str| match chosen {
-        Some(chosen) => chosen.iter().any(|one| one == name),
+pub(super) fn referenced_maps(user: &UserPod, targets: Option<&[String]>, foreign: &[String]) -> Vec<Referenced> {
+    let counts = |name: &str| match targets {
+        Some(targets) => targets.iter().any(|one| one == name),
         None => !foreign.iter().any(|one| one == name),
     };
     let mut maps: Vec<Referenced> = Vec::new();
@@ -66,14 +66,14 @@ fn of_container<'a>(user: &'a UserPod, container: &'a Container) -> impl Iterato
 /// The pod's configs in the order of merging, and warnings.
 pub(super) fn resolve(
     user: &UserPod,
-    wanted: &Wanted,
+    request: &PodRequest,
     facts: &Facts,
     foreign: &[String],
 ) -> Result<(Vec<ConfigName>, Vec<String>), Refusal> {
-    let Some(named) = &wanted.named else {
-        return found(user, wanted, facts, foreign);
+    let Some(named) = &request.named else {
+        return found(user, request, facts, foreign);
     };
-    let waits = wanted.start_timeout.as_deref().unwrap_or("30s");
+    let waits = request.start_timeout.as_deref().unwrap_or("30s");
     let absent = named.iter().filter(|name| facts.configs.get(*name).is_none_or(|config| config.version.is_none()));
     let warnings = absent.map(|name| {
         format!(
@@ -85,11 +85,11 @@ pub(super) fn resolve(
 
 fn found(
     user: &UserPod,
-    wanted: &Wanted,
+    request: &PodRequest,
     facts: &Facts,
     foreign: &[String],
 ) -> Result<(Vec<ConfigName>, Vec<String>), Refusal> {
-    let maps = referenced_maps(user, wanted.containers.as_deref(), foreign);
+    let maps = referenced_maps(user, request.containers.as_deref(), foreign);
     let is_there = |map: &Referenced| {
         facts.maps.contains_key(&map.name) || facts.configs.keys().any(|config| config.as_str() == map.name)
     };

@@ -11,34 +11,36 @@ use super::values::is_within;
 
 /// Variables and mounts of one container.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Equipment {
+pub(super) struct ContainerPatch {
     pub(super) variables: Vec<Value>,
     pub(super) mounts: Vec<Value>,
     pub(super) warnings: Vec<String>,
 }
 
-impl Equipment {
+impl ContainerPatch {
     pub(super) fn of(member: &Member, port: u16, files: Option<&str>, features: Features) -> Result<Self, Refusal> {
         let name = member.name();
-        let mut equipment = Self::default();
+        let mut container_patch = Self::default();
         for variable in variables(name, port, features) {
             let called = variable["name"].as_str().unwrap_or_default();
             if !member.container.env.iter().flatten().any(|own| own.name == called) {
-                equipment.variables.push(variable);
+                container_patch.variables.push(variable);
             } else if called == POD_IP {
                 return Err(Refusal::Pod(format!(
                     "container {} sets variable {POD_IP}, which is Nudge's own; rename it",
                     shown(name)
                 )));
             } else {
-                equipment.warnings.push(format!("container {name} sets {called} itself, so Nudge leaves it out there"));
+                container_patch
+                    .warnings
+                    .push(format!("container {name} sets {called} itself, so Nudge leaves it out there"));
             }
         }
-        equipment.mount(member, SHARE, pod::CONTAINER_PATH, None)?;
+        container_patch.mount(member, SHARE, pod::CONTAINER_PATH, None)?;
         if let Some(path) = files {
-            equipment.mount(member, FILES, path, Some(MOUNT_PATH))?;
+            container_patch.mount(member, FILES, path, Some(MOUNT_PATH))?;
         }
-        Ok(equipment)
+        Ok(container_patch)
     }
 
     /// Mounts a volume to be read, unless the container has something there already.

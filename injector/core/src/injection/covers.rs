@@ -5,24 +5,24 @@ use serde_json::Value;
 /// Fields by which the elements of Kubernetes' lists are told apart.
 const KEYS: [&str; 3] = ["mountPath", "containerPort", "name"];
 
-/// Whether `present` has every field of `wanted`. Elements of lists that have a key are looked up by it, and must be there once;
+/// Whether `present` has every field of `request`. Elements of lists that have a key are looked up by it, and must be there once;
 /// other lists must be as long and in the same order.
-pub(super) fn covers(present: &Value, wanted: &Value) -> bool {
-    match (present, wanted) {
-        (Value::Object(present), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, wanted)| present.get(key).is_some_and(|present| covers(present, wanted)))
+pub(super) fn covers(present: &Value, request: &Value) -> bool {
+    match (present, request) {
+        (Value::Object(present), Value::Object(request)) => {
+            request.iter().all(|(key, request)| present.get(key).is_some_and(|present| covers(present, request)))
         }
-        (Value::Array(present), Value::Array(wanted)) => match wanted.iter().find_map(key_of) {
-            Some(key) => wanted.iter().all(|wanted| {
-                let mut same = present.iter().filter(|present| present[key] == wanted[key]);
-                same.next().is_some_and(|present| covers(present, wanted)) && same.next().is_none()
+        (Value::Array(present), Value::Array(request)) => match request.iter().find_map(key_of) {
+            Some(key) => request.iter().all(|request| {
+                let mut same = present.iter().filter(|present| present[key] == request[key]);
+                same.next().is_some_and(|present| covers(present, request)) && same.next().is_none()
             }),
             None => {
-                present.len() == wanted.len()
-                    && present.iter().zip(wanted).all(|(present, wanted)| covers(present, wanted))
+                present.len() == request.len()
+                    && present.iter().zip(request).all(|(present, request)| covers(present, request))
             }
         },
-        (present, wanted) => present == wanted,
+        (present, request) => present == request,
     }
 }
 
@@ -38,9 +38,9 @@ mod tests {
 
     #[test]
     fn what_is_added_does_not_matter_and_what_is_missing_or_changed_does() {
-        let wanted = json!({"a": 1, "env": [{"name": "X", "value": "1"}], "args": ["run"]});
+        let request = json!({"a": 1, "env": [{"name": "X", "value": "1"}], "args": ["run"]});
         for (present, covered) in [
-            (wanted.clone(), true),
+            (request.clone(), true),
             (
                 json!({"a": 1, "b": 2, "env": [{"name": "Y"}, {"name": "X", "value": "1", "z": 0}], "args": ["run"]}),
                 true,
@@ -55,7 +55,7 @@ mod tests {
             (json!({"a": 1, "env": null, "args": ["run"]}), false),
             (json!({"a": 1, "env": [{"name": "X", "value": "1"}], "args": ["run", "--port=1"]}), false),
         ] {
-            assert_eq!(covers(&present, &wanted), covered, "{present}");
+            assert_eq!(covers(&present, &request), covered, "{present}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What must be known beyond the pod: gathered by the web hook, plain data here.
+//! What must be known beyond the pod: gathered by the webhook, plain data here.
 
 use std::collections::BTreeMap;
 

@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::agent::{self, Parts, port};
 use super::apply::{Plan, apply};
-use super::container_patch::Equipment;
+use super::container_patch::ContainerPatch;
 use super::facts::Facts;
-use super::pod_request::Wanted;
+use super::pod_request::PodRequest;
 use super::refusal::Refusal;
-use super::run_as_user::Runner;
+use super::run_as_user::RunAsUser;
 use super::settings::InjectionSettings;
-use super::targets::Chosen;
+use super::targets::Targets;
 use super::user_pod::UserPod;
 use super::volumes::Volumes;
 use super::{candidates, preflight, resources};
@@ -30,37 +30,42 @@ pub struct Injection {
     pub warnings: Vec<String>,
 }
 
-/// Puts the agent into a pod that asks for it with `wanted`, as [`read`](super::read) has read it.
-pub fn inject(pod: &Value, wanted: &Wanted, facts: &Facts, settings: &InjectionSettings) -> Result<Injection, Refusal> {
+/// Puts the agent into a pod that asks for it with `request`, as [`read`](super::read) has read it.
+pub fn inject(
+    pod: &Value,
+    request: &PodRequest,
+    facts: &Facts,
+    settings: &InjectionSettings,
+) -> Result<Injection, Refusal> {
     let user = UserPod::of(pod)?;
     let foreign = &settings.foreign_containers;
     let sidecar = facts.features.native_sidecars;
-    let mut warnings = wanted.warnings.clone();
+    let mut warnings = request.warnings.clone();
 
-    let (configs, more) = candidates::resolve(&user, wanted, facts, foreign)?;
+    let (configs, more) = candidates::resolve(&user, request, facts, foreign)?;
     warnings.extend(more);
-    let chosen = Chosen::of(&user, wanted, foreign, sidecar)?;
-    warnings.extend(preflight::check(&user, wanted, &chosen, sidecar)?);
-    let runner = Runner::of(&user, wanted, &chosen);
-    warnings.extend(runner.warnings.iter().cloned());
-    let (amounts, more) = resources::amounts(&user, wanted, &facts.limits)?;
+    let targets = Targets::of(&user, request, foreign, sidecar)?;
+    warnings.extend(preflight::check(&user, request, &targets, sidecar)?);
+    let run_as_user = RunAsUser::of(&user, request, &targets);
+    warnings.extend(run_as_user.warnings.iter().cloned());
+    let (amounts, more) = resources::amounts(&user, request, &facts.limits)?;
     warnings.extend(more);
-    let files = wanted.mount_path.as_deref();
+    let files = request.mount_path.as_deref();
     let volumes = Volumes::of(&configs, files.is_some(), facts);
     warnings.extend(volumes.warnings.iter().cloned());
-    let mut equipment = BTreeMap::new();
-    for member in &chosen.members {
-        let own = Equipment::of(member, port(wanted), files, facts.features)?;
+    let mut container_patch = BTreeMap::new();
+    for member in &targets.members {
+        let own = ContainerPatch::of(member, port(request), files, facts.features)?;
         warnings.extend(own.warnings.iter().cloned());
-        equipment.insert(member.name().to_owned(), own);
+        container_patch.insert(member.name().to_owned(), own);
     }
 
     warnings.truncate(MAX_WARNINGS);
     let agent = agent::container(&Parts {
         configs: &configs,
-        wanted,
-        chosen: &chosen,
-        runner: &runner,
+        request,
+        targets: &targets,
+        run_as_user: &run_as_user,
         amounts,
         volumes: &volumes,
         facts,
@@ -72,8 +77,8 @@ pub fn inject(pod: &Value, wanted: &Wanted, facts: &Facts, settings: &InjectionS
         agent,
         list: if sidecar { "initContainers" } else { "containers" },
         volumes: &volumes.list,
-        equipment,
-        share_processes: chosen.signalled().next().is_some() && user.spec.host_pid != Some(true),
+        container_patch,
+        share_processes: targets.signalled().next().is_some() && user.spec.host_pid != Some(true),
         pull_secrets: &settings.image_pull_secrets,
         warnings: &warnings,
     };

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::LimitRangeItem;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
 use super::annotations::{CPU, MEMORY};
-use super::pod_request::Wanted;
-use super::qos::{Quality, amount, limit, request};
+use super::pod_request::PodRequest;
+use super::qos::{QosClass, amount, limit, request};
 use super::quantity::Quantity;
 use super::refusal::Refusal;
 use super::resources::{Amounts, CPU_LIMIT};
@@ -67,8 +67,8 @@ impl Bounds {
 /// The agent's amounts within the bounds for a container.
 pub(super) fn fit(
     amounts: Amounts,
-    quality: Quality,
-    wanted: &Wanted,
+    qos_class: QosClass,
+    request: &PodRequest,
     ranges: &[LimitRangeItem],
 ) -> Result<Amounts, Refusal> {
     let bounds = Bounds::of(ranges, "memory");
@@ -79,11 +79,11 @@ pub(super) fn fit(
             MIN_MEMORY.memory()
         )));
     }
-    let memory = bounds.place(MEMORY, wanted.memory, amounts.memory, Quantity::memory)?;
+    let memory = bounds.place(MEMORY, request.memory, amounts.memory, Quantity::memory)?;
 
     let bounds = Bounds::of(ranges, "cpu");
-    let mut cpu = bounds.place(CPU, wanted.cpu, amounts.cpu, |cpu| cpu.to_string())?;
-    if quality == Quality::Guaranteed {
+    let mut cpu = bounds.place(CPU, request.cpu, amounts.cpu, |cpu| cpu.to_string())?;
+    if qos_class == QosClass::Guaranteed {
         return Ok(Amounts { cpu, cpu_limit: Some(cpu), memory });
     }
     if amounts.cpu_limit.is_none() && !bounds.given {
@@ -94,7 +94,7 @@ pub(super) fn fit(
     let limit = cpu.max(CPU_LIMIT.min(most)).max(bounds.min.unwrap_or_default());
     if let Some(ratio) = bounds.ratio {
         let least = limit.divided_up(ratio);
-        if cpu < least && wanted.cpu.is_some() {
+        if cpu < least && request.cpu.is_some() {
             return Err(Refusal::Pod(format!(
                 "a LimitRange of this namespace has maxLimitRequestRatio {ratio} for a container's cpu, and Nudge's agent has limit {limit}; \
                  set annotation {CPU} to {least} or more"
@@ -159,9 +159,9 @@ mod tests {
         for (name, value) in annotations {
             pod["metadata"]["annotations"][name] = json!(value);
         }
-        let wanted = read(&pod).map_err(|refusal| refusal.to_string())?.unwrap();
+        let request = read(&pod).map_err(|refusal| refusal.to_string())?.unwrap();
         let ranges: Vec<LimitRangeItem> = serde_json::from_value(ranges.clone()).unwrap();
-        let fitted = amounts(&UserPod::of(&pod).unwrap(), &wanted, &ranges);
+        let fitted = amounts(&UserPod::of(&pod).unwrap(), &request, &ranges);
         fitted.map(|(amounts, _)| amounts).map_err(|refusal| refusal.to_string())
     }
 

@@ -34,6 +34,6 @@ mod volumes;
 
 pub use facts::{Facts, Features, MountedPart, PlainMap, ResolvedConfig};
 pub use inject::{Injection, inject};
-pub use pod_request::{Wanted, read};
+pub use pod_request::{PodRequest, read};
 pub use refusal::Refusal;
 pub use settings::InjectionSettings;

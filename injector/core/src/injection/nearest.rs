@@ -51,10 +51,10 @@ mod tests {
 
     #[test]
     fn distances_count_changes() {
-        for (one, other, wanted) in
+        for (one, other, request) in
             [("", "", 0), ("", "ab", 2), ("abc", "abd", 1), ("kitten", "sitting", 3), ("a", "", 1)]
         {
-            assert_eq!(distance(one, other), wanted);
+            assert_eq!(distance(one, other), request);
         }
     }
 }

@@ -17,7 +17,7 @@ use super::{nearest, url, values};
 
 /// What a pod asks for; made by [`read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct PodRequest {
     pub(super) named: Option<Vec<ConfigName>>,
     pub(super) maps: Vec<String>,
     pub(super) notify: Option<Notify>,
@@ -35,7 +35,7 @@ pub struct Wanted {
     pub(super) warnings: Vec<String>,
 }
 
-impl Wanted {
+impl PodRequest {
     /// The configs to look up: those that the annotation names, else those of the ConfigMaps that could be meant.
     pub fn configs(&self) -> Vec<ConfigName> {
         match &self.named {
@@ -51,7 +51,7 @@ impl Wanted {
 }
 
 /// What a pod asks for by its annotations; `None` where it does not opt in.
-pub fn read(pod: &Value) -> Result<Option<Wanted>, Refusal> {
+pub fn read(pod: &Value) -> Result<Option<PodRequest>, Refusal> {
     if !opts_in(pod)? {
         return Ok(None);
     }
@@ -79,7 +79,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(&self) -> Result<Wanted, Refusal> {
+    fn read(&self) -> Result<PodRequest, Refusal> {
         let containers: Option<Vec<String>> =
             self.get(names::CONTAINERS, |text| Ok(values::list(text).map(str::to_owned).collect()))?;
         for name in containers.iter().flatten() {
@@ -88,7 +88,7 @@ impl Reader<'_> {
         let named = self.get(names::CONFIGS, values::configs)?;
         let maps = if named.is_some() { Vec::new() } else { referenced_maps(self.user, containers.as_deref(), &[]) };
         bounded(&maps)?;
-        let mut wanted = Wanted {
+        let mut request = PodRequest {
             maps: maps.into_iter().map(|map| map.name).collect(),
             named,
             notify: self.get(names::NOTIFY, parsed)?,
@@ -105,10 +105,10 @@ impl Reader<'_> {
             start_timeout: self.get(names::START_TIMEOUT, values::start_timeout)?,
             warnings: Vec::new(),
         };
-        self.of_containers(&mut wanted)?;
-        self.exclusions(&wanted)?;
-        wanted.warnings = self.unknown();
-        Ok(wanted)
+        self.of_containers(&mut request)?;
+        self.exclusions(&request)?;
+        request.warnings = self.unknown();
+        Ok(request)
     }
 
     /// One annotation, where it is set.
@@ -123,38 +123,38 @@ impl Reader<'_> {
     }
 
     /// Annotations that end with a container's name.
-    fn of_containers(&self, wanted: &mut Wanted) -> Result<(), Refusal> {
+    fn of_containers(&self, request: &mut PodRequest) -> Result<(), Refusal> {
         for (annotation, text) in &self.user.annotations {
             if let Some(name) = of_container(annotation, names::NOTIFY) {
                 self.told(annotation, name)?;
                 let way: Notify = parsed(text).map_err(|allowed| Refusal::value(annotation, text, allowed))?;
-                wanted.notify_of.insert(name.to_owned(), way);
+                request.notify_of.insert(name.to_owned(), way);
             } else if let Some(name) = of_container(annotation, names::WEBHOOK) {
                 self.told(annotation, name)?;
                 let refused = |allowed| Refusal::value(annotation, &url::without_secrets(text), allowed);
-                url::check(text, &wanted.webhook_allow).map_err(refused)?;
-                wanted.webhooks.insert(name.to_owned(), text.clone());
+                url::check(text, &request.webhook_allow).map_err(refused)?;
+                request.webhooks.insert(name.to_owned(), text.clone());
             }
         }
-        if wanted.webhooks.len() > MAX_HOOKS {
+        if request.webhooks.len() > MAX_HOOKS {
             return Err(Refusal::Pod(format!(
-                "{} annotations {}.… are too many: a pod can have {MAX_HOOKS} web hooks",
-                wanted.webhooks.len(),
+                "{} annotations {}.… are too many: a pod can have {MAX_HOOKS} webhooks",
+                request.webhooks.len(),
                 names::WEBHOOK
             )));
         }
-        for name in wanted.webhooks.keys() {
-            let (single, own) = (wanted.notify_of.get(name).copied(), format!("{}.{name}", names::NOTIFY));
+        for name in request.webhooks.keys() {
+            let (single, own) = (request.notify_of.get(name).copied(), format!("{}.{name}", names::NOTIFY));
             let (way, annotation) = match single {
                 Some(way) => (way, own.as_str()),
-                None => (wanted.notify.unwrap_or_default(), names::NOTIFY),
+                None => (request.notify.unwrap_or_default(), names::NOTIFY),
             };
             if let Some(signal) = way.signal() {
-                let sentence =
-                    format!("container {name} is told by {signal} or by web hook; set {own}: webhook for the hook");
-                return Err(Refusal::both(annotation, &format!("{}.{name}", names::WEBHOOK), &sentence));
+                let message =
+                    format!("container {name} is told by {signal} or by webhook; set {own}: webhook for the hook");
+                return Err(Refusal::both(annotation, &format!("{}.{name}", names::WEBHOOK), &message));
             }
-            wanted.notify_of.insert(name.clone(), Notify::Webhook);
+            request.notify_of.insert(name.clone(), Notify::Webhook);
         }
         Ok(())
     }
@@ -172,21 +172,21 @@ impl Reader<'_> {
     }
 
     /// Annotations that contradict each other or what there is.
-    fn exclusions(&self, wanted: &Wanted) -> Result<(), Refusal> {
+    fn exclusions(&self, request: &PodRequest) -> Result<(), Refusal> {
         if self.get(names::REFRESH, values::flag)? == Some(true) {
-            let sentence = "refresh is for pods without an agent; take one of the two out";
-            return Err(Refusal::both(names::REFRESH, names::INJECT, sentence));
+            let message = "refresh is for pods without an agent; take one of the two out";
+            return Err(Refusal::both(names::REFRESH, names::INJECT, message));
         }
         let restarts = self.get(names::CONFIG_RESTARTS, |text| match text {
             "in-place" => Err("\"in-place\" is not there yet; write \"true\" or \"false\"".to_owned()),
             text => values::flag(text),
         })?;
-        let ways = wanted.notify.iter().chain(wanted.notify_of.values());
+        let ways = request.notify.iter().chain(request.notify_of.values());
         if restarts == Some(true) && ways.into_iter().any(|way| *way != Notify::None) {
-            let single = wanted.notify_of.keys().next().map(|name| format!("{}.{name}", names::NOTIFY));
-            let other = single.filter(|_| wanted.notify.unwrap_or_default() == Notify::None);
-            let sentence = "a change restarts the containers or is told to them; choose one";
-            return Err(Refusal::both(names::CONFIG_RESTARTS, other.as_deref().unwrap_or(names::NOTIFY), sentence));
+            let single = request.notify_of.keys().next().map(|name| format!("{}.{name}", names::NOTIFY));
+            let other = single.filter(|_| request.notify.unwrap_or_default() == Notify::None);
+            let message = "a change restarts the containers or is told to them; choose one";
+            return Err(Refusal::both(names::CONFIG_RESTARTS, other.as_deref().unwrap_or(names::NOTIFY), message));
         }
         Ok(())
     }

@@ -5,19 +5,19 @@ use nudge_protocol::env::DEFAULT_PORT;
 
 use super::agent::port;
 use super::annotations::{INJECT, NOTIFY, PORT};
-use super::pod_request::Wanted;
+use super::pod_request::PodRequest;
 use super::refusal::Refusal;
-use super::targets::Chosen;
+use super::targets::Targets;
 use super::user_pod::UserPod;
 
 /// Refuses what can't work; gives warnings of what might not.
 pub(super) fn check(
     user: &UserPod,
-    wanted: &Wanted,
-    chosen: &Chosen<'_>,
+    request: &PodRequest,
+    targets: &Targets<'_>,
     sidecar: bool,
 ) -> Result<Vec<String>, Refusal> {
-    let refuse = |sentence: String| Err(Refusal::Pod(sentence));
+    let refuse = |message: String| Err(Refusal::Pod(message));
     let spec = &user.spec;
     if is_windows(spec) {
         return refuse(format!("Nudge's agent runs on Linux only, and this pod asks for Windows; take {INJECT} out"));
@@ -29,23 +29,23 @@ pub(super) fn check(
         ));
     }
     let on_node = spec.host_network == Some(true);
-    if on_node && wanted.port.is_none() {
+    if on_node && request.port.is_none() {
         return refuse(format!(
             "this pod uses its node's network, where {DEFAULT_PORT} may be taken; say with annotation {PORT} on which port the agent may listen"
         ));
     }
-    if let Some(name) = listens(user, port(wanted)) {
+    if let Some(name) = listens(user, port(request)) {
         return refuse(format!(
             "container {name} declares port {0}, on which the agent would listen; choose another with annotation {PORT}",
-            port(wanted)
+            port(request)
         ));
     }
     if spec.share_process_namespace == Some(false)
         && spec.host_pid != Some(true)
-        && let Some(name) = chosen.signalled().next()
+        && let Some(name) = targets.signalled().next()
     {
         return refuse(format!(
-            "container {name} is to be told by signal, and this pod says shareProcessNamespace: false; take that out, or tell it by web hook \
+            "container {name} is to be told by signal, and this pod says shareProcessNamespace: false; take that out, or tell it by webhook \
              with {NOTIFY}.{name}: webhook"
         ));
     }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use super::qos::Quality;
+use super::qos::QosClass;
 use super::tests::{facts, pod, try_with};
 use super::user_pod::{LISTS, items, strip};
 use super::{Facts, Features};
@@ -224,9 +224,9 @@ fn without_empty(value: &mut Value) {
     }
 }
 
-fn quality(pod: &Value) -> Quality {
+fn qos_class(pod: &Value) -> QosClass {
     let spec: PodSpec = serde_json::from_value(pod["spec"].clone()).unwrap();
-    Quality::of(&spec)
+    QosClass::of(&spec)
 }
 
 fn agents(pod: &Value) -> Vec<(&'static str, usize)> {
@@ -297,10 +297,10 @@ proptest! {
     fn the_class_stays(pod in any_pod(), facts in any_facts()) {
         let injected = injected(&pod, &facts);
         let asked = ["cpu", "memory"].iter().any(|name| pod["metadata"]["annotations"].get(format!("nudge.dev/{name}")).is_some());
-        let before = quality(&pod);
-        let expected = if asked && before == Quality::BestEffort { Quality::Burstable } else { before };
-        prop_assert_eq!(quality(&injected), expected);
-        prop_assert_eq!(quality(&defaulted(injected)), expected);
+        let before = qos_class(&pod);
+        let expected = if asked && before == QosClass::BestEffort { QosClass::Burstable } else { before };
+        prop_assert_eq!(qos_class(&injected), expected);
+        prop_assert_eq!(qos_class(&defaulted(injected)), expected);
     }
 
     #[test]

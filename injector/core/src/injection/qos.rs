@@ -12,7 +12,7 @@ pub(super) const COUNTED: [&str; 2] = ["cpu", "memory"];
 
 /// See the module's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Quality {
+pub(super) enum QosClass {
     Guaranteed,
     Burstable,
     BestEffort,
@@ -43,7 +43,7 @@ pub(super) fn pod_level(spec: &PodSpec) -> bool {
     COUNTED.iter().any(|resource| request(own, resource).is_some() || limit(own, resource).is_some())
 }
 
-impl Quality {
+impl QosClass {
     pub(super) fn of(spec: &PodSpec) -> Self {
         if pod_level(spec) {
             return Self::among([spec.resources.as_ref()]);
@@ -78,10 +78,10 @@ mod tests {
 
     use super::*;
 
-    fn of(containers: &Value) -> Quality {
+    fn of(containers: &Value) -> QosClass {
         let containers: Vec<Value> =
             containers.as_array().unwrap().iter().map(|one| json!({"name": "x", "resources": one})).collect();
-        Quality::of(&serde_json::from_value(json!({"containers": containers})).unwrap())
+        QosClass::of(&serde_json::from_value(json!({"containers": containers})).unwrap())
     }
 
     #[test]
@@ -90,14 +90,14 @@ mod tests {
         let same = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}});
         let less = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1"}, "x": 1});
         let half = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}});
-        assert_eq!(of(&json!([{}])), Quality::BestEffort);
-        assert_eq!(of(&json!([{"limits": {"cpu": "0"}}])), Quality::BestEffort);
-        assert_eq!(of(&json!([{"limits": {"example.com/gpu": "1"}}])), Quality::BestEffort);
-        assert_eq!(of(&json!([full, same, less])), Quality::Guaranteed);
-        assert_eq!(of(&json!([full, half])), Quality::Burstable);
-        assert_eq!(of(&json!([full, {}])), Quality::Burstable);
-        assert_eq!(of(&json!([{"requests": {"memory": "1"}}])), Quality::Burstable);
+        assert_eq!(of(&json!([{}])), QosClass::BestEffort);
+        assert_eq!(of(&json!([{"limits": {"cpu": "0"}}])), QosClass::BestEffort);
+        assert_eq!(of(&json!([{"limits": {"example.com/gpu": "1"}}])), QosClass::BestEffort);
+        assert_eq!(of(&json!([full, same, less])), QosClass::Guaranteed);
+        assert_eq!(of(&json!([full, half])), QosClass::Burstable);
+        assert_eq!(of(&json!([full, {}])), QosClass::Burstable);
+        assert_eq!(of(&json!([{"requests": {"memory": "1"}}])), QosClass::Burstable);
         let pod = json!({"containers": [{"name": "x"}], "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}});
-        assert_eq!(Quality::of(&serde_json::from_value(pod).unwrap()), Quality::Guaranteed);
+        assert_eq!(QosClass::of(&serde_json::from_value(pod).unwrap()), QosClass::Guaranteed);
     }
 }

@@ -31,14 +31,14 @@ pub enum Refusal {
         has: String,
     },
     /// Two annotations that exclude each other.
-    #[error("annotations {one} and {other} exclude each other: {sentence}")]
+    #[error("annotations {one} and {other} exclude each other: {message}")]
     Both {
         /// The first.
         one: String,
         /// The second.
         other: String,
         /// What to choose from.
-        sentence: String,
+        message: String,
     },
     /// Something in the pod itself.
     #[error("{0}")]
@@ -50,8 +50,8 @@ impl Refusal {
         Self::Value { annotation: shown(annotation), value: shown(value), allowed: allowed.to_string() }
     }
 
-    pub(super) fn both(one: &str, other: &str, sentence: &str) -> Self {
-        Self::Both { one: shown(one), other: shown(other), sentence: sentence.to_owned() }
+    pub(super) fn both(one: &str, other: &str, message: &str) -> Self {
+        Self::Both { one: shown(one), other: shown(other), message: message.to_owned() }
     }
 
     pub(super) fn container<'a>(annotation: &str, named: &str, has: impl IntoIterator<Item = &'a str>) -> Self {

@@ -32,9 +32,9 @@ pub(super) fn text(warnings: &[String]) -> Option<String> {
 /// Makes the annotation what it should be. It may have come with a copy of another pod; but of a pod that was injected before it says
 /// what the user's own was like, which can't be seen any more where what they wrote is just what is added.
 pub(super) fn write(edit: &mut Edit, warnings: &[String], injected_before: bool) -> Result<(), PatchError> {
-    let wanted = text(warnings);
+    let request = text(warnings);
     let present = edit.object()["metadata"]["annotations"].get(WARNINGS).cloned();
-    match (present, wanted) {
+    match (present, request) {
         (None, None) => Ok(()),
         (Some(_), _) if injected_before => Ok(()),
         (Some(_), None) => edit.remove(place!["metadata", "annotations", WARNINGS]),

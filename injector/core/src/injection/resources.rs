@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::annotations::{CPU, MEMORY};
 use super::limits;
-use super::pod_request::Wanted;
-use super::qos::{Quality, limit, pod_level};
+use super::pod_request::PodRequest;
+use super::qos::{QosClass, limit, pod_level};
 use super::quantity::Quantity;
 use super::refusal::Refusal;
 use super::user_pod::UserPod;
@@ -43,39 +43,39 @@ impl Amounts {
 /// The agent's amounts, where it has any, and warnings.
 pub(super) fn amounts(
     user: &UserPod,
-    wanted: &Wanted,
+    request: &PodRequest,
     ranges: &[LimitRangeItem],
 ) -> Result<(Option<Amounts>, Vec<String>), Refusal> {
     // The pod's own amount holds for the agent too.
     if pod_level(&user.spec) {
-        let ignored = [(CPU, wanted.cpu), (MEMORY, wanted.memory)];
+        let ignored = [(CPU, request.cpu), (MEMORY, request.memory)];
         let ignored = ignored.iter().filter(|(_, amount)| amount.is_some());
         let warnings = ignored.map(|(name, _)| {
             format!("annotation {name} has no effect: this pod's spec.resources holds for the agent too")
         });
         return Ok((None, warnings.collect()));
     }
-    let quality = Quality::of(&user.spec);
+    let qos_class = QosClass::of(&user.spec);
     let mut warnings = Vec::new();
-    if quality == Quality::BestEffort {
-        if wanted.cpu.is_none() && wanted.memory.is_none() {
+    if qos_class == QosClass::BestEffort {
+        if request.cpu.is_none() && request.memory.is_none() {
             return Ok((None, warnings));
         }
         warnings.push(format!(
             "{CPU} and {MEMORY} give the agent requests, so this pod's class is Burstable and no more BestEffort"
         ));
     }
-    let default = if quality == Quality::Guaranteed { GUARANTEED_CPU } else { DEFAULT_CPU };
-    let cpu = wanted.cpu.unwrap_or(default);
+    let default = if qos_class == QosClass::Guaranteed { GUARANTEED_CPU } else { DEFAULT_CPU };
+    let cpu = request.cpu.unwrap_or(default);
     let every = user.members.iter().all(|member| limit(member.container.resources.as_ref(), "cpu").is_some());
-    let cpu_limit = match quality {
-        Quality::Guaranteed => Some(cpu),
+    let cpu_limit = match qos_class {
+        QosClass::Guaranteed => Some(cpu),
         _ if every => Some(cpu.max(CPU_LIMIT)),
         _ => None,
     };
-    let memory = if wanted.mount_path.is_some() { MEMORY_WITH_FILES } else { DEFAULT_MEMORY };
-    let amounts = Amounts { cpu, cpu_limit, memory: wanted.memory.unwrap_or(memory) };
-    let amounts = limits::fit(amounts, quality, wanted, ranges)?;
+    let memory = if request.mount_path.is_some() { MEMORY_WITH_FILES } else { DEFAULT_MEMORY };
+    let amounts = Amounts { cpu, cpu_limit, memory: request.memory.unwrap_or(memory) };
+    let amounts = limits::fit(amounts, qos_class, request, ranges)?;
     limits::fit_pod(user, amounts, ranges)?;
     Ok((Some(amounts), warnings))
 }

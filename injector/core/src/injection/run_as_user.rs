@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::annotations::RUN_AS_USER;
-use super::pod_request::Wanted;
-use super::targets::Chosen;
+use super::pod_request::PodRequest;
+use super::targets::Targets;
 use super::user_pod::UserPod;
 
 /// The user of an agent that nothing else is asked of; the images know it too.
@@ -12,18 +12,18 @@ pub(super) const NOBODY: i64 = 65532;
 
 /// See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Runner {
+pub(super) struct RunAsUser {
     /// The image with the capability to signal any process.
     pub(super) kill: bool,
     pub(super) uid: i64,
     pub(super) warnings: Vec<String>,
 }
 
-impl Runner {
-    pub(super) fn of(user: &UserPod, wanted: &Wanted, chosen: &Chosen<'_>) -> Self {
-        let targets: Vec<(&str, Option<i64>)> = chosen.signalled().map(|name| (name, uid(user, name))).collect();
+impl RunAsUser {
+    pub(super) fn of(user: &UserPod, request: &PodRequest, targets: &Targets<'_>) -> Self {
+        let targets: Vec<(&str, Option<i64>)> = targets.signalled().map(|name| (name, uid(user, name))).collect();
         let plain = |uid, warnings| Self { kill: false, uid, warnings };
-        if let Some(own) = wanted.run_as_user {
+        if let Some(own) = request.run_as_user {
             return plain(own, targets.iter().filter_map(|target| unreached(own, *target)).collect());
         }
         let uids: BTreeSet<Option<i64>> = targets.iter().map(|(_, uid)| *uid).collect();
@@ -55,7 +55,7 @@ fn unreached(own: i64, (name, uid): (&str, Option<i64>)) -> Option<String> {
 
 /// Why the capability is needed, and how to do without.
 fn needs_kill(targets: &[(&str, Option<i64>)]) -> String {
-    let first = |wanted: Option<i64>| targets.iter().find(|(_, uid)| *uid == wanted).map(|(name, _)| *name);
+    let first = |request: Option<i64>| targets.iter().find(|(_, uid)| *uid == request).map(|(name, _)| *name);
     let why = if let Some(name) = first(None) {
         format!("the user of container {name} is not known (set runAsUser there, or {RUN_AS_USER})")
     } else if let Some(name) = first(Some(0)) {

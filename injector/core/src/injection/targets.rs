@@ -5,28 +5,28 @@ use std::collections::BTreeMap;
 use nudge_protocol::Notify;
 
 use super::annotations::CONTAINERS;
-use super::pod_request::Wanted;
+use super::pod_request::PodRequest;
 use super::refusal::Refusal;
 use super::user_pod::{Member, Role, UserPod};
 
 /// See the module's text.
-pub(super) struct Chosen<'a> {
+pub(super) struct Targets<'a> {
     /// Who gets variables and mounts.
     pub(super) members: Vec<&'a Member>,
     /// Who is told, and how; by name, so that containers of other injectors between them make no difference.
     pub(super) told: BTreeMap<&'a str, Notify>,
 }
 
-impl<'a> Chosen<'a> {
+impl<'a> Targets<'a> {
     /// `sidecar`: the agent starts before the init containers, so they can use it too.
     pub(super) fn of(
         user: &'a UserPod,
-        wanted: &'a Wanted,
+        request: &'a PodRequest,
         foreign: &[String],
         sidecar: bool,
     ) -> Result<Self, Refusal> {
         let reached = |member: &Member| sidecar || member.role == Role::Main;
-        let members: Vec<&Member> = if let Some(names) = &wanted.containers {
+        let members: Vec<&Member> = if let Some(names) = &request.containers {
             let named = user.members.iter().filter(|member| names.iter().any(|name| name == member.name()));
             let named: Vec<&Member> = named.collect();
             if let Some(early) = named.iter().find(|member| !reached(member)) {
@@ -43,8 +43,8 @@ impl<'a> Chosen<'a> {
         };
         let running = members.iter().filter(|member| member.role != Role::Init);
         let mut told: BTreeMap<&str, Notify> =
-            running.map(|member| (member.name(), wanted.notify.unwrap_or_default())).collect();
-        told.extend(wanted.notify_of.iter().map(|(name, way)| (name.as_str(), *way)));
+            running.map(|member| (member.name(), request.notify.unwrap_or_default())).collect();
+        told.extend(request.notify_of.iter().map(|(name, way)| (name.as_str(), *way)));
         told.retain(|_, way| *way != Notify::None);
         Ok(Self { members, told })
     }

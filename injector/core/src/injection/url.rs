@@ -1,4 +1,4 @@
-//! Whether a web hook may point where an annotation says: the agent's own rules, as it reads the same text in its environment.
+//! Whether a webhook may point where an annotation says: the agent's own rules, as it reads the same text in its environment.
 
 use std::net::SocketAddr;
 

@@ -9,7 +9,7 @@ use nudge_protocol::{ConfigName, pod};
 
 use super::quantity::Quantity;
 
-/// Most other targets of web hooks in a pod.
+/// Most other targets of webhooks in a pod.
 const MAX_ALLOWED: usize = 64;
 
 /// What is allowed, as a sentence.

@@ -52,7 +52,7 @@ pub struct PodState {
     /// It has succeeded or failed.
     pub finished: bool,
     /// It is being deleted.
-    pub going: bool,
+    pub terminating: bool,
     /// The probe that takes longest to notice that its application got worse.
     pub slowest_probe: Option<SlowestProbe>,
     /// Its processes take another version by a restart alone ([`labels::CONFIG_RESTARTS`]): its agent keeps what they were born with.
@@ -135,7 +135,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         agent_away: !agent_ready && counted.iter().all(|status| status.ready),
         running: phase == Some("Running"),
         finished: matches!(phase, Some("Succeeded" | "Failed")),
-        going: meta.deletion_timestamp.is_some(),
+        terminating: meta.deletion_timestamp.is_some(),
         slowest_probe: slowest_probe(spec),
         by_restart: by_restart(meta),
         created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
@@ -320,7 +320,7 @@ mod tests {
         let state = pod_state(&pod(sample())).unwrap();
         assert_eq!(state.configs.iter().map(ConfigName::as_str).collect::<Vec<_>>(), ["shop", "keys"]);
         assert_eq!(state.workload, "Deployment/web");
-        assert_eq!((state.ready, state.finished, state.going, state.restarts), (true, false, false, 2));
+        assert_eq!((state.ready, state.finished, state.terminating, state.restarts), (true, false, false, 2));
         assert_eq!(state.containers.len(), 2);
         assert_eq!((state.containers[0].id.len(), state.containers[1].id.as_str()), (64, ""));
         let names: Vec<&str> = state.references.iter().map(|(_, name)| name.as_str()).collect();

@@ -9,7 +9,7 @@ use nudge_api::{RolloutStage, VersionedConfigStatus};
 
 use super::next::{Report, over};
 use crate::pods::PodState;
-use crate::rollout::{Recycling as State, is_same, to_publish};
+use crate::rollout::{Restarts as State, is_same, to_publish};
 
 /// The controllers that restart their pods by a rolling update.
 const ROLLING: [&str; 3] = ["Deployment/", "StatefulSet/", "DaemonSet/"];
@@ -24,13 +24,13 @@ pub fn rolls(pod: &PodState) -> bool {
 /// told of, and hold nobody up.
 pub fn behind(pods: &[Arc<PodState>], config: &str, status: &VersionedConfigStatus) -> BTreeMap<String, usize> {
     let mut behind = BTreeMap::new();
-    let Some(wanted) = to_publish(status) else { return behind };
+    let Some(desired) = to_publish(status) else { return behind };
     let restarted = |pod: &&Arc<PodState>| !pod.workload.is_empty() && pod.workload != "Job";
     let back = matches!(status.rollout.stage, Some(RolloutStage::Leaving | RolloutStage::RollingBack));
-    let counts = |pod: &&Arc<PodState>| pod.by_restart && !pod.going && !pod.finished;
+    let counts = |pod: &&Arc<PodState>| pod.by_restart && !pod.terminating && !pod.finished;
     for pod in pods.iter().filter(restarted).filter(counts) {
         let is_behind = match pod.runs(config) {
-            Some(runs) => (back || pod.was_ready) && !is_same(status, &runs, wanted),
+            Some(runs) => (back || pod.was_ready) && !is_same(status, &runs, desired),
             None => pod.was_ready,
         };
         if is_behind {
@@ -74,17 +74,17 @@ pub fn judge(behind: &Behind<'_>, reports: &mut Vec<Report>) -> State {
             return State::Busy(format!("{count} pods of {id} do not run version {version} yet"));
         }
         let why = match report {
-            Some(report) => report.sentence.clone(),
+            Some(report) => report.message.clone(),
             None if is_known => format!("restart {id}"),
             None => format!("nothing that Nudge knows restarts {id}; do it there"),
         };
-        let sentence =
+        let message =
             format!("{count} pods of {id} do not run version {version}, which they take by a restart alone: {why}");
         if !back {
-            return State::Held(sentence);
+            return State::Held(message);
         }
         if report.is_none() {
-            reports.push(Report::new("NotBack", id, sentence));
+            reports.push(Report::new("NotBack", id, message));
         }
     }
     State::Done
@@ -122,8 +122,8 @@ mod tests {
     fn ready_pods_that_were_born_with_other_content_are_behind() {
         let web = |runs| pod("Deployment/web", runs);
         let one = |count| vec![("Deployment/web".to_owned(), count)];
-        assert_eq!(found("Recycling", &[web(Some("1")), web(Some("2")), web(None)]), one(2));
-        assert_eq!(found("Recycling", &[web(Some("2")), web(Some("0"))]), [], "the same content is the same");
+        assert_eq!(found("Restarting", &[web(Some("1")), web(Some("2")), web(None)]), one(2));
+        assert_eq!(found("Restarting", &[web(Some("2")), web(Some("0"))]), [], "the same content is the same");
         assert_eq!(found("Moving", &[web(Some("1"))]), [], "it is not their turn");
         assert_eq!(found("RollingBack", &[web(Some("1")), web(Some("2"))]), one(1));
         let never_ready = PodState { was_ready: false, ..web(Some("2")) };
@@ -131,12 +131,12 @@ mod tests {
         let others = [
             PodState { by_restart: false, ..web(Some("1")) },
             PodState { was_ready: false, ..web(Some("1")) },
-            PodState { going: true, ..web(Some("1")) },
+            PodState { terminating: true, ..web(Some("1")) },
             PodState { finished: true, ..web(Some("1")) },
             pod("", Some("1")),
             pod("Job", Some("1")),
         ];
-        assert_eq!(found("Recycling", &others), []);
+        assert_eq!(found("Restarting", &others), []);
     }
 
     fn judged(id: &str, report: Option<&'static str>, back: bool, now: i64) -> (State, Vec<Report>) {
@@ -153,12 +153,12 @@ mod tests {
     #[test]
     fn it_is_held_with_the_reason_and_never_current() {
         let held = |id, report, now| match judged(id, report, false, now).0 {
-            State::Held(sentence) => sentence,
+            State::Held(message) => message,
             other => format!("{other:?}"),
         };
-        let sentence = held("Deployment/web", Some("NotAllowed"), 101);
-        assert!(sentence.contains("2 pods of Deployment/web do not run version 2"), "{sentence}");
-        assert!(sentence.ends_with("Deployment/web is NotAllowed"), "{sentence}");
+        let message = held("Deployment/web", Some("NotAllowed"), 101);
+        assert!(message.contains("2 pods of Deployment/web do not run version 2"), "{message}");
+        assert!(message.ends_with("Deployment/web is NotAllowed"), "{message}");
         // What was restarted has its time; so has what was not well before.
         for report in [None, Some("Unwell")] {
             assert!(held("Deployment/web", report, 159).starts_with("Busy"));

@@ -1,7 +1,7 @@
 //! What stands for the content that a template's pods start with. Pure: the same contents give the same text, so that a version of the same
 //! content, or a way back, is the same template.
 
-use nudge_api::{PartKind, Unsubscribed, VersionedConfig};
+use nudge_api::{PartKind, VersionedConfig, WithoutAgent};
 use nudge_protocol::hex::hex;
 use ring::digest::{Context, SHA256};
 
@@ -32,7 +32,7 @@ fn whole(config: &VersionedConfig) -> Option<Vec<&str>> {
 
 /// The sealed digests of what the plain ConfigMap of this config holds.
 fn published(config: &VersionedConfig) -> Option<Vec<&str>> {
-    let status = config.status.as_ref().filter(|_| config.spec.unsubscribed == Unsubscribed::Recycle)?;
+    let status = config.status.as_ref().filter(|_| config.spec.without_agent == WithoutAgent::Restart)?;
     let version = status.version(status.published.as_deref()?)?;
     let parts = version.parts.iter().filter(|part| part.kind == PartKind::ConfigMap);
     Some(parts.map(|part| part.digest.as_str()).collect())
@@ -76,7 +76,7 @@ pub(super) mod tests {
                 PartStatus { kind: PartKind::Secret, digest: digest.to_owned(), ..status.versions[0].parts[0].clone() };
             status.versions[0].parts.push(secret);
             status.published = None;
-            config.spec.unsubscribed = Unsubscribed::Ignore;
+            config.spec.without_agent = WithoutAgent::Ignore;
             config
         };
         let [one, other] = ["hmac-sha256:b", "hmac-sha256:c"].map(with_secret);
@@ -92,7 +92,7 @@ pub(super) mod tests {
             .push(VersionStatus { version: "2".to_owned(), ..other.status.as_ref().unwrap().versions[0].clone() });
         status.target = Some("2".to_owned());
         assert_eq!(digest_of(&moved, &by_agent), digest_of(&one, &by_agent));
-        moved.status.as_mut().unwrap().rollout.stage = Some(RolloutStage::Recycling);
+        moved.status.as_mut().unwrap().rollout.stage = Some(RolloutStage::Restarting);
         assert_eq!(digest_of(&moved, &by_agent), digest_of(&other, &by_agent));
     }
 
@@ -110,7 +110,7 @@ pub(super) mod tests {
         let both = of(&[shop.clone(), keys.clone()], &["keys", "shop"]);
         let alone = of(std::slice::from_ref(&shop), &["shop"]);
         assert_ne!(both, alone);
-        keys.spec.unsubscribed = Unsubscribed::Ignore;
+        keys.spec.without_agent = WithoutAgent::Ignore;
         assert_eq!(of(&[shop, keys], &["keys", "shop"]), alone);
     }
 }

@@ -1,4 +1,4 @@
-//! What recycling writes on workloads and pods, and what users write there about it.
+//! What Nudge writes on workloads it restarts and pods, and what users write there about it.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 /// Annotation of a template: stands for the content that its pods start with, of plain ConfigMaps and of what an agent gives them.
 pub const DIGEST: &str = "nudge.dev/config-digest";
 /// Annotation of a workload (not of its template): when it was last restarted, with which digest, and whether it was well then.
-pub const RECYCLED: &str = "nudge.dev/recycled";
+pub const RESTARTED: &str = "nudge.dev/restarted";
 /// Annotation of a pod whose volumes the kubelet is to read again: the version that was published.
 pub const REFRESHED: &str = "nudge.dev/refreshed";
 /// Annotation of a template without an agent: the kubelet is to refresh its volumes at once.
@@ -16,7 +16,7 @@ pub const REFRESH: &str = "nudge.dev/refresh";
 
 /// The last restart of a workload by us.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recycled {
+pub struct Restarted {
     /// When it was asked for.
     pub at: Timestamp,
     /// The digest that was written.
@@ -25,7 +25,7 @@ pub struct Recycled {
     pub unwell: bool,
 }
 
-impl Recycled {
+impl Restarted {
     /// As it stands in the annotation.
     pub fn text(&self) -> String {
         format!("{} {}{}", self.at, self.digest, if self.unwell { " unwell" } else { "" })
@@ -54,9 +54,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         for unwell in [false, true] {
-            let one = Recycled { at: Timestamp::from_second(1_700_000_000).unwrap(), digest: "d".to_owned(), unwell };
-            assert_eq!(Recycled::parse(&one.text()), Some(one));
+            let one = Restarted { at: Timestamp::from_second(1_700_000_000).unwrap(), digest: "d".to_owned(), unwell };
+            assert_eq!(Restarted::parse(&one.text()), Some(one));
         }
-        assert_eq!(Recycled::parse("yesterday d"), None);
+        assert_eq!(Restarted::parse("yesterday d"), None);
     }
 }

@@ -133,7 +133,7 @@ mod tests {
     }
 
     fn report() -> Report {
-        Report { word: "Refused", sentence: "no".to_owned(), object: "Deployment/web".to_owned() }
+        Report { word: "Refused", message: "no".to_owned(), object: "Deployment/web".to_owned() }
     }
 
     #[test]

@@ -15,10 +15,10 @@ mod workload;
 
 pub use behind::{Behind, behind, judge, rolls};
 pub use content::content_digest;
-pub use marks::{DIGEST, RECYCLED, REFRESH, REFRESHED, Recycled};
+pub use marks::{DIGEST, REFRESH, REFRESHED, RESTARTED, Restarted};
 pub use memory::{Memory, Part, RETRY_SECONDS};
 pub use next::{Look, Next, Report, next};
 pub use pods::{Group, NextPod, Old, Stale, next_pod, stale_pods};
-pub use report::{Recycling, tell};
+pub use report::{RestartReport, tell};
 pub use template::{Uses, refreshed_for, restarted_for};
 pub use workload::{Kind, Progress, Workload};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::marks::Recycled;
+use super::marks::Restarted;
 use super::memory::Memory;
 use super::workload::{Progress, Workload};
 
@@ -15,14 +15,14 @@ pub struct Report {
     /// A word.
     pub word: &'static str,
     /// A sentence that names the object.
-    pub sentence: String,
+    pub message: String,
     /// Kind and name of the object, such as `Deployment/web`; empty for several.
     pub object: String,
 }
 
 impl Report {
-    pub(super) fn new(word: &'static str, object: &str, sentence: String) -> Self {
-        Self { word, sentence, object: object.to_owned() }
+    pub(super) fn new(word: &'static str, object: &str, message: String) -> Self {
+        Self { word, message, object: object.to_owned() }
     }
 
     fn undone(id: &str) -> Self {
@@ -59,7 +59,7 @@ pub enum Next {
         /// Its place in the list.
         index: usize,
         /// What is written beside it.
-        mark: Recycled,
+        mark: Restarted,
     },
     /// A workload is on its way.
     Wait(String),
@@ -89,7 +89,7 @@ fn late(id: &str) -> String {
 }
 
 /// How far the restart of this mark is.
-fn stand(look: &Look<'_>, workload: &Workload, mark: &Recycled) -> Stand {
+fn stand(look: &Look<'_>, workload: &Workload, mark: &Restarted) -> Stand {
     let in_time = !over(mark.at, look.deadline, look.now);
     // On the way back a Deployment's controller speaks of the version that is left until it has come forward.
     let patient = match workload.progress {
@@ -101,19 +101,19 @@ fn stand(look: &Look<'_>, workload: &Workload, mark: &Recycled) -> Stand {
 }
 
 /// Whether somebody has taken the digest away that a restart of this part wrote, and perhaps the mark with it.
-fn undone(look: &Look<'_>, workload: &Workload, ours: Option<&Recycled>, wanted: &str) -> Option<Report> {
+fn undone(look: &Look<'_>, workload: &Workload, ours: Option<&Restarted>, desired: &str) -> Option<Report> {
     match ours {
-        Some(mark) if mark.digest == wanted => Some(Report::undone(&workload.id())),
+        Some(mark) if mark.digest == desired => Some(Report::undone(&workload.id())),
         // It was restarted since for another of its configs.
         Some(mark) if workload.digest.as_ref() == Some(&mark.digest) => None,
-        _ => look.memory.was_restarted(workload, wanted).then(|| Report::undone(&workload.id())),
+        _ => look.memory.was_restarted(workload, desired).then(|| Report::undone(&workload.id())),
     }
 }
 
 /// How far the restart is that this workload is still in, with what was published before another of its configs was. Whoever restarts it
 /// again now can't tell whether it was well, and nobody would be told that the restart before had failed.
 fn overtaken(look: &Look<'_>, workload: &Workload) -> Option<Stand> {
-    let mark = workload.recycled.as_ref().filter(|mark| workload.digest.as_ref() == Some(&mark.digest))?;
+    let mark = workload.restarted.as_ref().filter(|mark| workload.digest.as_ref() == Some(&mark.digest))?;
     // What is left is not waited for, nor what nobody waits for anyway.
     if look.back || mark.unwell || workload.hold.is_some() || workload.progress == Progress::Complete {
         return None;
@@ -129,19 +129,19 @@ fn overtaken(look: &Look<'_>, workload: &Workload) -> Option<Stand> {
 pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
     let mut reports = Vec::new();
     let (mut waits, mut failed, mut open) = (None, None, Vec::new());
-    for (index, (workload, wanted)) in look.workloads.iter().enumerate() {
+    for (index, (workload, desired)) in look.workloads.iter().enumerate() {
         let id = workload.id();
         if let Some(report) = look.memory.refused(workload) {
             reports.push(report.clone());
             continue;
         }
-        let ours = workload.recycled.as_ref().filter(|mark| mark.at >= look.since);
-        if workload.digest.as_ref() != Some(wanted) {
+        let ours = workload.restarted.as_ref().filter(|mark| mark.at >= look.since);
+        if workload.digest.as_ref() != Some(desired) {
             let never = look.back && workload.digest.is_none() && !look.behind.contains_key(&id);
             if let Some(owner) = workload.owner.as_ref().filter(|_| !never) {
-                let sentence = format!("{id} belongs to {owner}, which writes its template; restart it there");
-                reports.push(Report::new("Owned", &id, sentence));
-            } else if let Some(report) = undone(look, workload, ours, wanted) {
+                let message = format!("{id} belongs to {owner}, which writes its template; restart it there");
+                reports.push(Report::new("Owned", &id, message));
+            } else if let Some(report) = undone(look, workload, ours, desired) {
                 reports.push(report);
             } else if !never {
                 match overtaken(look, workload) {
@@ -160,8 +160,8 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
         match stand(look, workload, mark) {
             Stand::Well => {}
             _ if mark.unwell => {
-                let sentence = format!("{id} was not well before it was restarted, and was not waited for");
-                reports.push(Report::new("Unwell", &id, sentence));
+                let message = format!("{id} was not well before it was restarted, and was not waited for");
+                reports.push(Report::new("Unwell", &id, message));
             }
             Stand::OnItsWay => _ = waits.get_or_insert(on_its_way(&id)),
             Stand::Late if look.back => {
@@ -172,22 +172,22 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
         }
     }
     reports.sort();
-    if let Some(sentence) = failed {
-        return (Next::Failed(sentence), reports);
+    if let Some(message) = failed {
+        return (Next::Failed(message), reports);
     }
-    if let Some(sentence) = waits {
-        return (Next::Wait(sentence), reports);
+    if let Some(message) = waits {
+        return (Next::Wait(message), reports);
     }
     // Those that can prove something come first; others may have recovered by then.
     open.sort_unstable();
     let step = open.first().map(|(_, index)| {
-        let (workload, wanted) = &look.workloads[*index];
+        let (workload, desired) = &look.workloads[*index];
         // On the way back it is hardly well, which is not its own fault; what it was before stays known.
-        let before = workload.recycled.as_ref().is_some_and(|mark| mark.unwell);
+        let before = workload.restarted.as_ref().is_some_and(|mark| mark.unwell);
         let unwell = if look.back { before } else { workload.progress != Progress::Complete };
         // Clocks of leaders differ, and a mark must not look older than it is.
         let at = look.now.max(look.since);
-        Next::Restart { index: *index, mark: Recycled { at, digest: wanted.clone(), unwell } }
+        Next::Restart { index: *index, mark: Restarted { at, digest: desired.clone(), unwell } }
     });
     (step.unwrap_or(Next::Done), reports)
 }

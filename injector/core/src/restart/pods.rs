@@ -18,7 +18,7 @@ pub struct Old {
     /// It is Ready.
     pub ready: bool,
     /// It is being deleted.
-    pub going: bool,
+    pub terminating: bool,
     /// Of one with an agent: whether it runs another version than it is to run. Of others the time tells.
     pub behind: Option<bool>,
 }
@@ -74,12 +74,12 @@ pub enum NextPod {
 impl Group {
     /// Pods that are Ready now.
     pub fn ready(&self) -> usize {
-        self.pods.iter().filter(|pod| pod.ready && !pod.going).count()
+        self.pods.iter().filter(|pod| pod.ready && !pod.terminating).count()
     }
 
     /// Fewer of its pods are there, old or Ready, than were Ready before. An old pod that is not Ready is no fault of what is published.
     fn is_less(&self, stale: Stale) -> bool {
-        let there = self.pods.iter().filter(|pod| !pod.going && (pod.ready || stale.is(pod))).count();
+        let there = self.pods.iter().filter(|pod| !pod.terminating && (pod.ready || stale.is(pod))).count();
         there < self.before.min(self.replicas)
     }
 
@@ -87,9 +87,9 @@ impl Group {
     pub fn unwell(&self) -> Option<Report> {
         let Self { id, replicas, before, .. } = self;
         (before < replicas).then(|| {
-            let sentence =
+            let message =
                 format!("only {before} of {replicas} pods of {id} were Ready before, and no more were waited for");
-            Report::new("Unwell", id, sentence)
+            Report::new("Unwell", id, message)
         })
     }
 }
@@ -107,15 +107,15 @@ pub fn next_pod(
     for group in groups.iter().filter(|group| !refused(&group.id)) {
         let id = &group.id;
         let (old, new): (Vec<&Old>, Vec<&Old>) = group.pods.iter().partition(|pod| stale.is(pod));
-        let victim = old.iter().filter(|pod| !pod.going).min_by_key(|pod| (pod.ready, &pod.name));
+        let victim = old.iter().filter(|pod| !pod.terminating).min_by_key(|pod| (pod.ready, &pod.name));
         let less = group.is_less(stale);
-        let going = match victim {
-            Some(_) => group.pods.iter().any(|pod| pod.going),
+        let terminating = match victim {
+            Some(_) => group.pods.iter().any(|pod| pod.terminating),
             // The last one may still be on its way.
-            None => old.iter().any(|pod| pod.going),
+            None => old.iter().any(|pod| pod.terminating),
         };
         // On the way back nobody waits for the last one.
-        if (less || going) && (victim.is_some() || stale.since.is_none()) {
+        if (less || terminating) && (victim.is_some() || stale.since.is_none()) {
             let made = new.iter().map(|pod| pod.created).max().unwrap_or(since).max(since);
             if !over(made, deadline, now) {
                 return NextPod::Wait(format!("a pod of {id} is being replaced"));
@@ -133,7 +133,8 @@ pub fn next_pod(
 
 /// Names the pods that only a person can restart.
 pub fn stale_pods(pods: &[Old], stale: Stale) -> Option<Report> {
-    let old: Vec<&str> = pods.iter().filter(|pod| stale.is(pod) && !pod.going).map(|pod| pod.name.as_str()).collect();
+    let old: Vec<&str> =
+        pods.iter().filter(|pod| stale.is(pod) && !pod.terminating).map(|pod| pod.name.as_str()).collect();
     (!old.is_empty()).then(|| {
         let more = if old.len() > NAMES { ", …" } else { "" };
         let names = old[..old.len().min(NAMES)].join(", ");
@@ -157,7 +158,7 @@ mod tests {
     }
 
     fn pod(name: &str, created: i64) -> Old {
-        Old { name: name.to_owned(), created: at(created), ready: true, going: false, behind: None }
+        Old { name: name.to_owned(), created: at(created), ready: true, terminating: false, behind: None }
     }
 
     fn group(pods: Vec<Old>) -> [Group; 1] {
@@ -176,8 +177,8 @@ mod tests {
         assert_eq!(decide(vec![pod("a", 1), pod("b", 1)], 101), evicts("a"));
         // The replacement is not there yet, then not Ready yet.
         assert!(matches!(decide(vec![pod("b", 1)], 101), NextPod::Wait(_)));
-        let going = Old { going: true, ..pod("a", 1) };
-        assert!(matches!(decide(vec![going, pod("b", 1), pod("c", 101)], 102), NextPod::Wait(_)));
+        let terminating = Old { terminating: true, ..pod("a", 1) };
+        assert!(matches!(decide(vec![terminating, pod("b", 1), pod("c", 101)], 102), NextPod::Wait(_)));
         let new = Old { ready: false, ..pod("c", 101) };
         assert!(matches!(decide(vec![pod("b", 1), new.clone()], 102), NextPod::Wait(_)));
         assert!(matches!(decide(vec![pod("b", 1), new.clone()], 161), NextPod::Failed(_)));
@@ -218,7 +219,7 @@ mod tests {
         let (end, evicted) = replaced(1, 2, &[true, false], Some(true));
         assert_eq!((end, evicted), (NextPod::Done, vec!["old-1".to_owned(), "old-0".to_owned()]));
         let report = group(Vec::new()).map(|group| Group { before: 1, ..group }.unwell())[0].clone().unwrap();
-        assert!(report.word == "Unwell" && report.sentence.contains("only 1 of 2 pods"), "{}", report.sentence);
+        assert!(report.word == "Unwell" && report.message.contains("only 1 of 2 pods"), "{}", report.message);
         assert_eq!(group(Vec::new())[0].unwell(), None);
     }
 
@@ -249,7 +250,7 @@ mod tests {
         );
         let pods: Vec<Old> = (0..7).map(|n| pod(&format!("p{n}"), 1)).collect();
         let report = stale_pods(&pods, stale).unwrap();
-        assert!(report.sentence.starts_with("7 pods") && report.sentence.contains("p4, …"), "{}", report.sentence);
+        assert!(report.message.starts_with("7 pods") && report.message.contains("p4, …"), "{}", report.message);
         assert_eq!(stale_pods(&[pod("new", 101)], stale), None);
         // An agent says what its pod runs.
         let [old, new] = [(101, true), (1, false)].map(|(made, old)| Old { behind: Some(old), ..pod("job", made) });

@@ -1,4 +1,4 @@
-//! How the restarted workloads are told of: the condition `Recycled`, and an Event when something is new in it. Pure.
+//! How the restarted workloads are told of: the condition `Restarted`, and an Event when something is new in it. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConditionType, VersionedConfigStatus, clipped, condition, set_condition};
@@ -8,7 +8,7 @@ use crate::versions::Note;
 
 /// What was found about the workloads that take a version by a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recycling {
+pub struct RestartReport {
     /// The version that they are to have.
     pub version: String,
     /// How many workloads use it.
@@ -22,11 +22,11 @@ pub struct Recycling {
 /// Writes the condition. Returns what is worth an Event.
 pub fn tell(
     status: &mut VersionedConfigStatus,
-    found: &Recycling,
+    found: &RestartReport,
     generation: Option<i64>,
     now: &Time,
 ) -> Option<Note> {
-    let kind = ConditionType::Recycled;
+    let kind = ConditionType::Restarted;
     let version = &found.version;
     let Some(first) = found.reports.first() else {
         if found.workloads == 0 {
@@ -34,20 +34,20 @@ pub fn tell(
         } else if found.done {
             let message =
                 format!("{} workloads that take a version by a restart have version {version}", found.workloads);
-            set_condition(&mut status.conditions, condition(kind, true, "Recycled", message, generation, now));
+            set_condition(&mut status.conditions, condition(kind, true, "Restarted", message, generation, now));
         } else {
             let message = format!("workloads that take a version by a restart are restarted with version {version}");
-            set_condition(&mut status.conditions, condition(kind, false, "Recycling", message, generation, now));
+            set_condition(&mut status.conditions, condition(kind, false, "Restarting", message, generation, now));
         }
         return None;
     };
-    let sentences: Vec<&str> = found.reports.iter().map(|report| report.sentence.as_str()).collect();
-    let message = clipped(format!("version {version}: {}", sentences.join("; ")));
+    let messages: Vec<&str> = found.reports.iter().map(|report| report.message.as_str()).collect();
+    let message = clipped(format!("version {version}: {}", messages.join("; ")));
     let known = status.conditions.iter().any(|old| old.type_ == kind.as_str() && old.message == message);
     let same = found.reports.iter().all(|report| report.word == first.word);
     let word = if same { first.word } else { "Several" };
     set_condition(&mut status.conditions, condition(kind, false, word, message.clone(), generation, now));
-    (!known).then_some(Note { warning: true, reason: "NotRecycled", message })
+    (!known).then_some(Note { warning: true, reason: "NotRestarted", message })
 }
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
         let now = Time(k8s_openapi::jiff::Timestamp::from_second(1).unwrap());
         let mut status = VersionedConfigStatus::default();
         let report = Report::new("Paused", "Deployment/web", "Deployment/web is paused".to_owned());
-        let mut found = Recycling { version: "2".to_owned(), workloads: 1, done: true, reports: vec![report] };
+        let mut found = RestartReport { version: "2".to_owned(), workloads: 1, done: true, reports: vec![report] };
         let note = tell(&mut status, &found, Some(1), &now).unwrap();
         assert_eq!(note.message, "version 2: Deployment/web is paused");
         assert_eq!(tell(&mut status, &found, Some(1), &now), None);

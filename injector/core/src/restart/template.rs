@@ -50,8 +50,8 @@ pub fn restarted_for(meta: &ObjectMeta, spec: &PodSpec) -> Uses {
 /// The configs that injection gives the pods, as far as they are there. None where it refuses them, so that no pod can come.
 fn subscribed(meta: &ObjectMeta, spec: &PodSpec) -> BTreeSet<String> {
     let pod = json!({"metadata": {"annotations": meta.annotations, "labels": meta.labels}, "spec": spec});
-    let wanted = injection::read(&pod).ok().flatten();
-    wanted.map(|wanted| wanted.configs()).into_iter().flatten().map(|name| name.to_string()).collect()
+    let desired = injection::read(&pod).ok().flatten();
+    desired.map(|desired| desired.configs()).into_iter().flatten().map(|name| name.to_string()).collect()
 }
 
 /// Whether the kubelet is to be made to read the ConfigMap's volumes of this pod again.

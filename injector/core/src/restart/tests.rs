@@ -20,7 +20,7 @@ pub(super) fn workload(name: &str) -> Workload {
         uid: format!("uid-of-{name}"),
         uses: Uses { plain: ["shop".to_owned()].into(), ..Uses::default() },
         digest: None,
-        recycled: None,
+        restarted: None,
         owner: None,
         hold: None,
         progress: Progress::Complete,
@@ -52,7 +52,7 @@ fn apply(workloads: &mut [(Workload, String)], next: &Next) -> Option<usize> {
     let Next::Restart { index, mark } = next else { return None };
     let (workload, _) = &mut workloads[*index];
     workload.digest = Some(mark.digest.clone());
-    workload.recycled = Some(mark.clone());
+    workload.restarted = Some(mark.clone());
     workload.progress = Progress::Moving;
     Some(*index)
 }
@@ -87,7 +87,7 @@ fn a_version_is_not_blamed_for_what_was_unwell_or_restarted_before() {
     all[0].0.progress = Progress::Moving;
     all[2].0.progress = Progress::Failed;
     all[2].0.digest = Some("new".to_owned());
-    all[2].0.recycled = Some(Recycled { at: at(99), digest: "new".to_owned(), unwell: false });
+    all[2].0.restarted = Some(Restarted { at: at(99), digest: "new".to_owned(), unwell: false });
     let (step, _) = look(&all, false, 101);
     assert_eq!(apply(&mut all, &step), Some(1), "the one that is well first");
     all[1].0.progress = Progress::Complete;
@@ -99,8 +99,8 @@ fn a_version_is_not_blamed_for_what_was_unwell_or_restarted_before() {
 
 #[test]
 fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch_its_check_off() {
-    let both = |workload: &Workload, wanted: &str, now| {
-        let all = [(workload.clone(), wanted.to_owned())];
+    let both = |workload: &Workload, desired: &str, now| {
+        let all = [(workload.clone(), desired.to_owned())];
         let memory = Memory::default();
         // The second config came to restarting ten seconds after the first.
         [100, 110].map(|since| {
@@ -138,7 +138,7 @@ fn on_the_way_back_only_what_was_restarted_is_restarted_and_nothing_fails() {
     let mut all = [open("a"), open("b")];
     all[1].0.digest = Some("bad".to_owned());
     all[1].0.progress = Progress::Failed;
-    all[1].0.recycled = Some(Recycled { at: at(90), digest: "bad".to_owned(), unwell: false });
+    all[1].0.restarted = Some(Restarted { at: at(90), digest: "bad".to_owned(), unwell: false });
     let (step, _) = look(&all, true, 101);
     assert_eq!(apply(&mut all, &step), Some(1));
     all[1].0.progress = Progress::Failed;
@@ -160,7 +160,7 @@ fn what_is_held_or_undone_or_of_others_is_reported_once_written() {
     let mut all = [open("a"), open("b"), open("c")];
     all[0].0.hold = Some(("Paused", "is paused"));
     all[1].0.owner = Some("Prometheus/main".to_owned());
-    all[2].0.recycled = Some(Recycled { at: at(101), digest: "new".to_owned(), unwell: false });
+    all[2].0.restarted = Some(Restarted { at: at(101), digest: "new".to_owned(), unwell: false });
     let (step, _) = look(&all, false, 102);
     assert_eq!(apply(&mut all, &step), Some(0));
     let (end, reports) = look(&all, false, 103);
@@ -171,8 +171,8 @@ fn what_is_held_or_undone_or_of_others_is_reported_once_written() {
 #[test]
 fn what_is_replaced_whole_is_restarted_once_by_a_leader() {
     let mut memory = Memory::default();
-    let look = |workload: &Workload, wanted: &str, memory: &Memory| {
-        let all = [(workload.clone(), wanted.to_owned())];
+    let look = |workload: &Workload, desired: &str, memory: &Memory| {
+        let all = [(workload.clone(), desired.to_owned())];
         let behind = &BTreeMap::new();
         next(&Look { workloads: &all, behind, back: false, since: at(100), deadline: 60, memory, now: at(102) })
     };
@@ -185,9 +185,9 @@ fn what_is_replaced_whole_is_restarted_once_by_a_leader() {
     assert!(matches!(look(&web, "newer", &memory).0, Next::Restart { .. }), "other content");
     // Another config that it uses went there and back.
     web.digest = Some("newer".to_owned());
-    web.recycled = Some(Recycled { at: at(101), digest: "newer".to_owned(), unwell: false });
+    web.restarted = Some(Restarted { at: at(101), digest: "newer".to_owned(), unwell: false });
     assert!(matches!(look(&web, "new", &memory).0, Next::Restart { .. }));
-    web.recycled = Some(Recycled { at: at(99), digest: "newer".to_owned(), unwell: false });
+    web.restarted = Some(Restarted { at: at(99), digest: "newer".to_owned(), unwell: false });
     assert_eq!(look(&web, "new", &memory).0, Next::Done, "a copy of an older state");
     web.uid = "anew".to_owned();
     assert!(matches!(look(&web, "new", &memory).0, Next::Restart { .. }), "another object");
@@ -227,10 +227,10 @@ proptest! {
             if let Some(index) = apply(all, &step) {
                 count[index] += 1;
                 prop_assert_eq!(count[index], 1, "restarted twice");
-                let moving = all.iter().filter(|(workload, wanted)| {
-                    workload.digest.as_ref() == Some(wanted) && workload.progress == Progress::Moving
-                        && !workload.recycled.as_ref().is_some_and(|mark| mark.unwell)
-                        && !(back && over(workload.recycled.as_ref().unwrap().at, 60, at(now)))
+                let moving = all.iter().filter(|(workload, desired)| {
+                    workload.digest.as_ref() == Some(desired) && workload.progress == Progress::Moving
+                        && !workload.restarted.as_ref().is_some_and(|mark| mark.unwell)
+                        && !(back && over(workload.restarted.as_ref().unwrap().at, 60, at(now)))
                 });
                 prop_assert!(moving.count() <= 1, "two on their way");
             }
@@ -241,7 +241,7 @@ proptest! {
                 Happens::Looks => _ = turn(&mut all, now)?,
                 Happens::Comes(index) => all[index].0.progress = Progress::Complete,
                 // What has come up stays up, or it is no restart of ours that is looked at.
-                Happens::Breaks(index) if all[index].0.recycled.is_none() || all[index].0.progress == Progress::Moving => {
+                Happens::Breaks(index) if all[index].0.restarted.is_none() || all[index].0.progress == Progress::Moving => {
                     all[index].0.progress = Progress::Failed;
                 }
                 Happens::Breaks(_) => {}

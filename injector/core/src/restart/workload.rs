@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::marks::{DIGEST, RECYCLED, Recycled, annotation};
+use super::marks::{DIGEST, RESTARTED, Restarted, annotation};
 use super::template::{Uses, restarted_for};
 
 /// A kind of workload.
@@ -43,7 +43,7 @@ pub struct Workload {
     /// What stands for the contents that its pods started with.
     pub digest: Option<String>,
     /// Our last restart.
-    pub recycled: Option<Recycled>,
+    pub restarted: Option<Restarted>,
     /// Whose it is, such as `Prometheus/main`: that one writes the template.
     pub owner: Option<String>,
     /// Why its pods do not follow the template by themselves: a word and a sentence's end.
@@ -72,7 +72,7 @@ impl Workload {
             uid: meta.uid.clone().unwrap_or_default(),
             uses: restarted_for(of_pods, spec),
             digest: annotation(of_pods, DIGEST).map(str::to_owned),
-            recycled: annotation(meta, RECYCLED).and_then(Recycled::parse),
+            restarted: annotation(meta, RESTARTED).and_then(Restarted::parse),
             owner: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)),
             hold: None,
             progress: Progress::Moving,
@@ -136,9 +136,9 @@ impl Workload {
             workload.hold = Some(("OnDelete", "has the update strategy OnDelete; delete its pods to restart them"));
         }
         let status = object.status.clone().unwrap_or_default();
-        let wanted = status.desired_number_scheduled;
+        let desired = status.desired_number_scheduled;
         let complete =
-            status.updated_number_scheduled.unwrap_or(0) >= wanted && status.number_available.unwrap_or(0) >= wanted;
+            status.updated_number_scheduled.unwrap_or(0) >= desired && status.number_available.unwrap_or(0) >= desired;
         workload.progress = progress(&object.metadata, status.observed_generation, complete, false);
         Some(workload)
     }

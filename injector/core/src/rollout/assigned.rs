@@ -39,7 +39,7 @@ mod tests {
         for (stage, version) in [
             (RolloutStage::Moving, "1"),
             (RolloutStage::Baking, "1"),
-            (RolloutStage::Recycling, "2"),
+            (RolloutStage::Restarting, "2"),
             (RolloutStage::RollingBack, "1"),
         ] {
             status.rollout.stage = Some(stage);

@@ -101,8 +101,8 @@ mod tests {
         assert_eq!(version(1 << 32, None).as_deref(), Some("2"));
         assert_eq!(newborn(&status(Some("2"), 1 << 32), "uid", &ObjectMeta::default()), Some("1"), "another workload");
         for uid in (0..100).map(|number| format!("pod-{number}")) {
-            let wanted = assigned(&status(Some("2"), 1 << 31), "uid", &uid, "Deployment/web").map(str::to_owned);
-            assert_eq!(version(1 << 31, Some(&uid)), wanted);
+            let desired = assigned(&status(Some("2"), 1 << 31), "uid", &uid, "Deployment/web").map(str::to_owned);
+            assert_eq!(version(1 << 31, Some(&uid)), desired);
         }
     }
 

@@ -5,13 +5,13 @@ use nudge_api::{GroupStatus, OnFailure, Phase, RolloutFailure, RolloutStage, Ver
 
 use super::batch::is_told;
 use super::proof::{forget_gone, skip, skipped};
-use super::step::{Recycling, Situation, Step, after, clear, enter, held, next_revision, progressed, waits};
+use super::step::{Restarts, Situation, Step, after, clear, enter, held, next_revision, progressed, waits};
 use super::{Subject, restarts};
 
 /// What is said while a move that has failed is held.
-pub(super) fn stands_still(sentence: &str) -> String {
+pub(super) fn stands_still(message: &str) -> String {
     format!(
-        "{sentence}; the move stands still (onFailure: Pause): set spec.current to another version, or onFailure to Rollback"
+        "{message}; the move stands still (onFailure: Pause): set spec.current to another version, or onFailure to Rollback"
     )
 }
 
@@ -21,28 +21,28 @@ pub(super) fn fail(
     seen: &Situation<'_>,
     target: &str,
     word: String,
-    sentence: &str,
+    message: &str,
 ) -> Step {
     status.rollout.failure = Some(RolloutFailure {
         version: target.to_owned(),
         generation: seen.generation,
         reason: word,
-        message: sentence.to_owned(),
+        message: message.to_owned(),
     });
     if seen.spec.on_failure == OnFailure::Pause {
-        let text = stands_still(sentence);
+        let text = stands_still(message);
         return Step { told: Some((true, "Failed", text.clone())), ..held("Failed", text) };
     }
     status.phase = Phase::RollingBack;
     turn_back(status, seen, RolloutStage::RollingBack, is_told);
     let current = status.current.clone().unwrap_or_default();
-    let told = (true, "RollingBack", format!("{sentence}; every pod returns to version {current}"));
+    let told = (true, "RollingBack", format!("{message}; every pod returns to version {current}"));
     Step { told: Some(told), more: true, ..Step::default() }
 }
 
 /// Another version is wanted before the target was current.
 pub(super) fn begin_leaving(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Step {
-    status.phase = Phase::BeingCurrent;
+    status.phase = Phase::Progressing;
     turn_back(status, seen, RolloutStage::Leaving, is_told);
     let told = (
         false,
@@ -61,16 +61,16 @@ pub(super) fn return_to(status: &mut VersionedConfigStatus, seen: &Situation<'_>
     // Workloads have been restarted with the version that is left since it was published, or at the earliest since it was sealed.
     let published = status.published_at.clone().filter(|_| status.published.as_deref() == Some(from));
     let restarted = published.or_else(|| status.version(from)?.sealed_at.clone()).unwrap_or_else(|| seen.now.clone());
-    status.target = status.current.replace(seen.wanted.to_owned());
+    status.target = status.current.replace(seen.desired.to_owned());
     status.previous = None;
     status.rollout.failure = None;
     status.rollout.began_at = Some(seen.now.clone());
     status.phase = Phase::RollingBack;
     // Some pods may run a target that was on its way, the others run what is left.
     turn_back(status, seen, RolloutStage::Leaving, |_, _| true);
-    status.rollout.recycled_since = Some(restarted);
-    let sentence = format!("version {} is wanted again; every pod returns to it from {from}", seen.wanted);
-    Step { told: Some((true, "RollingBack", sentence)), more: true, ..Step::default() }
+    status.rollout.workloads_restarted_at = Some(restarted);
+    let message = format!("version {} is wanted again; every pod returns to it from {from}", seen.desired);
+    Step { told: Some((true, "RollingBack", message)), more: true, ..Step::default() }
 }
 
 /// Every pod is told the current version again. `leaves` says which of them run something else.
@@ -81,8 +81,8 @@ fn turn_back(
     leaves: impl Fn(&[GroupStatus], &Subject) -> bool,
 ) {
     let groups = std::mem::take(&mut status.rollout.groups);
-    if status.rollout.stage == Some(RolloutStage::Recycling) {
-        status.rollout.recycled_since = status.rollout.progressed_at.as_ref().map(|time| Time(time.0));
+    if status.rollout.stage == Some(RolloutStage::Restarting) {
+        status.rollout.workloads_restarted_at = status.rollout.progressed_at.as_ref().map(|time| Time(time.0));
     }
     enter(status, stage, seen.now);
     next_revision(status, seen.now);
@@ -111,8 +111,8 @@ fn away(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str)
     if away.is_empty() || seen.now.0 >= deadline.0 {
         return None;
     }
-    let sentence = format!("{} pods do not run version {current} again yet", away.len());
-    Some(waits("RollingBack", sentence, Some(deadline)))
+    let message = format!("{} pods do not run version {current} again yet", away.len());
+    Some(waits("RollingBack", message, Some(deadline)))
 }
 
 /// What is still to be waited for on the way back: pods, the plain ConfigMap, workloads without an agent.
@@ -123,10 +123,10 @@ fn on_the_way_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, cur
     if !seen.published {
         return Some(waits("Publishing", format!("version {current} is being published again"), None));
     }
-    match seen.recycling {
-        Recycling::Busy(sentence) => Some(waits("Recycling", sentence.clone(), None)),
-        // What did not come up with the good version either is told by the condition `Recycled`.
-        Recycling::Done | Recycling::Failed(_) | Recycling::Held(_) => None,
+    match seen.restart {
+        Restarts::Busy(message) => Some(waits("Restarting", message.clone(), None)),
+        // What did not come up with the good version either is told by the condition `Restarted`.
+        Restarts::Done | Restarts::Failed(_) | Restarts::Held(_) => None,
     }
 }
 
@@ -150,9 +150,9 @@ pub(super) fn roll_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>
     clear(status);
     next_revision(status, seen.now);
     status.phase = Phase::Failed;
-    let sentence = failure.map(|failure| failure.message).unwrap_or_default();
+    let message = failure.map(|failure| failure.message).unwrap_or_default();
     Step {
-        told: Some((true, "Failed", format!("every pod runs version {current} again: {sentence}"))),
+        told: Some((true, "Failed", format!("every pod runs version {current} again: {message}"))),
         more: true,
         ..Step::default()
     }

@@ -97,7 +97,7 @@ fn a_batch_is_watched_until_the_probes_of_its_pods_notice() {
     let mut scene = default_scene(&[("web", 8)], &json!({}));
     scene.rest("2");
     scene.take();
-    let watched = scene.rest("2").waits.unwrap().sentence;
+    let watched = scene.rest("2").waits.unwrap().message;
     assert_eq!(
         watched,
         "1 of 8 pods run version 2 and are watched for 37 s, because the readiness probe of container app needs 3 x 10 s + \
@@ -160,8 +160,8 @@ fn where_nobody_is_healthy_one_batch_is_told_and_the_way_out_is_named() {
     }
     let held = scene.rest("2");
     assert_eq!((word(&held), held.held, scene.told("2")), ("NobodyToJudge", true, 1));
-    let sentence = held.waits.unwrap().sentence;
-    assert!(sentence.contains("kubectl nudge rollback") && sentence.contains("100%"), "{sentence}");
+    let message = held.waits.unwrap().message;
+    assert!(message.contains("kubectl nudge rollback") && message.contains("100%"), "{message}");
     scene.spec.batch = Some(Batch::Share("100%".to_owned()));
     scene.rest("2");
     assert_eq!(scene.told("2"), 8);
@@ -222,7 +222,7 @@ fn the_version_before_is_told_to_all_in_one_write_whoever_is_healthy() {
     assert_eq!((word(&waits), scene.told("1"), scene.status.phase), ("RollingBack", 9, Phase::RollingBack));
     assert_eq!((scene.status.rollout.stage, &scene.status.previous), (Some(RolloutStage::Leaving), &None));
     assert!(
-        scene.status.rollout.recycled_since.is_some(),
+        scene.status.rollout.workloads_restarted_at.is_some(),
         "workloads that take versions by a restart are restarted back"
     );
     // Agents answer, whatever becomes of their applications.

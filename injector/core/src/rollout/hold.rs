@@ -15,12 +15,12 @@ use super::subject::ENDING;
 /// Why no further batch may go out, and nothing be published.
 pub(super) fn hold(status: &VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Option<Step> {
     if let Some(pod) = fallen(status, seen).first() {
-        let sentence = format!(
+        let message = format!(
             "pod {} was healthy when it was told version {target}, and its node is not Ready; no further pod is told until the pod is \
              Ready or gone",
             pod.name
         );
-        return Some(waits("NodeNotReady", sentence, None));
+        return Some(waits("NodeNotReady", message, None));
     }
     too_many_skipped(status, seen, target).or_else(|| nobody_to_judge(status, seen, target))
 }
@@ -41,12 +41,12 @@ fn nobody_to_judge(status: &VersionedConfigStatus, seen: &Situation<'_>, target:
         !is_all(seen.spec.batch.as_ref()) && counted.all(|pod| pod.unfit(now).is_some())
     };
     nobody.then(|| {
-        let sentence = format!(
+        let message = format!(
             "no pod of the config is Ready and has been without a restart for ten minutes, so none can show whether version {target} is \
              good; it goes on by itself as soon as one is. Or mend a pod that was told it, go back (kubectl nudge rollback), or set \
              spec.rollout.batch to 100%, which tells all pods"
         );
-        Step { again: settled(seen), ..held("NobodyToJudge", sentence) }
+        Step { again: settled(seen), ..held("NobodyToJudge", message) }
     })
 }
 
@@ -68,7 +68,7 @@ fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target
     for pod in seen.pods {
         workloads.entry(&pod.workload).or_default().push(pod);
     }
-    let sentence = workloads.iter().find_map(|(workload, pods)| {
+    let message = workloads.iter().find_map(|(workload, pods)| {
         let name = if workload.is_empty() { "pods without a workload" } else { workload };
         let skipped = pods.iter().filter(|pod| reason(pod).is_some()).count();
         let batch = size(seen.spec.batch.as_ref(), pods.len());
@@ -86,6 +86,6 @@ fn too_many_skipped(status: &VersionedConfigStatus, seen: &Situation<'_>, target
     })?;
     Some(Step {
         again: settled(seen),
-        ..held("TooManySkipped", sentence + "; see status.rollout.skipped, and mend them")
+        ..held("TooManySkipped", message + "; see status.rollout.skipped, and mend them")
     })
 }

@@ -19,5 +19,5 @@ mod tests;
 pub use assigned::{is_same, told};
 pub use assignment::{assigned, newborn, pod_number};
 pub use batch::ALL;
-pub use step::{Reason, Recycling, Situation, Step, step, to_publish};
+pub use step::{Reason, Restarts, Situation, Step, step, to_publish};
 pub use subject::Subject;

@@ -28,7 +28,7 @@ pub(super) fn verdict(status: &VersionedConfigStatus, seen: &Situation<'_>, targ
     let skipped = skipped(status);
     let silent = seen.pods.iter().filter(|pod| !pod.ready && skipped.get(pod.uid.as_str()) == Some(&SILENT));
     waited_for.chain(silent.map(|pod| pod.opinion(target, false))).find_map(|opinion| match opinion {
-        Opinion::Against(word, sentence) => Some((word, sentence)),
+        Opinion::Against(word, message) => Some((word, message)),
         _ => None,
     })
 }
@@ -120,11 +120,11 @@ pub(super) fn prove(status: &mut VersionedConfigStatus, seen: &Situation<'_>, ve
         let silent: Vec<SkippedPod> = unproven.iter().filter(silent).map(|pod| skip(pod, SILENT, false)).collect();
         let unproven = unproven.len() + fallen;
         if status.rollout.skipped.len() + silent.len() > MAX_SKIPPED {
-            let sentence = format!(
+            let message = format!(
                 "{} pods could not be waited for, more than there is room for in the status; mend them, or move fewer at a time (spec.rollout.batch)",
                 status.rollout.skipped.len() + silent.len()
             );
-            return Some(held("TooManySkipped", sentence));
+            return Some(held("TooManySkipped", message));
         }
         if !silent.is_empty() {
             status.rollout.skipped.extend(silent);
@@ -137,8 +137,8 @@ pub(super) fn prove(status: &mut VersionedConfigStatus, seen: &Situation<'_>, ve
             return Some(overdue(status, seen, version, unproven));
         }
         let again = if late { deadline } else { acknowledged };
-        let sentence = format!("{unproven} pods do not run version {version} yet, or are not Ready");
-        return Some(waits("BeingCurrent", sentence, Some(again)));
+        let message = format!("{unproven} pods do not run version {version} yet, or are not Ready");
+        return Some(waits("Progressing", message, Some(again)));
     }
     status.rollout.unproven_since = None;
     let told = waited_for(status, seen);
@@ -149,9 +149,9 @@ pub(super) fn prove(status: &mut VersionedConfigStatus, seen: &Situation<'_>, ve
     let enough = after(applied, watch.seconds);
     let waits = (seen.now.0 < enough.0).then(|| {
         let (count, total, BatchWatch { seconds, reason }) = (told.len(), seen.pods.len(), &watch);
-        let sentence =
+        let message =
             format!("{count} of {total} pods run version {version} and are watched for {seconds} s, because {reason}");
-        waits("BeingCurrent", sentence, Some(enough))
+        waits("Progressing", message, Some(enough))
     });
     status.rollout.watch = Some(watch);
     waits

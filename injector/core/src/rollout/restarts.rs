@@ -27,7 +27,7 @@ pub(super) struct Before<'a> {
 impl<'a> Before<'a> {
     pub(super) fn of(rollout: &'a RolloutStatus) -> Self {
         let counts = rollout.restarts.iter().map(|known| (known.uid.as_str(), known.count)).collect();
-        Self { counts, since: rollout.restarts_since.as_ref().map(|time| time.0.as_second()) }
+        Self { counts, since: rollout.restarts_counted_since.as_ref().map(|time| time.0.as_second()) }
     }
 
     /// Whether a container of this pod, which was told, has restarted since.
@@ -51,7 +51,7 @@ pub(super) fn remember(rollout: &mut RolloutStatus, pods: &[&Subject]) {
             // Of one whose last restart is forgotten any that has a time is new.
             let after = pod.last_restart.map_or(0, |second| second.saturating_add(1));
             let after = Time(Timestamp::from_second(after).unwrap_or(Timestamp::MAX));
-            rollout.restarts_since = rollout.restarts_since.take().max(Some(after));
+            rollout.restarts_counted_since = rollout.restarts_counted_since.take().max(Some(after));
         }
     }
     rollout.restarts.sort_by(|one, other| one.uid.cmp(&other.uid));
@@ -66,7 +66,7 @@ pub(super) fn keep(rollout: &mut RolloutStatus, there: impl Fn(&str) -> bool) {
 /// Forgets all of it: nobody is told anything.
 pub(super) fn clear(rollout: &mut RolloutStatus) {
     rollout.restarts.clear();
-    rollout.restarts_since = None;
+    rollout.restarts_counted_since = None;
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     fn of_few_pods_the_count_decides() {
         let pods = [restarted(0, 0, None), restarted(1, 7, Some(100))];
         let rollout = told(&pods);
-        assert_eq!((rollout.restarts.len(), &rollout.restarts_since), (1, &None));
+        assert_eq!((rollout.restarts.len(), &rollout.restarts_counted_since), (1, &None));
         let before = Before::of(&rollout);
         assert!(pods.iter().all(|pod| !before.has_restarted(pod)));
         assert!(before.has_restarted(&restarted(0, 1, None)) && before.has_restarted(&restarted(1, 8, Some(100))));
@@ -102,7 +102,7 @@ mod tests {
         for count in [ROOM, ROOM + 1, 10_000] {
             let pods = all(count);
             let rollout = told(&pods);
-            assert_eq!((rollout.restarts.len(), rollout.restarts_since.is_some()), (ROOM, count > ROOM));
+            assert_eq!((rollout.restarts.len(), rollout.restarts_counted_since.is_some()), (ROOM, count > ROOM));
             let before = Before::of(&rollout);
             assert!(pods.iter().all(|pod| !before.has_restarted(pod)), "what they did before is not held against it");
             let again = |pod: &Subject| Subject { restarts: 3, last_restart: Some(20_000), ..pod.clone() };
@@ -128,7 +128,7 @@ mod tests {
         keep(&mut rollout, |uid| uid != pods[1].uid);
         assert_eq!(rollout.restarts.len(), ROOM - 2);
         remember(&mut rollout, &[&pods[0]]);
-        assert_eq!((rollout.restarts.len(), &rollout.restarts_since), (ROOM - 1, &None));
+        assert_eq!((rollout.restarts.len(), &rollout.restarts_counted_since), (ROOM - 1, &None));
         clear(&mut rollout);
         assert!(rollout.restarts.is_empty());
     }

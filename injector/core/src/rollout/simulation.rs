@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::assignment::of_number;
-use super::step::{Recycling, Situation, Step, step};
+use super::step::{Restarts, Situation, Step, step};
 use super::{Subject, pod_number};
 use crate::rollout::batch::size;
 
@@ -42,14 +42,14 @@ struct Index {
     now: i64,
     spec: RolloutSpec,
     generation: i64,
-    wanted: String,
+    desired: String,
     bad: BTreeSet<String>,
     status: VersionedConfigStatus,
     pods: Vec<Pod>,
     born: u32,
     published: bool,
     /// Where the workloads without an agent stand.
-    recycling: Recycling,
+    restart: Restarts,
     held: Option<&'static str>,
     /// No write gets lost any more.
     calm: bool,
@@ -81,13 +81,13 @@ impl Index {
             now: 1_000_000,
             spec,
             generation: 1,
-            wanted: "v0".to_owned(),
+            desired: "v0".to_owned(),
             bad: BTreeSet::new(),
             status,
             pods: Vec::new(),
             born: 0,
             published: true,
-            recycling: Recycling::Done,
+            restart: Restarts::Done,
             held: None,
             calm: false,
             steps: 0,
@@ -173,12 +173,12 @@ impl Index {
     }
 
     /// What may become of workloads without an agent now.
-    fn restarted(&mut self) -> Recycling {
+    fn restarted(&mut self) -> Restarts {
         let bad = self.status.target.as_ref().is_some_and(|target| self.bad.contains(target));
         match self.random.random_range(0..3) {
-            0 => Recycling::Busy("one of them is being restarted".to_owned()),
-            1 if bad => Recycling::Failed("one of them did not come up".to_owned()),
-            _ => Recycling::Done,
+            0 => Restarts::Busy("one of them is being restarted".to_owned()),
+            1 if bad => Restarts::Failed("one of them did not come up".to_owned()),
+            _ => Restarts::Done,
         }
     }
 
@@ -207,7 +207,7 @@ impl Index {
                 }
             }
             86 => {
-                self.wanted = format!("v{}", self.random.random_range(0..4));
+                self.desired = format!("v{}", self.random.random_range(0..4));
                 self.generation += 1;
             }
             87 => {
@@ -215,7 +215,7 @@ impl Index {
                 self.generation += 1;
             }
             88 => self.published = !self.published,
-            89..92 => self.recycling = self.restarted(),
+            89..92 => self.restart = self.restarted(),
             // An agent ends, or is back: of a pod whose application is well.
             92..94 if count > 0 => {
                 let real = &mut self.pods[which].real;
@@ -259,11 +259,11 @@ impl Index {
         let situation = Situation {
             spec: &self.spec,
             generation: self.generation,
-            wanted: &self.wanted,
+            desired: &self.desired,
             pods: &pods,
             waiting_for: None,
             published: self.published,
-            recycling: &self.recycling,
+            restart: &self.restart,
             now: &now,
         };
         let decide = |mut status: VersionedConfigStatus| {
@@ -295,14 +295,14 @@ impl Index {
         // Nothing becomes current, and no rollout ends, before all else runs it too.
         let ended = before.rollout.stage.is_some() && next.rollout.stage.is_none();
         if (before.current != next.current && before.previous != next.current) || ended {
-            assert!(self.published && !matches!(self.recycling, Recycling::Busy(_)), "{before:?} to {next:?}");
+            assert!(self.published && !matches!(self.restart, Restarts::Busy(_)), "{before:?} to {next:?}");
         }
         if before.current != next.current && before.previous == next.current {
             // The way back is one write, whoever is healthy: all are told it, and it is the last one to this version.
             assert!(self.pods.iter().all(|pod| Some(told(next, &pod.real)) == next.current));
             assert_eq!((next.rollout.stage, &next.previous), (Some(RolloutStage::Leaving), &None));
         } else if before.current != next.current {
-            assert_eq!((before.rollout.stage, &self.recycling), (Some(RolloutStage::Recycling), &Recycling::Done));
+            assert_eq!((before.rollout.stage, &self.restart), (Some(RolloutStage::Restarting), &Restarts::Done));
         }
         // Whoever knows another assignment has another revision.
         if self.pods.iter().any(|pod| told(before, &pod.seen) != told(next, &pod.seen)) {
@@ -346,7 +346,7 @@ impl Index {
         self.spec.paused = false;
         self.published = true;
         for round in 0..400 {
-            self.recycling = Recycling::Done;
+            self.restart = Restarts::Done;
             for at in 0..self.pods.len() {
                 self.pods[at].real.node_ready = true;
                 self.pods[at].real.running = true;
@@ -366,13 +366,13 @@ impl Index {
             }
         }
         let status = &self.status;
-        let current = status.current.as_deref() == Some(&self.wanted) && status.phase == Phase::Current;
+        let current = status.current.as_deref() == Some(&self.desired) && status.phase == Phase::Current;
         let failed = status.phase == Phase::Failed
-            && status.rollout.failure.as_ref().is_some_and(|failure| failure.version == self.wanted);
+            && status.rollout.failure.as_ref().is_some_and(|failure| failure.version == self.desired);
         // Of a bad version so many pods may say nothing, because they were sick before, that a person has to look.
-        let held = matches!(self.held, Some("TooManySkipped" | "NobodyToJudge")) && self.bad.contains(&self.wanted);
-        assert!(current || failed || held, "held by {:?}, wanted {}: {status:?}", self.held, self.wanted);
-        if !self.bad.contains(&self.wanted) && self.wanted != "v0" && failed {
+        let held = matches!(self.held, Some("TooManySkipped" | "NobodyToJudge")) && self.bad.contains(&self.desired);
+        assert!(current || failed || held, "held by {:?}, wanted {}: {status:?}", self.held, self.desired);
+        if !self.bad.contains(&self.desired) && self.desired != "v0" && failed {
             let failure = status.rollout.failure.as_ref().unwrap();
             assert_ne!(failure.reason, "NoHandler", "blamed for what another version did");
         }
@@ -421,7 +421,7 @@ fn a_good_version_is_never_blamed_for_pods_that_were_sick_before() {
         let mut index = Index::new(seed);
         index.spec.batch = Some(Batch::Share("100%".to_owned()));
         index.spec.paused = false;
-        index.wanted = "v1".to_owned();
+        index.desired = "v1".to_owned();
         index.generation = 2;
         for _ in 0..400 {
             let sick = index.pods.iter().position(|pod| pod.nature == Nature::Crashing);

@@ -19,7 +19,7 @@ const NEIGHBOUR_SECONDS: u32 = 2;
 
 /// Where the workloads stand that take the version by a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Recycling {
+pub enum Restarts {
     /// All of them run it, or there are none.
     Done,
     /// One of them is being restarted: a sentence.
@@ -38,7 +38,7 @@ pub struct Situation<'a> {
     /// The generation of its spec.
     pub generation: i64,
     /// The version that is wanted, which can be moved to.
-    pub wanted: &'a str,
+    pub desired: &'a str,
     /// Its pods.
     pub pods: &'a [Subject],
     /// Another config that shares pods with it and is being moved.
@@ -46,7 +46,7 @@ pub struct Situation<'a> {
     /// The plain ConfigMap holds what it should, or can't.
     pub published: bool,
     /// Where the workloads that are restarted stand.
-    pub recycling: &'a Recycling,
+    pub restart: &'a Restarts,
     /// Now.
     pub now: &'a Time,
 }
@@ -57,7 +57,7 @@ pub struct Reason {
     /// A word.
     pub word: &'static str,
     /// A sentence.
-    pub sentence: String,
+    pub message: String,
 }
 
 /// What a step has come to. The status holds the rest.
@@ -81,7 +81,7 @@ pub fn step(status: &mut VersionedConfigStatus, seen: &Situation<'_>) -> Step {
         return make_current(status, seen, "the first one");
     };
     // A brake: it asks for nobody's health, and waits neither for a pause to end nor for another config.
-    if status.previous.as_deref() == Some(seen.wanted) && current != seen.wanted {
+    if status.previous.as_deref() == Some(seen.desired) && current != seen.desired {
         return return_to(status, seen, &current);
     }
     match status.rollout.stage {
@@ -94,11 +94,11 @@ pub fn step(status: &mut VersionedConfigStatus, seen: &Situation<'_>) -> Step {
                 status.rollout.stage = None;
                 return Step { more: true, ..Step::default() };
             };
-            if target != seen.wanted {
+            if target != seen.desired {
                 return begin_leaving(status, seen, &target);
             }
             if seen.spec.paused {
-                status.phase = Phase::BeingCurrent;
+                status.phase = Phase::Progressing;
                 // Nobody looks meanwhile: what was is proven once more.
                 status.rollout.applied_at = None;
                 status.rollout.unproven_since = None;
@@ -115,24 +115,24 @@ pub fn step(status: &mut VersionedConfigStatus, seen: &Situation<'_>) -> Step {
                 _ => status.rollout.failure = None,
             }
             tend(status, seen, &target);
-            if let Some((word, sentence)) = verdict(status, seen, &target) {
-                return fail(status, seen, &target, word, &sentence);
+            if let Some((word, message)) = verdict(status, seen, &target) {
+                return fail(status, seen, &target, word, &message);
             }
             match stage {
                 RolloutStage::Moving => walk(status, seen, &target),
                 RolloutStage::Baking => bake(status, seen, &target),
-                _ => recycle(status, seen, &target),
+                _ => restart(status, seen, &target),
             }
         }
     }
 }
 
-pub(super) fn held(word: &'static str, sentence: String) -> Step {
-    Step { waits: Some(Reason { word, sentence }), held: true, ..Step::default() }
+pub(super) fn held(word: &'static str, message: String) -> Step {
+    Step { waits: Some(Reason { word, message }), held: true, ..Step::default() }
 }
 
-pub(super) fn waits(word: &'static str, sentence: String, again: Option<Time>) -> Step {
-    Step { waits: Some(Reason { word, sentence }), again, ..Step::default() }
+pub(super) fn waits(word: &'static str, message: String, again: Option<Time>) -> Step {
+    Step { waits: Some(Reason { word, message }), again, ..Step::default() }
 }
 
 /// The time so long after another.
@@ -155,7 +155,7 @@ pub(super) fn next_revision(status: &mut VersionedConfigStatus, now: &Time) {
 
 /// Nothing moves: is there something to move to?
 fn rest(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str) -> Step {
-    if current == seen.wanted {
+    if current == seen.desired {
         let was = std::mem::replace(&mut status.phase, Phase::Current);
         if status.target.take().is_some() || !status.rollout.groups.is_empty() {
             status.rollout.groups.clear();
@@ -167,39 +167,39 @@ fn rest(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str)
         return Step { more: was != Phase::Current, ..Step::default() };
     }
     if let Some(failure) = &status.rollout.failure
-        && failure.version == seen.wanted
+        && failure.version == seen.desired
         && failure.generation == seen.generation
     {
         status.phase = Phase::Failed;
-        let sentence = format!(
+        let message = format!(
             "version {} failed and {current} runs again: {}; mend it as a new version and set spec.current to that, or back to {current}; \
              any change of spec tries {} again",
             failure.version, failure.message, failure.version
         );
-        return held("Failed", sentence);
+        return held("Failed", message);
     }
     if let Some(other) = seen.waiting_for {
         status.phase = Phase::Waiting;
         let again = after(seen.now.0, NEIGHBOUR_SECONDS);
-        let sentence = format!("config {other}, which shares pods with this one, is being moved");
-        return waits("WaitingFor", sentence, Some(again));
+        let message = format!("config {other}, which shares pods with this one, is being moved");
+        return waits("WaitingFor", message, Some(again));
     }
     if seen.spec.paused {
-        status.phase = Phase::BeingCurrent;
-        status.target = Some(seen.wanted.to_owned());
-        let wanted = seen.wanted;
-        return held("Paused", format!("the move to version {wanted} is paused; set spec.rollout.paused to false"));
+        status.phase = Phase::Progressing;
+        status.target = Some(seen.desired.to_owned());
+        let desired = seen.desired;
+        return held("Paused", format!("the move to version {desired} is paused; set spec.rollout.paused to false"));
     }
-    status.phase = Phase::BeingCurrent;
-    status.target = Some(seen.wanted.to_owned());
+    status.phase = Phase::Progressing;
+    status.target = Some(seen.desired.to_owned());
     status.rollout.groups.clear();
     status.rollout.skipped.clear();
     restarts::clear(&mut status.rollout);
     status.rollout.failure = None;
     status.rollout.began_at = Some(seen.now.clone());
     enter(status, RolloutStage::Moving, seen.now);
-    let sentence = format!("moving {} pods from version {current} to {}", seen.pods.len(), seen.wanted);
-    Step { told: Some((false, "BeingCurrent", sentence)), more: true, ..Step::default() }
+    let message = format!("moving {} pods from version {current} to {}", seen.pods.len(), seen.desired);
+    Step { told: Some((false, "Progressing", message)), more: true, ..Step::default() }
 }
 
 pub(super) fn enter(status: &mut VersionedConfigStatus, stage: RolloutStage, now: &Time) {
@@ -286,20 +286,20 @@ fn bake(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) 
             Some(end),
         );
     }
-    enter(status, RolloutStage::Recycling, seen.now);
+    enter(status, RolloutStage::Restarting, seen.now);
     Step { more: true, ..Step::default() }
 }
 
 /// The target is published; workloads that take it by a restart are restarted.
-fn recycle(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Step {
+fn restart(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Step {
     if !seen.published {
         return waits("Publishing", format!("version {target} is being published"), None);
     }
-    match seen.recycling {
-        Recycling::Done => make_current(status, seen, "all pods run it"),
-        Recycling::Busy(sentence) => waits("Recycling", sentence.clone(), None),
-        Recycling::Held(sentence) => held("NotRestarted", sentence.clone()),
-        Recycling::Failed(sentence) => fail(status, seen, target, "RecycleFailed".to_owned(), sentence),
+    match seen.restart {
+        Restarts::Done => make_current(status, seen, "all pods run it"),
+        Restarts::Busy(message) => waits("Restarting", message.clone(), None),
+        Restarts::Held(message) => held("NotRestarted", message.clone()),
+        Restarts::Failed(message) => fail(status, seen, target, "RestartFailed".to_owned(), message),
     }
 }
 
@@ -307,7 +307,7 @@ pub(super) fn clear(status: &mut VersionedConfigStatus) {
     let rollout = &mut status.rollout;
     rollout.stage = None;
     rollout.began_at = None;
-    rollout.recycled_since = None;
+    rollout.workloads_restarted_at = None;
     rollout.progressed_at = None;
     rollout.applied_at = None;
     rollout.unproven_since = None;
@@ -319,25 +319,25 @@ pub(super) fn clear(status: &mut VersionedConfigStatus) {
 }
 
 fn make_current(status: &mut VersionedConfigStatus, seen: &Situation<'_>, why: &str) -> Step {
-    let before = status.current.replace(seen.wanted.to_owned());
+    let before = status.current.replace(seen.desired.to_owned());
     clear(status);
     status.rollout.failure = None;
     status.phase = Phase::Current;
     next_revision(status, seen.now);
-    let sentence = match &before {
-        Some(before) => format!("version {} is current, {before} was", seen.wanted),
-        None => format!("version {} is current, {why}", seen.wanted),
+    let message = match &before {
+        Some(before) => format!("version {} is current, {before} was", seen.desired),
+        None => format!("version {} is current, {why}", seen.desired),
     };
     if before.is_some() {
         status.previous = before;
     }
-    Step { told: Some((false, "Current", sentence)), more: true, ..Step::default() }
+    Step { told: Some((false, "Current", message)), more: true, ..Step::default() }
 }
 
 /// The version that the plain ConfigMap is to hold: the current one, except from the end of the bake on, when it is the target.
 pub fn to_publish(status: &VersionedConfigStatus) -> Option<&str> {
     match (status.rollout.stage, &status.target) {
-        (Some(RolloutStage::Recycling), Some(target)) => Some(target),
+        (Some(RolloutStage::Restarting), Some(target)) => Some(target),
         _ => status.current.as_deref(),
     }
 }

@@ -74,7 +74,7 @@ pub(super) enum Opinion {
 impl Subject {
     /// The pod, seen from the config. `None` where it is going or has finished: it counts no more.
     pub fn of(pod: &PodState, config: &str, config_uid: &str, node_ready: bool) -> Option<Self> {
-        if pod.going || pod.finished {
+        if pod.terminating || pod.finished {
             return None;
         }
         let runs = pod.runs(config);
@@ -124,7 +124,7 @@ impl Subject {
             return Some("NotReady");
         }
         if self.last_restart.is_some_and(|restart| now - restart < RESTLESS) {
-            return Some("Restarting");
+            return Some("RestartedRecently");
         }
         self.failure.as_ref().map(|_| "FailedBefore")
     }

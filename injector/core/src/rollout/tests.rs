@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Batch, OnFailure, Phase, RolloutSpec, RolloutStage, VersionedConfigStatus};
 
 use super::restarts::ROOM;
-use super::step::{Recycling, Situation, Step, step};
+use super::step::{Restarts, Situation, Step, step};
 use super::{Subject, pod_number};
 
 pub(super) struct Scene {
@@ -13,7 +13,7 @@ pub(super) struct Scene {
     pub(super) status: VersionedConfigStatus,
     pub(super) pods: Vec<Subject>,
     pub(super) neighbour: Option<&'static str>,
-    recycling: Recycling,
+    restart: Restarts,
     generation: i64,
     millis: i64,
 }
@@ -34,14 +34,14 @@ impl Scene {
             status,
             pods: pods.collect(),
             neighbour: None,
-            recycling: Recycling::Done,
+            restart: Restarts::Done,
             generation: 1,
             millis: 1_000_900,
         }
     }
 
     /// Steps until nothing more happens at this time. What the last one waits for.
-    pub(super) fn rest(&mut self, wanted: &str) -> Step {
+    pub(super) fn rest(&mut self, desired: &str) -> Step {
         for _ in 0..50 {
             let before = self.status.clone();
             let now = Time(Timestamp::from_millisecond(self.millis).unwrap());
@@ -50,11 +50,11 @@ impl Scene {
                 &Situation {
                     spec: &self.spec,
                     generation: self.generation,
-                    wanted,
+                    desired,
                     pods: &self.pods,
                     waiting_for: self.neighbour,
                     published: true,
-                    recycling: &self.recycling,
+                    restart: &self.restart,
                     now: &now,
                 },
             );
@@ -153,12 +153,12 @@ fn a_version_that_no_pod_of_a_workload_takes_is_held_until_one_does() {
     scene.pods[1].runs = Some("1".to_owned());
     scene.rest("2");
     scene.later(i64::from(scene.spec.ack_timeout_seconds) * 1000);
-    assert_eq!(word(&scene.rest("2")), "BeingCurrent", "the others are watched");
+    assert_eq!(word(&scene.rest("2")), "Progressing", "the others are watched");
     scene.later(10_000);
     let held = scene.rest("2");
     assert!(held.held && word(&held) == "TooManySkipped", "{held:?}");
-    let sentence = held.waits.unwrap().sentence;
-    assert!(sentence.contains("no pod of api has taken version 2"), "{sentence}");
+    let message = held.waits.unwrap().message;
+    assert!(message.contains("no pod of api has taken version 2"), "{message}");
     assert_eq!(scene.status.rollout.stage, Some(RolloutStage::Moving));
     scene.take();
     scene.rest("2");
@@ -186,7 +186,7 @@ fn an_agent_that_ends_is_waited_for_and_a_container_that_ends_is_not() {
     let told = scene.pods.iter().position(|pod| pod.runs.as_deref() == Some("2")).unwrap();
     (scene.pods[told].ready, scene.pods[told].agent_away) = (false, true);
     scene.later(60_000);
-    assert_eq!(word(&scene.rest("2")), "BeingCurrent");
+    assert_eq!(word(&scene.rest("2")), "Progressing");
     assert_eq!(scene.told("2"), 1, "the next one is not told before this one is proven");
     (scene.pods[told].ready, scene.pods[told].agent_away) = (true, false);
     scene.pods[told].restarts = 1;
@@ -241,7 +241,7 @@ fn nobody_in_time_is_a_failure() {
         (pod.ready, pod.was_ready) = (false, false);
     });
     scene.later(i64::from(scene.spec.progress_deadline_seconds) * 1000 - 1);
-    assert_eq!(word(&scene.rest("2")), "BeingCurrent");
+    assert_eq!(word(&scene.rest("2")), "Progressing");
     scene.later(1);
     scene.rest("2");
     let failure = scene.status.rollout.failure.clone().unwrap();
@@ -289,10 +289,10 @@ fn what_is_short_is_not_overdue_because_the_bake_is_long() {
     scene.prove_batch("2");
     scene.later(1_200_000);
     (scene.pods[0].ready, scene.pods[0].agent_away) = (false, true);
-    assert_eq!(word(&scene.rest("2")), "BeingCurrent");
+    assert_eq!(word(&scene.rest("2")), "Progressing");
     scene.later(2_000);
     (scene.pods[0].ready, scene.pods[0].agent_away) = (true, false);
-    assert_eq!(word(&scene.rest("2")), "BeingCurrent", "watched again for a while");
+    assert_eq!(word(&scene.rest("2")), "Progressing", "watched again for a while");
     scene.later(10_000);
     assert_eq!(word(&scene.rest("2")), "Baking");
     assert_eq!(scene.status.rollout.failure, None);
@@ -307,7 +307,7 @@ fn a_long_pause_is_not_held_against_whoever_was_on_the_way() {
     scene.later(i64::from(scene.spec.progress_deadline_seconds) * 2000);
     scene.spec.paused = false;
     let waits = scene.rest("2");
-    assert_eq!((word(&waits), scene.told("2")), ("BeingCurrent", 1), "{:?}", scene.status);
+    assert_eq!((word(&waits), scene.told("2")), ("Progressing", 1), "{:?}", scene.status);
 }
 
 #[test]
@@ -352,12 +352,12 @@ fn nothing_is_published_that_no_pod_of_a_workload_proves_in_the_bake() {
 #[test]
 fn a_node_that_comes_back_while_workloads_restart_is_no_reason_to_go_back() {
     let mut scene = Scene::new(&[("web", 1)]);
-    scene.recycling = Recycling::Busy("Deployment/api is on its way".to_owned());
+    scene.restart = Restarts::Busy("Deployment/api is on its way".to_owned());
     scene.rest("2");
     scene.take();
     scene.rest("2");
     scene.later(10_000);
-    assert_eq!(word(&scene.rest("2")), "Recycling");
+    assert_eq!(word(&scene.rest("2")), "Restarting");
     (scene.pods[0].node_ready, scene.pods[0].ready) = (false, false);
     scene.rest("2");
     // The node is seen before its pods are, and they were all started anew.
@@ -366,7 +366,7 @@ fn a_node_that_comes_back_while_workloads_restart_is_no_reason_to_go_back() {
     scene.pods[0].last_restart = Some(scene.millis / 1000);
     scene.rest("2");
     scene.pods[0].ready = true;
-    scene.recycling = Recycling::Done;
+    scene.restart = Restarts::Done;
     scene.rest("2");
     assert_eq!((scene.status.current.as_deref(), scene.status.phase), (Some("2"), Phase::Current));
 }
@@ -410,7 +410,7 @@ fn very_many_pods_that_restarted_long_ago_are_not_blamed_and_the_status_stays_sm
     }
     scene.rest("2");
     assert_eq!((scene.status.current.as_deref(), scene.status.phase), (Some("2"), Phase::Current));
-    assert_eq!((scene.status.rollout.restarts.len(), &scene.status.rollout.restarts_since), (0, &None));
+    assert_eq!((scene.status.rollout.restarts.len(), &scene.status.rollout.restarts_counted_since), (0, &None));
 }
 
 #[test]

@@ -27,9 +27,9 @@ pub fn first_names(plain: &ConfigMap, config: &str) -> [String; 2] {
 }
 
 /// Whether `found` is what would be made: made before, by an attempt that did not come to its end.
-pub fn is_first_version(found: &ConfigMap, wanted: &ConfigMap) -> bool {
-    found.metadata.labels == wanted.metadata.labels
-        && (&found.data, &found.binary_data) == (&wanted.data, &wanted.binary_data)
+pub fn is_first_version(found: &ConfigMap, desired: &ConfigMap) -> bool {
+    found.metadata.labels == desired.metadata.labels
+        && (&found.data, &found.binary_data) == (&desired.data, &desired.binary_data)
         && found.metadata.deletion_timestamp.is_none()
 }
 

@@ -12,11 +12,11 @@ use nudge_api::{
     set_condition,
 };
 
-use super::inventory::{Survey, survey};
-use super::seal_check::{Facts, Standing};
+use super::inventory::{Inventory, inventory};
+use super::seal_check::{Facts, SealCheck};
 use crate::keys::PartMeta;
 use crate::pods::PodState;
-use crate::rollout::{Recycling, Situation, Step, Subject, step, to_publish, told};
+use crate::rollout::{Restarts, Situation, Step, Subject, step, to_publish, told};
 
 /// What is known of a config.
 pub struct Observed<'a> {
@@ -37,7 +37,7 @@ pub struct Observed<'a> {
     /// The version that the plain ConfigMap was last brought to, or that could not be written there.
     pub published: Option<&'a str>,
     /// Where the workloads that are restarted stand.
-    pub recycling: &'a Recycling,
+    pub restart: &'a Restarts,
     /// Now.
     pub now: &'a Time,
 }
@@ -91,15 +91,15 @@ const MOST_STEPS: usize = 16;
 pub fn decide(observed: &Observed<'_>) -> Decision {
     let Observed { config, parts, facts, secrets_known, pods, now, .. } = *observed;
     let before = config.status.clone().unwrap_or_default();
-    let survey = survey(&before, parts, facts, secrets_known, config.spec.current.as_deref(), now);
+    let inventory = inventory(&before, parts, facts, secrets_known, config.spec.current.as_deref(), now);
     let mut status = before.clone();
-    status.versions.clone_from(&survey.sealed);
-    status.retired.clone_from(&survey.retired);
+    status.versions.clone_from(&inventory.sealed);
+    status.retired.clone_from(&inventory.retired);
     status.observed_generation = config.metadata.generation;
 
-    let outcome = wanted(config, &survey).and_then(|version| possible(config, &version, &survey));
+    let outcome = desired(config, &inventory).and_then(|version| possible(config, &version, &inventory));
     let outcome = outcome.map_err(|obstacle| if secrets_known { obstacle } else { obstacle.with_hint() });
-    let mut notes: Vec<Note> = survey
+    let mut notes: Vec<Note> = inventory
         .new
         .iter()
         .map(|version| Note { warning: false, reason: "Sealed", message: format!("version {version} is complete") })
@@ -113,8 +113,8 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
     }
     mark_states(&mut status);
     status.pods = count(&status, config.metadata.uid.as_deref().unwrap_or_default(), config, pods);
-    notes.extend(set_conditions(&mut status, &before, config, &outcome.map(drop), &moved, &survey, now));
-    Decision { status, unread: survey.unread, notes, again: moved.again }
+    notes.extend(set_conditions(&mut status, &before, config, &outcome.map(drop), &moved, &inventory, now));
+    Decision { status, unread: inventory.unread, notes, again: moved.again }
 }
 
 /// Takes steps towards `aim` until there is something to wait for.
@@ -134,11 +134,11 @@ fn walk(status: &mut VersionedConfigStatus, observed: &Observed<'_>, aim: &str) 
             &Situation {
                 spec: &config.spec.rollout,
                 generation: config.metadata.generation.unwrap_or_default(),
-                wanted: aim,
+                desired: aim,
                 pods: &subjects,
                 waiting_for: observed.waiting_for,
                 published,
-                recycling: observed.recycling,
+                restart: observed.restart,
                 now: observed.now,
             },
         );
@@ -154,16 +154,16 @@ fn walk(status: &mut VersionedConfigStatus, observed: &Observed<'_>, aim: &str) 
 }
 
 /// The version that should be current.
-fn wanted(config: &VersionedConfig, survey: &Survey) -> Result<String, Obstacle> {
+fn desired(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Obstacle> {
     let current = config.status.as_ref().and_then(|status| status.current.clone());
-    let first = || survey.sealed.iter().find(|sealed| sealed.consent.is_none()).map(|sealed| sealed.version.clone());
+    let first = || inventory.sealed.iter().find(|sealed| sealed.consent.is_none()).map(|sealed| sealed.version.clone());
     config.spec.current.clone().or(current).or_else(first).ok_or_else(|| {
-        if let Some(sealed) = survey.sealed.first() {
+        if let Some(sealed) = inventory.sealed.first() {
             return not_authorized(config, &sealed.version);
         }
         let name = config.metadata.name.as_deref().unwrap_or_default();
-        match survey.others.iter().next() {
-            Some((version, standing)) => obstacle(version, standing),
+        match inventory.others.iter().next() {
+            Some((version, seal_check)) => obstacle(version, seal_check),
             None => Obstacle {
                 reason: "VersionMissing",
                 message: format!(
@@ -188,12 +188,12 @@ fn not_authorized(config: &VersionedConfig, version: &str) -> Obstacle {
     }
 }
 
-fn obstacle(version: &str, standing: &Standing) -> Obstacle {
-    let (reason, message, stuck) = match standing {
-        Standing::Incomplete(message) => ("VersionIncomplete", message.clone(), false),
-        Standing::Invalid(message) => ("VersionInvalid", message.clone(), true),
+fn obstacle(version: &str, seal_check: &SealCheck) -> Obstacle {
+    let (reason, message, stuck) = match seal_check {
+        SealCheck::Incomplete(message) => ("VersionIncomplete", message.clone(), false),
+        SealCheck::Invalid(message) => ("VersionInvalid", message.clone(), true),
         // A complete version would have been sealed.
-        Standing::Unread(_) | Standing::Complete { .. } => {
+        SealCheck::Unread(_) | SealCheck::Complete { .. } => {
             ("VersionIncomplete", format!("version {version} is being read"), false)
         }
     };
@@ -201,8 +201,8 @@ fn obstacle(version: &str, standing: &Standing) -> Obstacle {
 }
 
 /// The version, if pods can be moved to it.
-fn possible(config: &VersionedConfig, version: &str, survey: &Survey) -> Result<String, Obstacle> {
-    if let Some(sealed) = survey.find(version) {
+fn possible(config: &VersionedConfig, version: &str, inventory: &Inventory) -> Result<String, Obstacle> {
+    if let Some(sealed) = inventory.find(version) {
         if sealed.consent == Some(Consent::NeededAnew) {
             return Err(not_authorized(config, version));
         }
@@ -215,13 +215,13 @@ fn possible(config: &VersionedConfig, version: &str, survey: &Survey) -> Result<
             _ => Ok(version.to_owned()),
         };
     }
-    match survey.others.get(version) {
-        Some(standing) => Err(obstacle(version, standing)),
+    match inventory.others.get(version) {
+        Some(seal_check) => Err(obstacle(version, seal_check)),
         None => Err(Obstacle {
             reason: "VersionMissing",
             message: format!(
                 "version {version} is not there; create it, or set spec.current to one of: {}",
-                listed(survey.sealed.iter().map(|sealed| sealed.version.as_str()))
+                listed(inventory.sealed.iter().map(|sealed| sealed.version.as_str()))
             ),
             stuck: false,
         }),
@@ -257,7 +257,7 @@ fn mark_states(status: &mut VersionedConfigStatus) {
 fn count(status: &VersionedConfigStatus, uid: &str, config: &VersionedConfig, pods: &[Arc<PodState>]) -> PodCounts {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let mut counts = PodCounts::default();
-    for pod in pods.iter().filter(|pod| !pod.going && !pod.finished) {
+    for pod in pods.iter().filter(|pod| !pod.terminating && !pod.finished) {
         counts.total += 1;
         let told = told(status, uid, pod);
         if told.is_some() && pod.runs(name).as_deref() == told {
@@ -277,7 +277,7 @@ fn set_conditions(
     config: &VersionedConfig,
     outcome: &Result<(), Obstacle>,
     moved: &Step,
-    survey: &Survey,
+    inventory: &Inventory,
     now: &Time,
 ) -> Vec<Note> {
     let mut notes = Vec::new();
@@ -293,8 +293,8 @@ fn set_conditions(
         }
         Ok(()) => {
             let (reason, message) = match &moved.waits {
-                Some(waits) => (waits.word, waits.sentence.clone()),
-                None => ("BeingCurrent", format!("moving to version {}", status.target.clone().unwrap_or_default())),
+                Some(waits) => (waits.word, waits.message.clone()),
+                None => ("Progressing", format!("moving to version {}", status.target.clone().unwrap_or_default())),
             };
             let stuck = moved.held && reason != "Paused";
             (false, reason, message, !stuck, stuck)
@@ -313,20 +313,20 @@ fn set_conditions(
     set(status, ConditionType::Reconciling, moving.then_some(true), reason, message.clone());
     set(status, ConditionType::Stalled, stuck.then_some(true), reason, message);
 
-    let mut sentences = survey.conflicts.clone();
-    for (version, standing) in &survey.others {
-        if let Standing::Invalid(message) = standing
+    let mut messages = inventory.conflicts.clone();
+    for (version, seal_check) in &inventory.others {
+        if let SealCheck::Invalid(message) = seal_check
             && config.spec.current.as_ref() != Some(version)
         {
-            sentences.push(message.clone());
+            messages.push(message.clone());
         }
     }
     let old = before.conditions.iter().find(|condition| condition.type_ == ConditionType::Conflict.as_str());
-    let text = clipped(sentences.join("; "));
-    if !sentences.is_empty() && old.is_none_or(|old| old.message != text) {
+    let text = clipped(messages.join("; "));
+    if !messages.is_empty() && old.is_none_or(|old| old.message != text) {
         notes.push(Note { warning: true, reason: "Conflict", message: text.clone() });
     }
-    set(status, ConditionType::Conflict, (!sentences.is_empty()).then_some(true), "Conflict", text);
+    set(status, ConditionType::Conflict, (!messages.is_empty()).then_some(true), "Conflict", text);
     // What others say of it was not changed by an edit of spec, and whoever waits for it (kubectl wait) takes nothing about an older one.
     for condition in &mut status.conditions {
         condition.observed_generation = generation;
@@ -393,7 +393,7 @@ mod tests {
                     nodes_away: &BTreeSet::new(),
                     waiting_for: None,
                     published: self.config.status.as_ref().and_then(to_publish),
-                    recycling: &Recycling::Done,
+                    restart: &Restarts::Done,
                     now: &at(self.now),
                 };
                 let decision = decide(&observed);
@@ -607,7 +607,7 @@ mod tests {
         let mut scene = Scene::new(Some("1")).with("1").with("2");
         scene.step();
         scene.config.spec.current = Some("2".to_owned());
-        let decide_with = |scene: &Scene, recycling: &Recycling| {
+        let decide_with = |scene: &Scene, restart: &Restarts| {
             decide(&Observed {
                 config: &scene.config,
                 parts: &scene.parts,
@@ -617,18 +617,18 @@ mod tests {
                 nodes_away: &BTreeSet::new(),
                 waiting_for: None,
                 published: Some("2"),
-                recycling,
+                restart,
                 now: &at(50),
             })
             .status
         };
-        let held = decide_with(&scene, &Recycling::Held("Deployment/web was not restarted".to_owned()));
-        assert_eq!(held.rollout.stage, Some(nudge_api::RolloutStage::Recycling), "no batch and no bake moves anybody");
+        let held = decide_with(&scene, &Restarts::Held("Deployment/web was not restarted".to_owned()));
+        assert_eq!(held.rollout.stage, Some(nudge_api::RolloutStage::Restarting), "no batch and no bake moves anybody");
         assert!(held.rollout.groups.is_empty() && held.current.as_deref() == Some("1"));
         assert_eq!((held.pods.total, held.pods.updated), (2, 1), "{:?}", held.pods);
         let reasons: Vec<&str> = held.conditions.iter().map(|it| it.reason.as_str()).collect();
         assert_eq!(reasons, ["NotRestarted", "NotRestarted"], "Ready and Stalled: {:?}", held.conditions);
         scene.config.status = Some(held);
-        assert_eq!(decide_with(&scene, &Recycling::Done).current.as_deref(), Some("2"));
+        assert_eq!(decide_with(&scene, &Restarts::Done).current.as_deref(), Some("2"));
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Consent, PartKind, PartStatus, RetiredVersion, VersionState, VersionStatus, VersionedConfigStatus};
 
 use super::facts::object_name;
-use super::seal_check::{Facts, Standing, facts_of, number, stand};
+use super::seal_check::{Facts, SealCheck, facts_of, number, stand};
 use crate::keys::PartMeta;
 
 /// Most digests of deleted versions that are kept; the oldest go first.
@@ -22,11 +22,11 @@ const MAX_SEALED_PARTS: usize = 2000;
 
 /// What there is to know about the versions of one config.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Survey {
+pub struct Inventory {
     /// The sealed versions, oldest first.
     pub sealed: Vec<VersionStatus>,
     /// Versions that are not sealed, with how they stand.
-    pub others: BTreeMap<String, Standing>,
+    pub others: BTreeMap<String, SealCheck>,
     /// Digests of deleted versions.
     pub retired: Vec<RetiredVersion>,
     /// Names of versions that were sealed just now.
@@ -39,26 +39,26 @@ pub struct Survey {
 
 /// Surveys `parts`, the objects with the config's label. Where `secrets_known` is false nothing is concluded from the absence of
 /// a Secret. `named` is what `spec.current` names.
-pub fn survey(
+pub fn inventory(
     status: &VersionedConfigStatus,
     parts: &[Arc<PartMeta>],
     facts: &Facts,
     secrets_known: bool,
     named: Option<&str>,
     now: &Time,
-) -> Survey {
+) -> Inventory {
     let mut by_version: BTreeMap<&str, Vec<Arc<PartMeta>>> = BTreeMap::new();
-    for part in parts.iter().filter(|part| !part.going) {
+    for part in parts.iter().filter(|part| !part.terminating) {
         by_version.entry(&part.version).or_default().push(Arc::clone(part));
     }
-    let mut survey = Survey { retired: status.retired.clone(), ..Survey::default() };
+    let mut inventory = Inventory { retired: status.retired.clone(), ..Inventory::default() };
     for sealed in &status.versions {
         let objects = by_version.remove(sealed.version.as_str()).unwrap_or_default();
         let taken = parts.iter().any(|part| {
             let has = |own: &PartStatus| (own.kind, &own.name) == (part.kind, &part.name);
-            !part.going && part.version != sealed.version && sealed.parts.iter().any(has)
+            !part.terminating && part.version != sealed.version && sealed.parts.iter().any(has)
         });
-        survey.review(sealed, &objects, facts, secrets_known, taken);
+        inventory.review(sealed, &objects, facts, secrets_known, taken);
     }
     // What has come first is sealed first; the name decides between those of one second.
     let mut fresh: Vec<(i64, &str, Vec<Arc<PartMeta>>)> = by_version
@@ -67,25 +67,25 @@ pub fn survey(
         .collect();
     fresh.sort_by(|one, other| (one.0, one.1).cmp(&(other.0, other.1)));
     for (_, version, objects) in fresh {
-        let retired = survey.retired.iter().find(|retired| retired.version == version);
-        let standing = survey.foreign(version, &objects).map(Standing::Invalid);
-        let standing = match standing.unwrap_or_else(|| stand(version, &objects, facts, retired)) {
-            Standing::Complete { parts, .. } if !survey.has_room(parts.len()) => Standing::Invalid(format!(
+        let retired = inventory.retired.iter().find(|retired| retired.version == version);
+        let seal_check = inventory.foreign(version, &objects).map(SealCheck::Invalid);
+        let seal_check = match seal_check.unwrap_or_else(|| stand(version, &objects, facts, retired)) {
+            SealCheck::Complete { parts, .. } if !inventory.has_room(parts.len()) => SealCheck::Invalid(format!(
                 "there are {} versions with {} parts, and a config holds {MAX_VERSIONS} with {MAX_SEALED_PARTS}; delete some \
                  that are not needed",
-                survey.sealed.len(),
-                survey.sealed_parts()
+                inventory.sealed.len(),
+                inventory.sealed_parts()
             )),
-            standing => standing,
+            seal_check => seal_check,
         };
-        match standing {
-            Standing::Complete { parts, keys, bytes, marked } => {
+        match seal_check {
+            SealCheck::Complete { parts, keys, bytes, marked } => {
                 // What is current and was deleted is the same again.
                 let back = retired.is_some() && status.current.as_deref() == Some(version);
                 let needed = if named == Some(version) { Consent::NeededAnew } else { Consent::Needed };
-                survey.retired.retain(|retired| retired.version != version);
-                survey.new.push(version.to_owned());
-                survey.sealed.push(VersionStatus {
+                inventory.retired.retain(|retired| retired.version != version);
+                inventory.new.push(version.to_owned());
+                inventory.sealed.push(VersionStatus {
                     version: version.to_owned(),
                     state: VersionState::Available,
                     parts,
@@ -95,30 +95,30 @@ pub fn survey(
                     consent: (!marked && !back).then_some(needed),
                 });
             }
-            Standing::Unread(objects) => {
-                survey.unread.extend(objects.clone());
-                survey.others.insert(version.to_owned(), Standing::Unread(objects));
+            SealCheck::Unread(objects) => {
+                inventory.unread.extend(objects.clone());
+                inventory.others.insert(version.to_owned(), SealCheck::Unread(objects));
             }
             other => {
-                survey.others.insert(version.to_owned(), other);
+                inventory.others.insert(version.to_owned(), other);
             }
         }
     }
-    for sealed in survey.sealed.iter_mut().filter(|sealed| named != Some(sealed.version.as_str())) {
+    for sealed in inventory.sealed.iter_mut().filter(|sealed| named != Some(sealed.version.as_str())) {
         // From now on, naming it is consent.
         sealed.consent = sealed.consent.map(|_| Consent::Needed);
     }
     let (mut count, mut digests) = (0, 0);
-    let kept = survey.retired.iter().rev().take_while(|retired| {
+    let kept = inventory.retired.iter().rev().take_while(|retired| {
         (count, digests) = (count + 1, digests + retired.digests.len());
         count <= MAX_RETIRED && digests <= MAX_RETIRED_DIGESTS
     });
-    let surplus = survey.retired.len() - kept.count();
-    survey.retired.drain(..surplus);
-    survey
+    let surplus = inventory.retired.len() - kept.count();
+    inventory.retired.drain(..surplus);
+    inventory
 }
 
-impl Survey {
+impl Inventory {
     fn sealed_parts(&self) -> usize {
         self.sealed.iter().map(|sealed| sealed.parts.len()).sum()
     }
@@ -240,10 +240,10 @@ mod tests {
         Arc::new(PartMeta { uid: uid.to_owned(), ..part(PartKind::ConfigMap, name, version) })
     }
 
-    fn after(survey: &Survey) -> VersionedConfigStatus {
+    fn after(inventory: &Inventory) -> VersionedConfigStatus {
         VersionedConfigStatus {
-            versions: survey.sealed.clone(),
-            retired: survey.retired.clone(),
+            versions: inventory.sealed.clone(),
+            retired: inventory.retired.clone(),
             ..VersionedConfigStatus::default()
         }
     }
@@ -251,47 +251,47 @@ mod tests {
     #[test]
     fn a_version_is_sealed_retired_and_taken_back() {
         let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
-        let first = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
         assert_eq!(first.new, ["1"]);
-        let gone = survey(&after(&first), &[], &Facts::new(), true, None, &at());
+        let gone = inventory(&after(&first), &[], &Facts::new(), true, None, &at());
         assert!(gone.sealed.is_empty());
         assert_eq!(gone.retired[0].digests, ["sha256:x"]);
 
         let (same, facts) = known(&[(object("shop-1", "1", "u2"), "x")]);
-        let back = survey(&after(&gone), &same, &facts, true, None, &at());
+        let back = inventory(&after(&gone), &same, &facts, true, None, &at());
         assert_eq!((back.new.len(), back.retired.len(), back.sealed[0].parts[0].uid.as_str()), (1, 0, "u2"));
 
         let (other, facts) = known(&[(object("shop-1", "1", "u3"), "y")]);
-        let refused = survey(&after(&gone), &other, &facts, true, None, &at());
-        assert!(refused.sealed.is_empty() && matches!(refused.others["1"], Standing::Invalid(_)));
+        let refused = inventory(&after(&gone), &other, &facts, true, None, &at());
+        assert!(refused.sealed.is_empty() && matches!(refused.others["1"], SealCheck::Invalid(_)));
         assert_eq!(refused.retired.len(), 1, "the digest is still known");
     }
 
     #[test]
     fn a_part_put_back_between_two_looks_needs_the_same_content() {
         let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
-        let first = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
         let (same, same_facts) = known(&[(object("shop-1", "1", "u2"), "x")]);
-        assert_eq!(survey(&after(&first), &same, &Facts::new(), true, None, &at()).unread.len(), 1);
-        assert_eq!(survey(&after(&first), &same, &same_facts, true, None, &at()).sealed[0].parts[0].uid, "u2");
+        assert_eq!(inventory(&after(&first), &same, &Facts::new(), true, None, &at()).unread.len(), 1);
+        assert_eq!(inventory(&after(&first), &same, &same_facts, true, None, &at()).sealed[0].parts[0].uid, "u2");
         let (other, other_facts) = known(&[(object("shop-1", "1", "u3"), "y")]);
-        let broken = survey(&after(&first), &other, &other_facts, true, None, &at());
+        let broken = inventory(&after(&first), &other, &other_facts, true, None, &at());
         assert_eq!((broken.sealed[0].state, broken.conflicts.len()), (VersionState::Broken, 1));
-        let mended = survey(&after(&broken), &same, &same_facts, true, None, &at());
+        let mended = inventory(&after(&broken), &same, &same_facts, true, None, &at());
         assert_eq!((mended.sealed[0].state, mended.conflicts.len()), (VersionState::Available, 0));
     }
 
     #[test]
     fn a_part_put_back_is_the_same_part_and_immutable() {
         let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
-        let first = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
         let (same, mut open) = known(&[(object("shop-1", "1", "u2"), "x")]);
         open.get_mut("u2").unwrap().immutable = false;
-        let refused = survey(&after(&first), &same, &open, true, None, &at());
+        let refused = inventory(&after(&first), &same, &open, true, None, &at());
         assert!(refused.conflicts[0].contains("without immutable: true and is not used"), "{:?}", refused.conflicts);
         let numbered = Arc::new(PartMeta { parts: Some("2".to_owned()), ..(*object("shop-1", "1", "u2")).clone() });
         let (other, facts) = known(&[(numbered, "x")]);
-        let refused = survey(&after(&first), &other, &facts, true, None, &at());
+        let refused = inventory(&after(&first), &other, &facts, true, None, &at());
         assert!(refused.conflicts[0].contains("as another part and is not used"), "{:?}", refused.conflicts);
         assert_eq!(refused.sealed[0].parts[0].uid, "u1");
     }
@@ -299,12 +299,12 @@ mod tests {
     #[test]
     fn a_name_stays_with_its_version() {
         let (parts, facts) = known(&[(object("a", "1", "u1"), "x")]);
-        let first = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
         let (taken, facts) = known(&[(object("a", "2", "u2"), "y")]);
         let mut status = after(&first);
         for _ in 0..3 {
-            let found = survey(&status, &taken, &facts, true, None, &at());
-            let Standing::Invalid(message) = &found.others["2"] else { panic!("{:?}", found.others) };
+            let found = inventory(&status, &taken, &facts, true, None, &at());
+            let SealCheck::Invalid(message) = &found.others["2"] else { panic!("{:?}", found.others) };
             assert_eq!(
                 message,
                 "ConfigMap a can't be part of version 2, because an object of that name is part of version 1; delete it and \
@@ -313,17 +313,17 @@ mod tests {
             assert_eq!((found.sealed[0].state, found.retired.len()), (VersionState::Broken, 0));
             status = after(&found);
         }
-        let gone = survey(&status, &[], &facts, true, None, &at());
+        let gone = inventory(&status, &[], &facts, true, None, &at());
         assert_eq!(gone.retired.len(), 1);
-        assert_eq!(survey(&after(&gone), &taken, &facts, true, None, &at()).new, ["2"]);
+        assert_eq!(inventory(&after(&gone), &taken, &facts, true, None, &at()).new, ["2"]);
     }
 
     #[test]
     fn a_late_object_is_not_part_of_a_sealed_version() {
         let (mut parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
-        let first = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
         parts.push(object("late", "1", "u2"));
-        let later = survey(&after(&first), &parts, &facts, true, None, &at());
+        let later = inventory(&after(&first), &parts, &facts, true, None, &at());
         assert_eq!(later.sealed, first.sealed);
         assert!(later.conflicts[0].starts_with("ConfigMap late has the labels of version 1"), "{:?}", later.conflicts);
     }
@@ -332,9 +332,9 @@ mod tests {
     fn secrets_that_cannot_be_seen_are_not_gone() {
         let secret = Arc::new(part(PartKind::Secret, "keys-1", "1"));
         let (parts, facts) = known(&[(secret, "x")]);
-        let first = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
-        assert_eq!(survey(&after(&first), &[], &facts, false, None, &at()).sealed, first.sealed);
-        assert!(survey(&after(&first), &[], &facts, true, None, &at()).sealed.is_empty());
+        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        assert_eq!(inventory(&after(&first), &[], &facts, false, None, &at()).sealed, first.sealed);
+        assert!(inventory(&after(&first), &[], &facts, true, None, &at()).sealed.is_empty());
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
         let young = Arc::new(PartMeta { created: 9, ..part(PartKind::ConfigMap, "a", "1") });
         let old = Arc::new(PartMeta { created: 3, ..part(PartKind::ConfigMap, "b", "2") });
         let (parts, facts) = known(&[(young, "x"), (old, "y")]);
-        let found = survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
+        let found = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at());
         assert_eq!(found.new, ["2", "1"]);
         let many = VersionedConfigStatus {
             retired: (0..MAX_RETIRED + 3)
@@ -350,7 +350,7 @@ mod tests {
                 .collect(),
             ..VersionedConfigStatus::default()
         };
-        let bounded = survey(&many, &[], &Facts::new(), true, None, &at());
+        let bounded = inventory(&many, &[], &Facts::new(), true, None, &at());
         assert_eq!((bounded.retired.len(), bounded.retired[0].version.as_str()), (MAX_RETIRED, "3"));
     }
 
@@ -358,15 +358,15 @@ mod tests {
     fn one_version_too_many_is_refused() {
         let sealed = |n: usize| {
             let (parts, facts) = known(&[(object("x", &n.to_string(), "u"), "x")]);
-            survey(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at()).sealed.remove(0)
+            inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &at()).sealed.remove(0)
         };
         let parts: Vec<_> = (0..MAX_VERSIONS).map(|n| (object("x", &n.to_string(), "u"), "x")).collect();
         let full = VersionedConfigStatus { versions: (0..MAX_VERSIONS).map(sealed).collect(), ..Default::default() };
         let mut all = parts;
         all.push((object("more", "more", "um"), "y"));
         let (parts, facts) = known(&all);
-        let found = survey(&full, &parts, &facts, true, None, &at());
-        assert!(matches!(&found.others["more"], Standing::Invalid(message) if message.contains("delete some")));
+        let found = inventory(&full, &parts, &facts, true, None, &at());
+        assert!(matches!(&found.others["more"], SealCheck::Invalid(message) if message.contains("delete some")));
     }
 
     proptest! {
@@ -385,7 +385,7 @@ mod tests {
                 }
                 let parts: Vec<Arc<PartMeta>> = cluster.values().map(|(part, _)| Arc::clone(part)).collect();
                 let facts = cluster.values().map(|(part, content)| (part.uid.clone(), facts(part, content))).collect();
-                let found = survey(&status, &parts, &facts, true, None, &at());
+                let found = inventory(&status, &parts, &facts, true, None, &at());
                 let mut names: Vec<&String> = found.sealed.iter().map(|sealed| &sealed.version).collect();
                 names.dedup();
                 prop_assert_eq!(names.len(), found.sealed.len());

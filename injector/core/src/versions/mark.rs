@@ -1,7 +1,7 @@
 //! The mark of a part whose maker may update the ConfigMap of the config's name: only such a part becomes current without anybody
 //! setting `spec.current` to it.
 //!
-//! The web hook makes it, and the controller believes no other: an HMAC under a key that only the injector has, over all that the part
+//! The webhook makes it, and the controller believes no other: an HMAC under a key that only the injector has, over all that the part
 //! is. It is public, since whoever reads the part reads it; on another part, or with other content, it is worth nothing.
 
 use std::collections::BTreeMap;

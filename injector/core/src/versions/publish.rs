@@ -59,12 +59,12 @@ pub fn publication(
         let message = format!("version {version} has no ConfigMap part, so ConfigMap {name} stays as it is");
         return Publication::Refused("NoConfigMapPart", message);
     };
-    let wanted = part_digest(&contents_of(Some(text.clone()), Some(bytes.clone())), None);
+    let desired = part_digest(&contents_of(Some(text.clone()), Some(bytes.clone())), None);
     let stored = part_digest(&contents_of(plain.data.clone(), plain.binary_data.clone()), None);
     let ours = label(labels::PUBLISHED) == Some(version);
     if published == Some(version) {
         // What somebody else wrote stands until the next activation.
-        if stored != wanted && !is_unrecorded(plain, version, &stored, writer) {
+        if stored != desired && !is_unrecorded(plain, version, &stored, writer) {
             return Publication::Drifted(format!(
                 "ConfigMap {name} was changed by someone else and does not hold version {version}; the next activation \
                  overwrites it: make a version of the change"
@@ -74,7 +74,7 @@ pub fn publication(
             return Publication::Published;
         }
     }
-    if stored == wanted && ours {
+    if stored == desired && ours {
         return Publication::Published;
     }
     if plain.immutable == Some(true) {
@@ -93,7 +93,7 @@ pub fn publication(
     let mut next = plain.clone();
     next.metadata.managed_fields = None;
     next.metadata.labels.get_or_insert_default().insert(labels::PUBLISHED.to_owned(), version.to_owned());
-    next.metadata.annotations.get_or_insert_default().insert(DIGEST.to_owned(), wanted);
+    next.metadata.annotations.get_or_insert_default().insert(DIGEST.to_owned(), desired);
     next.data = (!text.is_empty()).then(|| text.clone());
     next.binary_data = (!bytes.is_empty()).then(|| bytes.clone());
     Publication::Replace(Box::new(next))

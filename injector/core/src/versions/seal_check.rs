@@ -19,7 +19,7 @@ pub type Facts = HashMap<String, PartFacts>;
 
 /// How a version that is not sealed stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum SealCheck {
     /// All is there and right; these are its parts.
     Complete {
         /// Its objects.
@@ -45,10 +45,10 @@ pub(super) fn facts_of<'a>(facts: &'a Facts, part: &PartMeta) -> Option<&'a Part
 }
 
 /// Judges a version that is not sealed by the objects that have its labels.
-pub fn stand(version: &str, parts: &[Arc<PartMeta>], facts: &Facts, retired: Option<&RetiredVersion>) -> Standing {
+pub fn stand(version: &str, parts: &[Arc<PartMeta>], facts: &Facts, retired: Option<&RetiredVersion>) -> SealCheck {
     match judge(version, parts, facts, retired) {
-        Ok(standing) => standing,
-        Err(message) => Standing::Invalid(message),
+        Ok(seal_check) => seal_check,
+        Err(message) => SealCheck::Invalid(message),
     }
 }
 
@@ -57,11 +57,11 @@ fn judge(
     parts: &[Arc<PartMeta>],
     facts: &Facts,
     retired: Option<&RetiredVersion>,
-) -> Result<Standing, String> {
+) -> Result<SealCheck, String> {
     VersionName::new(version).map_err(|error| error.to_string())?;
     let Some(ordered) = in_order(version, parts)? else {
-        let (have, want) = (parts.len(), parts.first().map_or(Ok(1), |part| wanted(part))?);
-        return Ok(Standing::Incomplete(format!(
+        let (have, want) = (parts.len(), parts.first().map_or(Ok(1), |part| desired(part))?);
+        return Ok(SealCheck::Incomplete(format!(
             "version {version} has {have} of its {want} parts; create the others, or correct nudge.dev/parts by deleting and creating them"
         )));
     };
@@ -71,7 +71,7 @@ fn judge(
         .map(|part| (part.kind, part.name.clone()))
         .collect();
     if !unread.is_empty() {
-        return Ok(Standing::Unread(unread));
+        return Ok(SealCheck::Unread(unread));
     }
     let secret = ordered.iter().any(|part| part.kind == PartKind::Secret);
     let mut sealed = Vec::new();
@@ -122,11 +122,11 @@ fn judge(
         ));
     }
     let keys = u32::try_from(owners.len()).unwrap_or(u32::MAX);
-    Ok(Standing::Complete { parts: sealed, keys, bytes, marked })
+    Ok(SealCheck::Complete { parts: sealed, keys, bytes, marked })
 }
 
 /// How many parts this object says there are.
-fn wanted(part: &PartMeta) -> Result<usize, String> {
+fn desired(part: &PartMeta) -> Result<usize, String> {
     let Some(text) = &part.parts else { return Ok(1) };
     text.parse().ok().filter(|count| (1..=MAX_PARTS).contains(count)).ok_or_else(|| {
         let name = object_name(part.kind, &part.name);
@@ -137,7 +137,7 @@ fn wanted(part: &PartMeta) -> Result<usize, String> {
 
 /// Which part of how many the object says that it is, if that is possible.
 pub(super) fn number(part: &PartMeta) -> Option<(usize, usize)> {
-    let count = wanted(part).ok()?;
+    let count = desired(part).ok()?;
     let number = part.part.as_ref().map_or(Some(1), |text| text.parse().ok())?;
     (number <= count).then_some((number, count))
 }
@@ -145,11 +145,11 @@ pub(super) fn number(part: &PartMeta) -> Option<(usize, usize)> {
 /// The parts in their order, or `None` while some are missing.
 fn in_order(version: &str, parts: &[Arc<PartMeta>]) -> Result<Option<Vec<Arc<PartMeta>>>, String> {
     let Some(first) = parts.first() else { return Ok(None) };
-    let count = wanted(first)?;
+    let count = desired(first)?;
     let mut ordered: BTreeMap<usize, Arc<PartMeta>> = BTreeMap::new();
     for part in parts {
         let name = object_name(part.kind, &part.name);
-        if wanted(part)? != count {
+        if desired(part)? != count {
             let other = object_name(first.kind, &first.name);
             return Err(format!(
                 "{name} and {other} of version {version} differ in nudge.dev/parts; delete one and create it with the other's number"
@@ -189,7 +189,7 @@ pub(super) mod tests {
             parts: None,
             prune: false,
             created: 0,
-            going: false,
+            terminating: false,
         }
     }
 
@@ -217,7 +217,7 @@ pub(super) mod tests {
 
     fn invalid(parts: &[Arc<PartMeta>], facts: &Facts) -> String {
         match stand("1", parts, facts, None) {
-            Standing::Invalid(message) => message,
+            SealCheck::Invalid(message) => message,
             other => panic!("{other:?}"),
         }
     }
@@ -226,8 +226,8 @@ pub(super) mod tests {
     fn one_object_is_a_version() {
         let parts = [Arc::new(part(PartKind::ConfigMap, "shop-1", "1"))];
         let unread = stand("1", &parts, &Facts::new(), None);
-        assert_eq!(unread, Standing::Unread(vec![(PartKind::ConfigMap, "shop-1".to_owned())]));
-        let Standing::Complete { parts, keys: 1, bytes: 6, marked: true } = stand("1", &parts, &known(&parts), None)
+        assert_eq!(unread, SealCheck::Unread(vec![(PartKind::ConfigMap, "shop-1".to_owned())]));
+        let SealCheck::Complete { parts, keys: 1, bytes: 6, marked: true } = stand("1", &parts, &known(&parts), None)
         else {
             panic!()
         };
@@ -239,10 +239,10 @@ pub(super) mod tests {
         let two = numbered(PartKind::Secret, "two", "2", "2");
         let one = numbered(PartKind::ConfigMap, "one", "1", "2");
         assert!(
-            matches!(stand("1", std::slice::from_ref(&two), &Facts::new(), None), Standing::Incomplete(text) if text.contains("1 of its 2"))
+            matches!(stand("1", std::slice::from_ref(&two), &Facts::new(), None), SealCheck::Incomplete(text) if text.contains("1 of its 2"))
         );
         let parts = [two, one];
-        let Standing::Complete { parts, .. } = stand("1", &parts, &known(&parts), None) else { panic!() };
+        let SealCheck::Complete { parts, .. } = stand("1", &parts, &known(&parts), None) else { panic!() };
         assert_eq!(
             parts.iter().map(|part| part.digest.as_str()).collect::<Vec<_>>(),
             ["hmac-sha256:one", "hmac-sha256:two"]
@@ -253,7 +253,7 @@ pub(super) mod tests {
     fn what_breaks_a_rule_is_named_with_the_way_out() {
         let map = |name, number, count| numbered(PartKind::ConfigMap, name, number, count);
         let none = Facts::new();
-        for (parts, sentence) in [
+        for (parts, message) in [
             (
                 vec![map("a", "1", "2"), map("b", "1", "2")],
                 "ConfigMap a and ConfigMap b are both part 1 of version 1; delete one of them",
@@ -268,7 +268,7 @@ pub(super) mod tests {
                 "ConfigMap b and ConfigMap a of version 1 differ in nudge.dev/parts; delete one and create it with the other's number",
             ),
         ] {
-            assert_eq!(invalid(&parts, &none), sentence);
+            assert_eq!(invalid(&parts, &none), message);
         }
         let parts = [map("a", "1", "2"), map("b", "2", "2")];
         let mut same = known(&parts);
@@ -290,9 +290,9 @@ pub(super) mod tests {
         let parts = [Arc::new(part(PartKind::ConfigMap, "shop-1", "1"))];
         let retired = |digest: &str| RetiredVersion { version: "1".to_owned(), digests: vec![digest.to_owned()] };
         let back = stand("1", &parts, &known(&parts), Some(&retired("sha256:shop-1")));
-        assert!(matches!(back, Standing::Complete { .. }));
+        assert!(matches!(back, SealCheck::Complete { .. }));
         let other = stand("1", &parts, &known(&parts), Some(&retired("sha256:other")));
-        assert!(matches!(other, Standing::Invalid(message) if message.ends_with("use another version name")));
+        assert!(matches!(other, SealCheck::Invalid(message) if message.ends_with("use another version name")));
     }
 
     #[test]
@@ -300,10 +300,10 @@ pub(super) mod tests {
         let parts = [Arc::new(PartMeta { resource_version: "2".to_owned(), ..part(PartKind::ConfigMap, "a", "1") })];
         let mut old = known(&parts);
         assert!(
-            matches!(stand("1", &parts, &old, None), Standing::Complete { .. }),
+            matches!(stand("1", &parts, &old, None), SealCheck::Complete { .. }),
             "an immutable one does not change"
         );
         old.get_mut("uid-a").unwrap().immutable = false;
-        assert!(matches!(stand("1", &parts, &old, None), Standing::Unread(_)));
+        assert!(matches!(stand("1", &parts, &old, None), SealCheck::Unread(_)));
     }
 }

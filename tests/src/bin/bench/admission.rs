@@ -28,7 +28,7 @@ use crate::samples::Samples;
 
 /// How long things may take to begin.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// What the web hook itself may take.
+/// What the webhook itself may take.
 const ALLOWED_MS: f64 = 5.0;
 /// So many admissions a second it must bear.
 const WANTED_PER_SECOND: f64 = 100.0;
@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How long pods are created with the web hook; without it half as long
+    /// How long pods are created with the webhook; without it half as long
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Clients at the same time
@@ -74,7 +74,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let direct = direct(replica.admission, &authority, &space.name, &opted_in, end);
     let (asked, direct) = tokio::try_join!(load.run(&opted_in, end), direct)?;
     let own = Histogram::read(&replica).await?.since(&before);
-    ensure!(own.count >= asked.len() as u64, "the web hook was asked {} times for {} pods", own.count, asked.len());
+    ensure!(own.count >= asked.len() as u64, "the webhook was asked {} times for {} pods", own.count, asked.len());
 
     let without = with / 2;
     progress(&format!("{} clients, {} s, pods that do not opt in", options.clients, without.as_secs()));
@@ -89,22 +89,22 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         cluster.version(),
         options.clients
     ));
-    report.remark("the web hook's own time is from its histogram, so a bound from above; direct calls are measured by a client of their own \
+    report.remark("the webhook's own time is from its histogram, so a bound from above; direct calls are measured by a client of their own \
                    under the same load, with the way there and back");
     let within = own.share_within(ALLOWED_MS / 1e3) * 100.0;
-    report.remark(format!("{within:.2} % of {} reviews took the web hook at most {ALLOWED_MS} ms", own.count));
+    report.remark(format!("{within:.2} % of {} reviews took the webhook at most {ALLOWED_MS} ms", own.count));
     if asked_rate < WANTED_PER_SECOND {
         report.remark(format!("fewer than {WANTED_PER_SECOND} admissions a second: this machine does not give more"));
     }
-    report.row(Row::new("pods admitted", Unit::PerSecond, asked_rate).beside("no web hook", floor_rate));
-    report.row(Row::new("web hook's own time: p50", Unit::Millis, own.quantile(0.5) * 1e3));
+    report.row(Row::new("pods admitted", Unit::PerSecond, asked_rate).beside("no webhook", floor_rate));
+    report.row(Row::new("webhook's own time: p50", Unit::Millis, own.quantile(0.5) * 1e3));
     report.row(
-        Row::new("web hook's own time: p99", Unit::Millis, own.quantile(0.99) * 1e3).target(Target::AtMost(ALLOWED_MS)),
+        Row::new("webhook's own time: p99", Unit::Millis, own.quantile(0.99) * 1e3).target(Target::AtMost(ALLOWED_MS)),
     );
     report.row(Row::new("direct call: p50", Unit::Millis, direct.median()));
     report.row(Row::new("direct call: p99", Unit::Millis, direct.percentile(99)));
     let row = |name: &str, value: fn(&Samples) -> f64| {
-        Row::new(format!("API call: {name}"), Unit::Millis, value(&asked)).beside("no web hook", value(&floor))
+        Row::new(format!("API call: {name}"), Unit::Millis, value(&asked)).beside("no webhook", value(&floor))
     };
     report.row(row("p50", Samples::median));
     report.row(row("p99", |samples| samples.percentile(99)));
@@ -188,7 +188,7 @@ impl Load<'_> {
     }
 }
 
-/// Calls the web hook as the API server does, one call after another; how long each took, in milliseconds.
+/// Calls the webhook as the API server does, one call after another; how long each took, in milliseconds.
 async fn direct(address: SocketAddr, authority: &Path, namespace: &str, pod: &Value, end: Instant) -> Result<Vec<f64>> {
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -213,14 +213,14 @@ async fn direct(address: SocketAddr, authority: &Path, namespace: &str, pod: &Va
         took.push(began.elapsed().as_secs_f64() * 1e3);
         let answer: Value = serde_json::from_slice(&reply.body).context("no answer")?;
         if answer["response"]["patch"].is_null() {
-            bail!("the web hook answered without a patch: {}", answer["response"]["status"]);
+            bail!("the webhook answered without a patch: {}", answer["response"]["status"]);
         }
         sleep(PAUSE).await;
     }
     Ok(took)
 }
 
-/// The time that the web hook itself took, as it counts it.
+/// The time that the webhook itself took, as it counts it.
 struct Histogram {
     count: u64,
     /// Upper bounds in seconds, and how many were below.
@@ -240,7 +240,7 @@ impl Histogram {
             let (_, count) = line.rsplit_once(' ').context("a bucket without a count")?;
             buckets.push((bound.parse().unwrap_or(f64::INFINITY), count.parse()?));
         }
-        ensure!(!buckets.is_empty(), "the web hook was not asked yet");
+        ensure!(!buckets.is_empty(), "the webhook was not asked yet");
         Ok(Self { count: buckets.iter().map(|(_, count)| *count).max().unwrap_or(0), buckets })
     }
 
@@ -254,8 +254,8 @@ impl Histogram {
 
     /// The smallest bound below which that share is.
     fn quantile(&self, share: f64) -> f64 {
-        let wanted = float(self.count) * share;
-        self.buckets.iter().find(|(_, count)| float(*count) >= wanted).map_or(f64::INFINITY, |(bound, _)| *bound)
+        let desired = float(self.count) * share;
+        self.buckets.iter().find(|(_, count)| float(*count) >= desired).map_or(f64::INFINITY, |(bound, _)| *bound)
     }
 
     fn share_within(&self, bound: f64) -> f64 {

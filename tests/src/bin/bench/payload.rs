@@ -44,10 +44,10 @@ mod tests {
 
     #[test]
     fn entries_have_the_wanted_size_as_json() {
-        for wanted in [4096, 65536] {
-            let entries: BTreeMap<_, _> = entries("1.0.0", wanted).into_iter().collect();
+        for desired in [4096, 65536] {
+            let entries: BTreeMap<_, _> = entries("1.0.0", desired).into_iter().collect();
             let length = serde_json::to_vec(&entries).unwrap().len();
-            assert!(length.abs_diff(wanted) < 64, "{length} for {wanted}");
+            assert!(length.abs_diff(desired) < 64, "{length} for {desired}");
         }
     }
 }

@@ -46,8 +46,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         logs.push(log);
     }
     home.activate("herd", "2").await?;
-    let told = async || logs.iter().position(|log| log.lines().iter().any(|line| line.text == "told"));
-    let first = eventually(SOON, "a pod is told", told).await?;
+    let notified = async || logs.iter().position(|log| log.lines().iter().any(|line| line.text == "notified"));
+    let first = eventually(SOON, "a pod is told", notified).await?;
     for (index, pod) in before.iter().enumerate() {
         if index != first {
             home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "rm", "/tmp/slow"])?;
@@ -58,7 +58,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let status = configs.get("herd").await?.status.context("no status")?;
     ensure!(status.rollout.stage == Some(RolloutStage::Moving), "{status:#?}");
     let others = || logs.iter().enumerate().filter(|(index, _)| *index != first);
-    ensure!(others().all(|(_, log)| log.lines().iter().all(|line| line.text != "told")), "others were told as well");
+    ensure!(
+        others().all(|(_, log)| log.lines().iter().all(|line| line.text != "notified")),
+        "others were told as well"
+    );
     pods.delete(&before[first].name_any(), &DeleteParams::default()).await?;
 
     home.is_current("herd", "2").await?;

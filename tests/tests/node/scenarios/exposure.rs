@@ -54,9 +54,9 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let watch = status.rollout.watch.context("nothing is watched")?;
     ensure!(watch.seconds == WATCHED, "{watch:?}");
     ensure!(watch.reason.contains("the readiness probe of container app needs 3 x 10 s + 1 s"), "{watch:?}");
-    let told = nudge(&home, &["status", "fleet"])?;
+    let notified = nudge(&home, &["status", "fleet"])?;
     let line = format!("1 of {PODS} pods run version 2 and are watched for {WATCHED} s, because {}", watch.reason);
-    ensure!(told.contains(&line), "kubectl nudge status does not say why: {told}");
+    ensure!(notified.contains(&line), "kubectl nudge status does not say why: {notified}");
 
     let failed = stands(&home, "fleet", "the version has failed", |status| status.phase == Phase::Failed).await?;
     let back = OffsetDateTime::now_utc();

@@ -51,9 +51,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let answers = posted(&foreign, groups.iter().flatten().cloned().collect()).await?;
     let mut answers = answers.into_iter();
     for group in &groups {
-        let told: Vec<(u16, String)> = answers.by_ref().take(group.len()).collect();
-        for ((path, review), answer) in group.iter().zip(&told) {
-            ensure!(*answer == told[0], "{path}: {review} is answered by {answer:?}, and another by {:?}", told[0]);
+        let notified: Vec<(u16, String)> = answers.by_ref().take(group.len()).collect();
+        for ((path, review), answer) in group.iter().zip(&notified) {
+            ensure!(
+                *answer == notified[0],
+                "{path}: {review} is answered by {answer:?}, and another by {:?}",
+                notified[0]
+            );
             ensure!(!answer.1.contains("keys-1"), "{path}: an object is named: {answer:?}");
         }
     }

@@ -53,8 +53,8 @@ async fn refused(home: &Home<'_>) -> Result<()> {
         failed?.message
     })
     .await?;
-    let sentence = "this pod belongs to a Job, which could not end beside the agent: this cluster has no native sidecars (Kubernetes 1.29)";
-    ensure!(said.contains(sentence) && said.contains("nudge.dev/inject"), "the Job is told: {said}");
+    let message = "this pod belongs to a Job, which could not end beside the agent: this cluster has no native sidecars (Kubernetes 1.29)";
+    ensure!(said.contains(message) && said.contains("nudge.dev/inject"), "the Job is told: {said}");
     let pods = home.space.api::<Pod>().list(&ListParams::default()).await?.items;
     ensure!(pods.is_empty(), "the Job has a pod");
     Ok(())

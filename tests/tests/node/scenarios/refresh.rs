@@ -30,7 +30,7 @@ const APP: &str = r#"
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "refresh").await?;
-    home.kubectl(&["apply", "-k", "deploy/namespace/recycle"])?;
+    home.kubectl(&["apply", "-k", "deploy/namespace/restart"])?;
     let [one, two] = ["one", "two"].map(|greeting| json!({"greeting": greeting}));
     home.apply(&list([plain("files", &one)]))?;
     home.apply(&config("files", &[("1", one), ("2", two)], &at_once()))?;

@@ -53,7 +53,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     row(suite, "without the right to restart them: held", activated)?;
     ensure!(status.current.as_deref() == Some("1") && status.pods.summary == "0/2", "{status:#?}");
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").context("no condition")?;
-    for text in ["2 pods of Deployment/vault", "bind ClusterRole nudge-recycle", "--recycle", "restart it yourself"] {
+    for text in ["2 pods of Deployment/vault", "bind ClusterRole nudge-restart", "--restart", "restart it yourself"] {
         ensure!(ready.message.contains(text), "{}", ready.message);
     }
     for (pod, log) in &first {
@@ -66,7 +66,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let second = become_current(&home, "2", "second", &first).await?;
     row(suite, "then restarted by hand: current", activated)?;
 
-    home.kubectl(&["apply", "-k", "deploy/namespace/recycle"])?;
+    home.kubectl(&["apply", "-k", "deploy/namespace/restart"])?;
     home.activate("vault", "3").await?;
     let activated = OffsetDateTime::now_utc();
     become_current(&home, "3", "third", &second).await?;

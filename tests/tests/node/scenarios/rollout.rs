@@ -89,19 +89,19 @@ pub(super) async fn ready(home: &Home<'_>) -> Result<Vec<Pod>> {
 async fn batches(suite: &Suite, home: &Home<'_>, logs: &[Log]) -> Result<()> {
     home.activate("flock", "2").await?;
     let activated = OffsetDateTime::now_utc();
-    let mut told = Vec::new();
+    let mut notified = Vec::new();
     for log in logs {
-        told.push(log.line(OffsetDateTime::UNIX_EPOCH, LONG, "runs two").await?.at);
+        notified.push(log.line(OffsetDateTime::UNIX_EPOCH, LONG, "runs two").await?.at);
     }
     home.is_current("flock", "2").await?;
     let proven = OffsetDateTime::now_utc();
-    told.sort();
+    notified.sort();
     // What is left of the time in which the first were watched, when their handlers were slow.
-    for pair in told.windows(BATCH + 1) {
+    for pair in notified.windows(BATCH + 1) {
         let between = pair[BATCH] - pair[0];
-        ensure!(between > time::Duration::milliseconds(100), "more than {BATCH} pods were told at once: {told:?}");
+        ensure!(between > time::Duration::milliseconds(100), "more than {BATCH} pods were told at once: {notified:?}");
     }
-    for (number, batch) in told.chunks(BATCH).enumerate() {
+    for (number, batch) in notified.chunks(BATCH).enumerate() {
         let after = seconds(Duration::try_from(batch[batch.len() - 1] - activated).unwrap_or_default());
         suite.report.row(TITLE, &[format!("batch {} runs the version", number + 1), after, batch.len().to_string()]);
     }
@@ -133,16 +133,16 @@ async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]
     ready(home).await?;
     let whole = OffsetDateTime::now_utc();
 
-    let mut told: Vec<(OffsetDateTime, OffsetDateTime)> = Vec::new();
+    let mut notified: Vec<(OffsetDateTime, OffsetDateTime)> = Vec::new();
     let mut names = Vec::new();
     for (pod, log) in before.iter().zip(logs) {
         let lines = log.lines();
         let Some(bad) = lines.iter().find(|line| line.text.contains("runs three")) else { continue };
         let back = log.line(bad.at, SOON, "runs two").await.context("it does not come back")?;
-        told.push((bad.at, back.at));
+        notified.push((bad.at, back.at));
         names.push(pod.name_any());
     }
-    ensure!((1..=BATCH).contains(&told.len()), "{} pods were told: {names:?}", told.len());
+    ensure!((1..=BATCH).contains(&notified.len()), "{} pods were told: {names:?}", notified.len());
     ensure!(status.current.as_deref() == Some("2") && status.target.is_none(), "{status:#?}");
     let failure = status.rollout.failure.context("status.rollout names no failure")?;
     ensure!(failure.version == "3" && failure.reason == "PodNotReady", "{failure:?}");
@@ -160,9 +160,9 @@ async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]
         .await?;
     }
 
-    let first = told.iter().map(|(bad, _)| *bad).min().context("nobody was told")?;
-    let last = told.iter().map(|(_, back)| *back).max().context("nobody came back")?;
-    let count = told.len().to_string();
+    let first = notified.iter().map(|(bad, _)| *bad).min().context("nobody was told")?;
+    let last = notified.iter().map(|(_, back)| *back).max().context("nobody came back")?;
+    let count = notified.len().to_string();
     let row = |what: &str, from: OffsetDateTime, to: OffsetDateTime, pods: &str| {
         let after = seconds(Duration::try_from(to - from).unwrap_or_default());
         suite.report.row(TITLE, &[what.to_owned(), after, pods.to_owned()]);

@@ -25,7 +25,7 @@ const TITLE: &str = "One pod that takes all the connections it can get";
 const ATTACK: Duration = Duration::from_secs(45);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(500);
-/// How many it wants of each port of each replica: more than there are places for health (64) and web hooks (512).
+/// How many it wants of each port of each replica: more than there are places for health (64) and webhooks (512).
 const WANTED: &str = "{8080: 80, 8443: 600, 9443: 200}";
 
 /// Keeps connections: on port 8080 by a small request now and then, on port 8443 some with a request whose body never comes, else silent. One

@@ -1,4 +1,4 @@
-//! Applications that are told by web hooks: one that subscribes itself (`POST /hooks`) and one that its pod's annotation names, which finds
+//! Applications that are told by webhooks: one that subscribes itself (`POST /hooks`) and one that its pod's annotation names, which finds
 //! the values as files by then. And where each of them has the token from.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::report::seconds;
 use crate::space::{Home, SOON, is_untouched};
 use crate::suite::Suite;
 
-const TITLE: &str = "From spec.current to the web hook";
+const TITLE: &str = "From spec.current to the webhook";
 /// Activations, there and back.
 const ROUNDS: usize = 4;
 /// Kubernetes from which on `MY_CONFIG_TOKEN` comes by an env file.
@@ -81,7 +81,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
             let line = log.line(before, SOON, &text).await.context(version)?;
             times.push(Duration::try_from(line.at - activated).unwrap_or_default());
             if text.contains("event") {
-                is_told(&serde_json::from_str(&line.text)?, version, greeting)?;
+                is_notified(&serde_json::from_str(&line.text)?, version, greeting)?;
             }
         }
         home.is_current("shop", version).await?;
@@ -99,16 +99,16 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     token(&home, &subscriber).await
 }
 
-/// Fails unless the web hook got what belongs to the version, and found its files.
-fn is_told(told: &Value, version: &str, greeting: &str) -> Result<()> {
-    ensure!(told["genuine"] == true, "not signed with the token: {told}");
-    ensure!(told["files"]["greeting"] == greeting, "told before the files were there: {told}");
+/// Fails unless the webhook got what belongs to the version, and found its files.
+fn is_notified(notified: &Value, version: &str, greeting: &str) -> Result<()> {
+    ensure!(notified["genuine"] == true, "not signed with the token: {notified}");
+    ensure!(notified["files"]["greeting"] == greeting, "told before the files were there: {notified}");
     let changed: Vec<_> =
-        told["event"]["data"]["changed"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        notified["event"]["data"]["changed"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for key in ["game.properties", "greeting", "lives"] {
-        ensure!(changed.contains(&key), "{key} is not among what has changed: {told}");
+        ensure!(changed.contains(&key), "{key} is not among what has changed: {notified}");
     }
-    let event = told["event"].to_string();
+    let event = notified["event"].to_string();
     ensure!(event.contains(version), "the event does not name {version}: {event}");
     ensure!(!event.contains(greeting), "a value is in the event: {event}");
     Ok(())
@@ -117,8 +117,8 @@ fn is_told(told: &Value, version: &str, greeting: &str) -> Result<()> {
 /// The token comes by a variable where the cluster can do that, and by a file everywhere; the pod's specification never holds it.
 async fn token(home: &Home<'_>, pod: &Pod) -> Result<()> {
     let script = r#"import os; print(open(os.environ["MY_CONFIG_TOKEN_FILE"]).read(), os.environ.get("MY_CONFIG_TOKEN", ""), sep="\n")"#;
-    let told = home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "python3", "-c", script])?;
-    let (file, variable) = told.trim_end_matches('\n').split_once('\n').unwrap_or((told.trim_end(), ""));
+    let notified = home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "python3", "-c", script])?;
+    let (file, variable) = notified.trim_end_matches('\n').split_once('\n').unwrap_or((notified.trim_end(), ""));
     ensure!(file.len() > 40, "the file holds no token");
     let now = home.space.api::<Pod>().get(&pod.name_any()).await?;
     ensure!(!serde_json::to_string(&now)?.contains(file), "the token stands in the pod's specification");

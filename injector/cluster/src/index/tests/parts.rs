@@ -13,7 +13,7 @@ fn part(kind: PartKind, name: &str) -> PartMeta {
         parts: None,
         prune: false,
         created: 0,
-        going: false,
+        terminating: false,
     }
 }
 

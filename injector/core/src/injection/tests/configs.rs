@@ -24,8 +24,8 @@ fn configs_come_from_what_the_containers_use() {
     });
     let mut pod = with_spec(&json!({}), &spec);
     pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
-    let wanted = read(&pod).unwrap().unwrap();
-    assert_eq!(wanted.maps(), ["web", "gone", "shop", "files", "mesh"]);
+    let request = read(&pod).unwrap().unwrap();
+    assert_eq!(request.maps(), ["web", "gone", "shop", "files", "mesh"]);
     let configs = |facts: &Facts| {
         let (injected, _) = try_with(&pod, facts)?;
         Ok::<_, String>(variable(&injected["spec"]["initContainers"][0], "NUDGE_CONFIGS").as_str().unwrap().to_owned())
@@ -46,8 +46,8 @@ fn configs_come_from_what_the_containers_use() {
     facts.configs.clear();
     assert!(configs(&facts).unwrap_err().contains("say with annotation nudge.dev/configs"));
     pod["metadata"]["annotations"]["nudge.dev/configs"] = json!("shop,later");
-    let wanted = read(&pod).unwrap().unwrap();
-    assert_eq!((wanted.maps().len(), wanted.configs().len()), (0, 2));
+    let request = read(&pod).unwrap().unwrap();
+    assert_eq!((request.maps().len(), request.configs().len()), (0, 2));
     let warnings = warned(&pod);
     assert!(
         warnings.contains("config later has no current version yet") && !warnings.contains("config shop"),

@@ -51,9 +51,9 @@ pub(super) fn pod(annotations: &Value) -> Value {
 }
 
 pub(super) fn try_with(pod: &Value, facts: &Facts) -> Result<(Value, Vec<String>), String> {
-    let sentence = |refusal: Refusal| refusal.to_string();
-    let wanted = read(pod).map_err(sentence)?.ok_or("does not opt in")?;
-    let injection = inject(pod, &wanted, facts, &settings()).map_err(sentence)?;
+    let message = |refusal: Refusal| refusal.to_string();
+    let request = read(pod).map_err(message)?.ok_or("does not opt in")?;
+    let injection = inject(pod, &request, facts, &settings()).map_err(message)?;
     let mut injected = pod.clone();
     json_patch::patch(&mut injected, &injection.patch).unwrap();
     Ok((injected, injection.warnings))

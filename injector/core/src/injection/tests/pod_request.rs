@@ -14,7 +14,7 @@ fn a_pod_that_does_not_opt_in_is_none_of_ours() {
         if let Some(label) = label {
             pod["metadata"]["labels"]["nudge.dev/inject"] = json!(label);
         }
-        read(&pod).map(|wanted| wanted.is_some()).map_err(|refusal| refusal.to_string())
+        read(&pod).map(|request| request.is_some()).map_err(|refusal| refusal.to_string())
     };
     assert_eq!(by(Some("true"), None), Ok(true));
     assert_eq!(by(None, Some("true")), Ok(true));
@@ -115,7 +115,7 @@ fn mistyped_names_are_warned_of() {
 
 #[test]
 fn what_stands_in_the_way_is_refused_with_a_way_out() {
-    for (annotations, spec, sentence) in [
+    for (annotations, spec, message) in [
         (json!({}), json!({"os": {"name": "windows"}}), "Linux only"),
         (json!({}), json!({"nodeSelector": {"kubernetes.io/os": "windows"}}), "Linux only"),
         (json!({}), json!({"hostNetwork": true}), "nudge.dev/port"),
@@ -142,7 +142,7 @@ fn what_stands_in_the_way_is_refused_with_a_way_out() {
         ),
     ] {
         let refusal = refused(&with_spec(&annotations, &spec));
-        assert!(refusal.contains(sentence), "{refusal}");
+        assert!(refusal.contains(message), "{refusal}");
     }
     let udp = json!({"containers": [{"name": "app", "ports": [{"containerPort": 9001, "protocol": "UDP"}]}]});
     injected(&with_spec(&json!({}), &udp));
@@ -162,13 +162,13 @@ fn bounds_are_kept_at_admission() {
         pod
     };
     injected(&hooks(16));
-    assert!(refused(&hooks(17)).contains("a pod can have 16 web hooks"));
+    assert!(refused(&hooks(17)).contains("a pod can have 16 webhooks"));
     let maps = |count: usize| {
         let from: Vec<Value> =
             (0..count).map(|number| json!({"configMapRef": {"name": format!("m{number}")}})).collect();
         let mut pod = with_spec(&json!({}), &json!({"containers": [{"name": "app", "image": "app", "envFrom": from}]}));
         pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
-        read(&pod).map(|wanted| wanted.unwrap().maps().len()).map_err(|refusal| refusal.to_string())
+        read(&pod).map(|request| request.unwrap().maps().len()).map_err(|refusal| refusal.to_string())
     };
     assert_eq!(maps(64), Ok(64));
     assert!(maps(65).unwrap_err().contains("say with annotation nudge.dev/configs"));

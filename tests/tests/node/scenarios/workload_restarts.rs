@@ -27,8 +27,8 @@ const DEADLINE: i32 = 15;
 const APP: &str = r#"[ "$MODE" != crash ] || exit 1; echo "mode=$MODE"; exec sleep 86400"#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
-    let home = Home::enabled(suite, "recycling").await?;
-    home.kubectl(&["apply", "-k", "deploy/namespace/recycle"])?;
+    let home = Home::enabled(suite, "workload-restarts").await?;
+    home.kubectl(&["apply", "-k", "deploy/namespace/restart"])?;
     let [one, two, crash] = ["one", "two", "crash"].map(|mode| json!({"MODE": mode}));
     home.apply(&list([plain("mode", &one)]))?;
     home.apply(&config("mode", &[("1", one), ("2", two), ("3", crash)], &at_once()))?;
@@ -45,11 +45,11 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.activate("mode", "2").await?;
     let activated = OffsetDateTime::now_utc();
     home.is_current("mode", "2").await?;
-    let recycled = OffsetDateTime::now_utc();
+    let restarted = OffsetDateTime::now_utc();
     // Already: the version is current when they run it.
     let pods = home.space.api::<Pod>().list(&ListParams::default()).await?.items;
-    let going = |pod: &&Pod| pod.metadata.deletion_timestamp.is_some();
-    for pod in pods.iter().filter(|pod| !going(pod)) {
+    let terminating = |pod: &&Pod| pod.metadata.deletion_timestamp.is_some();
+    for pod in pods.iter().filter(|pod| !terminating(pod)) {
         ensure!(says(&home, pod).await?.contains("mode=two"), "{} is of the version before", pod.name_any());
     }
     runs(&home, "two").await?;
@@ -68,7 +68,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     .await??;
     let failed = OffsetDateTime::now_utc();
     let failure = status.rollout.failure.clone().context("status.rollout names no failure")?;
-    ensure!(failure.version == "3" && failure.reason == "RecycleFailed", "{failure:?}");
+    ensure!(failure.version == "3" && failure.reason == "RestartFailed", "{failure:?}");
     ensure!(failure.message.contains("Deployment/environment"), "{failure:?}");
     ensure!(status.published.as_deref() == Some("2") && status.current.as_deref() == Some("2"), "{status:#?}");
     let map = home.space.api::<ConfigMap>().get("mode").await?;
@@ -79,7 +79,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         suite.report.row(TITLE, &[what.to_owned(), seconds(Duration::try_from(to - from)?)]);
         Ok(())
     };
-    row("restarted one by one, the version is current", activated, recycled)?;
+    row("restarted one by one, the version is current", activated, restarted)?;
     row(&format!("a version that crashes: all are back (the Deployment's own deadline is {DEADLINE} s)"), bad, failed)
 }
 

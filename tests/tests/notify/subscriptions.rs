@@ -1,4 +1,4 @@
-//! Which web hooks may subscribe, how many, and until when.
+//! Which webhooks may subscribe, how many, and until when.
 
 use anyhow::Result;
 use hyper::{Method, StatusCode};
@@ -11,7 +11,7 @@ use nudge_tests::{HookServer, Scene, eventually};
 use super::scene::delivered;
 
 #[tokio::test]
-async fn a_web_hook_that_points_outside_is_refused_with_the_way_out() -> Result<()> {
+async fn a_webhook_that_points_outside_is_refused_with_the_way_out() -> Result<()> {
     // TEST-NET-1 of RFC 5737: nobody's address.
     let url = "http://192.0.2.1:8080/changed";
     let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
@@ -31,7 +31,7 @@ async fn a_web_hook_that_points_outside_is_refused_with_the_way_out() -> Result<
 }
 
 #[tokio::test]
-async fn the_same_web_hook_twice_is_one_and_the_seventeenth_is_refused() -> Result<()> {
+async fn the_same_webhook_twice_is_one_and_the_seventeenth_is_refused() -> Result<()> {
     let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
     for number in 0..16 {
         let url = format!("http://127.0.0.1:9/{number}");
@@ -52,25 +52,25 @@ async fn the_same_web_hook_twice_is_one_and_the_seventeenth_is_refused() -> Resu
 }
 
 #[tokio::test]
-async fn a_web_hook_that_is_cancelled_gets_nothing_more() -> Result<()> {
+async fn a_webhook_that_is_cancelled_gets_nothing_more() -> Result<()> {
     let (cancelled, other) = (HookServer::willing().await?, HookServer::willing().await?);
     let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
     let hook = scene.subscribed(cancelled.url()).await?;
     scene.subscribed(other.url()).await?;
     scene.dir.switch("shop", "1.0.1")?;
-    cancelled.told_of("1.0.1", SOON).await?;
+    cancelled.notified_of("1.0.1", SOON).await?;
     let path = format!("/hooks/{}", hook.id);
     assert_eq!(scene.send(Method::DELETE, &path, String::new()).await?.status, StatusCode::NO_CONTENT);
     assert_eq!(scene.send(Method::DELETE, &path, String::new()).await?.status, StatusCode::NOT_FOUND);
     scene.dir.switch("shop", "1.0.2")?;
-    other.told_of("1.0.2", SOON).await?;
+    other.notified_of("1.0.2", SOON).await?;
     // Both are told at the same moment, so the one that is not has had its time.
     eventually(SOON, "the other is done", async || {
         scene
             .client
             .status()
             .await
-            .is_ok_and(|status| status.hooks.iter().all(|hook| delivered(&hook.told)))
+            .is_ok_and(|status| status.hooks.iter().all(|hook| delivered(&hook.notified)))
             .then_some(())
     })
     .await?;

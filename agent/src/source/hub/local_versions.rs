@@ -37,7 +37,7 @@ impl Have {
 
 /// What is known of one config.
 #[derive(Clone, Debug, Default)]
-struct Holding {
+struct LocalVersion {
     /// As the last head had it.
     uid: String,
     revision: u64,
@@ -65,7 +65,7 @@ enum Claim {
 /// What was taken of a reply.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// For the [`Store`]. [`Holdings::settle`] must be called after it.
+    /// For the [`Store`]. [`LocalVersions::settle`] must be called after it.
     pub readings: Vec<Reading>,
     /// What the hub should not have sent, as a sentence: it is asked again, but not at once.
     pub fault: Option<String>,
@@ -73,16 +73,16 @@ pub struct Taken {
 
 /// What the agent has of all its configs.
 #[derive(Clone, Debug)]
-pub struct Holdings {
-    configs: BTreeMap<ConfigName, Holding>,
+pub struct LocalVersions {
+    configs: BTreeMap<ConfigName, LocalVersion>,
     order: Vec<ConfigName>,
     containers_hash: String,
 }
 
-impl Holdings {
+impl LocalVersions {
     /// Nothing of any of the pod's configs.
     pub fn new(order: Vec<ConfigName>) -> Self {
-        let configs = order.iter().map(|config| (config.clone(), Holding::default())).collect();
+        let configs = order.iter().map(|config| (config.clone(), LocalVersion::default())).collect();
         Self { configs, order, containers_hash: String::new() }
     }
 
@@ -94,13 +94,13 @@ impl Holdings {
     /// The poll that says what is there.
     pub fn request(&self, wait_seconds: u32) -> PollRequest {
         let held = |config: &ConfigName| {
-            let holding = self.configs.get(config)?;
-            let (version, sha256) = match (&holding.claim, &holding.have) {
+            let local_version = self.configs.get(config)?;
+            let (version, sha256) = match (&local_version.claim, &local_version.have) {
                 (Claim::Refused { version, sha256, .. }, _) => (Some(version.clone()), sha256.clone()),
                 (Claim::Held, Some(have)) => (Some(have.content.version().clone()), have.sha256.clone()),
                 _ => (None, String::new()),
             };
-            let (uid, revision, problem) = (holding.uid.clone(), holding.revision, holding.problem);
+            let (uid, revision, problem) = (local_version.uid.clone(), local_version.revision, local_version.problem);
             Some(Held { name: config.clone(), uid, revision, version, sha256, problem })
         };
         PollRequest {
@@ -113,26 +113,28 @@ impl Holdings {
 
     /// Uid and revision that each config had in the last head.
     pub fn revisions(&self) -> BTreeMap<ConfigName, (String, u64)> {
-        let of = |(config, holding): (&ConfigName, &Holding)| (config.clone(), (holding.uid.clone(), holding.revision));
+        let of = |(config, local_version): (&ConfigName, &LocalVersion)| {
+            (config.clone(), (local_version.uid.clone(), local_version.revision))
+        };
         self.configs.iter().map(of).collect()
     }
 
     /// Whether there is content of every config, or a reason why there is none that will not pass by itself in a moment.
     pub fn is_settled(&self) -> bool {
-        let settled = |holding: &Holding| {
-            holding.have.is_some() || holding.problem.is_some_and(|problem| problem != HubReason::Resolving)
+        let settled = |local_version: &LocalVersion| {
+            local_version.have.is_some() || local_version.problem.is_some_and(|problem| problem != HubReason::Resolving)
         };
         self.configs.values().all(settled)
     }
 
     /// Whether there is content of every config.
     pub fn is_complete(&self) -> bool {
-        self.configs.values().all(|holding| holding.have.is_some())
+        self.configs.values().all(|local_version| local_version.have.is_some())
     }
 
     /// Whether there is content of this config.
     pub fn has(&self, config: &ConfigName) -> bool {
-        self.configs.get(config).is_some_and(|holding| holding.have.is_some())
+        self.configs.get(config).is_some_and(|local_version| local_version.have.is_some())
     }
 
     /// Takes a reply in.
@@ -140,8 +142,8 @@ impl Holdings {
         let mut taken = Taken::default();
         for (said, sent) in reply.head.configs.into_iter().zip(reply.sent) {
             // What is none of this pod's is nobody's concern.
-            let Some(holding) = self.configs.get_mut(&said.name) else { continue };
-            let (uid, highest) = &holding.highest;
+            let Some(local_version) = self.configs.get_mut(&said.name) else { continue };
+            let (uid, highest) = &local_version.highest;
             if *uid == said.uid && said.revision < *highest {
                 let (config, revision) = (&said.name, said.revision);
                 taken.fault = Some(format!(
@@ -150,7 +152,7 @@ impl Holdings {
                 continue;
             }
             let config = said.name.clone();
-            match holding.take(said, sent) {
+            match local_version.take(said, sent) {
                 Ok(content) => taken.readings.push(Reading { config, result: Ok(content) }),
                 Err((fault, is_the_hubs)) => {
                     if is_the_hubs {
@@ -166,11 +168,11 @@ impl Holdings {
 
     /// Takes a version that was mounted into the agent, where there is nothing of its config yet.
     pub fn take_mounted(&mut self, config: &ConfigName, version: VersionName, block: Value) -> Option<Reading> {
-        let holding = self.configs.get_mut(config).filter(|holding| holding.have.is_none())?;
+        let local_version = self.configs.get_mut(config).filter(|local_version| local_version.have.is_none())?;
         let sha256 = sha256(block.as_bytes());
         let have = Have::new(config, version, sha256, block).ok()?;
         let content = Arc::clone(&have.content);
-        holding.candidate = Some(have);
+        local_version.candidate = Some(have);
         Some(Reading { config: config.clone(), result: Ok(content) })
     }
 
@@ -178,10 +180,10 @@ impl Holdings {
     /// before.
     pub fn settle(&mut self, store: &Store) -> bool {
         let (mut changed, mut refused) = (false, Vec::new());
-        for (config, holding) in &mut self.configs {
-            let Some(candidate) = holding.candidate.take() else { continue };
+        for (config, local_version) in &mut self.configs {
+            let Some(candidate) = local_version.candidate.take() else { continue };
             if store.good(config).is_some_and(|good| *good == candidate.content) {
-                holding.have = Some(candidate);
+                local_version.have = Some(candidate);
                 changed = true;
             } else if let Some(Problem { reason, message, .. }) = store.problems().get(config) {
                 let fault = Fault { reason: *reason, message: message.clone() };
@@ -191,12 +193,12 @@ impl Holdings {
         }
         if changed {
             // With another content beside it, what did not fit before may fit now: the hub is to send it again.
-            for holding in self.configs.values_mut() {
-                holding.claim = Claim::Held;
+            for local_version in self.configs.values_mut() {
+                local_version.claim = Claim::Held;
             }
         }
         for (config, claim) in refused {
-            self.configs.entry(config).and_modify(|holding| holding.claim = claim);
+            self.configs.entry(config).and_modify(|local_version| local_version.claim = claim);
         }
         changed
     }
@@ -205,10 +207,10 @@ impl Holdings {
     pub fn last_good(&self) -> (PollHead, Vec<Value>) {
         let mut blocks = Vec::new();
         let mut config = |config: &ConfigName| {
-            let holding = self.configs.get(config)?;
-            let have = holding.have.as_ref()?;
+            let local_version = self.configs.get(config)?;
+            let have = local_version.have.as_ref()?;
             blocks.push(have.block.clone());
-            let (uid, revision) = holding.highest.clone();
+            let (uid, revision) = local_version.highest.clone();
             Some(PollConfig {
                 name: config.clone(),
                 uid,
@@ -224,7 +226,7 @@ impl Holdings {
     }
 }
 
-impl Holding {
+impl LocalVersion {
     /// Takes one config of a reply in: its content, or a fault and whether the hub has made it.
     fn take(&mut self, said: PollConfig, sent: Sent) -> Result<Arc<VersionContent>, (Fault, bool)> {
         let PollConfig { name, uid, revision, version, sha256, problem, .. } = said;
@@ -315,9 +317,9 @@ mod tests {
         ConfigName::new(config).unwrap()
     }
 
-    fn holdings() -> (Holdings, Store) {
+    fn local_versions() -> (LocalVersions, Store) {
         let order = vec![name("a"), name("b")];
-        (Holdings::new(order.clone()), Store::new(Some(order), EtagKey::new(b"")))
+        (LocalVersions::new(order.clone()), Store::new(Some(order), EtagKey::new(b"")))
     }
 
     fn block(bytes: usize, fill: u8) -> Value {
@@ -348,28 +350,28 @@ mod tests {
     }
 
     /// Takes a reply in as the pipeline does.
-    fn take(holdings: &mut Holdings, store: &mut Store, configs: Vec<(PollConfig, Sent)>) -> Option<String> {
-        let taken = holdings.take(reply(configs));
+    fn take(local_versions: &mut LocalVersions, store: &mut Store, configs: Vec<(PollConfig, Sent)>) -> Option<String> {
+        let taken = local_versions.take(reply(configs));
         store.apply(taken.readings, OffsetDateTime::UNIX_EPOCH);
-        holdings.settle(store);
+        local_versions.settle(store);
         taken.fault
     }
 
-    fn held(holdings: &Holdings, at: usize) -> (String, u64, Option<String>) {
-        let held = holdings.request(0).configs[at].clone();
+    fn held(local_versions: &LocalVersions, at: usize) -> (String, u64, Option<String>) {
+        let held = local_versions.request(0).configs[at].clone();
         (held.uid, held.revision, held.version.map(String::from))
     }
 
     #[test]
     fn what_is_taken_is_told_as_held_and_survives_a_restart() {
-        let (mut one, mut store) = holdings();
+        let (mut one, mut store) = local_versions();
         assert!(!one.is_settled());
         take(&mut one, &mut store, vec![said("a", "u", 3, "1", &block(4, 1)), said("b", "w", 1, "7", &block(4, 2))]);
         assert!(one.is_complete());
         assert_eq!(one.request(5).containers_hash, "h");
         let (head, blocks) = one.last_good();
         let sent = blocks.into_iter().map(Sent::Block).collect();
-        let (mut two, mut store) = holdings();
+        let (mut two, mut store) = local_versions();
         let taken = two.take(Reply { head, sent });
         store.apply(taken.readings, OffsetDateTime::UNIX_EPOCH);
         two.settle(&store);
@@ -379,46 +381,50 @@ mod tests {
 
     #[test]
     fn another_replica_that_knows_less_changes_nothing() {
-        let (mut holdings, mut store) = holdings();
-        take(&mut holdings, &mut store, vec![said("a", "u", 3, "1", &block(4, 1))]);
-        let fault = take(&mut holdings, &mut store, vec![said("a", "u", 2, "0", &block(4, 0))]);
+        let (mut local_versions, mut store) = local_versions();
+        take(&mut local_versions, &mut store, vec![said("a", "u", 3, "1", &block(4, 1))]);
+        let fault = take(&mut local_versions, &mut store, vec![said("a", "u", 2, "0", &block(4, 0))]);
         assert!(fault.unwrap().contains("older than 3"));
-        assert_eq!(held(&holdings, 0), ("u".to_owned(), 3, Some("1".to_owned())));
+        assert_eq!(held(&local_versions, 0), ("u".to_owned(), 3, Some("1".to_owned())));
         // A config that is gone has no uid; what was known of it counts when it is seen again.
         let gone = HubProblem { reason: HubReason::NotFound, message: String::new() };
         let (mut config, _) = said("a", "", 0, "1", &block(4, 1));
         (config.problem, config.version) = (Some(gone), None);
-        take(&mut holdings, &mut store, vec![(config, Sent::Nothing)]);
-        assert_eq!(held(&holdings, 0), (String::new(), 0, Some("1".to_owned())));
-        assert!(take(&mut holdings, &mut store, vec![said("a", "u", 2, "0", &block(4, 0))]).is_some());
-        assert!(take(&mut holdings, &mut store, vec![said("a", "v", 1, "2", &block(4, 2))]).is_none());
-        assert_eq!(held(&holdings, 0), ("v".to_owned(), 1, Some("2".to_owned())));
+        take(&mut local_versions, &mut store, vec![(config, Sent::Nothing)]);
+        assert_eq!(held(&local_versions, 0), (String::new(), 0, Some("1".to_owned())));
+        assert!(take(&mut local_versions, &mut store, vec![said("a", "u", 2, "0", &block(4, 0))]).is_some());
+        assert!(take(&mut local_versions, &mut store, vec![said("a", "v", 1, "2", &block(4, 2))]).is_none());
+        assert_eq!(held(&local_versions, 0), ("v".to_owned(), 1, Some("2".to_owned())));
     }
 
     #[test]
     fn what_does_not_fit_is_told_as_held_until_something_else_changes() {
-        let (mut holdings, mut store) = holdings();
+        let (mut local_versions, mut store) = local_versions();
         let most = block(2 * 1024 * 1024 - 100, 1);
-        take(&mut holdings, &mut store, vec![said("a", "u", 1, "1", &most), said("b", "u", 1, "1", &block(4, 1))]);
-        assert!(take(&mut holdings, &mut store, vec![said("b", "u", 2, "2", &most)]).is_none());
+        take(
+            &mut local_versions,
+            &mut store,
+            vec![said("a", "u", 1, "1", &most), said("b", "u", 1, "1", &block(4, 1))],
+        );
+        assert!(take(&mut local_versions, &mut store, vec![said("b", "u", 2, "2", &most)]).is_none());
         assert_eq!(store.problems()[&name("b")].reason, ProblemReason::TooLarge);
-        assert_eq!(held(&holdings, 1).2.unwrap(), "2");
+        assert_eq!(held(&local_versions, 1).2.unwrap(), "2");
         // The hub repeats its head for another reason, without the block: the problem stays.
         let (config, _) = said("b", "u", 3, "2", &most);
-        take(&mut holdings, &mut store, vec![(config, Sent::Nothing)]);
+        take(&mut local_versions, &mut store, vec![(config, Sent::Nothing)]);
         assert_eq!(store.problems()[&name("b")].reason, ProblemReason::TooLarge);
-        take(&mut holdings, &mut store, vec![said("a", "u", 2, "2", &block(4, 1))]);
-        assert_eq!(held(&holdings, 1).2.unwrap(), "1", "it is to be sent again");
+        take(&mut local_versions, &mut store, vec![said("a", "u", 2, "2", &block(4, 1))]);
+        assert_eq!(held(&local_versions, 1).2.unwrap(), "1", "it is to be sent again");
     }
 
     #[test]
     fn what_the_hub_wrongly_takes_for_known_is_asked_for() {
-        let (mut holdings, mut store) = holdings();
+        let (mut local_versions, mut store) = local_versions();
         let (config, _) = said("a", "u", 1, "1", &block(4, 1));
-        assert!(take(&mut holdings, &mut store, vec![(config, Sent::Nothing)]).is_some());
-        assert_eq!(held(&holdings, 0).2, None);
-        assert!(take(&mut holdings, &mut store, vec![said("a", "u", 1, "1", &block(4, 1))]).is_none());
-        assert_eq!(held(&holdings, 0).2.unwrap(), "1");
+        assert!(take(&mut local_versions, &mut store, vec![(config, Sent::Nothing)]).is_some());
+        assert_eq!(held(&local_versions, 0).2, None);
+        assert!(take(&mut local_versions, &mut store, vec![said("a", "u", 1, "1", &block(4, 1))]).is_none());
+        assert_eq!(held(&local_versions, 0).2.unwrap(), "1");
     }
 
     proptest! {
@@ -426,7 +432,7 @@ mod tests {
         fn no_revision_is_ever_followed_by_a_lower_one_of_its_uid(
             steps in vec((0usize..2, 0u64..6, 0u8..4, any::<bool>()), 1..40),
         ) {
-            let (mut holdings, mut store) = holdings();
+            let (mut local_versions, mut store) = local_versions();
             let mut last = (String::new(), 0);
             for (uid, revision, fill, broken) in steps {
                 let uid = ["u", "v"][uid];
@@ -434,10 +440,10 @@ mod tests {
                 if broken {
                     config.sha256 = "0".repeat(64);
                 }
-                let fault = take(&mut holdings, &mut store, vec![(config, sent)]);
-                let now = (holdings.request(0).configs[0].uid.clone(), holdings.request(0).configs[0].revision);
+                let fault = take(&mut local_versions, &mut store, vec![(config, sent)]);
+                let now = (local_versions.request(0).configs[0].uid.clone(), local_versions.request(0).configs[0].revision);
                 prop_assert!(last.0 != now.0 || last.1 <= now.1);
-                let version = holdings.request(0).configs[0].version.clone().map(String::from);
+                let version = local_versions.request(0).configs[0].version.clone().map(String::from);
                 let served = store.good(&name("a")).map(|content| content.version().to_string());
                 prop_assert_eq!(version, served);
                 prop_assert_eq!(fault.is_some(), broken || (last.0 == uid && revision < last.1));

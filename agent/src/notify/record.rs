@@ -10,12 +10,12 @@ use nudge_protocol::ContainerName;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::board::Board;
 use crate::private_file::write_whole;
 use crate::publish::Current;
+use crate::status::StatusPage;
 
 /// Its name in the state folder.
-const FILE: &str = "told";
+const FILE: &str = "notified";
 
 /// `ETag` of the dictionary that each container that wants to be told has. `ETag`s stay the same for a pod's life.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,18 +75,18 @@ impl Record {
     pub async fn keep(
         self,
         mut taken: Taken,
-        board: Board,
+        status: StatusPage,
         mut ready: Current,
         mut kept: watch::Receiver<Option<String>>,
     ) {
-        let mut changes = board.changes();
-        let all = board.notified();
+        let mut changes = status.changes();
+        let all = status.subscribed();
         let Ok(first) = ready.wait_for(Option::is_some).await.map(|first| first.clone()) else { return };
         let mut changed = first.is_some_and(|first| taken.begin(&all, first.dictionary.etag()));
         drop(ready);
         loop {
             if let Some(kept) = kept.borrow_and_update().as_deref() {
-                changed |= taken.take(&board.taken(kept), kept);
+                changed |= taken.take(&status.taken(kept), kept);
             }
             if std::mem::take(&mut changed) {
                 self.store(&taken);

@@ -1,4 +1,4 @@
-//! A web hook that does not take an event, in every way, gets the newest when it can.
+//! A webhook that does not take an event, in every way, gets the newest when it can.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::scene::{FETCHES, USR1, delivered};
 const PAST_GRACE: Duration = Duration::from_secs(40);
 
 #[tokio::test]
-async fn a_web_hook_that_answers_500_for_a_while_gets_the_same_event_with_growing_waits_and_then_the_newest()
+async fn a_webhook_that_answers_500_for_a_while_gets_the_same_event_with_growing_waits_and_then_the_newest()
 -> Result<()> {
     let server = HookServer::start(Answer::Status(StatusCode::INTERNAL_SERVER_ERROR)).await?;
     let dir = Scene::shop()?;
@@ -31,23 +31,23 @@ async fn a_web_hook_that_answers_500_for_a_while_gets_the_same_event_with_growin
         let waited = pair[1].at.duration_since(pair[0].at);
         assert!(waited >= Duration::from_millis(least), "{waited:?} is less than {least} ms");
     }
-    let failing = scene.hook_when(&hook.id, "it is tried again", |told| told.attempts >= 4).await?;
+    let failing = scene.hook_when(&hook.id, "it is tried again", |notified| notified.attempts >= 4).await?;
     assert_eq!(failing.outcome, Outcome::Pending);
     assert!(failing.message.contains("500"), "{}", failing.message);
 
     scene.dir.switch("shop", "2.0.0")?;
-    let newest = server.told_of("2.0.0", SOON).await?;
+    let newest = server.notified_of("2.0.0", SOON).await?;
     assert_ne!(newest.id(), tries[0].id(), "another event has the same id");
     server.answer(Answer::Status(StatusCode::OK));
-    let told = scene.hook_when(&hook.id, "the newest is delivered", delivered).await?;
-    assert_eq!(told.etag, Some(scene.client.status().await?.etag));
+    let notified = scene.hook_when(&hook.id, "the newest is delivered", delivered).await?;
+    assert_eq!(notified.etag, Some(scene.client.status().await?.etag));
     // What the first event told of and was never taken is in the second.
     assert_eq!(newest.event()?.data.changed, ["greeting", "lives"]);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_web_hook_that_hangs_holds_up_nobody_and_gets_the_newest_later() -> Result<()> {
+async fn a_webhook_that_hangs_holds_up_nobody_and_gets_the_newest_later() -> Result<()> {
     let (hanging, willing) = (HookServer::start(Answer::Hang).await?, HookServer::willing().await?);
     let mut scene = Scene::start(Scene::shop()?, &USR1, &FETCHES).await?;
     scene.says(1, "ready").await?;
@@ -55,17 +55,17 @@ async fn a_web_hook_that_hangs_holds_up_nobody_and_gets_the_newest_later() -> Re
     scene.subscribed(willing.url()).await?;
     scene.dir.switch("shop", "1.0.1")?;
     hanging.wait_for(1, SOON).await?;
-    willing.told_of("1.0.1", SOON).await?;
+    willing.notified_of("1.0.1", SOON).await?;
     scene.says(1, "SIGUSR1 shop=1.0.1").await?;
     scene.dir.switch("shop", "1.0.2")?;
-    willing.told_of("1.0.2", SOON).await?;
+    willing.notified_of("1.0.2", SOON).await?;
     scene.says(1, "SIGUSR1 shop=1.0.2").await?;
     let held = scene.hook_when(&stuck.id, "it is known", |_| true).await?;
     assert_eq!(held.attempts, 0, "the others waited until the request that hangs was given up: {held:?}");
     assert_eq!(hanging.deliveries().len(), 1, "two requests at once");
 
     hanging.answer(Answer::Status(StatusCode::OK));
-    hanging.told_of("1.0.2", PAST_GRACE).await?;
+    hanging.notified_of("1.0.2", PAST_GRACE).await?;
     scene.hook_when(&stuck.id, "the newest is delivered", delivered).await?;
     Ok(())
 }
@@ -77,33 +77,33 @@ async fn a_redirect_is_not_followed() -> Result<()> {
     let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
     let hook = scene.subscribed(server.url()).await?;
     scene.dir.switch("shop", "1.0.1")?;
-    let told = scene.hook_when(&hook.id, "it has failed twice", |told| told.attempts >= 2).await?;
-    assert_eq!(told.outcome, Outcome::Pending);
-    assert!(told.message.contains("302") && told.message.contains("not followed"), "{}", told.message);
+    let notified = scene.hook_when(&hook.id, "it has failed twice", |notified| notified.attempts >= 2).await?;
+    assert_eq!(notified.outcome, Outcome::Pending);
+    assert!(notified.message.contains("302") && notified.message.contains("not followed"), "{}", notified.message);
     assert!(elsewhere.deliveries().is_empty());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_web_hook_that_says_gone_is_not_tried_again_for_that_change() -> Result<()> {
+async fn a_webhook_that_says_gone_is_not_tried_again_for_that_change() -> Result<()> {
     let server = HookServer::start(Answer::Status(StatusCode::GONE)).await?;
     let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
     let hook = scene.subscribed(server.url()).await?;
     scene.dir.switch("shop", "1.0.1")?;
-    let told = scene.hook_when(&hook.id, "it has failed", |told| told.outcome == Outcome::Failed).await?;
-    assert_eq!(told.attempts, 1);
-    assert!(told.message.contains("410"), "{}", told.message);
-    assert!(told.at.is_some());
+    let notified = scene.hook_when(&hook.id, "it has failed", |notified| notified.outcome == Outcome::Failed).await?;
+    assert_eq!(notified.attempts, 1);
+    assert!(notified.message.contains("410"), "{}", notified.message);
+    assert!(notified.at.is_some());
     Ok(())
 }
 
 #[tokio::test]
-async fn a_web_hook_that_nobody_listens_for_is_tried_again() -> Result<()> {
+async fn a_webhook_that_nobody_listens_for_is_tried_again() -> Result<()> {
     let nobody = Nobody::new()?;
     let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
     let hook = scene.subscribed(&format!("http://{}/", nobody.address)).await?;
     scene.dir.switch("shop", "1.0.1")?;
-    let told = scene.hook_when(&hook.id, "it has failed twice", |told| told.attempts >= 2).await?;
-    assert!(told.outcome == Outcome::Pending && told.message.contains("could not be reached"), "{told:?}");
+    let notified = scene.hook_when(&hook.id, "it has failed twice", |notified| notified.attempts >= 2).await?;
+    assert!(notified.outcome == Outcome::Pending && notified.message.contains("could not be reached"), "{notified:?}");
     Ok(())
 }

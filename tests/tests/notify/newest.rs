@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
-use nudge_protocol::status::Told;
+use nudge_protocol::status::Notified;
 use nudge_tests::scene::SOON;
 use nudge_tests::{HookServer, Scene};
 
@@ -24,7 +24,7 @@ async fn whoever_fetches_at_once_with_the_signal_finds_the_new_version() -> Resu
 }
 
 /// Switches 50 times as fast as it goes, and waits until all four subscribers are at the last one: two processes below the
-/// child, which take `slow` milliseconds over each signal, and two web hooks.
+/// child, which take `slow` milliseconds over each signal, and two webhooks.
 async fn storm(slow: &str) -> Result<()> {
     let dir = Scene::shop()?;
     let versions: Vec<String> = (0..50).map(|n| format!("2.{n}")).collect();
@@ -44,7 +44,7 @@ async fn storm(slow: &str) -> Result<()> {
 
     for version in &versions {
         scene.dir.switch("shop", version)?;
-        // Lets the web hooks and the agent run in between, as they would beside whoever switches.
+        // Lets the webhooks and the agent run in between, as they would beside whoever switches.
         tokio::task::yield_now().await;
     }
     scene.serves("shop=2.49").await?;
@@ -55,23 +55,23 @@ async fn storm(slow: &str) -> Result<()> {
         scene.output_when(&format!("{pid} ends on the newest version"), at_last).await?;
     }
     for hook in &hooks {
-        let last = hook.told_of("2.49", SOON).await?;
+        let last = hook.notified_of("2.49", SOON).await?;
         ensure!(last.event()?.data.etag == status.etag);
     }
-    let newest = |told: &Told| delivered(told) && told.etag.as_ref() == Some(&status.etag);
+    let newest = |notified: &Notified| delivered(notified) && notified.etag.as_ref() == Some(&status.etag);
     let settled = scene.status_when("everybody was told of the newest version", |status| {
-        status.containers.iter().all(|container| newest(&container.told) && container.acknowledged)
-            && status.hooks.iter().all(|hook| newest(&hook.told))
+        status.containers.iter().all(|container| newest(&container.notified) && container.acknowledged)
+            && status.hooks.iter().all(|hook| newest(&hook.notified))
     });
     settled.await?;
     for hook in &hooks {
         // In order, none twice, the newest last.
-        let told: Vec<u32> = hook
+        let notified: Vec<u32> = hook
             .deliveries()
             .iter()
             .map(|delivery| Ok(delivery.version()?.trim_start_matches("2.").parse()?))
             .collect::<Result<_>>()?;
-        ensure!(told.is_sorted_by(|one, two| one < two) && told.last() == Some(&49), "{told:?}");
+        ensure!(notified.is_sorted_by(|one, two| one < two) && notified.last() == Some(&49), "{notified:?}");
     }
     Ok(())
 }

@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use nudge_protocol::status::{Outcome, Told};
+use nudge_protocol::status::{Notified, Outcome};
 use nudge_protocol::{ContainerName, NotifySignal};
 
 use super::backoff::Backoff;
-use super::outcome::told;
+use super::outcome::notified;
 use super::scope::{Roots, Scope};
 use super::targets::{Selection, select};
-use crate::board::Board;
 use crate::proc::{LiveTable, Process, SendError, Sent, number, send};
 use crate::publish::{Current, other};
 use crate::serve::{Channel, Metrics};
+use crate::status::StatusPage;
 
 /// How long an application may take to install its handler before that counts as a failure.
 const GRACE: Duration = Duration::from_secs(10);
@@ -27,13 +27,13 @@ const UNTIL_KNOWN: Duration = Duration::from_hours(24);
 
 /// Sends `signal` to the container's processes whenever `ready` has changed, until the publisher is gone. What `ready` has
 /// shown before is what the container starts with, so nothing is sent for it, unless it is `known` to have another one.
-pub async fn tell_by_signal(
+pub async fn notify_by_signal(
     container: ContainerName,
     signal: NotifySignal,
     scope: Scope,
     mut ready: Current,
     known: Option<String>,
-    board: Board,
+    status: StatusPage,
     metrics: Metrics,
 ) {
     let mut is_newer = other(&mut ready, known.as_deref()).await;
@@ -48,7 +48,7 @@ pub async fn tell_by_signal(
             let (result, wait) = attempts.next();
             let delivered = result.outcome == Outcome::Delivered;
             report(&container, signal, &result, wait.is_none() || attempts.is_new(result.outcome), &metrics);
-            board.told(&container, result);
+            status.notified(&container, result);
             tokio::select! {
                 changed = ready.changed() => break changed.is_ok(),
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
@@ -76,25 +76,25 @@ impl Attempts {
     }
 
     /// Tries once. Returns how it went and when to try again, if at all.
-    fn next(&mut self) -> (Told, Option<Duration>) {
+    fn next(&mut self) -> (Notified, Option<Duration>) {
         self.number += 1;
         let mut table = LiveTable::default();
         let roots = match self.scope.roots(&mut table) {
             Roots::Known(roots) => roots,
             Roots::Unknown => {
                 let message = "the hub has not said yet which processes are this container's".to_owned();
-                return (told(Outcome::Pending, message, &self.etag, self.number), Some(UNTIL_KNOWN));
+                return (notified(Outcome::Pending, message, &self.etag, self.number), Some(UNTIL_KNOWN));
             }
             Roots::Ended => {
                 let message = "the container has ended".to_owned();
-                return (told(Outcome::NoProcess, message, &self.etag, self.number), None);
+                return (notified(Outcome::NoProcess, message, &self.etag, self.number), None);
             }
         };
         let selection = select(&mut table, &roots, number(self.signal).as_raw());
         let denied = self.send(&selection);
         let (outcome, message) = judge(self.signal, &selection, !self.done.is_empty(), denied.as_ref());
         let (outcome, wait) = plan(outcome, self.number, self.started.elapsed());
-        let mut result = told(outcome, message, &self.etag, self.number);
+        let mut result = notified(outcome, message, &self.etag, self.number);
         result.processes = self.done.iter().map(|process| process.pid).collect();
         (result, wait)
     }
@@ -142,7 +142,7 @@ fn judge(
             let what = if selection.ignored { "ignores" } else { "has a handler for" };
             let no = if selection.ignored { "a process" } else { "no process" };
             let message = format!(
-                "{no} {what} {signal}, so none was sent; install a handler, or choose another signal or a web hook"
+                "{no} {what} {signal}, so none was sent; install a handler, or choose another signal or a webhook"
             );
             (Outcome::NoHandler, message)
         }
@@ -166,15 +166,15 @@ fn plan(outcome: Outcome, failures: u32, elapsed: Duration) -> (Outcome, Option<
 /// About how many attempts fit into [`GRACE`]; only the shape of later waits depends on it.
 const EAGER_ATTEMPTS: u32 = 46;
 
-fn report(container: &ContainerName, signal: NotifySignal, told: &Told, say: bool, metrics: &Metrics) {
-    if told.outcome == Outcome::Pending || !say {
+fn report(container: &ContainerName, signal: NotifySignal, notified: &Notified, say: bool, metrics: &Metrics) {
+    if notified.outcome == Outcome::Pending || !say {
         return;
     }
-    metrics.told(Channel::Signal, told.outcome);
-    if told.outcome == Outcome::Delivered {
-        tracing::info!(%container, %signal, processes = ?told.processes, attempts = told.attempts, "told");
+    metrics.notified(Channel::Signal, notified.outcome);
+    if notified.outcome == Outcome::Delivered {
+        tracing::info!(%container, %signal, processes = ?notified.processes, attempts = notified.attempts, "notified");
     } else {
-        tracing::warn!(%container, %signal, outcome = told.outcome.as_str(), reason = told.message, "not told");
+        tracing::warn!(%container, %signal, outcome = notified.outcome.as_str(), reason = notified.message, "not told");
     }
 }
 

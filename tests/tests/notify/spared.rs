@@ -18,11 +18,16 @@ async fn a_child_without_a_handler_survives_and_that_is_said() -> Result<()> {
     let app = scene.ready().await?;
     scene.dir.switch("shop", "1.0.1")?;
     scene.serves("shop=1.0.1").await?;
-    let trying = scene.told_when("the agent waits for a handler", |told| told.attempts > 0).await?;
-    assert_eq!(trying.told.outcome, Outcome::Pending);
+    let trying = scene.notified_when("the agent waits for a handler", |notified| notified.attempts > 0).await?;
+    assert_eq!(trying.notified.outcome, Outcome::Pending);
 
-    let given_up = scene.told_when("there is no handler", |told| told.outcome == Outcome::NoHandler).await?;
-    assert!(given_up.told.message.contains("no process has a handler for SIGUSR1"), "{}", given_up.told.message);
+    let given_up =
+        scene.notified_when("there is no handler", |notified| notified.outcome == Outcome::NoHandler).await?;
+    assert!(
+        given_up.notified.message.contains("no process has a handler for SIGUSR1"),
+        "{}",
+        given_up.notified.message
+    );
     assert!(!given_up.acknowledged);
     scene.logs("NoHandler").await?;
     assert!(procfs::memory(app).is_ok(), "the child is gone");
@@ -35,8 +40,9 @@ async fn a_child_that_ignores_the_signal_is_named_as_such() -> Result<()> {
     let mut scene = Scene::start(Scene::shop()?, &USR1, &["sh", "-c", &script]).await?;
     scene.says(1, "ready").await?;
     scene.dir.switch("shop", "1.0.1")?;
-    let given_up = scene.told_when("there is no handler", |told| told.outcome == Outcome::NoHandler).await?;
-    assert!(given_up.told.message.contains("a process ignores SIGUSR1"), "{}", given_up.told.message);
+    let given_up =
+        scene.notified_when("there is no handler", |notified| notified.outcome == Outcome::NoHandler).await?;
+    assert!(given_up.notified.message.contains("a process ignores SIGUSR1"), "{}", given_up.notified.message);
     Ok(())
 }
 
@@ -56,21 +62,21 @@ async fn switched_before_there_are_handlers() -> Result<(Scene, PathBuf)> {
 async fn a_handler_installed_late_gets_the_signal() -> Result<()> {
     let (mut scene, handlers) = switched_before_there_are_handlers().await?;
     // About a quarter of a second.
-    scene.told_when("the agent has tried often", |told| told.attempts > 7).await?;
+    scene.notified_when("the agent has tried often", |notified| notified.attempts > 7).await?;
     fs::write(&handlers, "")?;
     scene.says(1, "SIGUSR1 shop=1.0.1").await?;
-    scene.told_when("the signal is delivered", delivered).await?;
+    scene.notified_when("the signal is delivered", delivered).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_handler_installed_after_the_agent_gave_up_still_gets_the_newest() -> Result<()> {
     let (mut scene, handlers) = switched_before_there_are_handlers().await?;
-    scene.told_when("there is no handler", |told| told.outcome == Outcome::NoHandler).await?;
+    scene.notified_when("there is no handler", |notified| notified.outcome == Outcome::NoHandler).await?;
     fs::write(&handlers, "")?;
     scene.says(1, "SIGUSR1 shop=1.0.1").await?;
-    let container = scene.told_when("the signal is delivered", delivered).await?;
-    assert!(container.told.message.is_empty(), "{}", container.told.message);
+    let container = scene.notified_when("the signal is delivered", delivered).await?;
+    assert!(container.notified.message.is_empty(), "{}", container.notified.message);
     Ok(())
 }
 
@@ -99,9 +105,9 @@ async fn a_signal_that_may_not_be_sent_is_reported_with_its_cause() -> Result<()
     let mut scene = Scene::start_with(Scene::shop()?, |exec| exec.args(USR1).under(no_kill), &child).await?;
     scene.says(1, "ready").await?;
     scene.dir.switch("shop", "1.0.1")?;
-    let denied = scene.told_when("it is denied", |told| told.outcome == Outcome::PermissionDenied).await?;
+    let denied = scene.notified_when("it is denied", |notified| notified.outcome == Outcome::PermissionDenied).await?;
     for part in ["may not be signalled by user 0", "KILL", "AppArmor", "SELinux"] {
-        assert!(denied.told.message.contains(part), "{part}: {}", denied.told.message);
+        assert!(denied.notified.message.contains(part), "{part}: {}", denied.notified.message);
     }
     scene.logs("PermissionDenied").await?;
     assert!(!scene.agent.output().contains("SIGUSR1"));

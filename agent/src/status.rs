@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use nudge_protocol::status::{
-    ConfigStatus, ContactStatus, ContainerStatus, FilesStatus, Outcome, Problem, Status, Told, Unserved,
+    ConfigStatus, ContactStatus, ContainerStatus, FilesStatus, Notified, Outcome, Problem, Status, Unserved,
 };
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify};
 use time::OffsetDateTime;
@@ -27,7 +27,7 @@ pub struct Container {
 #[derive(Debug)]
 struct Row {
     container: Container,
-    told: Told,
+    notified: Notified,
     fetched: Option<String>,
 }
 
@@ -43,16 +43,16 @@ struct Facts {
 
 /// Shared facts; every method is short and never waits.
 #[derive(Clone, Debug)]
-pub struct Board {
+pub struct StatusPage {
     source: &'static str,
     facts: Arc<Mutex<Facts>>,
     changes: watch::Sender<()>,
 }
 
-impl Board {
+impl StatusPage {
     /// A board for a source's name and the pod's containers. The source counts as confirmed `now`.
     pub fn new(source: &'static str, containers: Vec<Container>, now: Instant) -> Self {
-        let row = |container| Row { container, told: Told::nothing_yet(), fetched: None };
+        let row = |container| Row { container, notified: Notified::nothing_yet(), fetched: None };
         let facts = Facts {
             confirmed: now,
             contact: None,
@@ -106,37 +106,37 @@ impl Board {
         self.facts().problems.clone()
     }
 
-    /// Containers are about to be told of the dictionary with `etag`, by signal or by those web hooks that are there.
-    pub fn tells(&self, etag: &str, hooked: &[ContainerName]) {
+    /// Containers are about to be told of the dictionary with `etag`, by signal or by those webhooks that are there.
+    pub fn notifies(&self, etag: &str, hooked: &[ContainerName]) {
         for row in &mut self.facts().containers {
             let Container { name, notify, .. } = &row.container;
             if notify.signal().is_some() || (*notify == Notify::Webhook && hooked.contains(name)) {
                 let etag = Some(etag.to_owned());
-                row.told = Told { outcome: Outcome::Pending, etag, ..Told::nothing_yet() };
+                row.notified = Notified { outcome: Outcome::Pending, etag, ..Notified::nothing_yet() };
             }
         }
         self.changes.send_replace(());
     }
 
     /// How telling a container by signal goes.
-    pub fn told(&self, container: &ContainerName, told: Told) {
+    pub fn notified(&self, container: &ContainerName, notified: Notified) {
         if let Some(row) = self.facts().containers.iter_mut().find(|row| row.container.name == *container) {
-            row.told = told;
+            row.notified = notified;
         }
         self.changes.send_replace(());
     }
 
-    /// How telling a container by its web hooks goes. Of one that is told by signal hooks are an extra and do not count.
-    pub fn told_by_hook(&self, container: &ContainerName, told: Told) {
+    /// How telling a container by its webhooks goes. Of one that is told by signal hooks are an extra and do not count.
+    pub fn notified_by_hook(&self, container: &ContainerName, notified: Notified) {
         let by_hook = |row: &&mut Row| row.container.name == *container && row.container.notify == Notify::Webhook;
         if let Some(row) = self.facts().containers.iter_mut().find(by_hook) {
-            row.told = told;
+            row.notified = notified;
         }
         self.changes.send_replace(());
     }
 
     /// The containers that want to be told.
-    pub fn notified(&self) -> Vec<ContainerName> {
+    pub fn subscribed(&self) -> Vec<ContainerName> {
         let facts = self.facts();
         let rows = facts.containers.iter().filter(|row| row.container.notify != Notify::None);
         rows.map(|row| row.container.name.clone()).collect()
@@ -147,7 +147,7 @@ impl Board {
         let facts = self.facts();
         let rows = facts.containers.iter().filter(|row| {
             let fetched = row.fetched.as_deref();
-            row.container.notify != Notify::None && acknowledged(Ack::Delivered, &row.told, fetched, etag)
+            row.container.notify != Notify::None && acknowledged(Ack::Delivered, &row.notified, fetched, etag)
         });
         rows.map(|row| row.container.name.clone()).collect()
     }
@@ -222,17 +222,17 @@ impl Row {
             name: self.container.name.clone(),
             notify: self.container.notify,
             ack: self.container.ack,
-            told: self.told.clone(),
+            notified: self.notified.clone(),
             fetched: self.fetched.clone(),
-            acknowledged: acknowledged(self.container.ack, &self.told, self.fetched.as_deref(), etag),
+            acknowledged: acknowledged(self.container.ack, &self.notified, self.fetched.as_deref(), etag),
         }
     }
 }
 
 /// Whether a container has acknowledged the dictionary with `etag`. A container that has fetched it runs it, whatever was
 /// asked for.
-fn acknowledged(ack: Ack, told: &Told, fetched: Option<&str>, etag: &str) -> bool {
-    let delivered = told.outcome == Outcome::Delivered && told.etag.as_deref() == Some(etag);
+fn acknowledged(ack: Ack, notified: &Notified, fetched: Option<&str>, etag: &str) -> bool {
+    let delivered = notified.outcome == Outcome::Delivered && notified.etag.as_deref() == Some(etag);
     fetched == Some(etag) || (ack == Ack::Delivered && delivered)
 }
 
@@ -246,33 +246,33 @@ mod tests {
         Container { name: ContainerName::new(name).unwrap(), notify, ack: Ack::Fetched }
     }
 
-    fn fetched(board: &Board) -> Vec<Option<String>> {
-        board.facts().containers.iter().map(|row| row.fetched.clone()).collect()
+    fn fetched(status: &StatusPage) -> Vec<Option<String>> {
+        status.facts().containers.iter().map(|row| row.fetched.clone()).collect()
     }
 
     #[test]
     fn a_request_without_a_name_counts_only_where_it_is_clear_for_whom() {
         let usr1 = Notify::Signal(NotifySignal::Usr1);
-        let one = Board::new("dir", vec![container("a", usr1), container("b", Notify::None)], Instant::now());
+        let one = StatusPage::new("dir", vec![container("a", usr1), container("b", Notify::None)], Instant::now());
         one.fetched(None, "x");
         assert_eq!(fetched(&one), [Some("x".to_owned()), None]);
         one.fetched(Some("b"), "y");
         one.fetched(Some("stranger"), "z");
         assert_eq!(fetched(&one), [Some("x".to_owned()), Some("y".to_owned())]);
 
-        let two = Board::new("dir", vec![container("a", usr1), container("b", Notify::Webhook)], Instant::now());
+        let two = StatusPage::new("dir", vec![container("a", usr1), container("b", Notify::Webhook)], Instant::now());
         two.fetched(None, "x");
         assert_eq!(fetched(&two), [None, None]);
     }
 
     #[test]
     fn an_acknowledgement_is_of_the_version_that_is_served() {
-        let mut told = Told::nothing_yet();
-        told.outcome = Outcome::Delivered;
-        told.etag = Some("new".to_owned());
-        assert!(acknowledged(Ack::Delivered, &told, None, "new"));
-        assert!(!acknowledged(Ack::Delivered, &told, Some("old"), "newer"));
-        assert!(!acknowledged(Ack::Fetched, &told, Some("old"), "new"));
-        assert!(acknowledged(Ack::Fetched, &told, Some("new"), "new"));
+        let mut notified = Notified::nothing_yet();
+        notified.outcome = Outcome::Delivered;
+        notified.etag = Some("new".to_owned());
+        assert!(acknowledged(Ack::Delivered, &notified, None, "new"));
+        assert!(!acknowledged(Ack::Delivered, &notified, Some("old"), "newer"));
+        assert!(!acknowledged(Ack::Fetched, &notified, Some("old"), "new"));
+        assert!(acknowledged(Ack::Fetched, &notified, Some("new"), "new"));
     }
 }

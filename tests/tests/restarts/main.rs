@@ -96,8 +96,8 @@ async fn is_current(space: &Space, version: &str) -> Result<VersionedConfigStatu
     .await
 }
 
-fn recycled(status: &VersionedConfigStatus) -> Option<(&str, &str, &str)> {
-    let condition = status.conditions.iter().find(|condition| condition.type_ == "Recycled")?;
+fn restarted(status: &VersionedConfigStatus) -> Option<(&str, &str, &str)> {
+    let condition = status.conditions.iter().find(|condition| condition.type_ == "Restarted")?;
     Some((&condition.status, &condition.reason, &condition.message))
 }
 
@@ -167,8 +167,8 @@ async fn are_available(space: &Space, names: &[&str]) -> Result<()> {
 #[tokio::test]
 async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back_when_it_fails() -> Result<()> {
     let Some((installation, replica)) = installation().await? else { return Ok(()) };
-    let space = shop(installation, "recycle", json!({})).await?;
-    bind(&space, "nudge-recycle").await?;
+    let space = shop(installation, "restart", json!({})).await?;
+    bind(&space, "nudge-restart").await?;
     for name in ["api", "web"] {
         deployment(&space, name, json!({"progressDeadlineSeconds": 8})).await?;
     }
@@ -184,7 +184,7 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
     wants(&space, "2").await?;
     let status = is_current(&space, "2").await?;
     ensure!(
-        recycled(&status).is_some_and(|(status, reason, _)| (status, reason) == ("True", "Recycled")),
+        restarted(&status).is_some_and(|(status, reason, _)| (status, reason) == ("True", "Restarted")),
         "{status:#?}"
     );
     let first = digest(&space, "web").await?.context("web was not restarted")?;
@@ -193,7 +193,7 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
     // One after the other: the second was asked for after the first was there.
     let asked = async |name: &str| -> Result<String> {
         let object = space.api::<Deployment>().get(name).await?;
-        Ok(object.annotations().get("nudge.dev/recycled").cloned().unwrap_or_default())
+        Ok(object.annotations().get("nudge.dev/restarted").cloned().unwrap_or_default())
     };
     let new_pods = space.api::<Pod>().list(&ListParams::default().labels("app=api")).await?.items;
     ensure!(new_pods.len() == 2 && new_pods.iter().all(|pod| pod.annotations().get(DIGEST) == Some(&first)));
@@ -207,7 +207,7 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
     })
     .await?;
     let failure = status.rollout.failure.context("no failure")?;
-    ensure!((failure.version.as_str(), failure.reason.as_str()) == ("3", "RecycleFailed"), "{failure:?}");
+    ensure!((failure.version.as_str(), failure.reason.as_str()) == ("3", "RestartFailed"), "{failure:?}");
     ensure!(failure.message.contains("Deployment/api"), "{}", failure.message);
     ensure!((status.current.as_deref(), status.published.as_deref()) == (Some("2"), Some("2")));
     let plain = space.api::<ConfigMap>().get("shop").await?.data.context("data")?;
@@ -217,7 +217,7 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
     }
     ensure!(asked("web").await?.contains(&first), "web was never restarted with the version that failed");
     drop(kubelet);
-    ensure!(replica.metric("nudge_recycled_workloads_total").await? >= 4.0);
+    ensure!(replica.metric("nudge_restarted_workloads_total").await? >= 4.0);
     ensure!(replica.metric("nudge_rollouts_total").await? >= 2.0);
     ensure!(replica.metric("nudge_rollout_duration_seconds_count").await? >= 2.0);
     Ok(())
@@ -227,7 +227,7 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
 async fn stateful_sets_and_daemon_sets_are_restarted_too() -> Result<()> {
     let Some((installation, _)) = installation().await? else { return Ok(()) };
     let space = shop(installation, "sets", json!({})).await?;
-    bind(&space, "nudge-recycle").await?;
+    bind(&space, "nudge-restart").await?;
     let nodes: Api<Node> = Api::all(space.client.clone());
     nodes.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": space.name}}))?).await?;
     // The API server has marked it as not ready, which keeps pods away.
@@ -256,8 +256,8 @@ async fn stateful_sets_and_daemon_sets_are_restarted_too() -> Result<()> {
     pods(None).await?;
     wants(&space, "2").await?;
     let status = is_current(&space, "2").await?;
-    let (state, reason, message) = recycled(&status).context("not told")?;
-    ensure!((state, reason) == ("True", "Recycled"), "{message}");
+    let (state, reason, message) = restarted(&status).context("not told")?;
+    ensure!((state, reason) == ("True", "Restarted"), "{message}");
     let template = space.api::<StatefulSet>().get("db").await?.spec.context("a spec")?.template;
     let digest = template.metadata.and_then(|meta| meta.annotations?.remove(DIGEST));
     ensure!(digest.is_some(), "the StatefulSet was not restarted");
@@ -268,7 +268,7 @@ async fn stateful_sets_and_daemon_sets_are_restarted_too() -> Result<()> {
 async fn what_does_not_follow_its_template_is_reported_and_not_waited_for() -> Result<()> {
     let Some((installation, _)) = installation().await? else { return Ok(()) };
     let space = shop(installation, "held", json!({})).await?;
-    bind(&space, "nudge-recycle").await?;
+    bind(&space, "nudge-restart").await?;
     deployment(&space, "web", json!({"paused": true})).await?;
     let spec = |app: &str, more: &str, value: Value| {
         let mut spec = json!({"selector": {"matchLabels": {"app": app}}, "template": template(app), "updateStrategy": {"type": "OnDelete"}});
@@ -283,7 +283,7 @@ async fn what_does_not_follow_its_template_is_reported_and_not_waited_for() -> R
     deployment(&space, "own", json!({"template": own})).await?;
     wants(&space, "2").await?;
     let status = is_current(&space, "2").await?;
-    let (state, reason, message) = recycled(&status).context("not told")?;
+    let (state, reason, message) = restarted(&status).context("not told")?;
     ensure!((state, reason) == ("False", "Several"), "{message}");
     for part in ["Deployment/web is paused", "StatefulSet/db has the update strategy OnDelete", "DaemonSet/log has"] {
         ensure!(message.contains(part), "{message}");
@@ -291,7 +291,7 @@ async fn what_does_not_follow_its_template_is_reported_and_not_waited_for() -> R
     ensure!(digest(&space, "web").await?.is_some() && digest(&space, "own").await?.is_none());
     eventually(SOON, "an Event tells it", async || {
         let events = space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
-        events.iter().any(|event| event.reason.as_deref() == Some("NotRecycled")).then_some(())
+        events.iter().any(|event| event.reason.as_deref() == Some("NotRestarted")).then_some(())
     })
     .await
 }
@@ -303,15 +303,15 @@ async fn a_missing_right_is_reported_and_ignored_workloads_are_left_alone() -> R
     deployment(&space, "web", json!({"replicas": 0})).await?;
     wants(&space, "2").await?;
     let status = is_current(&space, "2").await?;
-    let (_, reason, message) = recycled(&status).context("not told")?;
-    ensure!(reason == "NotAllowed" && message.contains("bind ClusterRole nudge-recycle"), "{message}");
+    let (_, reason, message) = restarted(&status).context("not told")?;
+    ensure!(reason == "NotAllowed" && message.contains("bind ClusterRole nudge-restart"), "{message}");
 
-    let space = shop(installation, "ignored", json!({"unsubscribed": "Ignore"})).await?;
-    bind(&space, "nudge-recycle").await?;
+    let space = shop(installation, "ignored", json!({"withoutAgent": "Ignore"})).await?;
+    bind(&space, "nudge-restart").await?;
     deployment(&space, "web", json!({"replicas": 0})).await?;
     wants(&space, "2").await?;
     let status = is_current(&space, "2").await?;
-    ensure!(recycled(&status).is_none() && digest(&space, "web").await?.is_none());
+    ensure!(restarted(&status).is_none() && digest(&space, "web").await?.is_none());
     Ok(())
 }
 
@@ -319,7 +319,7 @@ async fn a_missing_right_is_reported_and_ignored_workloads_are_left_alone() -> R
 async fn pods_without_rolling_updates_are_evicted_or_named() -> Result<()> {
     let Some((installation, _)) = installation().await? else { return Ok(()) };
     let space = shop(installation, "pods", json!({})).await?;
-    bind(&space, "nudge-recycle").await?;
+    bind(&space, "nudge-restart").await?;
     let spec = json!({"replicas": 2, "selector": {"matchLabels": {"app": "set"}}, "template": template("set")});
     space.create_object::<ReplicaSet>(json!({"metadata": {"name": "set"}, "spec": spec})).await?;
     let mut bare = template("bare");
@@ -334,7 +334,7 @@ async fn pods_without_rolling_updates_are_evicted_or_named() -> Result<()> {
     let before = eventually(SOON, "the pods run", pods).await?;
     wants(&space, "2").await?;
     let status = is_current(&space, "2").await?;
-    let (_, reason, message) = recycled(&status).context("not told")?;
+    let (_, reason, message) = restarted(&status).context("not told")?;
     ensure!(reason == "Stale" && message.contains("bare"), "{message}");
     let after = eventually(SOON, "the new pods run", pods).await?;
     ensure!(after.iter().all(|uid| !before.contains(uid)), "{before:?}, {after:?}");
@@ -359,14 +359,14 @@ async fn pods_that_ask_for_it_have_their_volumes_read_again() -> Result<()> {
     is_current(&space, "2").await?;
     eventually(SOON, "an Event names the missing right", async || {
         let events = space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
-        let told = |event: &Event| {
+        let notified = |event: &Event| {
             event.reason.as_deref() == Some("NotRefreshed")
-                && event.message.as_deref().is_some_and(|message| message.contains("nudge-recycle"))
+                && event.message.as_deref().is_some_and(|message| message.contains("nudge-restart"))
         };
-        events.iter().any(told).then_some(())
+        events.iter().any(notified).then_some(())
     })
     .await?;
-    bind(&space, "nudge-recycle").await?;
+    bind(&space, "nudge-restart").await?;
     wants(&space, "3").await?;
     is_current(&space, "3").await?;
     let pods = space.api::<Pod>();

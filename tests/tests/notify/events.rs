@@ -1,4 +1,4 @@
-//! What a web hook is told.
+//! What a webhook is told.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use nudge_tests::{HookServer, Scene};
 use super::scene::delivered;
 
 #[tokio::test]
-async fn a_web_hook_is_signed_as_the_specification_wants_and_holds_no_value() -> Result<()> {
+async fn a_webhook_is_signed_as_the_specification_wants_and_holds_no_value() -> Result<()> {
     let Some(verifier) = Verifier::in_folder(Path::new(env!("CARGO_TARGET_TMPDIR")))? else { return Ok(()) };
     let dir = Scene::shop()?;
     dir.write_version("shop", "2.0.0", [("lives", "hunter2-new"), ("greeting", "hunter2-added")])?;
@@ -21,7 +21,7 @@ async fn a_web_hook_is_signed_as_the_specification_wants_and_holds_no_value() ->
     let hook = scene.subscribed(server.url()).await?;
     assert_eq!(hook.etag, scene.client.status().await?.etag);
     scene.dir.switch("shop", "2.0.0")?;
-    let delivery = server.told_of("2.0.0", SOON).await?;
+    let delivery = server.notified_of("2.0.0", SOON).await?;
 
     assert_eq!(delivery.method, Method::POST);
     assert_eq!(delivery.target, "/changed?by=nudge");
@@ -39,8 +39,8 @@ async fn a_web_hook_is_signed_as_the_specification_wants_and_holds_no_value() ->
     let other = Scene::start(Scene::shop()?, &[], &IDLE).await?.access.token;
     assert!(!verifier.verify(&delivery, &other)?, "the signature fits another token too");
 
-    let told = scene.hook_when(&hook.id, "the web hook is delivered", delivered).await?;
-    assert_eq!(told.attempts, 1);
+    let notified = scene.hook_when(&hook.id, "the webhook is delivered", delivered).await?;
+    assert_eq!(notified.attempts, 1);
     Ok(())
 }
 
@@ -52,7 +52,7 @@ async fn an_event_lists_no_more_than_256_keys_and_says_so() -> Result<()> {
     let mut scene = Scene::start(dir, &[], &IDLE).await?;
     scene.subscribed(server.url()).await?;
     scene.dir.switch("shop", "2.0.0")?;
-    let event = server.told_of("2.0.0", SOON).await?.event()?;
+    let event = server.notified_of("2.0.0", SOON).await?.event()?;
     assert!(event.data.truncated);
     assert_eq!((event.data.changed.len(), event.data.changed[0].as_str()), (256, "key-000"));
     Ok(())
@@ -66,8 +66,8 @@ async fn the_flag_subscribes_for_the_child_and_counts_as_its_acknowledgement() -
     let hooks = scene.client.status().await?.hooks;
     assert_eq!(hooks.iter().map(|hook| hook.url.as_str()).collect::<Vec<_>>(), [server.url()]);
     scene.dir.switch("shop", "1.0.1")?;
-    server.told_of("1.0.1", SOON).await?;
-    let container = scene.told_when("the child counts as told", delivered).await?;
+    server.notified_of("1.0.1", SOON).await?;
+    let container = scene.notified_when("the child counts as told", delivered).await?;
     assert!(container.acknowledged, "{container:?}");
     Ok(())
 }

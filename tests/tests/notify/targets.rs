@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use nudge_protocol::status::Told;
+use nudge_protocol::status::Notified;
 use nudge_tests::Scene;
 
 use super::scene::{APP, FETCHES, USR1, delivered};
@@ -13,14 +13,14 @@ async fn the_child_gets_the_signal_and_the_status_says_so() -> Result<()> {
     let mut scene = Scene::start(Scene::shop()?, &USR1, &FETCHES).await?;
     let app = scene.ready().await?;
     let before = scene.client.status().await?;
-    assert_eq!(before.containers[0].told, Told::nothing_yet());
+    assert_eq!(before.containers[0].notified, Notified::nothing_yet());
 
     scene.dir.switch("shop", "1.0.1")?;
     scene.says(1, "SIGUSR1 shop=1.0.1").await?;
-    let container = scene.told_when("the signal is delivered", delivered).await?;
-    assert_eq!(container.told.processes, [app]);
-    assert_eq!(container.told.etag, Some(scene.client.status().await?.etag));
-    assert!(container.told.at.is_some());
+    let container = scene.notified_when("the signal is delivered", delivered).await?;
+    assert_eq!(container.notified.processes, [app]);
+    assert_eq!(container.notified.etag, Some(scene.client.status().await?.etag));
+    assert!(container.notified.at.is_some());
     Ok(())
 }
 
@@ -41,8 +41,8 @@ async fn the_application_alone_is_told(scene: &mut Scene) -> Result<i32> {
     let app = scene.ready().await?;
     scene.dir.switch("shop", "1.0.1")?;
     scene.says(1, "SIGUSR1").await?;
-    let container = scene.told_when("the signal is delivered", delivered).await?;
-    ensure!(container.told.processes == [app], "{:?}", container.told.processes);
+    let container = scene.notified_when("the signal is delivered", delivered).await?;
+    ensure!(container.notified.processes == [app], "{:?}", container.notified.processes);
     Ok(app)
 }
 
@@ -72,9 +72,9 @@ async fn the_helpers_of_an_application_that_catches_the_signal_get_none() -> Res
     let mut scene = Scene::start(Scene::shop()?, &USR1, &["sh", "-c", &script]).await?;
     let app = scene.ready().await?;
     scene.dir.switch("shop", "1.0.1")?;
-    let container = scene.told_when("the signal is delivered", delivered).await?;
-    assert_eq!(container.told.processes.len(), 1);
-    assert_ne!(container.told.processes, [app]);
+    let container = scene.notified_when("the signal is delivered", delivered).await?;
+    assert_eq!(container.notified.processes.len(), 1);
+    assert_ne!(container.notified.processes, [app]);
     scene.says(1, "parent SIGUSR1").await?;
     Ok(())
 }

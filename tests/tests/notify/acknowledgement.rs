@@ -14,7 +14,7 @@ async fn delivered_is_acknowledged_by_the_signal_alone() -> Result<()> {
     let mut scene = Scene::start(Scene::shop()?, &USR1, &CATCHES).await?;
     scene.says(1, "ready").await?;
     scene.dir.switch("shop", "1.0.1")?;
-    let container = scene.told_when("the signal is delivered", delivered).await?;
+    let container = scene.notified_when("the signal is delivered", delivered).await?;
     assert!(container.acknowledged && container.fetched.is_none(), "{container:?}");
     Ok(())
 }
@@ -26,7 +26,7 @@ async fn fetched_is_acknowledged_by_a_request_that_names_the_container() -> Resu
     scene.says(1, "ready").await?;
     assert_eq!(scene.access.variables["MY_CONFIG_CONTAINER"], "app");
     scene.dir.switch("shop", "1.0.1")?;
-    let container = scene.told_when("the signal is delivered", delivered).await?;
+    let container = scene.notified_when("the signal is delivered", delivered).await?;
     assert!(!container.acknowledged, "{container:?}");
 
     fetch_as(&mut scene, "stranger").await?;

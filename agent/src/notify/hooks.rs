@@ -1,4 +1,4 @@
-//! The web hooks of the pod: who subscribed, what each has been told, and the task that tells it.
+//! The webhooks of the pod: who subscribed, what each has been told, and the task that tells it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,31 +8,31 @@ use bytes::Bytes;
 use nudge_protocol::ContainerName;
 use nudge_protocol::hooks::HookView;
 use nudge_protocol::limits::MAX_LISTED_KEYS;
-use nudge_protocol::status::{Outcome, Told};
+use nudge_protocol::status::{Notified, Outcome};
 use time::OffsetDateTime;
 use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
 
 use super::backoff::{Backoff, jittered};
-use super::outcome::told;
+use super::outcome::notified;
 use super::webhook::{DeliverError, deliver, event_body};
 use super::{HookTarget, HookUrl, TargetPolicy, UrlError};
-use crate::board::Board;
 use crate::publish::{Current, Published, other};
 use crate::serve::{Channel, Metrics};
+use crate::status::StatusPage;
 
 /// Waits between attempts to deliver one change.
 const RETRIES: Backoff =
     Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1), give_up: Duration::from_hours(1) };
 
-/// Why a web hook can't be taken.
+/// Why a webhook can't be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HookError {
     /// Its URL is not allowed.
     #[error("{0}")]
     Url(#[from] UrlError),
     /// There are too many.
-    #[error("there are {limit} web hooks already; cancel one with DELETE /hooks/ID")]
+    #[error("there are {limit} webhooks already; cancel one with DELETE /hooks/ID")]
     TooMany {
         /// The bound.
         limit: usize,
@@ -44,7 +44,7 @@ struct Hook {
     id: String,
     target: HookTarget,
     container: Option<ContainerName>,
-    told: Told,
+    notified: Notified,
     /// Keys that changed since the last delivery, each with the generation of its last change; no more than an event lists.
     changed: BTreeMap<String, u64>,
     /// The last generation of which changed keys had no room there.
@@ -58,11 +58,11 @@ struct Shared {
     secret: Zeroizing<Vec<u8>>,
     policy: TargetPolicy,
     ready: Current,
-    board: Board,
+    status: StatusPage,
     metrics: Metrics,
 }
 
-/// The pod's web hooks; cheap to clone.
+/// The pod's webhooks; cheap to clone.
 #[derive(Clone)]
 pub struct Hooks(Arc<Shared>);
 
@@ -73,10 +73,10 @@ impl Hooks {
         secret: Zeroizing<Vec<u8>>,
         policy: TargetPolicy,
         ready: Current,
-        board: Board,
+        status: StatusPage,
         metrics: Metrics,
     ) -> Self {
-        Self(Arc::new(Shared { hooks: Mutex::default(), limit, secret, policy, ready, board, metrics }))
+        Self(Arc::new(Shared { hooks: Mutex::default(), limit, secret, policy, ready, status, metrics }))
     }
 
     fn hooks(&self) -> MutexGuard<'_, Vec<Hook>> {
@@ -110,7 +110,7 @@ impl Hooks {
             id: id.clone(),
             target: target.clone(),
             container,
-            told: Told::nothing_yet(),
+            notified: Notified::nothing_yet(),
             changed: BTreeMap::new(),
             // Which keys were missed nobody knows.
             dropped: known.as_ref().filter(|known| **known != etag).map(|_| 0),
@@ -119,7 +119,7 @@ impl Hooks {
         let mut ready = self.0.ready.clone();
         // What is there now, the subscriber learns from the reply's ETag.
         ready.borrow_and_update();
-        hook.task = Some(tokio::spawn(self.clone().tell(id, target, ready, known)).abort_handle());
+        hook.task = Some(tokio::spawn(self.clone().notify(id, target, ready, known)).abort_handle());
         let view = hook.view(etag);
         hooks.push(hook);
         Ok((true, view))
@@ -153,7 +153,7 @@ impl Hooks {
     /// Notes which keys have changed with `generation`, whose dictionary has `etag`, before it is shown as ready.
     pub fn note(&self, changed: &[String], generation: u64, etag: &str) {
         for hook in self.hooks().iter_mut() {
-            hook.told = told(Outcome::Pending, String::new(), etag, 0);
+            hook.notified = notified(Outcome::Pending, String::new(), etag, 0);
             for key in changed {
                 if hook.changed.len() < MAX_LISTED_KEYS || hook.changed.contains_key(key) {
                     hook.changed.insert(key.clone(), generation);
@@ -164,7 +164,7 @@ impl Hooks {
         }
     }
 
-    async fn tell(self, id: String, target: HookTarget, mut ready: Current, known: Option<String>) {
+    async fn notify(self, id: String, target: HookTarget, mut ready: Current, known: Option<String>) {
         let mut is_newer = other(&mut ready, known.as_deref()).await;
         let mut missed = known.is_some();
         while is_newer {
@@ -173,14 +173,14 @@ impl Hooks {
             if std::mem::take(&mut missed) {
                 self.is_pending(&id, published.dictionary.etag());
             }
-            is_newer = self.tell_one(&id, &target, &published, &mut ready).await;
+            is_newer = self.notify_one(&id, &target, &published, &mut ready).await;
         }
     }
 
     /// Tells of `published` until that is done, given up, or there is something newer. Returns when there is something
     /// newer, and `false` when there never will be. An attempt under way is not cut short: a subscriber should not see
     /// half a request.
-    async fn tell_one(&self, id: &str, target: &HookTarget, published: &Published, ready: &mut Current) -> bool {
+    async fn notify_one(&self, id: &str, target: &HookTarget, published: &Published, ready: &mut Current) -> bool {
         let started = Instant::now();
         let event = random_name("msg");
         let mut attempt = 0;
@@ -191,17 +191,17 @@ impl Hooks {
             let timestamp = OffsetDateTime::now_utc().unix_timestamp();
             let result = deliver(target, &self.0.secret, &event, timestamp, body).await;
             let etag = published.dictionary.etag();
-            let (told, wait) = match &result {
-                Ok(()) => (told(Outcome::Delivered, String::new(), etag, attempt), None),
+            let (notified, wait) = match &result {
+                Ok(()) => (notified(Outcome::Delivered, String::new(), etag, attempt), None),
                 Err(error) => {
                     let wait = RETRIES.wait(attempt, started.elapsed());
                     let gone = matches!(error, DeliverError::Status(hyper::StatusCode::GONE));
                     let wait = wait.filter(|_| !gone);
                     let outcome = if wait.is_some() { Outcome::Pending } else { Outcome::Failed };
-                    (told(outcome, error.to_string(), etag, attempt), wait)
+                    (notified(outcome, error.to_string(), etag, attempt), wait)
                 }
             };
-            self.report(id, target, told, published.generation, attempt);
+            self.report(id, target, notified, published.generation, attempt);
             let Some(wait) = wait else { return ready.changed().await.is_ok() };
             tokio::select! {
                 changed = ready.changed() => return changed.is_ok(),
@@ -214,9 +214,9 @@ impl Hooks {
     fn is_pending(&self, id: &str, etag: &str) {
         let mut hooks = self.hooks();
         let Some(hook) = hooks.iter_mut().find(|hook| hook.id == id) else { return };
-        hook.told = told(Outcome::Pending, String::new(), etag, 0);
+        hook.notified = notified(Outcome::Pending, String::new(), etag, 0);
         if let Some(container) = &hook.container {
-            self.0.board.told_by_hook(container, hook.told.clone());
+            self.0.status.notified_by_hook(container, hook.notified.clone());
         }
     }
 
@@ -226,34 +226,36 @@ impl Hooks {
         hook.map(|hook| (hook.changed.keys().cloned().collect(), hook.dropped.is_some())).unwrap_or_default()
     }
 
-    fn report(&self, id: &str, target: &HookTarget, told: Told, generation: u64, attempt: u32) {
-        match told.outcome {
+    fn report(&self, id: &str, target: &HookTarget, notified: Notified, generation: u64, attempt: u32) {
+        match notified.outcome {
             Outcome::Delivered => {
-                self.0.metrics.told(Channel::Webhook, told.outcome);
-                tracing::info!(hook = id, url = target.host(), attempts = attempt, "told");
+                self.0.metrics.notified(Channel::Webhook, notified.outcome);
+                tracing::info!(hook = id, url = target.host(), attempts = attempt, "notified");
             }
             Outcome::Failed => {
-                self.0.metrics.told(Channel::Webhook, told.outcome);
-                tracing::warn!(hook = id, url = target.host(), reason = told.message, "not told");
+                self.0.metrics.notified(Channel::Webhook, notified.outcome);
+                tracing::warn!(hook = id, url = target.host(), reason = notified.message, "not told");
             }
             // The first failure is worth a line; the rest stand in the status.
             _ if attempt == 1 => {
-                tracing::warn!(hook = id, url = target.host(), reason = told.message, "not told yet");
+                tracing::warn!(hook = id, url = target.host(), reason = notified.message, "not told yet");
             }
             _ => {}
         }
         let mut hooks = self.hooks();
         let Some(hook) = hooks.iter_mut().find(|hook| hook.id == id) else { return };
-        if told.outcome == Outcome::Delivered {
+        if notified.outcome == Outcome::Delivered {
             hook.changed.retain(|_, changed| *changed > generation);
             hook.dropped = hook.dropped.filter(|dropped| *dropped > generation);
         }
-        hook.told = told;
+        hook.notified = notified;
         if let Some(container) = hook.container.clone() {
             let of_container = hooks.iter().filter(|hook| hook.container.as_ref() == Some(&container));
             // A container with several hooks has been told when all of them have.
-            if let Some(worst) = of_container.map(|hook| &hook.told).max_by_key(|told| severity(told.outcome)) {
-                self.0.board.told_by_hook(&container, worst.clone());
+            if let Some(worst) =
+                of_container.map(|hook| &hook.notified).max_by_key(|notified| severity(notified.outcome))
+            {
+                self.0.status.notified_by_hook(&container, worst.clone());
             }
         }
     }
@@ -266,7 +268,7 @@ impl Hook {
             url: self.target.as_str().to_owned(),
             container: self.container.clone(),
             etag: etag.to_owned(),
-            told: self.told.clone(),
+            notified: self.notified.clone(),
         }
     }
 }

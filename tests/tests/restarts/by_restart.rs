@@ -95,13 +95,13 @@ async fn uids(space: &Space) -> Result<Vec<String>> {
     Ok(uids)
 }
 
-async fn is_held(space: &Space, sentence: &str) -> Result<()> {
-    let status = stands(space, &format!("it is held: {sentence}"), |status| {
-        let is = |condition: &Condition| condition.reason == "NotRestarted" && condition.message.contains(sentence);
+async fn is_held(space: &Space, message: &str) -> Result<()> {
+    let status = stands(space, &format!("it is held: {message}"), |status| {
+        let is = |condition: &Condition| condition.reason == "NotRestarted" && condition.message.contains(message);
         ["Ready", "Stalled"].iter().all(|kind| status.conditions.iter().any(|it| it.type_ == *kind && is(it)))
     })
     .await?;
-    ensure!(status.rollout.stage == Some(RolloutStage::Recycling) && status.pods.summary == "0/2", "{status:#?}");
+    ensure!(status.rollout.stage == Some(RolloutStage::Restarting) && status.pods.summary == "0/2", "{status:#?}");
     Ok(())
 }
 
@@ -117,9 +117,9 @@ async fn no_version_is_current_before_its_pods_were_born_with_it() -> Result<()>
 
     version_with_secret(&space, "2", "two").await?;
     use_version(&space, "2").await?;
-    is_held(&space, "bind ClusterRole nudge-recycle").await?;
+    is_held(&space, "bind ClusterRole nudge-restart").await?;
     ensure!(uids(&space).await? == first && digest(&space, "web").await?.is_none());
-    bind(&space, "nudge-recycle").await?;
+    bind(&space, "nudge-restart").await?;
     let status = is_current(&space, "2").await?;
     ensure!(status.pods.summary == "2/2" && status.published.is_none(), "{status:#?}");
     let second = uids(&space).await?;
@@ -149,7 +149,7 @@ async fn no_version_is_current_before_its_pods_were_born_with_it() -> Result<()>
     let is_failed = |status: &VersionedConfigStatus| status.phase == Phase::Failed && status.rollout.stage.is_none();
     let status = stands(&space, "version 5 has failed", is_failed).await?;
     let failure = status.rollout.failure.context("no failure")?;
-    ensure!((failure.version.as_str(), failure.reason.as_str()) == ("5", "RecycleFailed"), "{failure:?}");
+    ensure!((failure.version.as_str(), failure.reason.as_str()) == ("5", "RestartFailed"), "{failure:?}");
     ensure!(status.current.as_deref() == Some("4") && digest(&space, "web").await? == fourth);
     stands(&space, "all run version 4", |status| status.pods.summary == "2/2").await.map(drop)
 }
@@ -158,7 +158,7 @@ async fn no_version_is_current_before_its_pods_were_born_with_it() -> Result<()>
 async fn a_bare_pod_is_reported_and_not_counted() -> Result<()> {
     let Some((installation, _)) = installation().await? else { return Ok(()) };
     let space = secret_shop(installation, "bare").await?;
-    bind(&space, "nudge-recycle").await?;
+    bind(&space, "nudge-restart").await?;
     let mut pod = with_agent("bare");
     pod["metadata"]["name"] = "bare".into();
     space.create_object::<Pod>(pod.clone()).await?;
@@ -167,7 +167,7 @@ async fn a_bare_pod_is_reported_and_not_counted() -> Result<()> {
     version_with_secret(&space, "2", "two").await?;
     use_version(&space, "2").await?;
     let status = is_current(&space, "2").await?;
-    let (_, reason, message) = recycled(&status).context("not told")?;
+    let (_, reason, message) = restarted(&status).context("not told")?;
     ensure!(reason == "Stale" && message.contains("bare"), "{message}");
     ensure!(status.pods.summary == "0/1", "{status:#?}");
     space.api::<Pod>().delete("bare", &DeleteParams::default().grace_period(0)).await?;

@@ -1,0 +1,10 @@
+//! Short ways to say how telling went.
+
+use nudge_protocol::status::{Notified, Outcome};
+use time::OffsetDateTime;
+
+/// An outcome for the dictionary with `etag`, reached now.
+pub(super) fn notified(outcome: Outcome, message: String, etag: &str, attempts: u32) -> Notified {
+    let at = (outcome != Outcome::Pending).then(OffsetDateTime::now_utc);
+    Notified { outcome, message, etag: Some(etag.to_owned()), attempts, at, processes: Vec::new() }
+}
