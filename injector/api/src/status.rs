@@ -276,7 +276,7 @@ pub struct SkippedPod {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// Why: NotReady, Restarting, Pending, Ending, NodeNotReady, NoContact, FailedBefore, NotAcknowledged.
+    /// Why: NotReady, RestartedRecently, Pending, Ending, NodeNotReady, NoContact, FailedBefore, NotAcknowledged.
     pub reason: String,
     /// It was so already when it was told. Such a pod holds nothing up; while another one is not Ready, no further batch is told.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

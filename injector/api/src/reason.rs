@@ -1,0 +1,244 @@
+//! Every reason that Nudge gives: in conditions, in Events, in `status.rollout`, on pods, and in the output of `kubectl nudge`.
+//!
+//! Reasons are part of the API: programs branch on them. Each has one row in one table, which says who sets it, whether it needs somebody to act,
+//! and what it means. `deploy/TROUBLESHOOTING.md` has each of them with the way out.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The part of Nudge that sets a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Component {
+    /// The agent in the pod.
+    Agent,
+    /// The hub, on pods.
+    Hub,
+    /// The controllers, on configs and in Events.
+    Controller,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReasonFacts {
+    /// Who sets it.
+    pub component: Component,
+    /// Nothing goes on until somebody acts.
+    pub needs_action: bool,
+    /// What it means, in one sentence.
+    pub meaning: &'static str,
+}
+
+macro_rules! reasons {
+    ($($reason:ident $component:ident $action:literal $meaning:literal)+) => {
+        /// Why something is as it is, in one CamelCase word.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason {
+            $(#[doc = $meaning] $reason,)+
+        }
+
+        impl Reason {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$reason),+];
+
+            /// The reason as it stands in objects.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$reason => stringify!($reason),)+ }
+            }
+
+            /// Its row of the table.
+            pub fn facts(self) -> ReasonFacts {
+                match self {
+                    $(Self::$reason => ReasonFacts {
+                        component: Component::$component,
+                        needs_action: $action,
+                        meaning: $meaning,
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    // What a pod runs: the pod condition nudge.dev/ConfigCurrent.
+    Applied Hub false "The pod runs the versions that are assigned to it, and its containers have acknowledged them."
+    Pending Hub false "The pod has not reported its versions yet, or is not running yet."
+    Resolving Hub false "The hub is reading the versions that are assigned to the pod."
+    NoContact Hub false "The agent has been silent for too long."
+    NotFound Hub true "An object is missing that a version or the published ConfigMap needs."
+    NotAllowed Hub true "Nudge may not read or write an object; a role is not bound."
+    Changed Hub true "An object of the version is gone or is not what was sealed."
+    TooLarge Hub true "The version is larger than the agent or a ConfigMap can hold."
+    ConfigMissing Agent true "The folder of the config is missing."
+    CurrentMissing Agent true "The folder of the config does not say which version is current."
+    CurrentInvalid Agent true "The current version of the folder has a name that is not allowed."
+    Damaged Agent true "The stored content of the version is damaged."
+    Unreadable Agent true "The agent can't read the version."
+    NoHandler Agent true "No process of the container handles the signal, which would end it."
+    NoProcess Agent false "The container has no process."
+    PermissionDenied Agent true "The agent may not signal the processes of the container."
+    // Versions: why a version can't become current.
+    VersionMissing Controller true "The version that spec.current names does not exist."
+    VersionIncomplete Controller true "Objects of the version are missing."
+    VersionInvalid Controller true "The version breaks a rule; create it again, or create another one."
+    VersionNotAuthorized Controller true "The creator of the version may not activate it; set spec.current to it."
+    WaitingFor Controller false "Another config that shares pods with this one is being moved."
+    Conflict Controller true "Objects have the labels of a version that they do not belong to."
+    Sealed Controller false "A version is complete."
+    Pruned Controller false "The history limit has deleted a version."
+    Baseline Controller false "An existing ConfigMap became the first version of a config."
+    // The rollout.
+    Current Controller false "The version is proven, and pods run it."
+    Progressing Controller false "Pods are being moved to the version."
+    Batch Controller false "The version is assigned to more pods."
+    Baking Controller false "All pods run the version, which is watched before it is published."
+    Publishing Controller false "The version is being written to the published ConfigMap."
+    Restarting Controller false "Workloads that take the version by a restart are being restarted."
+    Leaving Controller false "Pods leave a version that is not wanted any more."
+    RollingBack Controller false "Pods leave a version that failed."
+    Paused Controller true "The rollout, or a workload, is paused."
+    Failed Controller true "The version failed; or a notification failed for another reason."
+    PodNotReady Controller true "A pod was Ready, and is not since the version was assigned to it."
+    ContainerRestarted Controller true "A container restarted after the version was assigned to its pod."
+    ProgressDeadlineExceeded Controller true "Pods did not come to run the version within the progress deadline."
+    RestartFailed Controller true "A workload did not become ready after its restart."
+    TooManySkipped Controller true "Too many pods of a workload can't be waited for."
+    NobodyToJudge Controller true "No healthy pod can prove the version."
+    NodeNotReady Controller true "The node of a pod that was healthy is not Ready."
+    // Why a pod is skipped, beside those above.
+    NotReady Controller false "The pod was not Ready when the version was assigned to it."
+    RestartedRecently Controller false "A container of the pod ended less than ten minutes ago."
+    Ending Controller false "A container of the pod has done its work, and will not start again."
+    FailedBefore Controller false "The pod had reported a failure before."
+    NotAcknowledged Controller false "The pod did not acknowledge the version in time."
+    // The published ConfigMap.
+    Published Controller false "The published ConfigMap holds the current version."
+    NotPublished Controller true "The published ConfigMap can't be written."
+    Drifted Controller true "Somebody else has changed the published ConfigMap."
+    ChangedByOthers Controller true "Somebody else has changed the published ConfigMap."
+    IsVersion Controller true "The published ConfigMap is an object of a version."
+    NotOurs Controller true "The published ConfigMap belongs to somebody else."
+    NoConfigMapPart Controller false "The version has Secrets only, so nothing is published."
+    Immutable Controller true "The published ConfigMap is immutable."
+    // Workloads that take a version by a restart.
+    Restarted Controller false "Workloads that take a version by a restart have it."
+    NotRestarted Controller true "Processes that take a version by a restart alone run another one."
+    Refused Controller true "The API server refuses the change of a workload."
+    Owned Controller true "Another object owns the workload and writes its template."
+    Undone Controller true "Somebody has undone the restart of the workload."
+    OnDelete Controller true "The workload has the update strategy OnDelete."
+    Partition Controller true "The update of the workload has a partition."
+    Unwell Controller true "The workload was not well before its restart."
+    NotBack Controller true "The workload did not become ready with the old content either."
+    NotEvicted Controller true "A PodDisruptionBudget kept a pod from being evicted."
+    Stale Controller true "Pods that nothing restarts have the old content."
+    Several Controller true "Several reasons; the message names them."
+    NotRefreshed Controller true "Pods can't be annotated, so their volumes are refreshed later."
+    // Pods.
+    AgentMissing Controller true "A pod opts in and has no agent."
+    AgentMissingEvicted Controller false "A pod was evicted because it opts in and had no agent."
+    InjectionWarning Controller true "The annotations of a pod have no effect as they stand."
+    // What another release said.
+    Unknown Agent false "A reason that this release does not know."
+}
+
+impl Reason {
+    /// The reason of this name; [`Reason::Unknown`] where there is none, since an agent may be newer than the control plane.
+    pub fn named(name: &str) -> Self {
+        Self::ALL.iter().copied().find(|reason| reason.as_str() == name).unwrap_or(Self::Unknown)
+    }
+
+    /// With a message.
+    pub fn explained(self, message: impl Into<String>) -> Explanation {
+        Explanation { reason: self, message: message.into() }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Reason {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::named(&Cow::<str>::deserialize(deserializer)?))
+    }
+}
+
+/// A string in the CRD, not an enumeration, so that an object with a reason of a newer release is not refused.
+impl JsonSchema for Reason {
+    fn schema_name() -> Cow<'static, str> {
+        "Reason".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string"})
+    }
+}
+
+/// A reason for programs and a message for people, which names the object and the way out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Explanation {
+    /// The reason.
+    pub reason: Reason,
+    /// The message.
+    pub message: String,
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.reason, self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/TROUBLESHOOTING.md");
+
+    #[test]
+    fn every_reason_is_named_once_and_read_back() {
+        for (at, &reason) in Reason::ALL.iter().enumerate() {
+            assert_eq!(Reason::named(reason.as_str()), reason);
+            assert!(!Reason::ALL[..at].iter().any(|other| other.as_str() == reason.as_str()));
+            let json = serde_json::to_string(&reason).unwrap();
+            assert_eq!(serde_json::from_str::<Reason>(&json).unwrap(), reason);
+        }
+        assert_eq!(serde_json::from_str::<Reason>("\"FromTheFuture\"").unwrap(), Reason::Unknown);
+    }
+
+    #[test]
+    fn every_meaning_is_one_sentence() {
+        for &reason in Reason::ALL {
+            let meaning = reason.facts().meaning;
+            assert!(meaning.ends_with('.') && meaning.starts_with(char::is_uppercase), "{reason}: {meaning}");
+            assert!(meaning.len() < 120, "{reason}: {meaning}");
+        }
+    }
+
+    #[test]
+    fn the_page_for_trouble_has_every_reason() {
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let missing: Vec<_> = Reason::ALL
+            .iter()
+            .filter(|reason| !page.contains(&format!("`{reason}`")))
+            .map(|one| one.as_str())
+            .collect();
+        assert!(missing == ["Unknown"], "deploy/TROUBLESHOOTING.md lacks {missing:?}");
+    }
+}
