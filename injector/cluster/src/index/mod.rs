@@ -4,10 +4,10 @@
 //! of published ConfigMaps, and of injected pods the few fields that matter.
 
 mod event;
-mod index;
 mod parts;
+mod state;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use event::IndexEvent;
-pub use index::{Index, PodEntry};
+pub use state::{Index, PodEntry};
