@@ -1,52 +1,49 @@
-//! Finding the agent's binary, and building it where it is missing or stale.
+//! The programs under test, built where they are missing or stale.
+//!
+//! The debug programs are built with the features of the whole workspace: those that `cargo build --workspace --all-targets` has built, so
+//! that a test compiles nothing. Released programs are built alone, as they are shipped.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 /// Names a binary to use as it is.
 pub const OVERRIDE: &str = "NUDGE_AGENT_BIN";
 
-const NAME: &str = "nudge-agent";
+const AGENT: &str = "nudge-agent";
 const INJECTOR: &str = "nudge-injector";
-const EXAMPLE: &str = "nudge-example-rust";
 
 /// Beginnings of the variables that describe the package whose program cargo runs.
-const TOLD: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+const OF_CARGO: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 
-/// The debug binary, for tests. Built once per test process at most, since cargo itself knows what is stale.
+/// The debug binary of the agent.
 pub fn debug() -> Result<&'static Path> {
-    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let binary = BINARY.get_or_init(|| find(|| build(&mut cargo(NAME))).map_err(|error| format!("{error:#}")));
-    binary.as_deref().map_err(|error| anyhow!(error.clone()))
+    debug_build(AGENT)
 }
 
 /// The debug binary of the control plane.
 pub fn injector() -> Result<&'static Path> {
-    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let binary = BINARY.get_or_init(|| build(&mut cargo(INJECTOR)).map_err(|error| format!("{error:#}")));
-    binary.as_deref().map_err(|error| anyhow!(error.clone()))
+    debug_build(INJECTOR)
 }
 
 /// The debug binary of the command `kubectl nudge`.
 pub fn kubectl_nudge() -> Result<&'static Path> {
-    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let made = || build(&mut cargo("kubectl-nudge")).map_err(|error| format!("{error:#}"));
-    BINARY.get_or_init(made).as_deref().map_err(|error| anyhow!(error.clone()))
+    debug_build("kubectl-nudge")
 }
 
 /// The Rust example.
 pub fn example() -> Result<PathBuf> {
-    build(&mut cargo(EXAMPLE))
+    debug_build("nudge-example-rust").map(Path::to_owned)
 }
 
 /// The static release binary as it is shipped, for benchmarks.
 pub fn release() -> Result<PathBuf> {
-    find(|| static_release(NAME))
+    find(|| static_release(AGENT))
 }
 
 /// The static release binary of the control plane, for benchmarks.
@@ -54,10 +51,31 @@ pub fn release_injector() -> Result<PathBuf> {
     static_release(INJECTOR)
 }
 
+/// The hub with stand-ins for the API server, for benchmarks.
+pub fn hub_under_load() -> Result<PathBuf> {
+    build(cargo().args(["--release", "--package", "nudge-hub", "--example", "hub_under_load"]))
+}
+
+/// Built once per test process at most, since cargo itself knows what is stale.
+fn debug_build(name: &'static str) -> Result<&'static Path> {
+    static BUILT: Mutex<BTreeMap<&str, &Path>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(program) = built.get(name) {
+        return Ok(program);
+    }
+    let build = || build(cargo().args(["--workspace", "--bin", name]));
+    let program = if name == AGENT { find(build)? } else { build()? };
+    let program: &Path = Box::leak(program.into_boxed_path());
+    built.insert(name, program);
+    Ok(program)
+}
+
 fn static_release(package: &str) -> Result<PathBuf> {
     let host = host()?;
     // With a target named, the flags don't reach build scripts and procedural macros, which can't be static.
-    build(cargo(package).env("RUSTFLAGS", "-C target-feature=+crt-static").args(["--release", "--target", &host]))
+    let mut command = cargo();
+    command.args(["--package", package, "--bin", package, "--release", "--target", &host]);
+    build(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))
 }
 
 fn find(build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
@@ -67,19 +85,13 @@ fn find(build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// Builds the program of `package` that has the package's name.
-fn cargo(package: &str) -> Command {
-    program(package, package)
-}
-
-/// Builds a program of `package`.
-fn program(package: &str, name: &str) -> Command {
+fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--package", package, "--bin", name, "--message-format", "json-render-diagnostics"]);
+    command.args(["build", "--locked", "--message-format", "json-render-diagnostics"]);
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-    // What cargo tells the programs that it runs would look like a changed setting to the build scripts that ask for it.
+    // What cargo sets for the programs that it runs would look like a changed setting to the build scripts that ask for it.
     for (name, _) in env::vars_os() {
-        if TOLD.iter().any(|notified| name.as_encoded_bytes().starts_with(notified.as_bytes())) {
+        if OF_CARGO.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
             command.env_remove(name);
         }
     }

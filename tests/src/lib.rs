@@ -1,56 +1,38 @@
-//! What the integration tests and the benchmarks share: an agent under a guard, folders of configuration to switch, a
-//! client that trusts one certificate, a Kubernetes API server, and readings from `/proc`.
+//! Helpers of the integration tests and the benchmarks.
+//!
+//! They know the programs from the outside alone: by what `nudge-protocol` and `nudge-api` document.
 
-pub mod access;
 pub mod affinity;
 pub mod agent;
-pub mod balancer;
 pub mod binary;
 pub mod cgroup;
-pub mod client;
 pub mod clock;
 pub mod cluster;
-pub mod config_dir;
+pub mod commands;
 pub mod eventually;
-pub mod fake_hub;
-pub mod finished;
-pub mod hook_server;
-pub mod hub;
-pub mod hub_tls;
-pub mod installation;
+pub mod fakes;
 pub mod kubelet;
-pub mod pair;
-pub mod pod;
 pub mod ports;
 pub mod process;
 pub mod procfs;
-pub mod raw;
-pub mod recording;
-pub mod scene;
-pub mod standard_webhooks;
-pub mod standin;
-pub mod subscriber;
-pub mod terminal;
-pub mod tls;
 pub mod tools;
-pub mod transcript;
 
-pub use access::Access;
+pub use agent::access::Access;
+pub use agent::client::{Client, Reply};
+pub use agent::config_dir::ConfigDir;
+pub use agent::raw::Raw;
+pub use agent::under_test::AgentUnderTest;
 pub use agent::{Agent, ExecCommand};
-pub use balancer::Balancer;
-pub use client::{Client, Reply};
 pub use cluster::Cluster;
-pub use config_dir::ConfigDir;
+pub use cluster::installation::{Installation, Replica, ReplicaOptions};
+pub use cluster::pair::Pair;
+pub use commands::finished::Finished;
+pub use commands::terminal::Terminal;
 pub use eventually::{eventually, eventually_blocking};
-pub use fake_hub::FakeHub;
-pub use finished::Finished;
-pub use hook_server::{Answer, Delivery, HookServer};
-pub use installation::{Installation, Replica, ReplicaOptions};
+pub use fakes::balancer::Balancer;
+pub use fakes::fake_hub::FakeHub;
+pub use fakes::hook_server::{Answer, Delivery, HookServer};
 pub use kubelet::Kubelet;
-pub use pair::Pair;
-pub use pod::Pod;
+pub use kubelet::pod::Pod;
+pub use kubelet::subscriber::subscriber;
 pub use process::Process;
-pub use raw::Raw;
-pub use scene::Scene;
-pub use subscriber::subscriber;
-pub use terminal::Terminal;

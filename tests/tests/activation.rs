@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::Space;
-use nudge_tests::installation::{agent_token, at_once, bind, hub_ca, injected_pod};
+use nudge_tests::cluster::installation::{agent_token, at_once, bind, hub_ca, injected_pod};
 use nudge_tests::{Installation, Pod, Replica, eventually};
 use serde_json::{Value, json};
 

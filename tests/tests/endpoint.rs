@@ -13,9 +13,9 @@ use nudge_protocol::hooks::{HookList, HookView};
 use nudge_protocol::status::{Outcome, Status};
 use nudge_protocol::{ContainerName, ErrorBody, headers};
 use nudge_tests::agent::IDLE;
-use nudge_tests::raw::head;
-use nudge_tests::scene::SOON;
-use nudge_tests::{Access, Client, ConfigDir, Raw, Reply, Scene, procfs};
+use nudge_tests::agent::SOON;
+use nudge_tests::agent::raw::head;
+use nudge_tests::{Access, AgentUnderTest, Client, ConfigDir, Raw, Reply, procfs};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,8 +23,8 @@ use tokio::net::TcpStream;
 const APP: &str = env!("CARGO_BIN_EXE_app");
 
 /// The versions 1 and 2 of `shop`; 1 is current.
-async fn shop() -> Result<Scene> {
-    Scene::start(shop_dir()?, &[], &IDLE).await
+async fn shop() -> Result<AgentUnderTest> {
+    AgentUnderTest::start(shop_dir()?, &[], &IDLE).await
 }
 
 fn shop_dir() -> Result<ConfigDir> {
@@ -36,11 +36,11 @@ fn shop_dir() -> Result<ConfigDir> {
 }
 
 /// One version of `shop` with these keys.
-async fn shop_with(entries: &[(&str, &[u8])]) -> Result<Scene> {
+async fn shop_with(entries: &[(&str, &[u8])]) -> Result<AgentUnderTest> {
     let dir = ConfigDir::new()?;
     dir.write_version("shop", "1", entries.iter().copied())?;
     dir.switch("shop", "1")?;
-    Scene::start(dir, &[], &IDLE).await
+    AgentUnderTest::start(dir, &[], &IDLE).await
 }
 
 /// Asks on the condition that there is something else than `etag`.
@@ -89,7 +89,7 @@ async fn of_two_configs_with_the_same_key_the_later_one_wins_and_the_status_says
         dir.write_version(config, version, [("who", who), (config, "yes")])?;
         dir.switch(config, version)?;
     }
-    let mut shop = Scene::start(dir, &["--config", "shop", "--config", "base"], &IDLE).await?;
+    let mut shop = AgentUnderTest::start(dir, &["--config", "shop", "--config", "base"], &IDLE).await?;
     let dictionary: Value = serde_json::from_slice(&shop.client.get("/config").await?.body)?;
     assert_eq!(dictionary["who"], "base");
     assert_eq!(dictionary["shop"], "yes");
@@ -264,7 +264,7 @@ async fn a_single_value_comes_as_its_raw_bytes() -> Result<()> {
 #[tokio::test]
 async fn the_status_tells_what_is_served_and_who_was_told() -> Result<()> {
     let arguments = ["--notify", "SIGUSR1", "--ack", "fetched"];
-    let mut shop = Scene::start(shop_dir()?, &arguments, &[APP, "--catch", "SIGUSR1"]).await?;
+    let mut shop = AgentUnderTest::start(shop_dir()?, &arguments, &[APP, "--catch", "SIGUSR1"]).await?;
 
     let status = shop.client.status().await?;
     assert_eq!((status.source.as_str(), status.configs.len()), ("dir", 1));
@@ -356,7 +356,7 @@ async fn health_and_figures_need_no_token_and_hold_no_secret() -> Result<()> {
     let secrets = [("key-of-the-safe", "value-in-the-safe"), ("other-key", "other-value")];
     dir.write_version("vault", "v-one", secrets)?;
     dir.switch("vault", "v-one")?;
-    let mut shop = Scene::start(dir, &[], &IDLE).await?;
+    let mut shop = AgentUnderTest::start(dir, &[], &IDLE).await?;
     for path in ["/config", "/config/key-of-the-safe", "/config/no-such-key", "/config?format=env", "/status", "/hooks"]
     {
         shop.client.get(path).await?;
@@ -466,7 +466,7 @@ async fn log_of_a_busy_day(format: &str) -> Result<String> {
     dir.write_version("shop", "bad", [("not a key", "secret")])?;
     dir.switch("shop", "1")?;
     let arguments = ["--log-level", "debug", "--log-format", format, "--notify", "SIGUSR1"];
-    let mut shop = Scene::start(dir, &arguments, &[APP, "--catch", "SIGUSR1"]).await?;
+    let mut shop = AgentUnderTest::start(dir, &arguments, &[APP, "--catch", "SIGUSR1"]).await?;
     let token = shop.access.token.clone();
 
     for path in ["/config", "/config?format=env", "/config/password", "/config/secret", "/config?secret=1", "/secret"] {

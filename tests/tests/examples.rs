@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nudge_tests::scene::SOON;
-use nudge_tests::{ConfigDir, ExecCommand, Scene, binary, eventually, ports, tools};
+use nudge_tests::agent::SOON;
+use nudge_tests::{AgentUnderTest, ConfigDir, ExecCommand, binary, eventually, ports, tools};
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
@@ -37,7 +37,8 @@ async fn prints_each_version<S: AsRef<OsStr>>(
     command: &[S],
 ) -> Result<()> {
     let mut scene =
-        Scene::start_with(configuration("shop")?, |exec| set(exec.args(["--config", "shop"])), command).await?;
+        AgentUnderTest::start_with(configuration("shop")?, |exec| set(exec.args(["--config", "shop"])), command)
+            .await?;
     let old = "shop=1.0.0 greeting=hello lives=3";
     let new = "shop=1.0.1 greeting=welcome lives=5";
     let mut expected = vec![];
@@ -133,7 +134,7 @@ async fn nginx() -> Result<()> {
         exec.args(["--config", "web", "--notify", "SIGHUP"]).args(mounted).env("NGINX_PORT", port.to_string())
     };
     let command = [OsString::from("sh"), examples().join("nginx/app.sh").into(), folder.clone().into()];
-    let mut scene = Scene::start_with(dir, set, &command).await?;
+    let mut scene = AgentUnderTest::start_with(dir, set, &command).await?;
     let mut masters = vec![];
     for (version, greeting) in [("1.0.0", "hello\n"), ("1.0.1", "welcome\n"), ("1.0.0", "hello\n")] {
         scene.dir.switch("web", version)?;

@@ -15,17 +15,17 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nudge_protocol::status::{Outcome, Status};
 use nudge_tests::agent::IDLE;
-use nudge_tests::scene::SOON;
-use nudge_tests::{ConfigDir, ExecCommand, Scene, binary, procfs, tools};
+use nudge_tests::agent::SOON;
+use nudge_tests::{AgentUnderTest, ConfigDir, ExecCommand, binary, procfs, tools};
 
 /// The application of these tests.
 const APP: &str = env!("CARGO_BIN_EXE_app");
 
 /// Runs `child` under an agent that writes its files into a folder beside the configuration, and gives that folder.
-async fn start<S: AsRef<OsStr>>(dir: ConfigDir, arguments: &[&str], child: &[S]) -> Result<(Scene, PathBuf)> {
+async fn start<S: AsRef<OsStr>>(dir: ConfigDir, arguments: &[&str], child: &[S]) -> Result<(AgentUnderTest, PathBuf)> {
     let files = dir.beside("files");
     let mounted = [OsStr::new("--mount-path"), files.as_ref()];
-    let scene = Scene::start_with(dir, |exec| exec.args(mounted).args(arguments), child).await?;
+    let scene = AgentUnderTest::start_with(dir, |exec| exec.args(mounted).args(arguments), child).await?;
     Ok((scene, files))
 }
 
@@ -75,7 +75,7 @@ async fn every_key_is_a_file_with_its_bytes_before_the_child_starts() -> Result<
 
 #[tokio::test]
 async fn keys_that_go_away_vanish_and_new_ones_come() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("greeting", "hello")])?;
     let (mut scene, files) = start(dir, &[], &IDLE).await?;
     fs::write(files.join("mine"), "untouched")?;
@@ -150,7 +150,7 @@ fn look(files: &Path) -> Result<Option<String>> {
 
 #[tokio::test]
 async fn the_files_are_in_place_when_the_signal_comes() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let lives = dir.beside("files").join("lives");
     let child = [APP, "--catch", "SIGHUP", "--read", lives.to_str().context("odd path")?];
     let (mut scene, _) = start(dir, &["--notify", "SIGHUP"], &child).await?;
@@ -167,7 +167,7 @@ async fn the_files_are_in_place_when_the_signal_comes() -> Result<()> {
 
 #[tokio::test]
 async fn a_users_file_in_the_way_stays_and_holds_up_only_the_files() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("lives", "9"), ("mine", "nudge's")])?;
     let child = [APP, "--catch", "SIGUSR1", "--fetch"];
     let (mut scene, files) = start(dir, &["--notify", "SIGUSR1"], &child).await?;
@@ -193,7 +193,7 @@ async fn a_users_file_in_the_way_stays_and_holds_up_only_the_files() -> Result<(
 
 #[tokio::test]
 async fn a_users_file_in_the_way_at_the_start_is_a_reason_not_to_start() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let files = dir.beside("files");
     fs::create_dir(&files)?;
     fs::write(files.join("lives"), "the user's")?;
@@ -209,7 +209,7 @@ async fn a_users_file_in_the_way_at_the_start_is_a_reason_not_to_start() -> Resu
 
 #[tokio::test]
 async fn an_agent_takes_over_the_folder_of_one_that_was_killed() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("greeting", "hello")])?;
     let (mut scene, files) = start(dir, &[], &IDLE).await?;
     let pid = Pid::from_raw(scene.agent.pid());
@@ -255,7 +255,7 @@ fn with_small_disk(place: &Path) -> Result<Option<Vec<String>>> {
 
 #[tokio::test]
 async fn on_a_full_disk_the_old_files_stay_whole_until_there_is_room() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("lives", "x".repeat(20_000)), ("greeting", "hello".to_owned())])?;
     let disk = dir.beside("disk");
     fs::create_dir(&disk)?;
@@ -263,7 +263,7 @@ async fn on_a_full_disk_the_old_files_stay_whole_until_there_is_room() -> Result
     let mounted =
         [OsStr::new("--mount-path").to_owned(), disk.join("files").into(), "--notify".into(), "SIGUSR1".into()];
     let child = [APP, "--catch", "SIGUSR1", "--fetch"];
-    let mut scene = Scene::start_with(dir, |exec| exec.under(small_disk).args(mounted), &child).await?;
+    let mut scene = AgentUnderTest::start_with(dir, |exec| exec.under(small_disk).args(mounted), &child).await?;
     let output = scene.says(1, "ready").await?;
     let pid = output.split_whitespace().next().context("no process id")?;
     // The disk as the child sees it.

@@ -10,16 +10,16 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use nudge_protocol::env;
 use nudge_tests::agent::IDLE;
-use nudge_tests::raw::head;
-use nudge_tests::scene::SOON;
-use nudge_tests::{Access, Client, ExecCommand, Finished, Raw, Scene, binary, procfs, tls, tools};
+use nudge_tests::agent::SOON;
+use nudge_tests::agent::raw::head;
+use nudge_tests::{Access, AgentUnderTest, Client, ExecCommand, Finished, Raw, agent::tls, binary, procfs, tools};
 use rustls::ClientConfig;
 use tempfile::tempdir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-async fn scene(arguments: &[&str]) -> Result<Scene> {
-    Scene::start(Scene::shop()?, arguments, &IDLE).await
+async fn scene(arguments: &[&str]) -> Result<AgentUnderTest> {
+    AgentUnderTest::start(AgentUnderTest::shop()?, arguments, &IDLE).await
 }
 
 /// Runs a client in another language with the variables that the agent gave its child.
@@ -149,7 +149,7 @@ async fn without_a_state_folder_every_start_has_its_own_token_and_authority() ->
 #[tokio::test]
 async fn the_child_gets_all_variables_and_the_rest_of_the_environment() -> Result<()> {
     let exec = |exec: ExecCommand| exec.env("SOMETHING_ELSE", "kept").env("MY_CONFIG_TOKEN", "old");
-    let pod = Scene::start_with(Scene::shop()?, exec, &IDLE).await?;
+    let pod = AgentUnderTest::start_with(AgentUnderTest::shop()?, exec, &IDLE).await?;
     let Access { address, token, authority, variables } = &pod.access;
     let variable = |name: &str| variables.get(name).map(String::as_str);
     assert_eq!(variable(env::ENDPOINT), Some(format!("https://{address}/config").as_str()));
@@ -197,7 +197,7 @@ async fn the_folder_with_the_token_is_gone_however_the_child_ends() -> Result<()
         (&["/proc/self/status"], 126),
     ];
     for (child, code) in ends {
-        let (dir, runtime) = (Scene::shop()?, tempdir()?);
+        let (dir, runtime) = (AgentUnderTest::shop()?, tempdir()?);
         let exec = ExecCommand::new(binary::debug()?, dir.path()).env("XDG_RUNTIME_DIR", runtime.path());
         let mut agent = exec.spawn(child)?;
         assert_eq!(agent.process().exited(SOON).await?.code(), Some(code), "{child:?}: {}", agent.log());
@@ -236,7 +236,7 @@ async fn the_certificate_is_for_the_address_that_was_asked_for() -> Result<()> {
 async fn a_port_in_use_is_said_with_the_way_out_and_the_child_never_starts() -> Result<()> {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = taken.local_addr()?.port();
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let witness = dir.beside("started");
     let child = ["touch", witness.to_str().context("an odd folder")?];
     let mut agent = ExecCommand::new(binary::debug()?, dir.path()).port(port).spawn(&child)?;
@@ -253,14 +253,14 @@ async fn a_port_in_use_is_said_with_the_way_out_and_the_child_never_starts() -> 
 async fn a_restarted_agent_takes_its_port_again_at_once() -> Result<()> {
     // No other test takes a port of this address.
     let on = |port| move |exec: ExecCommand| exec.args(["--listen", "127.0.0.9"]).port(port);
-    let mut first = Scene::start_with(Scene::shop()?, on(0), &IDLE).await?;
+    let mut first = AgentUnderTest::start_with(AgentUnderTest::shop()?, on(0), &IDLE).await?;
     // Plain HTTP is a connection that the agent ends first, which keeps its port busy for a minute.
     let mut connection = TcpStream::connect(first.access.address).await?;
     connection.write_all(b"GET / HTTP/1.1\r\n\r\n").await?;
     connection.read_to_end(&mut Vec::new()).await?;
     drop(connection);
     first.agent.process().stop()?;
-    let second = Scene::start_with(Scene::shop()?, on(first.access.address.port()), &IDLE).await?;
+    let second = AgentUnderTest::start_with(AgentUnderTest::shop()?, on(first.access.address.port()), &IDLE).await?;
     assert_eq!(second.access.address, first.access.address);
     Ok(())
 }

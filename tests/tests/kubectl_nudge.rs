@@ -11,9 +11,9 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
+use nudge_tests::cluster::installation::{agent_token, bind, hub_ca, injected_pod};
 use nudge_tests::cluster::servers::ISSUER;
 use nudge_tests::cluster::{Identity, Space};
-use nudge_tests::installation::{agent_token, bind, hub_ca, injected_pod};
 use nudge_tests::{Finished, Installation, Pod, Replica, Terminal, binary, eventually};
 use serde_json::{Value, json};
 

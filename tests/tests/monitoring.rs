@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use nudge_tests::agent::IDLE;
-use nudge_tests::installation::deploy;
-use nudge_tests::{Installation, Scene, tools};
+use nudge_tests::cluster::installation::deploy;
+use nudge_tests::{AgentUnderTest, Installation, tools};
 use serde_json::Value;
 
 /// The webhooks' figures show only outcomes that were seen, and no review fails here.
@@ -105,7 +105,7 @@ async fn dashboard_and_rules_name_figures_that_exist() -> Result<()> {
     let Some((_, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let mut series = Series::new();
     add(&mut series, &replica.get("/metrics").await?.1);
-    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
     let page = scene.client.get("/metrics").await?;
     add(&mut series, std::str::from_utf8(&page.body)?);
     // Nobody's names, so that the number of series is bounded.

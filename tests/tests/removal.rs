@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::VersionedConfig;
+use nudge_tests::cluster::installation::{at_once, create_part, deploy};
 use nudge_tests::cluster::{Options, Space};
-use nudge_tests::installation::{at_once, create_part, deploy};
 use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
 use serde_json::json;
 

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use nudge_api::VersionedConfig;
+use nudge_tests::cluster::installation::{agent_token, at_once, create_part, hub_ca, injected_pod};
 use nudge_tests::cluster::{Options, Space};
-use nudge_tests::installation::{agent_token, at_once, create_part, hub_ca, injected_pod};
 use nudge_tests::{Balancer, Cluster, Installation, Pair, Pod, ReplicaOptions, eventually, subscriber};
 use serde_json::json;
 

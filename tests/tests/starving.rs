@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nudge_api::{VersionedConfig, VersionedConfigSpec};
-use nudge_tests::installation::{deploy, hub_ca};
-use nudge_tests::{Cluster, Finished, Installation, Raw, Replica, ReplicaOptions, binary, eventually, tls};
+use nudge_tests::cluster::installation::{deploy, hub_ca};
+use nudge_tests::{Cluster, Finished, Installation, Raw, Replica, ReplicaOptions, agent::tls, binary, eventually};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpSocket, TcpStream};

@@ -11,8 +11,8 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nudge_api::{Batch, Phase, RolloutSpec, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
+use nudge_tests::cluster::installation::{bind, deploy};
 use nudge_tests::cluster::{Options, Space};
-use nudge_tests::installation::{bind, deploy};
 use nudge_tests::{Cluster, Finished, Installation, binary, eventually};
 use serde_json::{Value, json};
 

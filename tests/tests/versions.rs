@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{Phase, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
-use nudge_tests::installation::{at_once, bind, create_part};
+use nudge_tests::cluster::installation::{at_once, bind, create_part};
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 

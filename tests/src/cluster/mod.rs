@@ -8,13 +8,17 @@
 //! Admission webhooks on this machine are reached by `clientConfig.url: https://127.0.0.1:PORT/PATH`, with a certificate
 //! of any [`Authority`] in `caBundle`.
 
+pub mod assigned;
 mod audit;
 pub mod authority;
 pub mod binaries;
 mod etcd;
 mod faults;
+pub mod installation;
 mod kubeconfig;
+mod mark;
 pub mod options;
+pub mod pair;
 mod part;
 mod reaper;
 pub mod servers;

@@ -4,8 +4,10 @@
 //! The pod stays JSON: a typed one would drop the fields of servers that are newer than the types.
 
 mod environment;
+pub mod pod;
 mod sandbox;
 mod security;
+pub mod subscriber;
 mod volumes;
 
 use std::collections::BTreeMap;
@@ -25,10 +27,10 @@ use tempfile::TempDir;
 use self::environment::{Lookup, Variables};
 use self::sandbox::Sandbox;
 use self::security::Security;
+use crate::agent::SOON;
 use crate::cgroup::Cgroup;
 use crate::cluster::Space;
-use crate::hub_tls::sha256;
-use crate::scene::SOON;
+use crate::fakes::hub_tls::sha256;
 use crate::{Process, eventually, tools};
 
 pub use self::sandbox::Image;

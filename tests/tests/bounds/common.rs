@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use nudge_tests::{Client, ConfigDir, Reply, Scene, procfs};
+use nudge_tests::{AgentUnderTest, Client, ConfigDir, Reply, procfs};
 use tokio::net::{TcpSocket, TcpStream};
 
 /// The application of the tests.
@@ -13,8 +13,8 @@ pub(crate) const APP: &str = env!("CARGO_BIN_EXE_app");
 pub(crate) const MIB: usize = 1024 * 1024;
 
 /// An agent whose child catches the signal that tells of changes.
-pub(crate) async fn with_handler(dir: ConfigDir) -> Result<Scene> {
-    let mut scene = Scene::start(dir, &["--notify", "SIGUSR1"], &[APP, "--catch", "SIGUSR1"]).await?;
+pub(crate) async fn with_handler(dir: ConfigDir) -> Result<AgentUnderTest> {
+    let mut scene = AgentUnderTest::start(dir, &["--notify", "SIGUSR1"], &[APP, "--catch", "SIGUSR1"]).await?;
     scene.says(1, "ready").await?;
     Ok(scene)
 }
@@ -40,7 +40,7 @@ pub(crate) fn connections_in(metrics: &Reply) -> Result<usize> {
 }
 
 /// What the agent has for itself, in bytes.
-pub(crate) fn own_memory(scene: &Scene) -> Result<usize> {
+pub(crate) fn own_memory(scene: &AgentUnderTest) -> Result<usize> {
     Ok(usize::try_from(procfs::memory(scene.agent.pid())?.rss_anon)?)
 }
 

@@ -7,18 +7,16 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use hyper::header::{ETAG, RETRY_AFTER};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nudge_agent::serve::Limits;
 use nudge_protocol::ErrorBody;
-use nudge_tests::raw::head;
-use nudge_tests::scene::SOON;
-use nudge_tests::{Client, ConfigDir, Raw, Scene, eventually, tls};
+use nudge_tests::agent::SOON;
+use nudge_tests::agent::raw::head;
+use nudge_tests::{AgentUnderTest, Client, ConfigDir, Raw, agent::tls, eventually};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::common::{MIB, connections, narrow, own_memory, promptly, with_handler};
-use crate::in_process::InProcess;
 
 /// The agent's bound for connections from the pod.
 const CONNECTIONS: usize = 256;
@@ -26,7 +24,7 @@ const CONNECTIONS: usize = 256;
 const WAITING: usize = 128;
 
 /// Waits until what the agent has for itself is within a mebibyte of what it was.
-async fn shrinks_back_to(scene: &Scene, before: usize) -> Result<()> {
+async fn shrinks_back_to(scene: &AgentUnderTest, before: usize) -> Result<()> {
     let mut now = 0;
     let small = async || {
         now = own_memory(scene).ok()?;
@@ -49,7 +47,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn gather(scene: &Scene, clients: usize) -> Result<Self> {
+    fn gather(scene: &AgentUnderTest, clients: usize) -> Result<Self> {
         allow_many_files()?;
         let (mut tasks, connected, address) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)), scene.access.address);
         for _ in 0..clients {
@@ -68,7 +66,7 @@ impl Crowd {
 
 #[tokio::test]
 async fn two_thousand_clients_that_only_connect_keep_nobody_out() -> Result<()> {
-    let mut scene = with_handler(Scene::shop()?).await?;
+    let mut scene = with_handler(AgentUnderTest::shop()?).await?;
     let etag = scene.client.get("/config").await?.headers[ETAG].to_str()?.to_owned();
     let mut waiting = Raw::open(&scene.access).await?;
     waiting.send(head(&scene.access, "GET /config?wait=2m", &[&format!("If-None-Match: {etag}")])).await?;
@@ -107,23 +105,8 @@ async fn two_thousand_clients_that_only_connect_keep_nobody_out() -> Result<()> 
     shrinks_back_to(&scene, before).await
 }
 
-#[tokio::test]
-async fn a_client_whose_first_request_is_on_its_way_is_not_cut_for_one_that_only_connects() -> Result<()> {
-    let endpoint = InProcess::start(Limits { connections: 4, ..Limits::default() })?;
-    let mut crowd = Vec::new();
-    for _ in 0..3 {
-        crowd.push(TcpStream::connect(endpoint.access.address).await?);
-    }
-    let mut client = Raw::open(&endpoint.access).await?;
-    crowd.push(TcpStream::connect(endpoint.access.address).await?);
-    assert_eq!(timeout(SOON, crowd[0].read(&mut [0])).await??, 0, "the one that connected first makes room");
-    client.send(head(&endpoint.access, "GET /", &[])).await?;
-    assert_eq!(timeout(SOON, client.reply()).await??.body, "ok");
-    Ok(())
-}
-
 /// A client that has got one reply.
-async fn asked(scene: &Scene, request: &str) -> Result<Raw> {
+async fn asked(scene: &AgentUnderTest, request: &str) -> Result<Raw> {
     let mut raw = Raw::open(&scene.access).await?;
     raw.send(request).await?;
     assert_eq!(raw.reply().await?.status, 200);
@@ -133,7 +116,7 @@ async fn asked(scene: &Scene, request: &str) -> Result<Raw> {
 #[tokio::test]
 async fn a_new_client_takes_the_place_of_the_one_that_was_idle_longest() -> Result<()> {
     const MORE: usize = 20;
-    let mut scene = with_handler(Scene::shop()?).await?;
+    let mut scene = with_handler(AgentUnderTest::shop()?).await?;
     let before = own_memory(&scene)?;
     let request = head(&scene.access, "GET /config/lives", &[]);
     let mut all = Vec::new();

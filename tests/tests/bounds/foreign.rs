@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nudge_protocol::ErrorBody;
-use nudge_tests::raw::head;
-use nudge_tests::scene::SOON;
-use nudge_tests::{Raw, Scene, binary, tls};
+use nudge_tests::agent::SOON;
+use nudge_tests::agent::raw::head;
+use nudge_tests::{AgentUnderTest, Raw, agent::tls, binary};
 use rustls::ClientConfig;
 use tokio::time::timeout;
 
@@ -27,7 +27,7 @@ const OWN: usize = 3;
 
 /// A pod's agent on all its addresses.
 struct Pod {
-    scene: Scene,
+    scene: AgentUnderTest,
     network: Network,
     trust: Arc<ClientConfig>,
 }
@@ -37,11 +37,11 @@ impl Pod {
         let Some(network) = Network::of_a_pod()? else { return Ok(None) };
         // Built here, where there is a network, if it has to be built.
         binary::debug()?;
-        let dir = Scene::shop()?;
+        let dir = AgentUnderTest::shop()?;
         let scene = network.pod.run(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let arguments = ["--listen", "0.0.0.0", "--notify", "SIGUSR1"];
-            runtime.block_on(Scene::start(dir, &arguments, &[APP, "--catch", "SIGUSR1"]))
+            runtime.block_on(AgentUnderTest::start(dir, &arguments, &[APP, "--catch", "SIGUSR1"]))
         })??;
         let trust = tls::trusting(&scene.access.authority)?;
         let mut pod = Self { scene, network, trust };

@@ -4,7 +4,6 @@
 mod common;
 mod crowds;
 mod foreign;
-mod in_process;
 mod namespace;
 mod requests;
 mod slow;

@@ -4,19 +4,19 @@ use anyhow::{Context, Result};
 use hyper::header::{ALLOW, CONTENT_TYPE};
 use nudge_protocol::ErrorBody;
 use nudge_tests::agent::IDLE;
-use nudge_tests::raw::head;
-use nudge_tests::scene::SOON;
-use nudge_tests::{Raw, Reply, Scene};
+use nudge_tests::agent::SOON;
+use nudge_tests::agent::raw::head;
+use nudge_tests::{AgentUnderTest, Raw, Reply};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-async fn scene() -> Result<Scene> {
-    Scene::start(Scene::shop()?, &[], &IDLE).await
+async fn scene() -> Result<AgentUnderTest> {
+    AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await
 }
 
 /// Sends one request with the token over a connection of its own.
-async fn ask(scene: &Scene, line: &str, headers: &[&str], body: &[u8]) -> Result<Reply> {
+async fn ask(scene: &AgentUnderTest, line: &str, headers: &[&str], body: &[u8]) -> Result<Reply> {
     let mut raw = Raw::open(&scene.access).await?;
     // A refusal may come, and the connection end, before all is sent.
     let _ = raw.send([head(&scene.access, line, headers).as_bytes(), body].concat()).await;
@@ -31,7 +31,7 @@ fn refusal(reply: &Reply) -> Result<(u16, String)> {
     Ok((reply.status.as_u16(), error))
 }
 
-async fn still_answers(mut scene: Scene) -> Result<()> {
+async fn still_answers(mut scene: AgentUnderTest) -> Result<()> {
     scene.agent.check()?;
     assert_eq!(scene.client.get("/config").await?.status, 200);
     Ok(())

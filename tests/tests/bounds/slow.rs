@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nudge_tests::agent::IDLE;
-use nudge_tests::raw::head;
-use nudge_tests::scene::SOON;
-use nudge_tests::{Access, Client, ConfigDir, Finished, Raw, Scene, eventually, tls, tools};
+use nudge_tests::agent::SOON;
+use nudge_tests::agent::raw::head;
+use nudge_tests::{Access, AgentUnderTest, Client, ConfigDir, Finished, Raw, agent::tls, eventually, tools};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -53,7 +53,7 @@ async fn drippers(access: &Access, sent: &Arc<AtomicUsize>) -> Result<JoinSet<()
 
 #[tokio::test]
 async fn clients_that_send_one_byte_a_second_delay_neither_notifications_nor_others() -> Result<()> {
-    let mut scene = with_handler(Scene::shop()?).await?;
+    let mut scene = with_handler(AgentUnderTest::shop()?).await?;
     let sent = Arc::new(AtomicUsize::new(0));
     let mut drippers = drippers(&scene.access, &sent).await?;
     assert_eq!(connections(&mut scene.client).await?, 3 * EACH + 1);
@@ -126,7 +126,7 @@ async fn clients_that_never_read_cost_little_and_are_cut_when_the_dictionary_mov
 async fn what_the_kernel_keeps_for_clients_that_never_read_is_bounded_too() -> Result<()> {
     const CLIENTS: usize = 20;
     let Some(ss) = tools::find("ss")? else { return Ok(()) };
-    let scene = Scene::start(big()?, &[], &IDLE).await?;
+    let scene = AgentUnderTest::start(big()?, &[], &IDLE).await?;
     let _greedy = greedy(&scene.access, CLIENTS).await?;
     let filter = format!("sport = :{}", scene.access.address.port());
     let shown = Finished::of(Command::new(ss).args(["--tcp", "--numeric", "--memory", "--no-header", &filter]))?;

@@ -3,87 +3,19 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use nudge_agent::serve::Limits;
 use nudge_protocol::ErrorBody;
-use nudge_tests::agent::IDLE;
-use nudge_tests::raw::head;
-use nudge_tests::scene::SOON;
-use nudge_tests::{Raw, Scene, eventually};
+use nudge_tests::agent::raw::head;
+use nudge_tests::agent::{IDLE, SOON};
+use nudge_tests::{AgentUnderTest, Raw};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-
-use crate::in_process::InProcess;
-
-const SHORT: Duration = Duration::from_millis(300);
-
-/// Waits until the endpoint has no connection left, which it must have had from `begun` for at least the bound.
-async fn cut_at_its_time(endpoint: &InProcess, begun: Instant) -> Result<()> {
-    let none = async || (endpoint.connections.count() == 0).then_some(());
-    eventually(SOON, "the connection is cut", none).await?;
-    assert!(begun.elapsed() >= SHORT, "cut after {:?}", begun.elapsed());
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_handshake_that_does_not_end_is_cut() -> Result<()> {
-    let endpoint = InProcess::start(Limits { handshake: SHORT, ..Limits::default() })?;
-    let begun = Instant::now();
-    let mut silent = TcpStream::connect(endpoint.access.address).await?;
-    assert_eq!(timeout(SOON, silent.read(&mut [0])).await??, 0);
-    cut_at_its_time(&endpoint, begun).await
-}
-
-#[tokio::test]
-async fn a_head_that_does_not_end_is_cut() -> Result<()> {
-    let endpoint = InProcess::start(Limits { head: SHORT, ..Limits::default() })?;
-    let begun = Instant::now();
-    let mut half = Raw::open(&endpoint.access).await?;
-    half.send("GET /config HTTP/1.1\r\nHost: ").await?;
-    timeout(SOON, half.ended()).await?;
-    cut_at_its_time(&endpoint, begun).await
-}
-
-#[tokio::test]
-async fn a_connection_without_another_request_is_cut() -> Result<()> {
-    let endpoint = InProcess::start(Limits { head: SHORT, ..Limits::default() })?;
-    let mut idle = Raw::open(&endpoint.access).await?;
-    let begun = Instant::now();
-    idle.send(head(&endpoint.access, "GET /", &[])).await?;
-    assert_eq!(idle.reply().await?.body, "ok");
-    timeout(SOON, idle.ended()).await?;
-    cut_at_its_time(&endpoint, begun).await
-}
-
-#[tokio::test]
-async fn a_client_that_takes_nothing_of_its_reply_is_cut() -> Result<()> {
-    let endpoint = InProcess::start(Limits { stall: SHORT, ..Limits::default() })?;
-    let mut greedy = Raw::open(&endpoint.access).await?;
-    let begun = Instant::now();
-    greedy.send(head(&endpoint.access, "GET /big", &[])).await?;
-    cut_at_its_time(&endpoint, begun).await
-}
-
-#[tokio::test]
-async fn a_panic_ends_one_connection_and_no_other() -> Result<()> {
-    let endpoint = InProcess::start(Limits::default())?;
-    let mut other = Raw::open(&endpoint.access).await?;
-    for _ in 0..3 {
-        let mut unlucky = Raw::open(&endpoint.access).await?;
-        unlucky.send(head(&endpoint.access, "GET /panic", &[])).await?;
-        assert!(timeout(SOON, unlucky.reply()).await?.is_err(), "there is no reply");
-        other.send(head(&endpoint.access, "GET /", &[])).await?;
-        assert_eq!(timeout(SOON, other.reply()).await??.body, "ok");
-        eventually(SOON, "its place is free", async || (endpoint.connections.count() == 1).then_some(())).await?;
-    }
-    Ok(())
-}
 
 /// The agent's own bounds, both at the same time since each takes ten seconds.
 #[tokio::test]
 async fn a_body_and_a_handshake_have_ten_seconds() -> Result<()> {
     let bounds = Duration::from_secs(9)..Duration::from_secs(30);
-    let scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
     let body = async {
         let mut slow = Raw::open(&scene.access).await?;
         slow.send(head(&scene.access, "POST /hooks", &["Content-Length: 20"]) + "{\"url\"").await?;

@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use nudge_api::{VersionedConfig, VersionedConfigSpec};
-use nudge_tests::installation::{deploy, hub_ca};
+use nudge_tests::cluster::installation::{deploy, hub_ca};
 use nudge_tests::ports;
 use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
 use serde_json::{Value, json};

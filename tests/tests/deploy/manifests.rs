@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use nudge_tests::installation::deploy;
+use nudge_tests::cluster::installation::deploy;
 use nudge_tests::{Finished, tools};
 use serde_json::Value;
 

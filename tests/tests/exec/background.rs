@@ -3,15 +3,15 @@
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use nudge_tests::scene::SOON;
-use nudge_tests::{Scene, eventually, procfs};
+use nudge_tests::agent::SOON;
+use nudge_tests::{AgentUnderTest, eventually, procfs};
 
-use super::scene::APP;
+use super::exec_command::APP;
 use super::terminal::{Terminal, command_line};
 
 #[tokio::test]
 async fn a_job_in_the_background_leaves_the_terminal_to_the_shell() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let mut terminal = Terminal::start(&["sh", "-i"])?;
     terminal.types(&format!("{} &\n", command_line(&dir, &[APP, "--catch", "SIGUSR1"])?))?;
     let app = terminal.ready().await?;
@@ -29,7 +29,7 @@ async fn a_job_in_the_background_leaves_the_terminal_to_the_shell() -> Result<()
 
 #[tokio::test]
 async fn a_child_in_the_background_that_reads_the_terminal_waits_quietly() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let child = ["sh", "-c", r#"'trap "echo again" CONT; echo $$ ready; read word'"#];
     let mut terminal = Terminal::start(&["sh", "-i"])?;
     // Nobody's job, so that the kernel does not stop the agent.
@@ -51,7 +51,7 @@ async fn a_child_in_the_background_that_reads_the_terminal_waits_quietly() -> Re
 
 #[tokio::test]
 async fn in_a_pipeline_the_terminal_is_left_to_the_one_that_reads_from_it() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let mut terminal = Terminal::start(&["sh", "-i"])?;
     // As less(1) does.
     let pager = "(read first; echo \"$first\"; read key </dev/tty; echo \"key $key\"; cat)";
@@ -64,7 +64,7 @@ async fn in_a_pipeline_the_terminal_is_left_to_the_one_that_reads_from_it() -> R
 
 #[tokio::test]
 async fn in_a_pipeline_the_child_gets_the_terminal_when_it_reads_from_it() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let mut terminal = Terminal::start(&["sh", "-i"])?;
     let child = ["sh", "-c", "'read word; echo \"read $word\"'"];
     terminal.types(&format!("{} | cat\n", command_line(&dir, &child)?))?;

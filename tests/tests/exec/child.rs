@@ -9,16 +9,16 @@ use anyhow::{Context, Result, anyhow};
 use nix::sys::signal::Signal;
 use nudge_protocol::env;
 use nudge_tests::agent::IDLE;
-use nudge_tests::scene::SOON;
-use nudge_tests::{Finished, Scene, binary};
+use nudge_tests::agent::SOON;
+use nudge_tests::{AgentUnderTest, Finished, binary};
 
-use super::scene::{APP, exec, run};
+use super::exec_command::{APP, exec, run};
 
 #[test]
 fn the_child_starts_when_the_endpoint_serves() -> Result<()> {
     let agent = binary::debug()?.to_str().context("odd path")?;
     for _ in 0..5 {
-        let finished = run(&Scene::shop()?, &[agent, "get", "lives"])?;
+        let finished = run(&AgentUnderTest::shop()?, &[agent, "get", "lives"])?;
         assert_eq!((finished.code, finished.stdout.as_str()), (Some(0), "3"), "{finished:?}");
     }
     Ok(())
@@ -27,7 +27,7 @@ fn the_child_starts_when_the_endpoint_serves() -> Result<()> {
 #[test]
 fn standard_input_and_output_are_the_childs() -> Result<()> {
     let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let mut command = exec(&dir)?;
     command.args(["--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn()?;
@@ -43,7 +43,7 @@ fn standard_input_and_output_are_the_childs() -> Result<()> {
 
 #[tokio::test]
 async fn the_files_for_the_child_are_gone_when_it_has_ended() -> Result<()> {
-    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
     let files = [&scene.access.variables[env::TOKEN_FILE], &scene.access.variables[env::CERT]]
         .map(|path| Path::new(path).to_owned());
     assert!(files.iter().all(|file| file.is_file()), "{files:?}");
@@ -57,7 +57,7 @@ async fn the_files_for_the_child_are_gone_when_it_has_ended() -> Result<()> {
 
 #[test]
 fn no_files_are_left_of_a_command_that_could_not_start() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let temporary = dir.beside("temporary");
     fs::create_dir(&temporary)?;
     let mut command = exec(&dir)?;
@@ -69,10 +69,10 @@ fn no_files_are_left_of_a_command_that_could_not_start() -> Result<()> {
 
 #[tokio::test]
 async fn the_log_can_be_json_and_never_holds_the_token_or_a_value() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("password", "hunter2")])?;
     let arguments = ["--log-format", "json", "--log-level", "debug", "--notify", "SIGUSR1"];
-    let mut scene = Scene::start(dir, &arguments, &[APP, "--catch", "SIGUSR1"]).await?;
+    let mut scene = AgentUnderTest::start(dir, &arguments, &[APP, "--catch", "SIGUSR1"]).await?;
     scene.says(1, "ready").await?;
     scene.dir.switch("shop", "2.0.0")?;
     scene.says(1, "SIGUSR1").await?;

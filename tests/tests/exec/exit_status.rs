@@ -3,13 +3,13 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use nudge_tests::{Finished, Scene};
+use nudge_tests::{AgentUnderTest, Finished};
 
-use super::scene::{exec, exec_at, run};
+use super::exec_command::{exec, exec_at, run};
 
 #[test]
 fn the_exit_status_is_the_childs() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     for (script, code) in [
         ("exit 0", 0),
         ("exit 1", 1),
@@ -26,7 +26,7 @@ fn the_exit_status_is_the_childs() -> Result<()> {
 
 #[test]
 fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let file = dir.beside("not-executable");
     fs::write(&file, "")?;
     let file = file.to_str().context("odd path")?;
@@ -45,7 +45,7 @@ fn a_command_that_is_not_there_is_127_and_one_that_cannot_run_is_126() -> Result
 
 #[test]
 fn a_failure_of_the_agent_itself_is_125_and_the_command_does_not_start() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let marker = dir.beside("started");
     let start = |arguments: &[&str]| -> Result<Finished> {
         let finished = Finished::of(exec(&dir)?.args(arguments).args(["--", "touch"]).arg(&marker))?;

@@ -1,15 +1,15 @@
 //! At a terminal the child has the foreground, and Ctrl-C and Ctrl-Z work as without the agent.
 
 use anyhow::{Context, Result};
-use nudge_tests::scene::SOON;
-use nudge_tests::{Scene, eventually, procfs};
+use nudge_tests::agent::SOON;
+use nudge_tests::{AgentUnderTest, eventually, procfs};
 
-use super::scene::APP;
+use super::exec_command::APP;
 use super::terminal::{CTRL_C, CTRL_Z, Terminal, command_line, words};
 
 #[tokio::test]
 async fn ctrl_c_reaches_the_child_once() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let mut terminal = Terminal::start(&words(&dir, &[APP, "--catch", "SIGINT"])?)?;
     terminal.ready_in_front().await?;
     for times in 1..=3 {
@@ -23,7 +23,7 @@ async fn ctrl_c_reaches_the_child_once() -> Result<()> {
 
 #[tokio::test]
 async fn a_child_that_reads_the_terminal_at_once_is_not_stopped() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     for _ in 0..10 {
         let child = ["sh", "-c", "read word && echo \"read $word\""];
         let mut terminal = Terminal::start(&words(&dir, &child)?)?;
@@ -36,7 +36,7 @@ async fn a_child_that_reads_the_terminal_at_once_is_not_stopped() -> Result<()> 
 
 #[tokio::test]
 async fn ctrl_z_stops_the_job_and_fg_goes_on_with_it() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let mut terminal = Terminal::start(&["sh", "-i"])?;
     terminal.types(&format!("{}\n", command_line(&dir, &[APP, "--catch", "SIGUSR1"])?))?;
     let app = terminal.ready_in_front().await?;
@@ -62,7 +62,7 @@ async fn ctrl_z_stops_the_job_and_fg_goes_on_with_it() -> Result<()> {
 
 #[tokio::test]
 async fn a_script_has_the_terminal_again_when_the_child_has_ended() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let script = format!("{}; read word && echo \"read $word\"", command_line(&dir, &["true"])?);
     let mut terminal = Terminal::start(&["sh", "-c", &script])?;
     terminal.types("something\n")?;
@@ -71,7 +71,7 @@ async fn a_script_has_the_terminal_again_when_the_child_has_ended() -> Result<()
 
 #[tokio::test]
 async fn ctrl_z_where_no_shell_could_go_on_with_the_job_stops_nothing() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     // As with `ssh -t` or `docker run -it`: the agent is the session's first process.
     let mut terminal = Terminal::start(&words(&dir, &[APP, "--catch", "SIGUSR1", "--catch", "SIGCONT"])?)?;
     let app = terminal.ready_in_front().await?;

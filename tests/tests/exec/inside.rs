@@ -6,17 +6,17 @@ use anyhow::Result;
 use nudge_protocol::env;
 use nudge_tests::agent::IDLE;
 use nudge_tests::ports::Nobody;
-use nudge_tests::{ConfigDir, Finished, Scene, binary};
+use nudge_tests::{AgentUnderTest, ConfigDir, Finished, binary};
 
-use super::scene::APP;
+use super::exec_command::APP;
 
 /// An agent's variables, to be given to commands.
-async fn inside(dir: ConfigDir) -> Result<Scene> {
-    Scene::start(dir, &[], &IDLE).await
+async fn inside(dir: ConfigDir) -> Result<AgentUnderTest> {
+    AgentUnderTest::start(dir, &[], &IDLE).await
 }
 
 /// Runs `nudge-agent` with the agent's variables, changed as wanted.
-fn from_inside(scene: &Scene, arguments: &[&str], change: &[(&str, &str)]) -> Result<Finished> {
+fn from_inside(scene: &AgentUnderTest, arguments: &[&str], change: &[(&str, &str)]) -> Result<Finished> {
     let mut command = Command::new(binary::debug()?);
     command.args(arguments);
     for name in [env::ENDPOINT, env::TOKEN, env::TOKEN_FILE, env::CERT, env::CONTAINER] {
@@ -65,10 +65,10 @@ async fn a_shell_can_source_the_env_format() -> Result<()> {
 
 #[tokio::test]
 async fn get_says_what_is_wrong_in_one_line() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2", [("game.properties", "x")])?;
     dir.switch("shop", "2")?;
-    let other = inside(Scene::shop()?).await?;
+    let other = inside(AgentUnderTest::shop()?).await?;
     let scene = inside(dir).await?;
     let nobody = Nobody::new()?;
     let unused = format!("https://{}/config", nobody.address);
@@ -100,7 +100,7 @@ async fn get_says_what_is_wrong_in_one_line() -> Result<()> {
 
 #[tokio::test]
 async fn an_empty_token_variable_counts_as_absent() -> Result<()> {
-    let scene = inside(Scene::shop()?).await?;
+    let scene = inside(AgentUnderTest::shop()?).await?;
     let finished = from_inside(&scene, &["get", "lives"], &[(env::TOKEN, "")])?;
     assert_eq!((finished.code, finished.stdout.as_str()), (Some(0), "3"), "{finished:?}");
     Ok(())
@@ -108,7 +108,7 @@ async fn an_empty_token_variable_counts_as_absent() -> Result<()> {
 
 #[tokio::test]
 async fn get_counts_as_the_containers_own_request() -> Result<()> {
-    let mut scene = Scene::start(Scene::shop()?, &["--ack", "fetched"], &IDLE).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &["--ack", "fetched"], &IDLE).await?;
     assert!(!scene.client.status().await?.containers[0].acknowledged);
     from_inside(&scene, &["get", "lives"], &[])?;
     assert!(scene.client.status().await?.containers[0].acknowledged);
@@ -122,7 +122,7 @@ async fn status_is_for_people_or_for_programs_and_never_shows_a_value() -> Resul
     dir.write_version("extra", "7", [("password", "hunter2")])?;
     dir.switch("shop", "1")?;
     dir.switch("extra", "7")?;
-    let mut scene = Scene::start(dir, &["--notify", "SIGUSR1"], &[APP, "--catch", "SIGUSR1"]).await?;
+    let mut scene = AgentUnderTest::start(dir, &["--notify", "SIGUSR1"], &[APP, "--catch", "SIGUSR1"]).await?;
     scene.subscribed("http://127.0.0.1:9/changed").await?;
     scene.dir.switch("shop", "9")?;
     scene.problem("shop", "version 9").await?;

@@ -2,10 +2,10 @@
 
 mod background;
 mod child;
+mod exec_command;
 mod exit_status;
 mod foreground;
 mod help;
 mod inside;
-mod scene;
 mod signals;
 mod terminal;

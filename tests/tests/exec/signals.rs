@@ -7,17 +7,17 @@ use anyhow::Result;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, getpgid, mkfifo};
-use nudge_tests::scene::SOON;
-use nudge_tests::{Scene, eventually, procfs};
+use nudge_tests::agent::SOON;
+use nudge_tests::{AgentUnderTest, eventually, procfs};
 
-use super::scene::APP;
+use super::exec_command::APP;
 
 #[tokio::test]
 async fn signals_are_passed_on_to_the_child() -> Result<()> {
     let signals = ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"];
     let mut child = vec![APP];
     child.extend(signals.iter().flat_map(|signal| ["--catch", signal]));
-    let mut scene = Scene::start(Scene::shop()?, &[], &child).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &child).await?;
     let app = scene.ready().await?;
     for signal in signals {
         scene.agent.process().signal(signal.parse::<Signal>()?)?;
@@ -31,7 +31,7 @@ async fn signals_are_passed_on_to_the_child() -> Result<()> {
 #[tokio::test]
 async fn a_signal_that_the_child_does_not_catch_ends_both() -> Result<()> {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
-        let mut scene = Scene::start(Scene::shop()?, &[], &[APP]).await?;
+        let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &[APP]).await?;
         scene.says(1, "ready").await?;
         scene.agent.process().signal(signal)?;
         let status = scene.agent.process().exited(SOON).await?;
@@ -44,7 +44,7 @@ async fn a_signal_that_the_child_does_not_catch_ends_both() -> Result<()> {
 async fn a_hang_up_that_nohup_made_ignored_stays_ignored() -> Result<()> {
     let nohup = ["sh", "-c", "trap '' HUP && exec \"$@\"", "sh"];
     let child = [APP, "--catch", "SIGHUP", "--catch", "SIGINT"];
-    let mut scene = Scene::start_with(Scene::shop()?, |exec| exec.under(nohup), &child).await?;
+    let mut scene = AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.under(nohup), &child).await?;
     scene.says(1, "ready").await?;
     scene.agent.process().signal(Signal::SIGHUP)?;
     // What comes after it shows that it has not come.
@@ -58,7 +58,7 @@ async fn a_hang_up_that_nohup_made_ignored_stays_ignored() -> Result<()> {
 
 #[tokio::test]
 async fn the_child_has_a_process_group_of_its_own() -> Result<()> {
-    let mut scene = Scene::start(Scene::shop()?, &[], &[APP]).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &[APP]).await?;
     let child = scene.ready().await?;
     assert_eq!(getpgid(Some(Pid::from_raw(child)))?.as_raw(), child);
     assert_ne!(getpgid(Some(Pid::from_raw(scene.agent.pid())))?.as_raw(), child);
@@ -67,14 +67,14 @@ async fn the_child_has_a_process_group_of_its_own() -> Result<()> {
 
 #[tokio::test]
 async fn orphans_come_to_the_agent_and_are_reaped() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let (gate, pid) = (dir.beside("gate"), dir.beside("pid"));
     mkfifo(&gate, Mode::S_IRUSR | Mode::S_IWUSR)?;
     // The inner shell leaves a process behind that waits at the gate.
     let orphan = r#"sh -c 'echo $$ >"$1.part" && mv "$1.part" "$1" && : <"$0"' "$0" "$1""#;
     let script = format!(r#"sh -c '{} &' "$0" "$1"; exec {APP}"#, orphan.replace('\'', r"'\''"));
     let child = [Path::new("sh"), "-c".as_ref(), script.as_ref(), &gate, &pid];
-    let mut scene = Scene::start(dir, &[], &child).await?;
+    let mut scene = AgentUnderTest::start(dir, &[], &child).await?;
     scene.says(1, "ready").await?;
     let orphan: i32 =
         eventually(SOON, "the orphan runs", async || fs::read_to_string(&pid).ok()?.trim().parse().ok()).await?;

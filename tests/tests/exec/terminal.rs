@@ -11,7 +11,7 @@ use nix::fcntl::OFlag;
 use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, tcgetpgrp};
-use nudge_tests::scene::SOON;
+use nudge_tests::agent::SOON;
 use nudge_tests::{ConfigDir, Process, binary, eventually, procfs};
 use tempfile::TempDir;
 

@@ -1,8 +1,8 @@
 //! What the hub says arrives, whole, once, and never an older state.
 
 use anyhow::{Result, ensure};
-use nudge_tests::pod::served;
-use nudge_tests::scene::SOON;
+use nudge_tests::agent::SOON;
+use nudge_tests::kubelet::pod::served;
 use nudge_tests::{FakeHub, Pod, eventually};
 
 use crate::{APP, CATCHES, TWO, USR1};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use nudge_protocol::status::Status;
-use nudge_tests::fake_hub::Answer;
-use nudge_tests::scene::SOON;
+use nudge_tests::agent::SOON;
+use nudge_tests::fakes::fake_hub::Answer;
 use nudge_tests::{Client, FakeHub, Pod};
 
 use crate::{APP, CATCHES, USR1};

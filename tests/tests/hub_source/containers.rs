@@ -5,9 +5,9 @@ use nudge_protocol::ContainerName;
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::pod::env;
 use nudge_protocol::status::Outcome;
+use nudge_tests::agent::SOON;
 use nudge_tests::cgroup::Cgroup;
-use nudge_tests::hub_tls::sha256;
-use nudge_tests::scene::SOON;
+use nudge_tests::fakes::hub_tls::sha256;
 use nudge_tests::{FakeHub, Pod};
 
 use crate::{APP, CATCHES, USR1};

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
 use nudge_protocol::hub::HubReason;
-use nudge_tests::scene::SOON;
+use nudge_tests::agent::SOON;
 use nudge_tests::{FakeHub, Finished, Pod, Process, binary};
 
 fn wait_ready(pod: &Pod, time: &str) -> Result<Process> {

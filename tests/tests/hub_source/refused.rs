@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 use nudge_protocol::hub::HubReason;
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use nudge_protocol::status::{ProblemReason, Status};
-use nudge_tests::fake_hub::{Answer, framed};
-use nudge_tests::pod::served;
-use nudge_tests::scene::SOON;
+use nudge_tests::agent::SOON;
+use nudge_tests::fakes::fake_hub::{Answer, framed};
+use nudge_tests::kubelet::pod::served;
 use nudge_tests::{FakeHub, Pod};
 
 use crate::TWO;
@@ -85,7 +85,7 @@ async fn a_content_that_is_not_what_its_digest_says_is_refused_and_said() -> Res
     hub.say(|say| {
         let shop = say.config("shop");
         shop.block = vec![255; 40];
-        shop.sha256 = nudge_tests::hub_tls::sha256(&shop.block);
+        shop.sha256 = nudge_tests::fakes::hub_tls::sha256(&shop.block);
         shop.revision += 1;
     });
     pod.status_when(&mut client, SOON, "it is refused too", |status| {

@@ -8,7 +8,7 @@ use hyper::Method;
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::status::Outcome;
 use nudge_protocol::{Ack, ContainerName, Notify, NotifySignal};
-use nudge_tests::scene::SOON;
+use nudge_tests::agent::SOON;
 use nudge_tests::{FakeHub, Pod, eventually};
 
 use crate::{APP, CATCHES, USR1};

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
-use nudge_tests::scene::SOON;
+use nudge_tests::agent::SOON;
 use nudge_tests::{Answer, Delivery, FakeHub, HookServer, Pod};
 
 use crate::{APP, CATCHES, TWO, USR1};

@@ -8,8 +8,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use nudge_tests::cluster::installation::{NAMESPACE, deploy};
 use nudge_tests::eventually;
-use nudge_tests::installation::{NAMESPACE, deploy};
 
 use crate::place::{Place, succeed};
 use crate::readme;

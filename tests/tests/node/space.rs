@@ -105,7 +105,7 @@ impl<'a> Home<'a> {
 
     /// Has the pods of a config moved at once, and watched for no longer than it takes.
     pub(crate) async fn at_once(&self, config: &str) -> Result<()> {
-        self.patch_config(config, &json!({"rollout": nudge_tests::installation::at_once()})).await
+        self.patch_config(config, &json!({"rollout": nudge_tests::cluster::installation::at_once()})).await
     }
 
     /// Makes a version current: returns as soon as the API server has it.

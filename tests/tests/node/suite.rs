@@ -108,7 +108,7 @@ impl Suite {
         if let Some(node) = &place.node {
             node.keep_logs();
         }
-        let system = nudge_tests::installation::NAMESPACE;
+        let system = nudge_tests::cluster::installation::NAMESPACE;
         for space in spaces.iter().map(String::as_str).chain([system]) {
             let script = format!(
                 "kubectl -n {space} get pods,deployments -o wide; kubectl -n {space} get vcfg -o yaml; \

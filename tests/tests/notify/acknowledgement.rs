@@ -4,14 +4,14 @@ use anyhow::{Result, ensure};
 use http_body_util::Full;
 use hyper::{Method, StatusCode};
 use nudge_protocol::headers;
-use nudge_tests::Scene;
+use nudge_tests::AgentUnderTest;
 use nudge_tests::agent::IDLE;
 
-use super::scene::{CATCHES, USR1, delivered};
+use super::signalled_app::{CATCHES, USR1, delivered};
 
 #[tokio::test]
 async fn delivered_is_acknowledged_by_the_signal_alone() -> Result<()> {
-    let mut scene = Scene::start(Scene::shop()?, &USR1, &CATCHES).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &CATCHES).await?;
     scene.says(1, "ready").await?;
     scene.dir.switch("shop", "1.0.1")?;
     let container = scene.notified_when("the signal is delivered", delivered).await?;
@@ -22,7 +22,7 @@ async fn delivered_is_acknowledged_by_the_signal_alone() -> Result<()> {
 #[tokio::test]
 async fn fetched_is_acknowledged_by_a_request_that_names_the_container() -> Result<()> {
     let arguments = ["--notify", "SIGUSR1", "--ack", "fetched"];
-    let mut scene = Scene::start(Scene::shop()?, &arguments, &CATCHES).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &arguments, &CATCHES).await?;
     scene.says(1, "ready").await?;
     assert_eq!(scene.access.variables["MY_CONFIG_CONTAINER"], "app");
     scene.dir.switch("shop", "1.0.1")?;
@@ -48,7 +48,8 @@ async fn fetched_is_acknowledged_by_a_request_that_names_the_container() -> Resu
 #[tokio::test]
 async fn a_request_that_names_no_container_counts_for_the_only_one_that_is_told() -> Result<()> {
     for (notify, child, counts) in [("SIGUSR1", &CATCHES[..], true), ("none", &IDLE[..], false)] {
-        let mut scene = Scene::start(Scene::shop()?, &["--notify", notify, "--ack", "fetched"], child).await?;
+        let mut scene =
+            AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", notify, "--ack", "fetched"], child).await?;
         scene.client.get("/config").await?;
         let container = scene.client.status().await?.containers.remove(0);
         assert_eq!(container.acknowledged, counts, "{notify}: {container:?}");
@@ -56,7 +57,7 @@ async fn a_request_that_names_no_container_counts_for_the_only_one_that_is_told(
     Ok(())
 }
 
-async fn fetch_as(scene: &mut Scene, container: &str) -> Result<()> {
+async fn fetch_as(scene: &mut AgentUnderTest, container: &str) -> Result<()> {
     let request = scene.client.request(Method::GET, "/config").header(headers::CONTAINER, container);
     let reply = scene.client.send(request.body(Full::default())?).await?;
     ensure!(reply.status == StatusCode::OK);

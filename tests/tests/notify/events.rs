@@ -5,19 +5,19 @@ use std::path::Path;
 use anyhow::Result;
 use hyper::Method;
 use nudge_tests::agent::IDLE;
-use nudge_tests::scene::SOON;
-use nudge_tests::standard_webhooks::Verifier;
-use nudge_tests::{HookServer, Scene};
+use nudge_tests::agent::SOON;
+use nudge_tests::fakes::standard_webhooks::Verifier;
+use nudge_tests::{AgentUnderTest, HookServer};
 
-use super::scene::delivered;
+use super::signalled_app::delivered;
 
 #[tokio::test]
 async fn a_webhook_is_signed_as_the_specification_wants_and_holds_no_value() -> Result<()> {
     let Some(verifier) = Verifier::in_folder(Path::new(env!("CARGO_TARGET_TMPDIR")))? else { return Ok(()) };
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("lives", "hunter2-new"), ("greeting", "hunter2-added")])?;
     let server = HookServer::willing().await?;
-    let mut scene = Scene::start(dir, &["--notify", "webhook"], &IDLE).await?;
+    let mut scene = AgentUnderTest::start(dir, &["--notify", "webhook"], &IDLE).await?;
     let hook = scene.subscribed(server.url()).await?;
     assert_eq!(hook.etag, scene.client.status().await?.etag);
     scene.dir.switch("shop", "2.0.0")?;
@@ -36,7 +36,7 @@ async fn a_webhook_is_signed_as_the_specification_wants_and_holds_no_value() -> 
     assert!(verifier.verify(&delivery, &token)?);
     let forged = nudge_tests::Delivery { body: delivery.body.replace("2.0.0", "9.9.9"), ..delivery.clone() };
     assert!(!verifier.verify(&forged, &token)?, "the signature fits another body too");
-    let other = Scene::start(Scene::shop()?, &[], &IDLE).await?.access.token;
+    let other = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?.access.token;
     assert!(!verifier.verify(&delivery, &other)?, "the signature fits another token too");
 
     let notified = scene.hook_when(&hook.id, "the webhook is delivered", delivered).await?;
@@ -46,10 +46,10 @@ async fn a_webhook_is_signed_as_the_specification_wants_and_holds_no_value() -> 
 
 #[tokio::test]
 async fn an_event_lists_no_more_than_256_keys_and_says_so() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", (0..300).map(|n| (format!("key-{n:03}"), "x")))?;
     let server = HookServer::willing().await?;
-    let mut scene = Scene::start(dir, &[], &IDLE).await?;
+    let mut scene = AgentUnderTest::start(dir, &[], &IDLE).await?;
     scene.subscribed(server.url()).await?;
     scene.dir.switch("shop", "2.0.0")?;
     let event = server.notified_of("2.0.0", SOON).await?.event()?;
@@ -62,7 +62,7 @@ async fn an_event_lists_no_more_than_256_keys_and_says_so() -> Result<()> {
 async fn the_flag_subscribes_for_the_child_and_counts_as_its_acknowledgement() -> Result<()> {
     let server = HookServer::willing().await?;
     let arguments = ["--notify", "webhook", "--webhook", server.url()];
-    let mut scene = Scene::start(Scene::shop()?, &arguments, &IDLE).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &arguments, &IDLE).await?;
     let hooks = scene.client.status().await?.hooks;
     assert_eq!(hooks.iter().map(|hook| hook.url.as_str()).collect::<Vec<_>>(), [server.url()]);
     scene.dir.switch("shop", "1.0.1")?;

@@ -4,7 +4,7 @@ mod acknowledgement;
 mod events;
 mod newest;
 mod retries;
-mod scene;
+mod signalled_app;
 mod spared;
 mod subscriptions;
 mod targets;

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 use nudge_protocol::status::Notified;
-use nudge_tests::scene::SOON;
-use nudge_tests::{HookServer, Scene};
+use nudge_tests::agent::SOON;
+use nudge_tests::{AgentUnderTest, HookServer};
 
-use super::scene::{FETCHES, USR1, delivered};
+use super::signalled_app::{FETCHES, USR1, delivered};
 
 #[tokio::test]
 async fn whoever_fetches_at_once_with_the_signal_finds_the_new_version() -> Result<()> {
-    let mut scene = Scene::start(Scene::shop()?, &USR1, &FETCHES).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &FETCHES).await?;
     scene.says(1, "ready").await?;
     for round in 1..=100 {
         let version = ["1.0.0", "1.0.1"][round % 2];
@@ -26,14 +26,14 @@ async fn whoever_fetches_at_once_with_the_signal_finds_the_new_version() -> Resu
 /// Switches 50 times as fast as it goes, and waits until all four subscribers are at the last one: two processes below the
 /// child, which take `slow` milliseconds over each signal, and two webhooks.
 async fn storm(slow: &str) -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let versions: Vec<String> = (0..50).map(|n| format!("2.{n}")).collect();
     for version in &versions {
         dir.write_version("shop", version, [("lives", version)])?;
     }
     let app = format!("{} --slow {slow}", FETCHES.join(" "));
     let script = format!("{app} & {app} & wait");
-    let mut scene = Scene::start(dir, &USR1, &["sh", "-c", &script]).await?;
+    let mut scene = AgentUnderTest::start(dir, &USR1, &["sh", "-c", &script]).await?;
     let output = scene.says(2, "ready").await?;
     let pids: BTreeSet<&str> = output.split_whitespace().filter(|word| *word != "ready").collect();
     ensure!(pids.len() == 2, "{output}");

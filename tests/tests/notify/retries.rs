@@ -6,11 +6,11 @@ use anyhow::Result;
 use hyper::StatusCode;
 use nudge_protocol::status::Outcome;
 use nudge_tests::agent::IDLE;
+use nudge_tests::agent::SOON;
 use nudge_tests::ports::Nobody;
-use nudge_tests::scene::SOON;
-use nudge_tests::{Answer, HookServer, Scene};
+use nudge_tests::{AgentUnderTest, Answer, HookServer};
 
-use super::scene::{FETCHES, USR1, delivered};
+use super::signalled_app::{FETCHES, USR1, delivered};
 
 /// How long the agent waits for an answer before it tries again, and some more.
 const PAST_GRACE: Duration = Duration::from_secs(40);
@@ -19,9 +19,9 @@ const PAST_GRACE: Duration = Duration::from_secs(40);
 async fn a_webhook_that_answers_500_for_a_while_gets_the_same_event_with_growing_waits_and_then_the_newest()
 -> Result<()> {
     let server = HookServer::start(Answer::Status(StatusCode::INTERNAL_SERVER_ERROR)).await?;
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("lives", "5"), ("greeting", "hello")])?;
-    let mut scene = Scene::start(dir, &[], &IDLE).await?;
+    let mut scene = AgentUnderTest::start(dir, &[], &IDLE).await?;
     let hook = scene.subscribed(server.url()).await?;
     scene.dir.switch("shop", "1.0.1")?;
     let tries = server.wait_for(4, SOON).await?;
@@ -49,7 +49,7 @@ async fn a_webhook_that_answers_500_for_a_while_gets_the_same_event_with_growing
 #[tokio::test]
 async fn a_webhook_that_hangs_holds_up_nobody_and_gets_the_newest_later() -> Result<()> {
     let (hanging, willing) = (HookServer::start(Answer::Hang).await?, HookServer::willing().await?);
-    let mut scene = Scene::start(Scene::shop()?, &USR1, &FETCHES).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &FETCHES).await?;
     scene.says(1, "ready").await?;
     let stuck = scene.subscribed(hanging.url()).await?;
     scene.subscribed(willing.url()).await?;
@@ -74,7 +74,7 @@ async fn a_webhook_that_hangs_holds_up_nobody_and_gets_the_newest_later() -> Res
 async fn a_redirect_is_not_followed() -> Result<()> {
     let elsewhere = HookServer::willing().await?;
     let server = HookServer::start(Answer::Redirect(elsewhere.url().to_owned())).await?;
-    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
     let hook = scene.subscribed(server.url()).await?;
     scene.dir.switch("shop", "1.0.1")?;
     let notified = scene.hook_when(&hook.id, "it has failed twice", |notified| notified.attempts >= 2).await?;
@@ -87,7 +87,7 @@ async fn a_redirect_is_not_followed() -> Result<()> {
 #[tokio::test]
 async fn a_webhook_that_says_gone_is_not_tried_again_for_that_change() -> Result<()> {
     let server = HookServer::start(Answer::Status(StatusCode::GONE)).await?;
-    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
     let hook = scene.subscribed(server.url()).await?;
     scene.dir.switch("shop", "1.0.1")?;
     let notified = scene.hook_when(&hook.id, "it has failed", |notified| notified.outcome == Outcome::Failed).await?;
@@ -100,7 +100,7 @@ async fn a_webhook_that_says_gone_is_not_tried_again_for_that_change() -> Result
 #[tokio::test]
 async fn a_webhook_that_nobody_listens_for_is_tried_again() -> Result<()> {
     let nobody = Nobody::new()?;
-    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
     let hook = scene.subscribed(&format!("http://{}/", nobody.address)).await?;
     scene.dir.switch("shop", "1.0.1")?;
     let notified = scene.hook_when(&hook.id, "it has failed twice", |notified| notified.attempts >= 2).await?;

@@ -7,14 +7,14 @@ use anyhow::Result;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use nudge_protocol::status::Outcome;
-use nudge_tests::scene::SOON;
-use nudge_tests::{Scene, procfs, tools};
+use nudge_tests::agent::SOON;
+use nudge_tests::{AgentUnderTest, procfs, tools};
 
-use super::scene::{APP, USR1, delivered};
+use super::signalled_app::{APP, USR1, delivered};
 
 #[tokio::test]
 async fn a_child_without_a_handler_survives_and_that_is_said() -> Result<()> {
-    let mut scene = Scene::start(Scene::shop()?, &USR1, &[APP]).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &[APP]).await?;
     let app = scene.ready().await?;
     scene.dir.switch("shop", "1.0.1")?;
     scene.serves("shop=1.0.1").await?;
@@ -37,7 +37,7 @@ async fn a_child_without_a_handler_survives_and_that_is_said() -> Result<()> {
 #[tokio::test]
 async fn a_child_that_ignores_the_signal_is_named_as_such() -> Result<()> {
     let script = format!("trap '' USR1; exec {APP}");
-    let mut scene = Scene::start(Scene::shop()?, &USR1, &["sh", "-c", &script]).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &["sh", "-c", &script]).await?;
     scene.says(1, "ready").await?;
     scene.dir.switch("shop", "1.0.1")?;
     let given_up =
@@ -47,12 +47,12 @@ async fn a_child_that_ignores_the_signal_is_named_as_such() -> Result<()> {
 }
 
 /// An application that installs its handlers when there is the file that comes with it; a switch has come before.
-async fn switched_before_there_are_handlers() -> Result<(Scene, PathBuf)> {
-    let dir = Scene::shop()?;
+async fn switched_before_there_are_handlers() -> Result<(AgentUnderTest, PathBuf)> {
+    let dir = AgentUnderTest::shop()?;
     let handlers = dir.beside("handlers");
     let child = [APP, "--catch", "SIGUSR1", "--fetch", "--after"].map(Path::new);
     let child = child.into_iter().chain([handlers.as_path()]).collect::<Vec<_>>();
-    let mut scene = Scene::start(dir, &USR1, &child).await?;
+    let mut scene = AgentUnderTest::start(dir, &USR1, &child).await?;
     scene.says(1, "without handlers").await?;
     scene.dir.switch("shop", "1.0.1")?;
     Ok((scene, handlers))
@@ -82,7 +82,7 @@ async fn a_handler_installed_after_the_agent_gave_up_still_gets_the_newest() -> 
 
 #[tokio::test]
 async fn a_child_that_exits_at_once_ends_the_agent_with_its_status() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let exec = nudge_tests::ExecCommand::new(nudge_tests::binary::debug()?, dir.path()).args(USR1);
     let mut agent = exec.spawn(&["sh", "-c", "exit 7"])?;
     let status = agent.process().exited(SOON).await.map_err(|error| agent.explain(&error))?;
@@ -102,7 +102,8 @@ async fn a_signal_that_may_not_be_sent_is_reported_with_its_cause() -> Result<()
     }
     let script = ["sh", "-c", "trap 'echo SIGUSR1' USR1; echo ready; while :; do sleep 1; done"];
     let child = other_user.into_iter().chain(script).collect::<Vec<_>>();
-    let mut scene = Scene::start_with(Scene::shop()?, |exec| exec.args(USR1).under(no_kill), &child).await?;
+    let mut scene =
+        AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.args(USR1).under(no_kill), &child).await?;
     scene.says(1, "ready").await?;
     scene.dir.switch("shop", "1.0.1")?;
     let denied = scene.notified_when("it is denied", |notified| notified.outcome == Outcome::PermissionDenied).await?;

@@ -5,16 +5,16 @@ use hyper::{Method, StatusCode};
 use nudge_protocol::ErrorBody;
 use nudge_protocol::hooks::HookList;
 use nudge_tests::agent::IDLE;
-use nudge_tests::scene::SOON;
-use nudge_tests::{HookServer, Scene, eventually};
+use nudge_tests::agent::SOON;
+use nudge_tests::{AgentUnderTest, HookServer, eventually};
 
-use super::scene::delivered;
+use super::signalled_app::delivered;
 
 #[tokio::test]
 async fn a_webhook_that_points_outside_is_refused_with_the_way_out() -> Result<()> {
     // TEST-NET-1 of RFC 5737: nobody's address.
     let url = "http://192.0.2.1:8080/changed";
-    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
     let refused = scene.subscribe(url).await?;
     assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
     let body: ErrorBody = serde_json::from_slice(&refused.body)?;
@@ -23,7 +23,8 @@ async fn a_webhook_that_points_outside_is_refused_with_the_way_out() -> Result<(
         assert_eq!(scene.subscribe(other).await?.status, StatusCode::UNPROCESSABLE_ENTITY, "{other}");
     }
 
-    let mut allowing = Scene::start(Scene::shop()?, &["--webhook-allow", "192.0.2.1:8080"], &IDLE).await?;
+    let mut allowing =
+        AgentUnderTest::start(AgentUnderTest::shop()?, &["--webhook-allow", "192.0.2.1:8080"], &IDLE).await?;
     assert_eq!(allowing.subscribe(url).await?.status, StatusCode::CREATED);
     let other_port = allowing.subscribe("http://192.0.2.1:8081/").await?;
     assert_eq!(other_port.status, StatusCode::UNPROCESSABLE_ENTITY);
@@ -32,7 +33,7 @@ async fn a_webhook_that_points_outside_is_refused_with_the_way_out() -> Result<(
 
 #[tokio::test]
 async fn the_same_webhook_twice_is_one_and_the_seventeenth_is_refused() -> Result<()> {
-    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
     for number in 0..16 {
         let url = format!("http://127.0.0.1:9/{number}");
         assert_eq!(scene.subscribe(&url).await?.status, StatusCode::CREATED, "{number}");
@@ -54,7 +55,7 @@ async fn the_same_webhook_twice_is_one_and_the_seventeenth_is_refused() -> Resul
 #[tokio::test]
 async fn a_webhook_that_is_cancelled_gets_nothing_more() -> Result<()> {
     let (cancelled, other) = (HookServer::willing().await?, HookServer::willing().await?);
-    let mut scene = Scene::start(Scene::shop()?, &[], &IDLE).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
     let hook = scene.subscribed(cancelled.url()).await?;
     scene.subscribed(other.url()).await?;
     scene.dir.switch("shop", "1.0.1")?;

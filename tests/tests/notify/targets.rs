@@ -4,13 +4,13 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nudge_protocol::status::Notified;
-use nudge_tests::Scene;
+use nudge_tests::AgentUnderTest;
 
-use super::scene::{APP, FETCHES, USR1, delivered};
+use super::signalled_app::{APP, FETCHES, USR1, delivered};
 
 #[tokio::test]
 async fn the_child_gets_the_signal_and_the_status_says_so() -> Result<()> {
-    let mut scene = Scene::start(Scene::shop()?, &USR1, &FETCHES).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &FETCHES).await?;
     let app = scene.ready().await?;
     let before = scene.client.status().await?;
     assert_eq!(before.containers[0].notified, Notified::nothing_yet());
@@ -28,7 +28,9 @@ async fn the_child_gets_the_signal_and_the_status_says_so() -> Result<()> {
 async fn each_of_the_three_signals_can_be_chosen() -> Result<()> {
     for signal in ["SIGUSR1", "SIGUSR2", "SIGHUP"] {
         let mut scene =
-            Scene::start(Scene::shop()?, &["--notify", signal], &[APP, "--catch", signal]).await.context(signal)?;
+            AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", signal], &[APP, "--catch", signal])
+                .await
+                .context(signal)?;
         scene.says(1, "ready").await?;
         scene.dir.switch("shop", "1.0.1")?;
         scene.says(1, signal).await?;
@@ -37,7 +39,7 @@ async fn each_of_the_three_signals_can_be_chosen() -> Result<()> {
 }
 
 /// Switches, and gives the process id of the application, which is the only one that was told.
-async fn the_application_alone_is_told(scene: &mut Scene) -> Result<i32> {
+async fn the_application_alone_is_told(scene: &mut AgentUnderTest) -> Result<i32> {
     let app = scene.ready().await?;
     scene.dir.switch("shop", "1.0.1")?;
     scene.says(1, "SIGUSR1").await?;
@@ -49,7 +51,7 @@ async fn the_application_alone_is_told(scene: &mut Scene) -> Result<i32> {
 #[tokio::test]
 async fn the_application_below_a_shell_gets_the_signal_and_the_shell_survives() -> Result<()> {
     let script = format!("{APP} --catch SIGUSR1; echo the shell goes on");
-    let mut scene = Scene::start(Scene::shop()?, &USR1, &["sh", "-c", &script]).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &["sh", "-c", &script]).await?;
     the_application_alone_is_told(&mut scene).await?;
     assert!(!scene.agent.output().contains("the shell goes on"));
     Ok(())
@@ -59,7 +61,7 @@ async fn the_application_below_a_shell_gets_the_signal_and_the_shell_survives() 
 async fn the_application_below_an_init_gets_the_signal() -> Result<()> {
     // The init catches what an init does, and starts the application by a shell.
     let script = format!("trap : TERM INT CHLD; sh -c '{APP} --catch SIGUSR1; exit'; wait");
-    let mut scene = Scene::start(Scene::shop()?, &USR1, &["sh", "-c", &script]).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &["sh", "-c", &script]).await?;
     let app = the_application_alone_is_told(&mut scene).await?;
     // The init would wait for ever.
     kill(Pid::from_raw(app), Signal::SIGKILL)?;
@@ -69,7 +71,7 @@ async fn the_application_below_an_init_gets_the_signal() -> Result<()> {
 #[tokio::test]
 async fn the_helpers_of_an_application_that_catches_the_signal_get_none() -> Result<()> {
     let script = format!("trap 'echo parent SIGUSR1' USR1; {APP} --catch SIGUSR1 & while :; do wait; done");
-    let mut scene = Scene::start(Scene::shop()?, &USR1, &["sh", "-c", &script]).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &["sh", "-c", &script]).await?;
     let app = scene.ready().await?;
     scene.dir.switch("shop", "1.0.1")?;
     let container = scene.notified_when("the signal is delivered", delivered).await?;
@@ -82,7 +84,7 @@ async fn the_helpers_of_an_application_that_catches_the_signal_get_none() -> Res
 #[tokio::test]
 async fn a_hang_up_that_is_the_notification_is_not_forwarded() -> Result<()> {
     let child = [APP, "--catch", "SIGHUP", "--catch", "SIGINT"];
-    let mut scene = Scene::start(Scene::shop()?, &["--notify", "SIGHUP"], &child).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", "SIGHUP"], &child).await?;
     scene.says(1, "ready").await?;
     scene.agent.process().signal(Signal::SIGHUP)?;
     scene.logs("not passed on").await?;

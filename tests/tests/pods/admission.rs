@@ -11,7 +11,9 @@ use nudge_protocol::pod::{AGENT_CONTAINER, env};
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 
-use crate::scene::{SOON, Scene, annotated, create, dry, has_agent, opted_in, plain_pod, refusal};
+use crate::injecting_cluster::{
+    InjectingCluster, SOON, annotated, create, dry, has_agent, opted_in, plain_pod, refusal,
+};
 
 fn agent(pod: &Pod) -> (&Container, bool) {
     let spec = pod.spec.as_ref().expect("a specification");
@@ -28,7 +30,7 @@ fn variable<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
 
 #[tokio::test]
 async fn a_deployments_pods_come_out_injected() -> Result<()> {
-    let Some(scene) = Scene::shared().await? else { return Ok(()) };
+    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
     if !scene.cluster.controls("replicaset") {
         return Ok(());
     }
@@ -65,7 +67,7 @@ async fn a_deployments_pods_come_out_injected() -> Result<()> {
 
 #[tokio::test]
 async fn a_pod_that_opts_out_or_does_not_opt_in_stays_as_it_is() -> Result<()> {
-    let Some(scene) = Scene::shared().await? else { return Ok(()) };
+    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
     let space = scene.space("stays").await?;
     let mut no = opted_in("no");
     no["metadata"]["labels"]["nudge.dev/inject"] = json!("false");
@@ -79,7 +81,7 @@ async fn a_pod_that_opts_out_or_does_not_opt_in_stays_as_it_is() -> Result<()> {
 
 #[tokio::test]
 async fn a_wrong_value_is_refused_with_its_annotation_and_what_is_allowed() -> Result<()> {
-    let Some(scene) = Scene::shared().await? else { return Ok(()) };
+    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
     let space = scene.space("wrong").await?;
     for (annotation, value) in [
         ("nudge.dev/port", "99999999"),
@@ -102,7 +104,7 @@ async fn a_wrong_value_is_refused_with_its_annotation_and_what_is_allowed() -> R
 
 #[tokio::test]
 async fn a_dry_run_shows_the_pod_and_leaves_nothing_behind() -> Result<()> {
-    let Some(scene) = Scene::shared().await? else { return Ok(()) };
+    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
     let space = scene.space("dry").await?;
     assert!(has_agent(&dry(&space, &opted_in("web")).await?));
     assert!(space.api::<Pod>().list(&ListParams::default()).await?.items.is_empty());
@@ -124,7 +126,7 @@ async fn a_dry_run_shows_the_pod_and_leaves_nothing_behind() -> Result<()> {
 
 #[tokio::test]
 async fn what_is_injected_stays_as_it_is_when_it_is_seen_again() -> Result<()> {
-    let Some(scene) = Scene::shared().await? else { return Ok(()) };
+    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
     let space = scene.space("again").await?;
     let first = create(&space, &annotated("first", "nudge.dev/notify", "SIGHUP")).await?;
     // As JSON: the server may know fields that this client's types don't.
@@ -147,7 +149,7 @@ async fn what_is_injected_stays_as_it_is_when_it_is_seen_again() -> Result<()> {
 
 #[tokio::test]
 async fn the_version_that_is_current_at_admission_is_mounted() -> Result<()> {
-    let Some(scene) = Scene::shared().await? else { return Ok(()) };
+    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
     let space = scene.space("mounted").await?;
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {}});
     space.create_object::<VersionedConfig>(config).await?;
@@ -166,7 +168,7 @@ async fn the_version_that_is_current_at_admission_is_mounted() -> Result<()> {
 
 #[tokio::test]
 async fn the_agent_keeps_to_the_namespaces_limits_or_the_pod_is_refused_with_the_annotation() -> Result<()> {
-    let Some(scene) = Scene::shared().await? else { return Ok(()) };
+    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
     let space = scene.space("limits").await?;
     let range = json!({
         "metadata": {"name": "range"},

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use nudge_tests::cluster::Options;
-use nudge_tests::installation::{deploy, webhooks_at};
+use nudge_tests::cluster::installation::{deploy, webhooks_at};
 use nudge_tests::{Cluster, Finished, Installation, eventually};
 use serde_json::{Value, json};
 
-use crate::scene::{SOON, create, dry, has_agent, injects, opted_in, plain, plain_pod, refusal, reviews};
+use crate::injecting_cluster::{SOON, create, dry, has_agent, injects, opted_in, plain, plain_pod, refusal, reviews};
 
 /// A pod that opts in by the annotation alone.
 fn by_annotation(name: &str, value: &str) -> Value {

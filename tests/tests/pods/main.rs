@@ -5,6 +5,6 @@
 
 mod admission;
 mod away;
+mod injecting_cluster;
 mod repair;
-mod scene;
 mod warnings;

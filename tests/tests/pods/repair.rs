@@ -4,12 +4,12 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
+use nudge_tests::cluster::installation::bind;
 use nudge_tests::cluster::{Options, Space};
-use nudge_tests::installation::bind;
 use nudge_tests::{Cluster, Installation, Replica, ReplicaOptions, eventually};
 use serde_json::{Value, json};
 
-use crate::scene::{SOON, create, events, opted_in, plain_pod};
+use crate::injecting_cluster::{SOON, create, events, opted_in, plain_pod};
 
 const FAST: [&str; 2] = ["--repair-seconds=1", "--repair-age-seconds=0"];
 

@@ -9,7 +9,7 @@ use nudge_protocol::labels::WARNINGS;
 use nudge_tests::eventually;
 use serde_json::json;
 
-use crate::scene::{SOON, Scene, annotated, create, dry, events, opted_in, plain_pod};
+use crate::injecting_cluster::{InjectingCluster, SOON, annotated, create, dry, events, opted_in, plain_pod};
 
 const REASON: &str = "InjectionWarning";
 const MESSAGE: &str = "annotation nudge.dev/notfy is not known; did you mean nudge.dev/notify?";
@@ -20,7 +20,7 @@ fn warnings(pod: &Pod) -> Option<&str> {
 
 #[tokio::test]
 async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_event() -> Result<()> {
-    let Some(scene) = Scene::shared().await? else { return Ok(()) };
+    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
     if !scene.cluster.controls("replicaset") {
         return Ok(());
     }
@@ -55,7 +55,7 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
 
 #[tokio::test]
 async fn what_was_only_tried_or_needs_no_warning_leaves_nothing() -> Result<()> {
-    let Some(scene) = Scene::shared().await? else { return Ok(()) };
+    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
     let space = scene.space("unwarned").await?;
     let tried = dry(&space, &annotated("tried", "nudge.dev/notfy", "SIGHUP")).await?;
     ensure!(warnings(&tried) == Some(MESSAGE), "a dry run shows the pod as it would be");

@@ -1,12 +1,10 @@
 //! Workloads with an agent whose pods take a version by a restart alone. Here the kubelet stands for the agents, too: each pod runs what it is
-//! told at its birth, and nothing else later.
+//! assigned at its birth, and nothing else later.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::api::DeleteParams;
 use nudge_api::{Phase, RolloutStage};
-use nudge_core::pods::pod_state;
-use nudge_core::rollout::told;
 
 use super::*;
 
@@ -54,10 +52,16 @@ async fn use_version(space: &Space, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// Has the pod run what it is told now, if `works` says that it can.
+/// What a pod is assigned that takes a version by a restart alone: what workloads are restarted with.
+fn assigned(status: VersionedConfigStatus) -> Option<String> {
+    let restarting = status.rollout.stage == Some(RolloutStage::Restarting);
+    status.target.filter(|_| restarting).or(status.current)
+}
+
+/// Has the pod run what it is assigned now, if `works` says that it can.
 async fn born(space: &Space, pod: &Pod, works: impl Fn(&str) -> bool) -> Option<()> {
     let config = space.api::<VersionedConfig>().get("shop").await.ok()?;
-    let version = told(config.status.as_ref()?, &config.uid()?, &pod_state(pod)?)?.to_owned();
+    let version = assigned(config.status?)?;
     if !works(&version) {
         return None;
     }

@@ -7,11 +7,11 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use nudge_api::VersionedConfigStatus;
 use nudge_tests::cluster::Space;
-use nudge_tests::installation::injected_pod;
+use nudge_tests::cluster::installation::injected_pod;
 use nudge_tests::{Installation, eventually};
 use serde_json::json;
 
-use super::scene::{LONG, Scene};
+use super::rollout_under_test::{LONG, RolloutUnderTest};
 
 /// A node that has stopped to report.
 async fn lost_node(space: &Space) -> Result<String> {
@@ -26,7 +26,7 @@ async fn lost_node(space: &Space) -> Result<String> {
 }
 
 /// Ends a container of the pod once more, as its kubelet tells.
-async fn crash(scene: &Scene, name: &str) -> Result<()> {
+async fn crash(scene: &RolloutUnderTest, name: &str) -> Result<()> {
     let pod = scene.space.api::<Pod>().get(name).await?;
     let mut statuses = pod.status.and_then(|status| status.container_statuses).context("no containers")?;
     let app = statuses.iter_mut().find(|status| status.name == "app").context("no app")?;
@@ -46,7 +46,7 @@ fn skipped(status: &VersionedConfigStatus) -> Vec<(&str, &str)> {
 #[tokio::test]
 async fn sick_and_lost_and_finished_pods_are_skipped_and_not_blamed() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
-    let scene = Scene::new(installation, replica.hub, 16, "25%").await?;
+    let scene = RolloutUnderTest::new(installation, replica.hub, 16, "25%").await?;
     let crashing = scene.members[0].name.clone();
     let lost = scene.members[2].name.clone();
     ensure!(scene.members[0].workload == scene.members[2].workload, "not of one workload");

@@ -9,7 +9,7 @@ use nudge_tests::{Cluster, Installation, Pair, eventually};
 use rand::RngExt as _;
 
 use super::plain::Plain;
-use super::scene::{LONG, Scene, by_hand};
+use super::rollout_under_test::{LONG, RolloutUnderTest, by_hand};
 
 /// About as long as a rollout of these tests takes; a kill may come after its end.
 const ROLLOUT: Duration = Duration::from_millis(5500);
@@ -19,7 +19,7 @@ async fn the_leader_is_killed_at_random_moments_and_no_application_is_told_twice
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let mut pair = Pair::start(&installation).await?;
-    let scene = Scene::new(&installation, pair.hub(), 4, "25%").await?;
+    let scene = RolloutUnderTest::new(&installation, pair.hub(), 4, "25%").await?;
     for kill in 0..by_hand("NUDGE_LEADER_KILLS", 3) {
         let version = (kill + 2).to_string();
         let leads = pair.leader().await?;
@@ -53,7 +53,7 @@ async fn the_leader_is_killed_while_a_workload_restarts_and_it_is_restarted_once
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let mut pair = Pair::start(&installation).await?;
-    let scene = Scene::new(&installation, pair.hub(), 2, "100%").await?;
+    let scene = RolloutUnderTest::new(&installation, pair.hub(), 2, "100%").await?;
     let plain = Plain::start(&scene.space).await?;
     plain.comes_up(false);
     let leads = pair.leader().await?;

@@ -7,6 +7,6 @@ mod leader;
 mod pausing;
 mod phases;
 mod plain;
-mod scene;
+mod rollout_under_test;
 mod time;
 mod walking;

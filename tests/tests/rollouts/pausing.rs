@@ -5,12 +5,12 @@ use nudge_api::VersionedConfigStatus;
 use nudge_tests::{Installation, eventually};
 use serde_json::json;
 
-use super::scene::{LONG, Scene};
+use super::rollout_under_test::{LONG, RolloutUnderTest};
 
 #[tokio::test]
 async fn a_pause_holds_and_the_last_word_counts() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
-    let scene = Scene::new(installation, replica.hub, 4, "50%").await?;
+    let scene = RolloutUnderTest::new(installation, replica.hub, 4, "50%").await?;
     scene.wants("2").await?;
     scene.first_batch("2").await?;
     scene.set(json!({"rollout": {"paused": true}})).await?;

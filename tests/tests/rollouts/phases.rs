@@ -10,7 +10,7 @@ use nudge_tests::{Installation, ReplicaOptions, eventually};
 use serde_json::json;
 
 use super::plain::Plain;
-use super::scene::{LONG, Scene, WORKLOADS, by_hand};
+use super::rollout_under_test::{LONG, RolloutUnderTest, WORKLOADS, by_hand};
 
 /// What happens in each phase.
 enum Trouble {
@@ -21,7 +21,7 @@ enum Trouble {
 }
 
 impl Trouble {
-    async fn happens(&self, scene: &mut Scene, phase: &str, spared: &[String]) -> Result<()> {
+    async fn happens(&self, scene: &mut RolloutUnderTest, phase: &str, spared: &[String]) -> Result<()> {
         let before = scene.status().await?;
         match self {
             Self::Pods => {
@@ -52,7 +52,7 @@ fn at(stage: RolloutStage) -> impl Fn(&VersionedConfigStatus) -> bool {
 }
 
 /// A pod whose agent says nothing more keeps the way back open. Its name, and that of another that was told.
-async fn silent(scene: &Scene, target: &str) -> Result<[String; 2]> {
+async fn silent(scene: &RolloutUnderTest, target: &str) -> Result<[String; 2]> {
     scene.stands("the batch runs it", |status| status.rollout.applied_at.is_some()).await?;
     let status = scene.status().await?;
     let notified = scene.assigned(&status);
@@ -62,13 +62,13 @@ async fn silent(scene: &Scene, target: &str) -> Result<[String; 2]> {
     Ok([first.name.clone(), other.name.clone()])
 }
 
-fn goes_on(scene: &Scene, name: &str) -> Result<()> {
+fn goes_on(scene: &RolloutUnderTest, name: &str) -> Result<()> {
     let member = scene.members.iter().find(|member| member.name == name).context("no such member")?;
     member.signal_agent(Signal::SIGCONT)
 }
 
 async fn in_every_phase(installation: &Installation<'_>, hub: std::net::SocketAddr, trouble: &Trouble) -> Result<()> {
-    let mut scene = Scene::new(installation, hub, 8, "50%").await?;
+    let mut scene = RolloutUnderTest::new(installation, hub, 8, "50%").await?;
     let plain = Plain::start(&scene.space).await?;
 
     scene.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;

@@ -9,12 +9,12 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use nudge_tests::cluster::Space;
+use nudge_tests::cluster::installation::bind;
 use nudge_tests::eventually;
-use nudge_tests::installation::bind;
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::scene::LONG;
+use super::rollout_under_test::LONG;
 
 /// A Deployment that reads the plain ConfigMap without an agent. This test stands for its controller and its pods.
 pub(super) struct Plain {

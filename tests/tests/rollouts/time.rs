@@ -9,7 +9,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use nudge_api::{Phase, VersionedConfig};
 use nudge_tests::{Installation, eventually};
 
-use super::scene::{LONG, Scene, by_hand};
+use super::rollout_under_test::{LONG, RolloutUnderTest, by_hand};
 
 /// Waits for an object of this kind that is so.
 async fn seen<K>(
@@ -47,7 +47,7 @@ fn notified(name: &str, mut times: Vec<Duration>) {
 #[tokio::test]
 async fn all_are_told_to_go_back_at_once() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
-    let scene = Scene::new(installation, replica.hub, by_hand("NUDGE_ROLLOUT_PODS", 8), "50%").await?;
+    let scene = RolloutUnderTest::new(installation, replica.hub, by_hand("NUDGE_ROLLOUT_PODS", 8), "50%").await?;
     let (mut floor, mut decided, mut back) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..by_hand("NUDGE_ROLLBACKS", 2_u32) {
         let bad = format!("bad-{round}");

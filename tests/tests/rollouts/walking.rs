@@ -6,10 +6,10 @@ use anyhow::{Context, Result, ensure};
 use nudge_api::{Phase, VersionedConfig};
 use nudge_tests::Installation;
 
-use super::scene::{LONG, Member, Scene, WORKLOADS, by_hand, quarter};
+use super::rollout_under_test::{LONG, Member, RolloutUnderTest, WORKLOADS, by_hand, quarter};
 
 /// Follows a rollout to its end: before another batch is told, all of the one before have the version.
-async fn walks(scene: &Scene, version: &str) -> Result<()> {
+async fn walks(scene: &RolloutUnderTest, version: &str) -> Result<()> {
     let began = Instant::now();
     let generation = scene.wants(version).await?;
     let batch = quarter(scene.members.len());
@@ -53,7 +53,7 @@ async fn walks(scene: &Scene, version: &str) -> Result<()> {
 }
 
 /// A version with which every application becomes unready.
-async fn fails(scene: &Scene, good: &str, bad: &str) -> Result<()> {
+async fn fails(scene: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> {
     let began = Instant::now();
     let stamp = |what: &str| eprintln!("{:6} ms: {what}", began.elapsed().as_millis());
     scene.wants(bad).await?;
@@ -118,7 +118,7 @@ async fn fails(scene: &Scene, good: &str, bad: &str) -> Result<()> {
 async fn a_change_walks_batch_by_batch_and_a_bad_one_stops_at_the_first() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let pods = by_hand("NUDGE_ROLLOUT_PODS", 40);
-    let scene = Scene::new(installation, replica.hub, pods, "25%").await?;
+    let scene = RolloutUnderTest::new(installation, replica.hub, pods, "25%").await?;
     walks(&scene, "2").await?;
     fails(&scene, "2", "3").await?;
     walks(&scene, "4").await

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 
 use anyhow::Result;
-use nudge_tests::{ConfigDir, Finished, Scene};
+use nudge_tests::{AgentUnderTest, ConfigDir, Finished};
 
 fn check(dir: &ConfigDir) -> Result<Finished> {
     Finished::agent([OsStr::new("check"), "--dir".as_ref(), dir.path().as_ref()])
@@ -12,7 +12,7 @@ fn check(dir: &ConfigDir) -> Result<Finished> {
 
 #[test]
 fn check_lists_what_is_there_and_says_that_all_is_well() -> Result<()> {
-    let checked = check(&Scene::shop()?)?;
+    let checked = check(&AgentUnderTest::shop()?)?;
     assert_eq!(checked.code, Some(0), "{checked:?}");
     assert!(checked.stdout.contains("  current  1.0.0  1 keys, 1 bytes\n"), "{}", checked.stdout);
     assert!(checked.stdout.contains("           1.0.1  1 keys, 1 bytes\n"), "{}", checked.stdout);
@@ -23,7 +23,7 @@ fn check_lists_what_is_there_and_says_that_all_is_well() -> Result<()> {
 
 #[test]
 fn check_says_all_that_is_wrong_and_fails() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     dir.switch("shop", "9.9.9")?;
     dir.write_version("shop", "-bad-", [("lives", "hunter2")])?;
     let version = dir.write_version("shop", "2.0.0", [("nudge.mine", "hunter2")])?;
@@ -51,7 +51,7 @@ fn check_says_all_that_is_wrong_and_fails() -> Result<()> {
 
 #[test]
 fn check_notes_a_key_that_is_hidden_and_is_content() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     dir.write_version("extra", "7", [("lives", "99")])?;
     dir.switch("extra", "7")?;
     let checked = check(&dir)?;

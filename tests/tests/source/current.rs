@@ -4,9 +4,9 @@ use std::fs;
 
 use anyhow::{Context, Result};
 use nudge_protocol::status::ProblemReason;
-use nudge_tests::Scene;
+use nudge_tests::AgentUnderTest;
 
-use super::scene::{idle, stays_and_recovers};
+use super::idle_agent::{idle, stays_and_recovers};
 
 #[tokio::test]
 async fn current_must_name_a_version_beside_it() -> Result<()> {
@@ -17,7 +17,7 @@ async fn current_must_name_a_version_beside_it() -> Result<()> {
         ("1.0.1/deeper", "must point to a version's folder beside it"),
         ("/", "must point to a version's folder beside it"),
     ] {
-        let mut scene = idle(Scene::shop()?).await?;
+        let mut scene = idle(AgentUnderTest::shop()?).await?;
         scene.dir.switch("shop", target)?;
         stays_and_recovers(&mut scene, ProblemReason::CurrentInvalid, part).await.context(target)?;
     }
@@ -26,8 +26,8 @@ async fn current_must_name_a_version_beside_it() -> Result<()> {
 
 #[tokio::test]
 async fn a_current_file_must_hold_one_version() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
-    let write = |scene: &Scene, content: &[u8]| -> Result<()> {
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
+    let write = |scene: &AgentUnderTest, content: &[u8]| -> Result<()> {
         let draft = scene.dir.beside("draft");
         fs::write(&draft, content)?;
         Ok(fs::rename(&draft, scene.dir.path().join("shop/current"))?)

@@ -7,14 +7,14 @@ use std::path::Path;
 
 use anyhow::Result;
 use nudge_protocol::status::Outcome;
-use nudge_tests::Scene;
+use nudge_tests::AgentUnderTest;
 
-use super::scene::{APP, idle};
+use super::idle_agent::{APP, idle};
 
 #[tokio::test]
 async fn a_value_edited_in_place_is_served_and_told() -> Result<()> {
     let child = [APP, "--catch", "SIGUSR1", "--fetch"];
-    let mut scene = Scene::start(Scene::shop()?, &["--notify", "SIGUSR1"], &child).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", "SIGUSR1"], &child).await?;
     scene.says(1, "ready").await?;
     fs::write(scene.dir.path().join("shop/1.0.0/lives"), "4")?;
     scene.says(1, "SIGUSR1 shop=1.0.0").await?;
@@ -23,7 +23,7 @@ async fn a_value_edited_in_place_is_served_and_told() -> Result<()> {
 
 #[tokio::test]
 async fn a_key_that_is_added_and_one_that_is_removed_are_seen() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     let version = scene.dir.path().join("shop/1.0.0");
     fs::write(version.join("greeting"), "hello")?;
     scene.serves_value("greeting", b"hello").await?;
@@ -35,7 +35,7 @@ async fn a_key_that_is_added_and_one_that_is_removed_are_seen() -> Result<()> {
 
 #[tokio::test]
 async fn what_editors_leave_beside_a_key_is_no_key() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     let version = scene.dir.path().join("shop/1.0.0");
     for leftover in [".lives.swp", "lives~", ".#lives", "#lives#"] {
         fs::write(version.join(leftover), "draft")?;
@@ -49,7 +49,7 @@ async fn what_editors_leave_beside_a_key_is_no_key() -> Result<()> {
 
 #[tokio::test]
 async fn a_version_kept_as_the_kubelet_does_is_read_whole_at_each_swap() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let version = dir.path().join("shop/mounted");
     let content = |data: &str, one: &str| -> Result<()> {
         fs::create_dir(version.join(data))?;
@@ -76,7 +76,7 @@ async fn a_version_kept_as_the_kubelet_does_is_read_whole_at_each_swap() -> Resu
 #[tokio::test]
 async fn a_value_that_is_being_written_is_not_served_half() -> Result<()> {
     let child = [APP, "--catch", "SIGUSR1"];
-    let mut scene = Scene::start(Scene::shop()?, &["--notify", "SIGUSR1"], &child).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", "SIGUSR1"], &child).await?;
     scene.says(1, "ready").await?;
     // An editor that truncates the file and takes its time: nothing is told before it has closed the file.
     let mut file = File::create(scene.dir.path().join("shop/1.0.0/lives"))?;

@@ -8,13 +8,13 @@ use std::os::unix::fs::symlink;
 use anyhow::Result;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nudge_protocol::status::ProblemReason;
-use nudge_tests::Scene;
+use nudge_tests::AgentUnderTest;
 
-use super::scene::idle;
+use super::idle_agent::idle;
 
 #[tokio::test]
 async fn a_config_folder_deleted_and_put_back_is_missed_and_taken_again() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     let (folder, away) = (scene.dir.path().join("shop"), scene.dir.beside("away"));
     fs::rename(&folder, &away)?;
     let problem = scene.problem("shop", "there is no folder").await?;
@@ -32,7 +32,7 @@ async fn a_config_folder_deleted_and_put_back_is_missed_and_taken_again() -> Res
 
 #[tokio::test]
 async fn one_broken_config_does_not_hold_up_another() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     for version in ["1", "2"] {
         dir.write_version("web", version, [("title", version)])?;
     }
@@ -46,7 +46,7 @@ async fn one_broken_config_does_not_hold_up_another() -> Result<()> {
 
 #[tokio::test]
 async fn a_folder_full_of_odd_names_is_served_without_them() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     for odd in [&b"\xff\xfe"[..], b"\xc3\x28", b"UPPER", b"with space", b".hidden"] {
         fs::create_dir(dir.path().join(OsStr::from_bytes(odd)))?;
         fs::create_dir(dir.path().join("shop").join(OsStr::from_bytes(odd)))?;
@@ -64,8 +64,8 @@ async fn a_folder_full_of_odd_names_is_served_without_them() -> Result<()> {
 
 #[tokio::test]
 async fn the_whole_folder_can_be_replaced() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
-    let other = Scene::shop()?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
+    let other = AgentUnderTest::shop()?;
     other.switch("shop", "1.0.1")?;
     renameat2(AT_FDCWD, other.path(), AT_FDCWD, scene.dir.path(), RenameFlags::RENAME_EXCHANGE)?;
     scene.serves("shop=1.0.1").await?;

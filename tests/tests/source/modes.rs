@@ -8,12 +8,12 @@ use anyhow::Result;
 use nix::unistd::Uid;
 use nudge_protocol::status::ProblemReason;
 use nudge_tests::agent::IDLE;
-use nudge_tests::{Scene, tools};
+use nudge_tests::{AgentUnderTest, tools};
 
 #[tokio::test]
 async fn a_version_that_may_not_be_read_does_not_replace_the_good_one() -> Result<()> {
     let Some(bound) = bound_by_modes() else { return Ok(()) };
-    let mut scene = Scene::start_with(Scene::shop()?, |exec| exec.under(bound), &IDLE).await?;
+    let mut scene = AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.under(bound), &IDLE).await?;
     let key = scene.dir.path().join("shop/1.0.1/lives");
     fs::set_permissions(&key, Permissions::from_mode(0o000))?;
     scene.dir.switch("shop", "1.0.1")?;
@@ -30,7 +30,7 @@ async fn a_version_that_may_not_be_read_does_not_replace_the_good_one() -> Resul
 #[tokio::test]
 async fn a_versions_folder_that_may_not_be_read_does_not_replace_the_good_one() -> Result<()> {
     let Some(bound) = bound_by_modes() else { return Ok(()) };
-    let mut scene = Scene::start_with(Scene::shop()?, |exec| exec.under(bound), &IDLE).await?;
+    let mut scene = AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.under(bound), &IDLE).await?;
     let folder = scene.dir.path().join("shop/1.0.1");
     fs::set_permissions(&folder, Permissions::from_mode(0o000))?;
     scene.dir.switch("shop", "1.0.1")?;

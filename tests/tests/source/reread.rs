@@ -7,18 +7,18 @@ use std::process::Command;
 use anyhow::Result;
 use nudge_protocol::status::ProblemReason;
 use nudge_tests::agent::IDLE;
-use nudge_tests::{Scene, tools};
+use nudge_tests::{AgentUnderTest, tools};
 
 const REREAD: [&str; 2] = ["--reread", "1"];
 
 #[tokio::test]
 async fn a_change_behind_a_link_makes_no_notice_and_is_found_by_the_re_read() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let common = dir.path().join(".common");
     fs::create_dir(&common)?;
     fs::write(common.join("greeting"), "hello")?;
     symlink("../../.common/greeting", dir.path().join("shop/1.0.0/greeting"))?;
-    let mut scene = Scene::start(dir, &REREAD, &IDLE).await?;
+    let mut scene = AgentUnderTest::start(dir, &REREAD, &IDLE).await?;
     scene.serves_value("greeting", b"hello").await?;
     fs::write(common.join("greeting"), "welcome")?;
     scene.serves_value("greeting", b"welcome").await
@@ -26,7 +26,7 @@ async fn a_change_behind_a_link_makes_no_notice_and_is_found_by_the_re_read() ->
 
 #[tokio::test]
 async fn a_folder_deleted_and_put_back_is_found_by_the_re_read() -> Result<()> {
-    let mut scene = Scene::start(Scene::shop()?, &REREAD, &IDLE).await?;
+    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &REREAD, &IDLE).await?;
     let away = scene.dir.beside("away");
     fs::rename(scene.dir.path(), &away)?;
     let problem = scene.problem("shop", "can't be opened").await?;
@@ -50,7 +50,8 @@ async fn without_inotify_the_re_read_finds_a_switch() -> Result<()> {
             tools::skipped("no user namespace in which inotify could be limited");
             return Ok(());
         }
-        let mut scene = Scene::start_with(Scene::shop()?, |exec| exec.args(REREAD).under(limited), &IDLE).await?;
+        let mut scene =
+            AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.args(REREAD).under(limited), &IDLE).await?;
         scene.logs("it is re-read from time to time").await?;
         scene.dir.switch("shop", "1.0.1")?;
         scene.serves("shop=1.0.1").await?;

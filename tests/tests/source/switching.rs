@@ -5,13 +5,13 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use anyhow::Result;
-use nudge_tests::Scene;
+use nudge_tests::AgentUnderTest;
 
-use super::scene::idle;
+use super::idle_agent::idle;
 
 #[tokio::test]
 async fn a_link_renamed_over_the_old_one_switches() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     for version in ["1.0.1", "1.0.2", "1.0.0"] {
         scene.dir.switch("shop", version)?;
         scene.serves(&format!("shop={version}")).await?;
@@ -21,7 +21,7 @@ async fn a_link_renamed_over_the_old_one_switches() -> Result<()> {
 
 #[tokio::test]
 async fn a_link_made_anew_by_ln_switches() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     for version in ["1.0.1", "1.0.2"] {
         let done = Command::new("ln").args(["-sfn", version]).arg(scene.dir.path().join("shop/current")).status()?;
         assert!(done.success());
@@ -32,7 +32,7 @@ async fn a_link_made_anew_by_ln_switches() -> Result<()> {
 
 #[tokio::test]
 async fn a_link_removed_and_made_again_at_once_switches_without_a_problem() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     let current = scene.dir.path().join("shop/current");
     fs::remove_file(&current)?;
     symlink("1.0.1", &current)?;
@@ -43,7 +43,7 @@ async fn a_link_removed_and_made_again_at_once_switches_without_a_problem() -> R
 
 #[tokio::test]
 async fn an_absolute_link_into_the_folder_switches() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     let folder = scene.dir.path().join("shop");
     symlink(folder.join("1.0.1"), folder.join("draft"))?;
     fs::rename(folder.join("draft"), folder.join("current"))?;
@@ -52,7 +52,7 @@ async fn an_absolute_link_into_the_folder_switches() -> Result<()> {
 
 #[tokio::test]
 async fn a_file_written_in_place_switches() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let current = dir.path().join("shop/current");
     fs::remove_file(&current)?;
     fs::write(&current, "1.0.0\n")?;
@@ -66,7 +66,7 @@ async fn a_file_written_in_place_switches() -> Result<()> {
 
 #[tokio::test]
 async fn a_file_renamed_into_place_switches() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     for version in ["1.0.1", "1.0.2"] {
         let draft = scene.dir.beside("draft");
         fs::write(&draft, version)?;

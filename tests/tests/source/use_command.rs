@@ -7,9 +7,9 @@ use std::process::Command;
 
 use anyhow::Result;
 use nudge_protocol::limits::MAX_VALUE_BYTES;
-use nudge_tests::{ConfigDir, Finished, Scene};
+use nudge_tests::{AgentUnderTest, ConfigDir, Finished};
 
-use super::scene::idle;
+use super::idle_agent::idle;
 
 fn switch(dir: &ConfigDir, config: &str, version: &str) -> Result<Finished> {
     let words = [OsStr::new("use"), "--dir".as_ref(), dir.path().as_ref(), config.as_ref(), version.as_ref()];
@@ -18,7 +18,7 @@ fn switch(dir: &ConfigDir, config: &str, version: &str) -> Result<Finished> {
 
 #[test]
 fn use_switches_and_says_from_what_to_what() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let switched = switch(&dir, "shop", "1.0.1")?;
     assert_eq!((switched.code, switched.stdout.as_str()), (Some(0), "shop: 1.0.0 -> 1.0.1\n"), "{switched:?}");
     let again = switch(&dir, "shop", "1.0.1")?;
@@ -29,7 +29,7 @@ fn use_switches_and_says_from_what_to_what() -> Result<()> {
 
 #[test]
 fn use_refuses_a_bad_version_and_leaves_current_as_it_was() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     fs::create_dir(dir.path().join("shop/empty"))?;
     dir.write_version("shop", "large", [("lives", vec![b'x'; MAX_VALUE_BYTES + 1])])?;
     for (version, code, part) in [
@@ -55,7 +55,7 @@ fn use_refuses_a_bad_version_and_leaves_current_as_it_was() -> Result<()> {
 
 #[test]
 fn a_draft_that_a_killed_use_left_behind_does_no_harm() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     // `exec` keeps the process id, from which the draft has its name.
     let script = r#"ln -s 1.0.2 "$1/shop/..current-$$" && exec "$0" use --dir "$1" shop 1.0.1"#;
     let mut command = Command::new("sh");
@@ -68,14 +68,14 @@ fn a_draft_that_a_killed_use_left_behind_does_no_harm() -> Result<()> {
 
 #[tokio::test]
 async fn use_is_seen_by_a_running_agent() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     assert_eq!(switch(&scene.dir, "shop", "1.0.1")?.code, Some(0));
     scene.serves("shop=1.0.1").await
 }
 
 #[test]
 fn many_uses_at_once_never_leave_a_broken_current() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     let current = dir.path().join("shop/current");
     let valid = || fs::read_link(&current).is_ok_and(|to| to.starts_with("1.0.0") || to.starts_with("1.0.1"));
     let agent = nudge_tests::binary::debug()?;

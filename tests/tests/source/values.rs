@@ -3,9 +3,9 @@
 use anyhow::Result;
 use nudge_protocol::limits::MAX_VALUE_BYTES;
 use nudge_tests::agent::IDLE;
-use nudge_tests::{ConfigDir, Scene};
+use nudge_tests::{AgentUnderTest, ConfigDir};
 
-use super::scene::idle;
+use super::idle_agent::idle;
 
 #[tokio::test]
 async fn values_of_no_bytes_of_the_most_and_of_any_bytes_are_served() -> Result<()> {
@@ -29,10 +29,10 @@ async fn values_of_no_bytes_of_the_most_and_of_any_bytes_are_served() -> Result<
 
 #[tokio::test]
 async fn of_two_configs_with_the_same_key_the_one_listed_later_wins() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     dir.write_version("extra", "7", [("lives", "99")])?;
     dir.switch("extra", "7")?;
-    let mut scene = Scene::start(dir, &["--config", "shop", "--config", "extra"], &IDLE).await?;
+    let mut scene = AgentUnderTest::start(dir, &["--config", "shop", "--config", "extra"], &IDLE).await?;
     scene.serves("shop=1.0.0,extra=7").await?;
     scene.serves_value("lives", b"99").await?;
     let status = scene.client.status().await?;
@@ -44,7 +44,7 @@ async fn of_two_configs_with_the_same_key_the_one_listed_later_wins() -> Result<
 
 #[tokio::test]
 async fn without_an_order_the_configs_name_decides_who_wins() -> Result<()> {
-    let dir = Scene::shop()?;
+    let dir = AgentUnderTest::shop()?;
     dir.write_version("extra", "7", [("lives", "99")])?;
     dir.switch("extra", "7")?;
     let mut scene = idle(dir).await?;

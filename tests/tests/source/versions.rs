@@ -10,20 +10,20 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use nudge_protocol::limits::{MAX_DICTIONARY_BYTES, MAX_VALUE_BYTES};
 use nudge_protocol::status::ProblemReason;
-use nudge_tests::Scene;
+use nudge_tests::AgentUnderTest;
 
-use super::scene::{idle, stays_and_recovers};
+use super::idle_agent::{idle, stays_and_recovers};
 
 #[tokio::test]
 async fn a_version_that_is_missing_does_not_replace_the_good_one() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     scene.dir.switch("shop", "9.9.9")?;
     stays_and_recovers(&mut scene, ProblemReason::VersionMissing, "there is no folder").await
 }
 
 #[tokio::test]
 async fn a_missing_version_is_taken_as_soon_as_it_is_there() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     scene.dir.switch("shop", "2.0.0")?;
     scene.problem("shop", "2.0.0").await?;
     scene.dir.write_version("shop", "2.0.0", [("lives", "9")])?;
@@ -34,7 +34,7 @@ async fn a_missing_version_is_taken_as_soon_as_it_is_there() -> Result<()> {
 
 #[tokio::test]
 async fn a_version_that_is_still_empty_does_not_replace_the_good_one() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     fs::create_dir(scene.dir.path().join("shop/2.0.0"))?;
     scene.dir.switch("shop", "2.0.0")?;
     stays_and_recovers(&mut scene, ProblemReason::VersionIncomplete, "the folder is empty").await
@@ -42,7 +42,7 @@ async fn a_version_that_is_still_empty_does_not_replace_the_good_one() -> Result
 
 #[tokio::test]
 async fn a_version_that_was_empty_is_taken_when_it_is_filled() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     let version = scene.dir.path().join("shop/2.0.0");
     fs::create_dir(&version)?;
     scene.dir.switch("shop", "2.0.0")?;
@@ -54,7 +54,7 @@ async fn a_version_that_was_empty_is_taken_when_it_is_filled() -> Result<()> {
 
 #[tokio::test]
 async fn a_value_that_is_over_the_limit_does_not_replace_the_good_one() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     scene.dir.write_version("shop", "2.0.0", [("lives", vec![b'x'; MAX_VALUE_BYTES + 1])])?;
     scene.dir.switch("shop", "2.0.0")?;
     stays_and_recovers(&mut scene, ProblemReason::TooLarge, "lives has more than 1048576 bytes").await
@@ -62,7 +62,7 @@ async fn a_value_that_is_over_the_limit_does_not_replace_the_good_one() -> Resul
 
 #[tokio::test]
 async fn a_version_that_makes_the_dictionary_too_large_does_not_replace_the_good_one() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     let values = (0..=MAX_DICTIONARY_BYTES / MAX_VALUE_BYTES).map(|n| (format!("k{n}"), vec![b'x'; MAX_VALUE_BYTES]));
     scene.dir.write_version("shop", "2.0.0", values)?;
     scene.dir.switch("shop", "2.0.0")?;
@@ -71,7 +71,7 @@ async fn a_version_that_makes_the_dictionary_too_large_does_not_replace_the_good
 
 #[tokio::test]
 async fn a_key_that_is_no_file_makes_its_version_invalid() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     let outside = scene.dir.beside("outside");
     fs::write(&outside, "secret")?;
     let version = scene.dir.write_version("shop", "2.0.0", [("lives", "9")])?;
@@ -89,7 +89,7 @@ async fn a_key_that_is_no_file_makes_its_version_invalid() -> Result<()> {
 
 #[tokio::test]
 async fn a_key_that_is_no_name_or_nudges_own_makes_its_version_invalid() -> Result<()> {
-    let mut scene = idle(Scene::shop()?).await?;
+    let mut scene = idle(AgentUnderTest::shop()?).await?;
     let version = scene.dir.write_version("shop", "2.0.0", [("nudge.mine", "1"), ("a b", "2")])?;
     fs::write(version.join(OsStr::from_bytes(b"odd\xff")), "3")?;
     scene.dir.switch("shop", "2.0.0")?;

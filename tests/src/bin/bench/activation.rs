@@ -13,7 +13,7 @@ use kube::{Api, ResourceExt as _};
 use nudge_api::VersionedConfig;
 use nudge_tests::clock::Monotonic;
 use nudge_tests::cluster::Space;
-use nudge_tests::installation::{agent_token, at_once, create_part, hub_ca, injected_pod};
+use nudge_tests::cluster::installation::{agent_token, at_once, create_part, hub_ca, injected_pod};
 use nudge_tests::{Pod, Process, ReplicaOptions, binary, eventually};
 use serde_json::json;
 use tokio::sync::mpsc;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::ETAG;
 use nudge_protocol::env::CONFIG_PATH;
-use nudge_tests::{Access, Client, tls};
+use nudge_tests::{Access, Client, agent::tls};
 use rustls::CipherSuite;
 use tokio_rustls::TlsConnector;
 

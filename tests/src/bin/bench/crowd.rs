@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::PostParams;
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::Space;
-use nudge_tests::installation::{bind, create_part};
+use nudge_tests::cluster::installation::{bind, create_part};
 use nudge_tests::procfs::{self, Memory};
 use nudge_tests::{Replica, eventually};
 use serde_json::{Value, json};

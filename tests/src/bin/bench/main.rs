@@ -48,9 +48,6 @@ enum Command {
     Local(local::Options),
     /// Measures one replica of the hub with 1,000 and 10,000 agents
     Hub(hub::Options),
-    /// A hub with stand-ins for the API server
-    #[command(name = hub::NAME, hide = true)]
-    HubProcess { pods: usize, address: std::net::SocketAddr },
     /// Measures a change's way through a real API server
     Activation(activation::Options),
     /// Measures the injection of pods through a real API server
@@ -81,7 +78,6 @@ fn run(started: Monotonic) -> Result<()> {
     match Arguments::parse().command {
         Command::Subscriber { pipe } => subscriber::run(&pipe, started),
         Command::Floor { folder, pipe } => floor::run(&folder, &pipe),
-        Command::HubProcess { pods, address } => hub::serve(pods, address),
         Command::Hub(options) => {
             let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
             runtime.block_on(until_interrupted(hub::run(options)))

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use nudge_tests::recording::film;
-use nudge_tests::terminal::Terminal;
+use nudge_tests::commands::recording::film;
+use nudge_tests::commands::terminal::Terminal;
 use nudge_tests::{binary, tools};
 use serde_json::json;
 

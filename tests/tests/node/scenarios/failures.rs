@@ -7,8 +7,8 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt as _};
+use nudge_tests::cluster::installation::{NAMESPACE, at_once};
 use nudge_tests::eventually;
-use nudge_tests::installation::{NAMESPACE, at_once};
 use serde_json::json;
 use time::OffsetDateTime;
 

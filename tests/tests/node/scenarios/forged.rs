@@ -5,8 +5,8 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::{Api, ResourceExt as _};
 use nudge_api::VersionedConfig;
+use nudge_tests::cluster::installation::{NAMESPACE, at_once};
 use nudge_tests::eventually;
-use nudge_tests::installation::{NAMESPACE, at_once};
 use serde_json::{Value, json};
 
 use crate::objects::{APP, list, opted_in, pod, python, secret_config, shell, template};

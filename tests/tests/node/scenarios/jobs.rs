@@ -5,8 +5,8 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
+use nudge_tests::cluster::installation::at_once;
 use nudge_tests::eventually;
-use nudge_tests::installation::at_once;
 use serde_json::json;
 
 use crate::install;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
+use nudge_tests::cluster::installation::at_once;
 use nudge_tests::eventually;
-use nudge_tests::installation::at_once;
 use serde_json::json;
 use time::OffsetDateTime;
 

@@ -8,10 +8,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use nudge_api::{Phase, VersionedConfig};
-use nudge_core::pods::pod_state;
-use nudge_core::rollout::assigned;
+use nudge_tests::cluster::assigned::assigned;
+use nudge_tests::cluster::installation::at_once;
 use nudge_tests::eventually;
-use nudge_tests::installation::at_once;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -66,9 +65,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // The first write after the command: no pod is left on the bad version by it.
     let uid = config.uid().context("no uid")?;
     for pod in &looping {
-        let state = pod_state(pod).context("no agent")?;
-        let version = assigned(&back, &uid, &state.uid, &state.workload);
-        ensure!(version == Some("1"), "{} is assigned {version:?}: {back:#?}", state.name);
+        let version = assigned(&back, &uid, &pod.uid().context("no uid")?, "Deployment/loop");
+        ensure!(version == Some("1"), "{} is assigned {version:?}: {back:#?}", pod.name_any());
     }
     home.is_current("loop", "1").await?;
     let current = OffsetDateTime::now_utc();

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt as _};
+use nudge_tests::cluster::installation::{NAMESPACE, at_once};
 use nudge_tests::eventually;
-use nudge_tests::installation::{NAMESPACE, at_once};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 

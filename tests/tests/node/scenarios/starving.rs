@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Endpoints, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
+use nudge_tests::cluster::installation::NAMESPACE;
 use nudge_tests::eventually;
-use nudge_tests::installation::NAMESPACE;
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -79,7 +79,7 @@ asyncio.run(main())
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "starved").await?;
-    home.apply(&config("calm", &[("1", json!({"greeting": "one"}))], &nudge_tests::installation::at_once()))?;
+    home.apply(&config("calm", &[("1", json!({"greeting": "one"}))], &nudge_tests::cluster::installation::at_once()))?;
     home.is_current("calm", "1").await?;
     let before = replicas(&home).await?;
     ensure!(

@@ -7,8 +7,8 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::VersionedConfig;
+use nudge_tests::cluster::installation::at_once;
 use nudge_tests::eventually;
-use nudge_tests::installation::at_once;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
 use kube::api::{ListParams, LogParams};
 use nudge_api::{Phase, VersionedConfig};
+use nudge_tests::cluster::installation::at_once;
 use nudge_tests::eventually;
-use nudge_tests::installation::at_once;
 use serde_json::json;
 use time::OffsetDateTime;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use nudge_protocol::ConfigName;
 use nudge_protocol::hub::{Held, POLL_PATH, PollHead, PollRequest};
-use nudge_tests::standin::{CONFIG, token};
+use nudge_tests::fakes::crowd::{CONFIG, token};
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};

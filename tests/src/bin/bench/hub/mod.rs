@@ -11,8 +11,6 @@ use clap::Args;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nudge_tests::procfs;
 
-pub(crate) use self::server::{NAME, run as serve};
-
 use self::agents::{Crowd, trusting};
 use self::reviews::Reviews;
 use self::server::Server;

@@ -1,0 +1,127 @@
+//! Rules 4, 5 and 7: who may decide what the plain ConfigMap holds, and when a config may go.
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use nudge_api::VersionedConfig;
+use nudge_tests::cluster::Space;
+use nudge_tests::eventually;
+use serde_json::{Value, json};
+
+use crate::guarded_cluster::{GuardedCluster, SOON, config, decisive_changes, message, message_of};
+
+const GUARD: &str = "configs.nudge.dev";
+const KEEPER: &str = "configs-delete.nudge.dev";
+
+fn object(name: &str, current: &str) -> Value {
+    json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
+        "spec": {"current": current}
+    })
+}
+
+/// Allows the group `devs` what the rules say.
+pub(crate) async fn allow_devs(space: &Space, name: &str, rules: Value) -> Result<()> {
+    space.create_object::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
+    let binding = json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs"}],
+    });
+    space.create_object::<RoleBinding>(binding).await?;
+    Ok(())
+}
+
+/// The refusal of what jane may not.
+fn not_permitted(space: &Space, what: &str) -> String {
+    format!(
+        "VersionedConfig shop: user \"jane\" may not {what}, because it decides what ConfigMap shop holds; it needs the right to update \
+         ConfigMap shop in namespace {}",
+        space.name
+    )
+}
+
+#[tokio::test]
+async fn whoever_decides_what_the_config_map_holds_must_be_allowed_to_update_it() -> Result<()> {
+    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = scene.space("authority").await?;
+    allow_devs(
+        &space,
+        "configs",
+        json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["*"]}]),
+    )
+    .await?;
+    let jane = scene.cluster.client(&scene.cluster.user("jane", &["devs"])).await?;
+    let configs = Api::<VersionedConfig>::namespaced(jane, &space.name);
+    let create = async |current: Value| {
+        let mut shop = object("shop", "1");
+        shop["spec"]["current"] = current;
+        configs.create(&PostParams::default(), &serde_json::from_value(shop).expect("a config")).await
+    };
+    let listed = async || configs.list(&ListParams::default()).await.ok();
+    eventually(SOON, "the role holds", listed).await?;
+    for current in [Value::Null, json!("1")] {
+        assert_eq!(message(GUARD, create(current).await), not_permitted(&space, "create it"));
+    }
+    space.create_object::<VersionedConfig>(object("shop", "1")).await?;
+    let change = async |change: Value| configs.patch("shop", &PatchParams::default(), &Patch::Merge(change)).await;
+    for (asked, what) in decisive_changes() {
+        assert_eq!(message(GUARD, change(asked).await), not_permitted(&space, what));
+    }
+    // What decides nothing.
+    change(json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}})).await?;
+
+    let rules = json!([{
+        "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["shop"], "verbs": ["update"]
+    }]);
+    allow_devs(&space, "shop", rules).await?;
+    eventually(SOON, "the role holds", async || change(json!({"spec": {"current": "3"}})).await.ok()).await?;
+    for (asked, what) in decisive_changes() {
+        change(asked).await.with_context(|| what)?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn names_must_be_ones_that_versions_can_carry() -> Result<()> {
+    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = scene.space("names").await?;
+    assert_eq!(
+        message_of(GUARD, space.create_object::<VersionedConfig>(object("shop", "current")).await),
+        "VersionedConfig shop can't have that spec.current: version \"current\" is not allowed: 'current' stands for whatever \
+         version is current; choose another name"
+    );
+    let long = format!("{}.b", "a".repeat(62));
+    assert_eq!(
+        message_of(GUARD, space.create_object::<VersionedConfig>(object(&long, "1")).await),
+        format!(
+            "VersionedConfig {long} can't be made: its versions have its name in the label nudge.dev/config, where 63 \
+                 characters are allowed; give it a shorter name"
+        )
+    );
+    // A version that is not there is no reason to refuse: GitOps applies in any order.
+    space.create_object::<VersionedConfig>(object("shop", "not-there-yet")).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_config_is_kept_while_pods_subscribe() -> Result<()> {
+    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = scene.space("subscribed").await?;
+    config(&space, "shop", json!({}), json!({"phase": "Current"})).await?;
+    scene.subscribe(&space, "shop", 7);
+    let configs = space.api::<VersionedConfig>();
+    let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    for parameters in [DeleteParams::default(), dry] {
+        assert_eq!(
+            message(KEEPER, configs.delete("shop", &parameters).await.map(|_| ())),
+            "VersionedConfig shop can't be deleted, because 7 pods subscribe to it; delete or change them first, or set the annotation \
+             nudge.dev/force-delete: \"true\" on it"
+        );
+    }
+    let force = Patch::Merge(json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}}));
+    configs.patch("shop", &PatchParams::default(), &force).await?;
+    configs.delete("shop", &DeleteParams::default()).await?;
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! Reviews that no API server has sent: whoever reaches the port can post them, in the name of anybody, and learns nothing.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::ResourceExt as _;
+use nudge_api::VersionedConfig;
+use nudge_tests::cluster::Space;
+use serde_json::{Value, json};
+
+use crate::guarded_cluster::{GuardedCluster, config, part, sealed};
+use crate::server::Asker;
+
+/// Nobody's digest.
+const OTHER: &str = "hmac-sha256:0000";
+
+fn review(kind: &str, operation: &str, namespace: &str, object: &Value) -> Value {
+    let (group, version) = if kind == "VersionedConfig" { ("nudge.dev", "v1alpha1") } else { ("", "v1") };
+    let (old, new) = if operation == "DELETE" { (object, &Value::Null) } else { (&Value::Null, object) };
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "7", "kind": {"group": group, "version": version, "kind": kind},
+            "resource": {"group": group, "version": version, "resource": "any"},
+            "name": object["metadata"]["name"], "namespace": namespace, "operation": operation,
+            "userInfo": {"username": "system:admin", "groups": ["system:masters"]}, "oldObject": old, "object": new,
+        }
+    })
+}
+
+struct Attack(Asker);
+
+impl Attack {
+    fn on(scene: &GuardedCluster) -> Result<Self> {
+        Ok(Self(Asker::new(&scene.authority, scene.server.address())?))
+    }
+
+    /// The status line and the body of the answer.
+    async fn post(&self, path: &str, review: &Value) -> Result<(String, String)> {
+        let answer = self.0.ask(path, &review.to_string()).await?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+        Ok((head.lines().next().unwrap_or_default().to_owned(), body.to_owned()))
+    }
+
+    /// The answers to all of these, which must be one and the same.
+    async fn same(&self, path: &str, reviews: &[Value]) -> Result<String> {
+        let first = self.post(path, &reviews[0]).await?;
+        for review in &reviews[1..] {
+            ensure!(self.post(path, review).await? == first, "{path}: {review} is answered otherwise than {first:?}");
+        }
+        Ok(first.1)
+    }
+}
+
+fn secret(name: &str, version: &str, pin: &str) -> Value {
+    use base64::Engine as _;
+    let labels = json!({"nudge.dev/config": "keys", "nudge.dev/version": version});
+    let pin = base64::engine::general_purpose::STANDARD.encode(pin);
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels},
+        "type": "Opaque", "immutable": true, "data": {"pin": pin},
+    })
+}
+
+/// A config `keys`: version 1 is current, its Secret sealed under its name; version 0 was deleted.
+async fn tenant(scene: &GuardedCluster) -> Result<Space> {
+    let space = scene.space("tenant").await?;
+    let own = space.create_object::<Secret>(secret("hidden-name", "1", "4711")).await?;
+    let digest = nudge_core::versions::part_digest(
+        &[("pin".to_owned(), b"4711".to_vec())].into(),
+        Some(&crate::guarded_cluster::key()),
+    );
+    let part = json!({"kind": "Secret", "name": "hidden-name", "uid": own.metadata.uid, "digest": digest});
+    let version = json!({"version": "1", "state": "Current", "keys": 1, "bytes": 4, "parts": [part]});
+    let status = json!({
+        "phase": "Current", "current": "1", "versions": [version], "retired": [{"version": "0", "digests": [digest]}, {"version": "9", "digests": [OTHER]}],
+    });
+    config(&space, "keys", json!({"current": "1"}), status).await?;
+    scene.subscribe(&space, "keys", 3);
+    Ok(space)
+}
+
+#[tokio::test]
+async fn no_answer_tells_what_a_secret_holds_or_is_called() -> Result<()> {
+    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
+    let (attack, space) = (Attack::on(scene)?, tenant(scene).await?);
+    let create = |object: Value| review("Secret", "CREATE", &space.name, &object);
+    // Of the current version, of one that was deleted, of one that never was; right and wrong.
+    let mut guesses = Vec::new();
+    for version in ["1", "0", "9", "7"] {
+        for name in ["hidden-name", "guess"] {
+            guesses.extend(["4711", "4712"].map(|pin| create(secret(name, version, pin))));
+        }
+    }
+    let answer = attack.same("/validate/versions", &guesses).await?;
+    ensure!(answer.contains("\"allowed\":true"), "{answer}");
+    for guess in &guesses {
+        // The mark is over what is in the request, and says nothing of what is stored.
+        let (status, answer) = attack.post("/mutate/versions", guess).await?;
+        ensure!(status.contains("200") && !answer.contains("warnings"), "{answer}");
+    }
+
+    // Of deletions without the uid.
+    let mut named = secret("hidden-name", "1", "4711");
+    let mut deletions = Vec::new();
+    for (name, uid) in
+        [("hidden-name", json!(null)), ("hidden-name", json!("0")), ("guess", json!(null)), ("guess", json!(""))]
+    {
+        named["metadata"]["name"] = json!(name);
+        named["metadata"]["uid"] = uid;
+        deletions.push(review("Secret", "DELETE", &space.name, &named));
+    }
+    attack.same("/validate/versions", &deletions).await?;
+    let gone = |name: &str, uid: Value| {
+        let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name, "uid": uid}, "spec": {}});
+        review("VersionedConfig", "DELETE", &space.name, &object)
+    };
+    let configs =
+        [gone("keys", json!(null)), gone("keys", json!("0")), gone("guess", json!(null)), gone("guess", json!("0"))];
+    attack.same("/validate/configs", &configs).await?;
+
+    // Whoever knows the uid has read the object, and is told of it alone.
+    let stored = space.api::<VersionedConfig>().get("keys").await?;
+    let (_, answer) = attack.post("/validate/configs", &gone("keys", json!(stored.uid()))).await?;
+    ensure!(answer.contains("because 3 pods subscribe to it") && !answer.contains("hidden-name"), "{answer}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_not_enabled_is_as_if_it_were_not_there() -> Result<()> {
+    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
+    let attack = Attack::on(scene)?;
+    let foreign = scene.cluster.space("foreign").await?;
+    let own = foreign.create_object::<ConfigMap>(part("a")).await?;
+    let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
+    config(&foreign, "shop", json!({}), status).await?;
+    let (mut object, mut config) = (part("a"), json!({"metadata": {"name": "shop"}, "spec": {}}));
+    object["metadata"]["uid"] = json!(own.uid());
+    config["metadata"]["uid"] = json!(foreign.api::<VersionedConfig>().get("shop").await?.uid());
+    (config["apiVersion"], config["kind"]) = (json!("nudge.dev/v1alpha1"), json!("VersionedConfig"));
+    let absent = "not-there";
+    for (path, kind, object) in [
+        ("/mutate/versions", "ConfigMap", &object),
+        ("/validate/versions", "ConfigMap", &object),
+        ("/validate/configs", "VersionedConfig", &config),
+    ] {
+        for operation in ["CREATE", "DELETE"] {
+            let reviews = [&foreign.name, "kube-system", "nudge-system", absent]
+                .map(|namespace| review(kind, operation, namespace, object));
+            let answer = attack.same(path, &reviews).await?;
+            // 404 or 500 would let it pass where the failure policy is Ignore.
+            ensure!(answer.contains("\"allowed\":false") && answer.contains("403"), "{path} {operation}: {answer}");
+            ensure!(answer.contains("because it is not enabled there"), "{answer}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! An admission server of the real code, asked by a real API server through the webhook configurations of `deploy/`.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::future::BoxFuture;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, Resource, ResourceExt as _};
+use nudge_admission::{
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, KubeLookups, MutateVersions, OnlyEnabled, ValidateConfigs,
+    ValidateVersions, Webhooks,
+};
+use nudge_api::{VersionedConfig, crd};
+use nudge_core::namespaces::Enabled;
+use nudge_tests::cluster::{Authority, Certified, Cluster, Space};
+use nudge_tests::eventually;
+use rustls::ServerConfig;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+/// How long the API server may take to learn of something, on a machine that has much else to do.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+const WEBHOOKS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/base/webhooks.yaml"));
+
+/// How many pods, by namespace and config.
+type Pods = Arc<Mutex<BTreeMap<(String, String), usize>>>;
+
+/// A cluster whose API server asks Nudge.
+pub(crate) struct GuardedCluster {
+    pub(crate) cluster: &'static Cluster,
+    pods: Pods,
+    // Answers as long as the tests run.
+    pub(crate) server: AdmissionServer,
+    /// What made the server's certificate.
+    pub(crate) authority: Authority,
+}
+
+impl GuardedCluster {
+    /// The scene that the tests of this process share; `None` where the test is to be skipped.
+    pub(crate) async fn shared() -> Result<Option<&'static Self>> {
+        static SHARED: OnceCell<Option<GuardedCluster>> = OnceCell::const_new();
+        let start = async || match Cluster::shared().await? {
+            Some(cluster) => Self::start(cluster).await.map(Some),
+            None => Ok(None),
+        };
+        Ok(SHARED.get_or_try_init(start).await?.as_ref())
+    }
+
+    async fn start(cluster: &'static Cluster) -> Result<Self> {
+        let pods = Pods::default();
+        let authority = Authority::new("admission")?;
+        let server = serve(cluster, &authority.server(&["127.0.0.1"])?, Arc::clone(&pods)).await?;
+        let admin = cluster.admin().await?;
+        install_crd(&admin).await?;
+        install_webhooks(&admin, server.address(), &authority.certificate()).await?;
+        let scene = Self { cluster, pods, server, authority };
+        let space = scene.space("probe").await?;
+        eventually(SOON, "the webhooks are asked", async || {
+            let dry = PostParams { dry_run: true, ..PostParams::default() };
+            let half = json!({"metadata": {"name": "probe", "labels": {"nudge.dev/config": "probe"}}});
+            let half: ConfigMap = serde_json::from_value(half).ok()?;
+            space.api().create(&dry, &half).await.err()
+        })
+        .await?;
+        Ok(scene)
+    }
+
+    /// A namespace that an admin has enabled.
+    pub(crate) async fn space(&self, purpose: &str) -> Result<Space> {
+        self.cluster.space_with(purpose, &[("nudge.dev/enabled", "true")]).await
+    }
+
+    /// Says how many pods subscribe to a config.
+    pub(crate) fn subscribe(&self, space: &Space, config: &str, pods: usize) {
+        let key = (space.name.clone(), config.to_owned());
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner).insert(key, pods);
+    }
+}
+
+/// A server that answers for Nudge.
+pub(crate) async fn serve(cluster: &Cluster, certified: &Certified, pods: Pods) -> Result<AdmissionServer> {
+    let settings = AdmissionSettings::new(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let kubeconfig = std::fs::read_to_string(cluster.kubeconfig())?;
+    let webhooks =
+        move || -> BoxFuture<'static, Result<Webhooks>> { Box::pin(async move { webhooks(&kubeconfig, pods).await }) };
+    Ok(AdmissionServer::start(settings, tls(certified)?, AdmissionMetrics::default(), webhooks).await?)
+}
+
+async fn webhooks(kubeconfig: &str, pods: Pods) -> Result<Webhooks> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let subscribers = Arc::new(move |namespace: &str, config: &str| {
+        let pods = pods.lock().unwrap_or_else(PoisonError::into_inner);
+        pods.get(&(namespace.to_owned(), config.to_owned())).map_or(0, |pods| *pods)
+    });
+    // No watch runs: each is looked up.
+    let known = Arc::new(|_: &str| false);
+    let lookups = Arc::new(KubeLookups::new(Client::try_from(config)?, subscribers, known, Enabled::Labelled));
+    let mutate = MutateVersions::new(Arc::clone(&lookups), Arc::new(key()));
+    let versions = ValidateVersions::new(Arc::clone(&lookups));
+    let configs = ValidateConfigs::new(Arc::clone(&lookups));
+    Ok(vec![
+        Arc::new(OnlyEnabled::new(mutate, &lookups)),
+        Arc::new(OnlyEnabled::new(versions, &lookups)),
+        Arc::new(OnlyEnabled::new(configs, &lookups)),
+    ])
+}
+
+/// What marks are made with.
+pub(crate) fn key() -> ring::hmac::Key {
+    ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"key of the tests")
+}
+
+/// TLS for a server.
+pub(crate) fn tls(certified: &Certified) -> Result<Arc<ServerConfig>> {
+    let certificate = CertificateDer::from_pem_slice(certified.certificate.as_bytes())?;
+    let key = PrivateKeyDer::from_pem_slice(certified.key.as_bytes())?;
+    let config =
+        ServerConfig::builder_with_provider(Arc::new(default_provider())).with_safe_default_protocol_versions()?;
+    Ok(Arc::new(config.with_no_client_auth().with_single_cert(vec![certificate], key)?))
+}
+
+/// Installs the CRD and waits until it is served.
+pub(crate) async fn install_crd(admin: &Client) -> Result<()> {
+    let crds = Api::<CustomResourceDefinition>::all(admin.clone());
+    crds.create(&PostParams::default(), &crd()).await?;
+    let configs = Api::<VersionedConfig>::all(admin.clone());
+    eventually(SOON, "VersionedConfigs are served", async || configs.list(&ListParams::default()).await.ok()).await?;
+    Ok(())
+}
+
+/// Installs the webhook configurations of `deploy/`, for a server on this machine.
+pub(crate) async fn install_webhooks(admin: &Client, address: SocketAddr, bundle: &str) -> Result<()> {
+    for mut document in serde_saphyr::from_multiple::<Value>(WEBHOOKS)? {
+        for webhook in document["webhooks"].as_array_mut().context("webhooks")? {
+            let path = webhook["clientConfig"]["service"]["path"].as_str().context("a path")?;
+            webhook["clientConfig"] = json!({"url": format!("https://{address}{path}"), "caBundle": base64(bundle)});
+        }
+        match document["kind"].as_str() {
+            Some("MutatingWebhookConfiguration") => create::<MutatingWebhookConfiguration>(admin, document).await?,
+            _ => create::<ValidatingWebhookConfiguration>(admin, document).await?,
+        }
+    }
+    Ok(())
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// Creates any cluster-wide object from its JSON.
+pub(crate) async fn create<K>(admin: &Client, object: Value) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + serde::Serialize + Debug,
+{
+    let object: K = serde_json::from_value(object)?;
+    let name = object.name_any();
+    Api::<K>::all(admin.clone()).create(&PostParams::default(), &object).await.with_context(|| name)?;
+    Ok(())
+}
+
+/// A config with that spec and status.
+pub(crate) async fn config(space: &Space, name: &str, spec: Value, status: Value) -> Result<VersionedConfig> {
+    let object = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name}, "spec": spec
+    });
+    space.create_object::<VersionedConfig>(object).await?;
+    let patch = Patch::Merge(json!({"status": status}));
+    Ok(space.api::<VersionedConfig>().patch_status(name, &PatchParams::default(), &patch).await?)
+}
+
+/// The record of a version that consists of these objects.
+pub(crate) fn sealed(version: &str, parts: &[&ConfigMap]) -> Value {
+    let part = |part: &&ConfigMap| json!({"kind": "ConfigMap", "name": part.metadata.name, "uid": part.metadata.uid, "digest": "sha256:x"});
+    let parts: Vec<Value> = parts.iter().map(part).collect();
+    json!({"version": version, "state": "Available", "keys": 1, "bytes": 1, "parts": parts})
+}
+
+/// A part of version 1.0.1 of the config shop, as users write it.
+pub(crate) fn part(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"nudge.dev/config": "shop", "nudge.dev/version": "1.0.1"}},
+        "data": {"lives": "3"}
+    })
+}
+
+/// The sentence of a refusal by the webhook of that name.
+#[track_caller]
+pub(crate) fn message<T: Debug>(webhook: &str, result: Result<T, kube::Error>) -> String {
+    let error = result.expect_err("this is to be refused");
+    let kube::Error::Api(status) = &error else { panic!("{error}") };
+    let prefix = format!("admission webhook \"{webhook}\" denied the request: ");
+    status.message.strip_prefix(&prefix).unwrap_or_else(|| panic!("{status:?}")).to_owned()
+}
+
+/// [`message`] for objects made by [`Space::create_object`].
+#[track_caller]
+pub(crate) fn message_of<T: Debug>(webhook: &str, result: Result<T>) -> String {
+    message(webhook, result.map_err(|error| error.downcast().expect("an error of the API")))
+}
+
+/// Changes of a VersionedConfig that need the right to update the ConfigMap of its name, and what a refusal calls each.
+pub(crate) fn decisive_changes() -> [(Value, &'static str); 6] {
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
+    [
+        (json!({"spec": {"current": "2"}}), "change its spec"),
+        (json!({"spec": {"historyLimit": 3}}), "change its spec"),
+        (json!({"spec": {"rollout": {"paused": true}}}), "change its spec"),
+        (
+            json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}}),
+            "set its annotation nudge.dev/force-delete",
+        ),
+        (json!({"metadata": {"finalizers": ["devs.example.com/mine"]}}), "add a finalizer to it"),
+        (json!({"metadata": {"ownerReferences": owner}}), "give it an owner"),
+    ]
+}

@@ -1,0 +1,12 @@
+//! The guards of versions and configs against a real API server: what passes, what is refused, and the exact sentence.
+
+// What the tests share fails as they do.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+mod configs;
+mod forged;
+mod guarded_cluster;
+mod outage;
+mod policies;
+mod server;
+mod versions;

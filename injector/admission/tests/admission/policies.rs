@@ -1,0 +1,326 @@
+//! The same rules as far as the API server checks them by itself: without any webhook, as with the injector down.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use nudge_api::{VersionedConfig, VersionedConfigSpec};
+use nudge_tests::cluster::options::CONTROLLERS;
+use nudge_tests::cluster::{Cluster, Options, Space};
+use nudge_tests::eventually;
+use serde_json::{Value, json};
+
+use crate::configs::allow_devs;
+use crate::guarded_cluster::{SOON, config, create, decisive_changes, install_crd, part, sealed};
+
+macro_rules! policy {
+    ($name:literal) => {
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../deploy/components/admission-policies/",
+            $name,
+            ".yaml"
+        ))
+    };
+}
+const POLICIES: [&str; 5] = [
+    policy!("versions-made"),
+    policy!("versions-marked"),
+    policy!("versions-unchanged"),
+    policy!("versions-kept"),
+    policy!("configs"),
+];
+
+/// The sentence of a refusal by a policy.
+#[track_caller]
+fn message<T: std::fmt::Debug>(policy: &str, result: Result<T, kube::Error>) -> String {
+    let error = result.expect_err("this is to be refused");
+    let kube::Error::Api(status) = &error else { panic!("{error}") };
+    let mark = format!("ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: ");
+    let (_, message) = status.message.split_once(&mark).unwrap_or_else(|| panic!("{status:?}"));
+    message.to_owned()
+}
+
+fn immutable(name: &str) -> Value {
+    let mut object = part(name);
+    object["immutable"] = json!(true);
+    object
+}
+
+async fn made(space: &Space, object: Value) -> Result<ConfigMap, kube::Error> {
+    let object = serde_json::from_value(object).expect("a ConfigMap");
+    space.api::<ConfigMap>().create(&PostParams::default(), &object).await
+}
+
+#[tokio::test]
+async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
+    let Some(shared) = Cluster::shared().await? else { return Ok(()) };
+    if !shared.has(30, "a ValidatingAdmissionPolicy") {
+        return Ok(());
+    }
+    // It checks the types of expressions, and is unknown to older servers.
+    let controllers = [&CONTROLLERS[..], &["validatingadmissionpolicy-status-controller"]].concat();
+    let Some(cluster) = Cluster::start(&Options::default().controllers(&controllers)).await? else { return Ok(()) };
+    let admin = cluster.admin().await?;
+    install_crd(&admin).await?;
+    for document in POLICIES {
+        for document in serde_saphyr::from_multiple::<Value>(document)? {
+            match document["kind"].as_str() {
+                Some("ValidatingAdmissionPolicy") => create::<ValidatingAdmissionPolicy>(&admin, document).await?,
+                _ => create::<ValidatingAdmissionPolicyBinding>(&admin, document).await?,
+            }
+        }
+    }
+    let policies = Api::<ValidatingAdmissionPolicy>::all(admin.clone());
+    for name in ["made", "marked", "unchanged", "kept"]
+        .map(|it| format!("nudge-versions-{it}"))
+        .iter()
+        .map(String::as_str)
+        .chain(["nudge-configs"])
+    {
+        let checked = async || policies.get(name).await.ok()?.status?.type_checking;
+        let checked = eventually(SOON, "the types are checked", checked).await?;
+        assert_eq!(checked.expression_warnings, None, "{name}");
+    }
+    let space = cluster.space_with("policies", &[("nudge.dev/enabled", "true")]).await?;
+    // The last one that was made: it is in force no earlier than the others.
+    let mut probe = VersionedConfig::new("probe", VersionedConfigSpec::default());
+    probe.spec.current = Some("current".to_owned());
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually(SOON, "the policies are in force", async || space.api().create(&dry, &probe).await.err()).await?;
+
+    versions_made(&space).await?;
+    versions_unchanged(&space).await?;
+    versions_kept(&space).await?;
+    versions_marked(&cluster, &space).await?;
+    configs(&cluster, &space).await?;
+    let elsewhere = cluster.space("elsewhere").await?;
+    made(&elsewhere, part("a")).await?;
+    let own = space.api::<ConfigMap>().get("a").await?;
+    let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
+    config(&space, "going", json!({}), status).await?;
+    space.delete(SOON * 2).await
+}
+
+async fn versions_made(space: &Space) -> Result<()> {
+    const POLICY: &str = "nudge-versions-made";
+    assert_eq!(
+        message(POLICY, made(space, part("a")).await),
+        "ConfigMap a, part of version 1.0.1 of config shop, must be immutable; set immutable: true"
+    );
+    let mut object = immutable("a");
+    object["metadata"]["labels"]["nudge.dev/version"] = json!("current");
+    assert_eq!(
+        message(POLICY, made(space, object).await),
+        "ConfigMap a can't be a version: 'current' stands for whatever version is current; choose another name in its label \
+         nudge.dev/version"
+    );
+    let mut object = immutable("a");
+    object["metadata"]["labels"] = json!({"nudge.dev/config": "shop"});
+    assert_eq!(
+        message(POLICY, made(space, object).await),
+        "ConfigMap a has the label nudge.dev/config but not nudge.dev/version, and a version needs both; add it"
+    );
+    let mut object = immutable("a");
+    object["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "1"}]);
+    assert_eq!(
+        message(POLICY, made(space, object).await),
+        "ConfigMap a, part of version 1.0.1 of config shop, has an owner, and a version must have none because it would be \
+         deleted together with it; remove metadata.ownerReferences"
+    );
+    let mut object = immutable("a");
+    object["data"]["nudge.configs"] = json!("1");
+    assert_eq!(
+        message(POLICY, made(space, object).await),
+        "ConfigMap a, part of version 1.0.1 of config shop, can't be a version: keys that begin with 'nudge.' are Nudge's own; \
+         rename them"
+    );
+    made(space, immutable("a")).await?;
+    made(space, json!({"metadata": {"name": "plain"}, "data": {"lives": "3"}})).await?;
+    Ok(())
+}
+
+async fn versions_unchanged(space: &Space) -> Result<()> {
+    const POLICY: &str = "nudge-versions-unchanged";
+    let merged = async |name: &str, change: Value| {
+        space.api::<ConfigMap>().patch(name, &PatchParams::default(), &Patch::Merge(change)).await
+    };
+    merged("a", json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}})).await?;
+    let title = "ConfigMap a, part of version 1.0.1 of config shop,";
+    for change in
+        [json!({"nudge.dev/version": "2"}), json!({"nudge.dev/config": null}), json!({"nudge.dev/prune": "true"})]
+    {
+        assert_eq!(
+            message(POLICY, merged("a", json!({"metadata": {"labels": change}})).await),
+            format!(
+                "{title} can't be changed, and so neither can its labels nudge.dev/...; create another version, or delete this \
+                     one"
+            )
+        );
+    }
+    assert_eq!(
+        message(POLICY, merged("a", json!({"metadata": {"annotations": {"nudge.dev/parts": "2"}}})).await),
+        format!(
+            "{title} can't be changed, and so neither can its annotations nudge.dev/...; create another version, or delete \
+                 this one"
+        )
+    );
+    let labels = json!({"metadata": {"labels": {"nudge.dev/config": "shop", "nudge.dev/version": "1"}}});
+    assert_eq!(
+        message(POLICY, merged("plain", labels).await),
+        "ConfigMap plain is there already and can't become a version by being labelled; create a new object with the labels \
+         nudge.dev/config and nudge.dev/version"
+    );
+    Ok(())
+}
+
+async fn versions_kept(space: &Space) -> Result<()> {
+    const POLICY: &str = "nudge-versions-kept";
+    config(space, "other", json!({}), json!({"phase": "Current", "current": "1.0.1"})).await?;
+    config(space, "shop", json!({}), json!({"phase": "Current"})).await?;
+    let config_maps = space.api::<ConfigMap>();
+    let deleted = async || config_maps.delete("a", &DeleteParams::default()).await.map(drop);
+    let title = "ConfigMap a, part of version 1.0.1 of config shop, can't be deleted, because";
+    let configs = space.api::<VersionedConfig>();
+    let roles = [
+        (json!({"current": "1.0.1"}), "the version is current; make another version current first"),
+        (
+            json!({"current": "2", "target": "1.0.1"}),
+            "pods are being moved to the version; make another version current first",
+        ),
+        (
+            json!({"target": null, "previous": "1.0.1"}),
+            "it is the version before the current one, to which pods would return; it can go once yet another version has become \
+             current, or with its VersionedConfig",
+        ),
+    ];
+    for (mut status, because) in roles {
+        let own = config_maps.get("a").await?;
+        status["versions"] = json!([sealed("1.0.1", &[&own])]);
+        let patch = Patch::Merge(json!({"status": status}));
+        configs.patch_status("shop", &PatchParams::default(), &patch).await?;
+        let desired = format!("{title} {because}");
+        // The API server's own view of the configs follows a moment later; until it knows one there is no refusal either.
+        eventually(SOON, because, async || {
+            if let Err(kube::Error::Api(status)) = deleted().await {
+                return status.message.ends_with(&desired).then_some(());
+            }
+            // Another object of the name is not the one that was sealed.
+            let own = made(space, immutable("a")).await.ok()?;
+            let patch = Patch::Merge(json!({"status": {"versions": [sealed("1.0.1", &[&own])]}}));
+            let _ = configs.patch_status("shop", &PatchParams::default(), &patch).await;
+            None
+        })
+        .await?;
+    }
+    assert!(message(POLICY, deleted().await).starts_with(title));
+    let patch = Patch::Merge(json!({"status": {"previous": null}}));
+    configs.patch_status("shop", &PatchParams::default(), &patch).await?;
+    eventually(SOON, "the version may go", async || deleted().await.ok()).await?;
+    configs.delete("shop", &DeleteParams::default()).await?;
+    made(space, immutable("a")).await?;
+    Ok(())
+}
+
+async fn versions_marked(cluster: &Cluster, space: &Space) -> Result<()> {
+    const POLICY: &str = "nudge-versions-marked";
+    let elsewhere = cluster.space("marked").await?;
+    for space in [space, &elsewhere] {
+        let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
+            {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["hers"], "verbs": ["patch", "update"]}]);
+        allow_devs(space, "parts", rules).await?;
+        let jane = Space { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: space.name.clone() };
+        eventually(SOON, "the role holds", async || made(&jane, immutable("hers")).await.ok()).await?;
+        let mark = json!({"nudge.dev/may-activate": "x"});
+        let refusal = |name: &str| {
+            format!(
+                "ConfigMap {name}: user \"jane\" may not set its annotation nudge.dev/may-activate, because it decides what ConfigMap shop \
+                 holds; take the annotation out"
+            )
+        };
+        let mut marked = immutable("other");
+        marked["metadata"]["annotations"] = mark.clone();
+        assert_eq!(message(POLICY, made(&jane, marked.clone()).await), refusal("other"));
+        let patch = Patch::Merge(json!({"metadata": {"annotations": mark}}));
+        let set = jane.api::<ConfigMap>().patch("hers", &PatchParams::default(), &patch).await;
+        let kube::Error::Api(status) = set.unwrap_err() else { panic!("no answer") };
+        assert!(status.message.contains("may-activate") || status.message.contains("can't be changed"), "{status:?}");
+        // Whoever may update the ConfigMap may also copy a mark: it is worth nothing on another part.
+        made(space, marked).await.context("an admin may")?;
+        space.api::<ConfigMap>().delete("other", &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
+    const POLICY: &str = "nudge-configs";
+    allow_devs(
+        space,
+        "configs",
+        json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["*"]}]),
+    )
+    .await?;
+    let jane = cluster.client(&cluster.user("jane", &["devs"])).await?;
+    let configs = Api::<VersionedConfig>::namespaced(jane, &space.name);
+    let create = async |name: &str, current: Value| {
+        let config = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
+            "spec": {"current": current}
+        });
+        configs.create(&PostParams::default(), &serde_json::from_value(config).expect("a config")).await
+    };
+    eventually(SOON, "the role holds", async || configs.list(&ListParams::default()).await.ok()).await?;
+    let admin = space.api::<VersionedConfig>();
+    config(space, "first", json!({}), json!({"phase": "Current"})).await?;
+    // A policy is at work a moment after it was accepted, each at its own time.
+    let refused = eventually(SOON, "the policy is at work", async || {
+        let made = create("shop", json!("1")).await;
+        if made.is_ok() {
+            let _ = configs.delete("shop", &DeleteParams::default()).await;
+            return None;
+        }
+        Some(made)
+    });
+    let refusal = |name: &str, what: &str| {
+        format!(
+            "VersionedConfig {name}: user \"jane\" may not {what}, because it decides what ConfigMap {name} holds; it needs the right to \
+             update ConfigMap {name} in namespace {}",
+            space.name
+        )
+    };
+    assert_eq!(message(POLICY, refused.await?), refusal("shop", "create it"));
+    assert_eq!(message(POLICY, create("shop", Value::Null).await), refusal("shop", "create it"));
+    for (change, what) in decisive_changes() {
+        let changed = configs.patch("first", &PatchParams::default(), &Patch::Merge(change.clone())).await;
+        assert_eq!(message(POLICY, changed), refusal("first", what));
+        admin.patch("first", &PatchParams::default(), &Patch::Merge(change)).await.context("an admin may")?;
+    }
+    // Forced, with a finalizer and an owner: what was there may stay, and what decides nothing may change.
+    let noted = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}}));
+    configs.patch("first", &PatchParams::default(), &noted).await?;
+    let freed = Patch::Merge(json!({"metadata": {"finalizers": null, "ownerReferences": null}}));
+    configs.patch("first", &PatchParams::default(), &freed).await?;
+    let long = format!("{}.b", "a".repeat(62));
+    assert_eq!(
+        message(POLICY, config_of(&admin, &long).await),
+        format!(
+            "VersionedConfig {long} can't be made: its versions have its name in the label nudge.dev/config, where 63 \
+                 characters are allowed; give it a shorter name"
+        )
+    );
+    let chosen = Patch::Merge(json!({"spec": {"current": "1"}}));
+    admin.patch("first", &PatchParams::default(), &chosen).await.context("an admin may")?;
+    let reserved = Patch::Merge(json!({"spec": {"current": "current"}}));
+    assert_eq!(
+        message(POLICY, admin.patch("first", &PatchParams::default(), &reserved).await),
+        "VersionedConfig first can't have that spec.current: 'current' stands for whatever version is current; choose another name"
+    );
+    Ok(())
+}
+
+async fn config_of(api: &Api<VersionedConfig>, name: &str) -> Result<VersionedConfig, kube::Error> {
+    let config = VersionedConfig::new(name, nudge_api::VersionedConfigSpec::default());
+    api.create(&PostParams::default(), &config).await
+}

@@ -1,0 +1,350 @@
+//! The bounds of the admission server, each crossed.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nudge_admission::{
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, Request, Verdict, Webhook, WebhookError, Webhooks,
+};
+use nudge_tests::cluster::Authority;
+use nudge_tests::eventually;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::guarded_cluster::{SOON, tls};
+
+type Reviewed<'a> = Pin<Box<dyn Future<Output = Result<Verdict, WebhookError>> + Send + 'a>>;
+
+/// Fails at every review.
+pub(crate) struct Broken(pub(crate) &'static str);
+
+impl Webhook for Broken {
+    fn path(&self) -> &'static str {
+        self.0
+    }
+
+    fn review<'a>(&'a self, _: &'a Request) -> Reviewed<'a> {
+        Box::pin(async { Err(WebhookError::Internal("an internal fault".into())) })
+    }
+}
+
+/// Allows everything at once.
+struct Quick;
+
+impl Webhook for Quick {
+    fn path(&self) -> &'static str {
+        "/quick"
+    }
+
+    fn review<'a>(&'a self, _: &'a Request) -> Reviewed<'a> {
+        Box::pin(async { Ok(Verdict::allow()) })
+    }
+}
+
+/// Never answers.
+struct Stuck;
+
+impl Webhook for Stuck {
+    fn path(&self) -> &'static str {
+        "/stuck"
+    }
+
+    fn review<'a>(&'a self, _: &'a Request) -> Reviewed<'a> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Starts a server for some webhooks.
+pub(crate) async fn start(
+    authority: &Authority,
+    webhooks: Webhooks,
+    change: impl FnOnce(&mut AdmissionSettings),
+) -> Result<AdmissionServer> {
+    let mut settings = AdmissionSettings::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    change(&mut settings);
+    let certified = authority.server(&["127.0.0.1"])?;
+    let made = move || -> Pin<Box<dyn Future<Output = Result<Webhooks>> + Send>> { Box::pin(async { Ok(webhooks) }) };
+    Ok(AdmissionServer::start(settings, tls(&certified)?, AdmissionMetrics::default(), made).await?)
+}
+
+struct Bench {
+    server: AdmissionServer,
+    asker: Asker,
+}
+
+impl Bench {
+    async fn start(change: impl FnOnce(&mut AdmissionSettings)) -> Result<Self> {
+        let authority = Authority::new("bounds")?;
+        let webhooks: Webhooks = vec![Arc::new(Quick), Arc::new(Stuck), Arc::new(Broken("/broken"))];
+        let server = start(&authority, webhooks, change).await?;
+        Ok(Self { asker: Asker::new(&authority, server.address())?, server })
+    }
+
+    async fn connect(&self) -> Result<TlsStream<TcpStream>> {
+        self.asker.connect().await
+    }
+
+    async fn ask(&self, path: &str, body: &str) -> Result<String> {
+        self.asker.ask(path, body).await
+    }
+
+    async fn send(&self, text: &str) -> Result<String> {
+        self.asker.send(text).await
+    }
+}
+
+/// Whoever reaches a server's port.
+pub(crate) struct Asker {
+    address: SocketAddr,
+    connector: TlsConnector,
+}
+
+impl Asker {
+    pub(crate) fn new(authority: &Authority, address: SocketAddr) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.certificate().as_bytes())?)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        Ok(Self { address, connector: TlsConnector::from(Arc::new(config)) })
+    }
+
+    async fn connect(&self) -> Result<TlsStream<TcpStream>> {
+        self.connect_from(Ipv4Addr::LOCALHOST).await
+    }
+
+    /// Comes from another address of this machine.
+    async fn connect_from(&self, from: Ipv4Addr) -> Result<TlsStream<TcpStream>> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from((from, 0)))?;
+        let stream = socket.connect(self.address).await?;
+        Ok(self.connector.connect(ServerName::try_from("127.0.0.1")?, stream).await?)
+    }
+
+    /// What is answered to a request that closes its connection.
+    pub(crate) async fn ask(&self, path: &str, body: &str) -> Result<String> {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n", body.len());
+        self.send(&format!("{head}Connection: close\r\n\r\n{body}")).await
+    }
+
+    async fn send(&self, text: &str) -> Result<String> {
+        let mut stream = self.connect().await?;
+        // A server that refuses a long request does not read all of it; its answer counts.
+        let _ = stream.write_all(text.as_bytes()).await;
+        Ok(read_all(&mut stream).await)
+    }
+}
+
+/// All that comes until the server ends the connection, however it does that.
+async fn read_all(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut all = Vec::new();
+    let _ = stream.read_to_end(&mut all).await;
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+fn review() -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "7", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+            "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "name": "a", "namespace": "n",
+            "operation": "DELETE", "userInfo": {}, "oldObject": {"metadata": {"name": "a"}}
+        }
+    })
+}
+
+#[tokio::test]
+async fn every_kind_of_request_has_its_status() -> Result<()> {
+    let bench = Bench::start(|settings| settings.body_bytes = 1024 * 1024).await?;
+    let good = review().to_string();
+    let answer = bench.ask("/quick?timeout=3s", &good).await?;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("\"allowed\":true"), "{answer}");
+    let status = async |path: &str, body: &str| -> Result<String> {
+        Ok(bench.ask(path, body).await?.split("\r\n").next().unwrap_or_default().to_owned())
+    };
+    assert_eq!(status("/other", &good).await?, "HTTP/1.1 404 Not Found");
+    assert_eq!(status("/quick", "not JSON").await?, "HTTP/1.1 400 Bad Request");
+    assert_eq!(status("/quick", "{}").await?, "HTTP/1.1 400 Bad Request");
+    assert_eq!(status("/broken", &good).await?, "HTTP/1.1 500 Internal Server Error");
+    // Unread bytes end the connection with a reset, which can overtake the answer.
+    let long = " ".repeat(1024 * 1024 + 1);
+    let refused = eventually(SOON, "it is refused", async || {
+        Some(status("/quick", &long).await.ok()?).filter(|line| !line.is_empty())
+    });
+    assert_eq!(refused.await?, "HTTP/1.1 413 Payload Too Large");
+    // Larger than what has room in any case.
+    let large = format!("{good}{}", " ".repeat(512 * 1024));
+    assert_eq!(status("/quick", &large).await?, "HTTP/1.1 200 OK");
+    let got = bench.send("GET /quick HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await?;
+    assert!(got.starts_with("HTTP/1.1 405"), "{got}");
+    let chunked = "POST /quick HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n";
+    assert!(bench.send(chunked).await?.starts_with("HTTP/1.1 411"));
+    let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(20_000));
+    assert!(bench.send(&long).await?.starts_with("HTTP/1.1 4"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_review_that_hangs_ends_before_the_api_server_gives_up() -> Result<()> {
+    let bench = Bench::start(|settings| settings.review = Duration::from_millis(20)).await?;
+    let answer = bench.ask("/stuck", &review().to_string()).await?;
+    assert!(answer.starts_with("HTTP/1.1 500") && answer.contains("took too long"), "{answer}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn slow_clients_are_cut() -> Result<()> {
+    let brief = Duration::from_millis(50);
+    // One bound at a time, or the others could cut first on a busy machine.
+    let bench = Bench::start(|settings| settings.handshake = brief).await?;
+    let mut silent = TcpStream::connect(bench.server.address()).await?;
+    assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or(0), 0, "no handshake");
+    let bench = Bench::start(|settings| settings.idle = brief).await?;
+    let mut idle = bench.connect().await?;
+    read_all(&mut idle).await;
+    let mut half_head = bench.connect().await?;
+    half_head.write_all(b"POST /quick HTTP/1.1\r\nHo").await?;
+    read_all(&mut half_head).await;
+    let bench = Bench::start(|settings| settings.body = brief).await?;
+    let mut half_body = bench.connect().await?;
+    half_body.write_all(b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab").await?;
+    let answer = read_all(&mut half_body).await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn idle_connections_make_room() -> Result<()> {
+    let bench = Bench::start(|settings| settings.connections = 2).await?;
+    let mut first = bench.connect().await?;
+    let _second = bench.connect().await?;
+    let answer = bench.ask("/quick", &review().to_string()).await?;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(read_all(&mut first).await, "", "the one idle longest was cut");
+    Ok(())
+}
+
+/// Another address than that of the API server.
+const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+#[tokio::test]
+async fn one_address_keeps_nobody_out_by_what_it_has_begun() -> Result<()> {
+    let bench = Bench::start(|settings| {
+        settings.connections = 4;
+        settings.body = SOON;
+        settings.review = SOON;
+    })
+    .await?;
+    let mut hostile = Vec::new();
+    // It replaces what is idle of its own, until all that it has is being answered.
+    while let Ok(mut stream) = bench.asker.connect_from(HOSTILE).await {
+        stream.write_all(b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab").await?;
+        hostile.push(stream);
+    }
+    let answer = bench.ask("/quick", &review().to_string()).await?;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn one_address_takes_no_more_than_a_quarter_of_the_room() -> Result<()> {
+    let bench = Bench::start(|settings| {
+        settings.body_bytes = 1024 * 1024;
+        settings.all_bodies_bytes = 4 * 1024 * 1024;
+        settings.body = SOON;
+        settings.review = SOON;
+        settings.longest_review = SOON;
+    })
+    .await?;
+    let mut hostile = Vec::new();
+    for _ in 0..8 {
+        let mut stream = bench.asker.connect_from(HOSTILE).await?;
+        stream.write_all(b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 1048576\r\n\r\n").await?;
+        hostile.push(stream);
+    }
+    // One of its own waits in its line, which one that came before and is answered late would not show.
+    let large = format!("{}{}", review(), " ".repeat(512 * 1024));
+    let mut own = bench.asker.connect_from(HOSTILE).await?;
+    let head = format!(
+        "POST /quick?timeout=1s HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        large.len()
+    );
+    own.write_all(head.as_bytes()).await?;
+    let _ = own.write_all(large.as_bytes()).await;
+    assert!(read_all(&mut own).await.contains("took too long"));
+    let answer = bench.ask("/quick?timeout=1s", &large).await?;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    Ok(())
+}
+
+/// A short text that takes a hundred times its length in memory.
+#[tokio::test]
+async fn values_have_a_bound_apart_from_bytes() -> Result<()> {
+    let bench = Bench::start(|settings| settings.all_objects_bytes = 4 * 1024 * 1024).await?;
+    let with = |count: usize| {
+        let mut review = review();
+        review["request"]["oldObject"]["x"] = vec![json!({"a": 0}); count].into();
+        review.to_string()
+    };
+    // What has room in any case, what takes room, and what no address may take.
+    for (count, status) in [(100, "200"), (700, "200"), (1100, "413"), (20_000, "413")] {
+        let answer = bench.ask("/quick", &with(count)).await?;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{count}: {answer}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn large_bodies_share_room_and_small_ones_have_their_own() -> Result<()> {
+    let bench = Bench::start(|settings| {
+        settings.body_bytes = 1024 * 1024;
+        settings.all_bodies_bytes = 1024 * 1024;
+        settings.review = Duration::from_millis(300);
+        settings.body = SOON;
+    })
+    .await?;
+    let mut greedy = bench.connect().await?;
+    greedy.write_all(b"POST /quick?timeout=30s HTTP/1.1\r\nHost: a\r\nContent-Length: 1048576\r\n\r\n").await?;
+    let large = format!("{}{}", review(), " ".repeat(512 * 1024));
+    // Refused while the room is taken; that it is taken shows a moment after the request was sent.
+    eventually(SOON, "there is no room", async || {
+        let answer = bench.ask("/quick", &large).await.ok()?;
+        answer.contains("took too long").then_some(())
+    })
+    .await?;
+    let small = bench.ask("/quick", &review().to_string()).await?;
+    assert!(small.starts_with("HTTP/1.1 200"), "{small}");
+    drop(greedy);
+    eventually(SOON, "there is room again", async || {
+        bench.ask("/quick", &large).await.ok()?.starts_with("HTTP/1.1 200").then_some(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_server_that_stops_answers_what_it_has_begun() -> Result<()> {
+    let bench = Bench::start(|settings| settings.review = Duration::from_millis(100)).await?;
+    let mut stream = bench.connect().await?;
+    let mut idle = bench.connect().await?;
+    let body = review().to_string();
+    let head = format!("POST /stuck HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
+    // One that is answered on another connection shows that the first has been taken in.
+    bench.ask("/quick", &body).await?;
+    let address = bench.server.address();
+    bench.server.stop().await;
+    assert!(read_all(&mut stream).await.starts_with("HTTP/1.1 500"));
+    assert_eq!(read_all(&mut idle).await, "");
+    TcpStream::connect(address).await.err().context("it listens no more")?;
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! The hub with a real API server: tokens, rights, and where a Secret's values are and where not.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use hyper::StatusCode;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use nudge_api::{VersionedConfig, crd};
+use nudge_cluster::index::Index;
+use nudge_cluster::watch::{WatchSettings, watch_cluster};
+use nudge_core::keys::PodKey;
+use nudge_core::versions::{contents_of, part_digest};
+use nudge_hub::{self as hub, Hub, Settings};
+use nudge_protocol::hub::{HubReason, PollRequest};
+use nudge_protocol::{block, labels, pod};
+use nudge_tests::cluster::{Cluster, Space};
+use nudge_tests::eventually;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tracing::Level;
+
+use crate::front::{Front, message, poll, read};
+
+const SOON: Duration = Duration::from_secs(30);
+const VALUE: &str = "value-that-nobody-else-may-see";
+
+/// Everything that is logged in this process.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn key() -> ring::hmac::Key {
+    ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &[3; 32])
+}
+
+/// Lets the user `nudge` do cluster-wide what the hub needs, which is never to read Secrets.
+async fn rights(admin: &Client) -> Result<()> {
+    let read = json!(["get", "list", "watch"]);
+    let role = json!({"metadata": {"name": "nudge"}, "rules": [
+        {"apiGroups": [""], "resources": ["namespaces", "pods", "configmaps"], "verbs": read},
+        {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": read},
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+    ]});
+    let binding = json!({"metadata": {"name": "nudge"}, "subjects": [{"kind": "User", "name": "nudge"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "nudge"}});
+    let post = PostParams::default();
+    Api::<ClusterRole>::all(admin.clone()).create(&post, &serde_json::from_value(role)?).await?;
+    Api::<ClusterRoleBinding>::all(admin.clone()).create(&post, &serde_json::from_value(binding)?).await?;
+    Ok(())
+}
+
+/// What the admin of a namespace binds.
+async fn allow_secrets(space: &Space) -> Result<()> {
+    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]}]);
+    space.create_object::<Role>(json!({"metadata": {"name": "secrets"}, "rules": rules})).await?;
+    let binding = json!({"metadata": {"name": "secrets"}, "subjects": [{"kind": "User", "name": "nudge"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "secrets"}});
+    space.create_object::<RoleBinding>(binding).await?;
+    Ok(())
+}
+
+/// A config whose current version is one object, sealed as the controller does it.
+async fn config(space: &Space, name: &str, secret: bool, value: &str) -> Result<()> {
+    let meta = json!({"name": format!("{name}-1"), "labels": {labels::CONFIG: name, labels::VERSION: "1"}});
+    let object = json!({"metadata": meta, "immutable": true});
+    let (kind, uid, contents, hmac) = if secret {
+        let mut object = object;
+        object["stringData"] = json!({"key": value});
+        let stored: Secret = space.create_object(object).await?;
+        ("Secret", stored.uid(), contents_of(None, stored.data), Some(key()))
+    } else {
+        let mut object = object;
+        object["data"] = json!({"key": value});
+        let stored: ConfigMap = space.create_object(object).await?;
+        ("ConfigMap", stored.uid(), contents_of(stored.data, stored.binary_data), None)
+    };
+    let part =
+        json!({"kind": kind, "name": format!("{name}-1"), "uid": uid, "digest": part_digest(&contents, hmac.as_ref())});
+    let versions = json!([{"version": "1", "state": "Current", "parts": [part], "keys": 1, "bytes": value.len()}]);
+    space.create_object::<VersionedConfig>(json!({"metadata": {"name": name}, "spec": {}})).await?;
+    let status = json!({"status": {"current": "1", "phase": "Current", "versions": versions,
+        "pods": {"total": 0, "updated": 0, "ready": 0, "failed": 0, "skipped": 0, "summary": "0/0"}, "rollout": {"revision": 1}}});
+    space.api::<VersionedConfig>().patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+    Ok(())
+}
+
+async fn injected(space: &Space, name: &str) -> Result<Pod> {
+    let container = |name: &str, env: Value| json!({"name": name, "image": "test", "env": env});
+    let configs = json!([{"name": pod::env::CONFIGS, "value": "shop,keys"}]);
+    let object = json!({
+        "metadata": {"name": name, "labels": {labels::AGENT: "0.1.0"}},
+        "spec": {"serviceAccountName": "app", "automountServiceAccountToken": false,
+                 "containers": [container(pod::AGENT_CONTAINER, configs), container("app", json!([]))]},
+    });
+    let pod: Pod = space.create_object(object).await?;
+    space.run(&pod).await
+}
+
+struct HubOnCluster {
+    cluster: &'static Cluster,
+    index: Arc<Index>,
+    hub: Arc<Hub>,
+    registry: Registry,
+    front: Front,
+}
+
+impl HubOnCluster {
+    async fn new(cluster: &'static Cluster) -> Result<Self> {
+        let admin = cluster.admin().await?;
+        Api::<CustomResourceDefinition>::all(admin.clone()).create(&PostParams::default(), &crd()).await?;
+        rights(&admin).await?;
+        let client = cluster.client(&cluster.user("nudge", &[])).await?;
+        let (index, mut registry) = (Arc::new(Index::default()), Registry::default());
+        tokio::spawn(watch_cluster(client.clone(), Arc::clone(&index), WatchSettings::default()));
+        eventually(SOON, "all is listed", async || index.is_synced().then_some(())).await?;
+        let settings = Settings { refusal: Duration::from_millis(100), ..Settings::default() };
+        let asks = hub::Cluster::new(client);
+        let hub = Hub::new(Arc::clone(&index), asks, settings, Arc::new(key()), &mut registry);
+        let front = Front::new(&hub)?;
+        Ok(Self { cluster, index, hub, registry, front })
+    }
+
+    /// A namespace with both configs and a pod.
+    async fn space(&self, purpose: &str, secrets: bool) -> Result<(Space, Pod)> {
+        let space = self.cluster.space_with(purpose, &[(labels::ENABLED, "true")]).await?;
+        if secrets {
+            allow_secrets(&space).await?;
+        }
+        space.service_account("app").await?;
+        config(&space, "shop", false, "open").await?;
+        config(&space, "keys", true, VALUE).await?;
+        let pod = injected(&space, "web").await?;
+        let known = async || {
+            let there = ["shop", "keys"].map(|name| self.index.config(&PodKey::new(&space.name, name)));
+            let sealed = there.iter().all(|config| config.as_ref().is_some_and(|config| config.status.is_some()));
+            (sealed && self.index.is_enabled(&space.name) && self.index.secrets_allowed(&space.name) == secrets)
+                .then_some(())
+        };
+        eventually(SOON, "the index knows the namespace", known).await?;
+        Ok((space, pod))
+    }
+
+    async fn status(&self, token: &str) -> Result<StatusCode> {
+        let mut agent = self.front.connect().await?;
+        agent.send(poll(token, &PollRequest::default())?).await?;
+        Ok(agent.reply().await?.status)
+    }
+}
+
+#[tokio::test]
+async fn tokens_rights_and_secrets() -> Result<()> {
+    let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
+    let log = Log::default();
+    let writer = log.clone();
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(Level::DEBUG)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .try_init();
+    let scene = HubOnCluster::new(cluster).await?;
+    let (open, open_pod) = scene.space("bound", true).await?;
+    let (closed, closed_pod) = scene.space("unbound", false).await?;
+
+    // Where the admin has bound the role.
+    let token = open.token("app", pod::TOKEN_AUDIENCE, Some(&open_pod)).await?;
+    let mut agent = scene.front.connect().await?;
+    agent.send(poll(&token, &PollRequest::default())?).await?;
+    let reply = agent.reply().await?;
+    let (head, blocks) = read(&reply)?;
+    let names: Vec<&str> = head.configs.iter().map(|config| config.name.as_str()).collect();
+    assert_eq!(names, ["shop", "keys"]);
+    assert_eq!(block::decode(blocks[0])?[0].1, b"open");
+    assert_eq!(block::decode(blocks[1])?[0].1, VALUE.as_bytes());
+    let container = head.containers.first().context("a container")?;
+    assert_eq!((container.name.as_str(), container.id.len()), ("app", 64));
+
+    // And where not: the rest is served all the same.
+    let other = closed.token("app", pod::TOKEN_AUDIENCE, Some(&closed_pod)).await?;
+    let mut agent = scene.front.connect().await?;
+    agent.send(poll(&other, &PollRequest::default())?).await?;
+    let reply = agent.reply().await?;
+    let (head, blocks) = read(&reply)?;
+    assert_eq!(blocks.len(), 1);
+    let problem = head.configs[1].problem.as_ref().context("a problem")?;
+    assert_eq!(problem.reason, HubReason::NotAllowed);
+    assert!(problem.message.contains("ClusterRole nudge-secrets"), "{}", problem.message);
+
+    // One line says who got it, and none what.
+    let text = log.text();
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains(" audit: ")).collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for part in [&open.name, "pod=\"web\"", "config=\"keys\"", "version=\"1\"", "Secret/keys-1"] {
+        assert!(lines[0].contains(part), "{part}: {}", lines[0]);
+    }
+
+    // A report becomes the pod's condition.
+    let report = json!({"agent": "0.1.0", "acknowledged": true, "configs": [
+        {"name": "shop", "uid": head.configs[0].uid, "revision": 1, "version": "1"},
+        {"name": "keys", "revision": 1, "version": "1"}]});
+    let mut agent = scene.front.connect().await?;
+    agent.send(message("/v1/report", &token, &report.to_string())).await?;
+    assert_eq!(agent.reply().await?.status, StatusCode::NO_CONTENT);
+    let condition = async || {
+        let pod = open.api::<Pod>().get("web").await.ok()?;
+        let conditions = pod.status?.conditions?;
+        conditions.into_iter().find(|condition| condition.type_ == pod::CONDITION)
+    };
+    let condition = eventually(SOON, "the condition is written", condition).await?;
+    let (reason, message) = (condition.reason.unwrap_or_default(), condition.message.unwrap_or_default());
+    assert_eq!((condition.status.as_str(), reason.as_str(), message.as_str()), ("True", "Applied", "shop=1,keys=1"));
+
+    // Tokens that are none of a pod that is there.
+    assert_eq!(scene.status(&open.token("app", pod::TOKEN_AUDIENCE, None).await?).await?, StatusCode::UNAUTHORIZED);
+    assert_eq!(scene.status(&open.token("app", "another", Some(&open_pod)).await?).await?, StatusCode::UNAUTHORIZED);
+    let expired = cluster.sign_again(&token, |claims| claims["exp"] = json!(1_000_000_000))?;
+    assert_eq!(scene.status(&expired).await?, StatusCode::UNAUTHORIZED);
+    assert_eq!(scene.status("no token").await?, StatusCode::UNAUTHORIZED);
+    assert_eq!(scene.status(&token).await?, StatusCode::OK);
+    open.api::<Pod>().delete("web", &DeleteParams::default().grace_period(0)).await?;
+    let gone = PodKey::new(&open.name, "web");
+    eventually(SOON, "the pod is gone", async || scene.index.pod(&gone).is_none().then_some(())).await?;
+    assert_eq!(scene.status(&token).await?, StatusCode::UNAUTHORIZED);
+
+    let mut metrics = String::new();
+    prometheus_client::encoding::text::encode(&mut metrics, &scene.registry)?;
+    let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, VALUE);
+    for text in [log.text(), metrics, format!("{:?}", scene.hub.reports().of(&gone, ""))] {
+        assert!(!text.contains(VALUE) && !text.contains(&encoded) && !text.contains(&token));
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! What most integration tests begin with: a folder of configuration, an agent that serves it, and a client.
+
+use std::ffi::OsStr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Method;
+use nudge_protocol::hooks::HookView;
+use nudge_protocol::status::{ConfigStatus, ContainerStatus, Notified, Problem, Status};
+
+use crate::{Access, Agent, Client, ConfigDir, ExecCommand, Reply, binary, eventually};
+
+/// How long anything may take that should be there at once, on a machine that has much else to do.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// A running agent with all that a test needs to change its configuration and to look at it.
+pub struct AgentUnderTest {
+    /// The agent, which is to end before its folder goes.
+    pub agent: Agent,
+    /// The folder.
+    pub dir: ConfigDir,
+    /// What the child was given.
+    pub access: Access,
+    /// A client with the token.
+    pub client: Client,
+}
+
+impl AgentUnderTest {
+    /// A config `shop` with the versions 1.0.0 (current), 1.0.1 and 1.0.2, each with its own `lives`.
+    pub fn shop() -> Result<ConfigDir> {
+        let dir = ConfigDir::new()?;
+        for (version, lives) in [("1.0.0", "3"), ("1.0.1", "5"), ("1.0.2", "7")] {
+            dir.write_version("shop", version, [("lives", lives)])?;
+        }
+        dir.switch("shop", "1.0.0")?;
+        Ok(dir)
+    }
+
+    /// Runs `child` under an agent that serves `dir` and is given `arguments`.
+    pub async fn start<S: AsRef<OsStr>>(dir: ConfigDir, arguments: &[&str], child: &[S]) -> Result<Self> {
+        Self::start_with(dir, |exec| exec.args(arguments), child).await
+    }
+
+    /// The same with more to set than arguments.
+    pub async fn start_with<S: AsRef<OsStr>>(
+        dir: ConfigDir,
+        set: impl FnOnce(ExecCommand) -> ExecCommand,
+        child: &[S],
+    ) -> Result<Self> {
+        let (agent, access) = set(ExecCommand::new(binary::debug()?, dir.path())).start(child).await?;
+        let client = Client::new(&access)?;
+        Ok(Self { agent, dir, access, client })
+    }
+
+    /// Waits until the endpoint serves exactly these configs, such as `shop=1.0.1`. It looks at the status, so that it does
+    /// not count as a container's request.
+    pub async fn serves(&mut self, configs: &str) -> Result<()> {
+        let what = format!("the endpoint serves {configs}");
+        self.status_when(&what, |status| versions(status) == configs).await?;
+        Ok(())
+    }
+
+    /// Waits until a key has this value.
+    pub async fn serves_value(&mut self, key: &str, value: &[u8]) -> Result<()> {
+        let path = format!("/config/{key}");
+        let what = format!("the endpoint serves another value of {key}");
+        let served = eventually(SOON, &what, async || {
+            let reply = self.client.get(&path).await.ok()?;
+            (reply.body == value).then_some(())
+        });
+        served.await.map_err(|error| self.agent.explain(&error))
+    }
+
+    /// Waits until `/status` is as wanted.
+    pub async fn status_when(&mut self, what: &str, desired: impl Fn(&Status) -> bool) -> Result<Status> {
+        let mut last = None;
+        let found = eventually(SOON, what, async || {
+            last = Some(self.client.status().await);
+            last.as_ref()?.as_ref().ok().filter(|status| desired(status)).cloned()
+        });
+        found.await.map_err(|error| self.agent.explain(&error.context(format!("the last status was {last:?}"))))
+    }
+
+    /// Waits until a config has a problem whose sentence holds `part`.
+    pub async fn problem(&mut self, config: &str, part: &str) -> Result<Problem> {
+        let of = |status: &Status| {
+            let config = status.configs.iter().find(|one| one.name.as_str() == config);
+            config.and_then(|config| config.problem.clone()).filter(|problem| problem.message.contains(part))
+        };
+        let what = format!("{config} has a problem with {part:?}");
+        let status = self.status_when(&what, |status| of(status).is_some()).await?;
+        of(&status).ok_or_else(|| anyhow::anyhow!("the problem is gone"))
+    }
+
+    /// Waits until no config has a problem.
+    pub async fn all_is_well(&mut self) -> Result<Status> {
+        self.status_when("all is well", |status| status.configs.iter().all(|config| config.problem.is_none())).await
+    }
+
+    /// Waits until the only container was told as wanted.
+    pub async fn notified_when(&mut self, what: &str, desired: impl Fn(&Notified) -> bool) -> Result<ContainerStatus> {
+        let status = self.status_when(what, |status| desired(&status.containers[0].notified)).await?;
+        Ok(status.containers[0].clone())
+    }
+
+    /// Waits until the child's output is as wanted, and gives it.
+    pub async fn output_when(&mut self, what: &str, desired: impl Fn(&str) -> bool) -> Result<String> {
+        let found = eventually(SOON, what, async || Some(self.agent.output()).filter(|output| desired(output)));
+        let output = found.await;
+        output.map_err(|error| self.agent.explain(&error.context(format!("the output was {:?}", self.agent.output()))))
+    }
+
+    /// Waits until the child has written `count` lines that end in `end`.
+    pub async fn says(&mut self, count: usize, end: &str) -> Result<String> {
+        let what = format!("{count} lines {end:?} from the child");
+        self.output_when(&what, |output| output.lines().filter(|line| line.ends_with(end)).count() >= count).await
+    }
+
+    /// Waits until the application is ready, and gives its process id: the first word of the line.
+    pub async fn ready(&mut self) -> Result<i32> {
+        let output = self.says(1, "ready").await?;
+        let line = output.lines().find(|line| line.ends_with("ready")).unwrap_or_default();
+        line.split_whitespace()
+            .next()
+            .and_then(|word| word.parse().ok())
+            .with_context(|| format!("{line:?} names no process"))
+    }
+
+    /// Waits until the agent's log holds `part`.
+    pub async fn logs(&self, part: &str) -> Result<()> {
+        let what = format!("the log says {part:?}");
+        let logged = eventually(SOON, &what, async || self.agent.log().contains(part).then_some(()));
+        logged.await.map_err(|error| self.agent.explain(&error))
+    }
+
+    /// Sends a request with a body.
+    pub async fn send(&mut self, method: Method, path: &str, body: String) -> Result<Reply> {
+        let request = self.client.request(method, path).body(Full::new(Bytes::from(body)))?;
+        self.client.send(request).await
+    }
+
+    /// Subscribes a webhook, and gives the reply.
+    pub async fn subscribe(&mut self, url: &str) -> Result<Reply> {
+        self.send(Method::POST, "/hooks", format!(r#"{{"url": "{url}"}}"#)).await
+    }
+
+    /// Subscribes a webhook that must be taken.
+    pub async fn subscribed(&mut self, url: &str) -> Result<HookView> {
+        let reply = self.subscribe(url).await?;
+        anyhow::ensure!(reply.status == 201, "{}: {:?}", reply.status, reply.body);
+        Ok(serde_json::from_slice(&reply.body)?)
+    }
+
+    /// Waits until the webhook was told as wanted.
+    pub async fn hook_when(&mut self, id: &str, what: &str, desired: impl Fn(&Notified) -> bool) -> Result<Notified> {
+        let of = |status: &Status| status.hooks.iter().find(|hook| hook.id == id).map(|hook| hook.notified.clone());
+        let status = self.status_when(what, |status| of(status).is_some_and(|notified| desired(&notified))).await?;
+        of(&status).ok_or_else(|| anyhow::anyhow!("the webhook is gone"))
+    }
+}
+
+/// The configs of a status with their versions, such as `shop=1.0.1,web=2`.
+fn versions(status: &Status) -> String {
+    let one = |config: &ConfigStatus| format!("{}={}", config.name, config.version);
+    status.configs.iter().map(one).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,25 @@
+//! The version that a pod is assigned, read from the config's status as ARCHITECTURE.md ("Rollout") describes it.
+
+use nudge_api::VersionedConfigStatus;
+use ring::digest::{SHA256, digest};
+
+/// The threshold below which every pod is.
+pub const ALL: u64 = 1 << 32;
+
+/// The number that the thresholds are compared with: the first 32 bits of SHA-256(config uid ‖ pod uid).
+pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
+    let hash = digest(&SHA256, [config_uid, pod_uid].concat().as_bytes());
+    hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
+}
+
+/// The target for a pod below its workload's threshold, else the current version.
+pub fn assigned<'a>(
+    status: &'a VersionedConfigStatus,
+    config_uid: &str,
+    pod_uid: &str,
+    workload: &str,
+) -> Option<&'a str> {
+    let group = status.rollout.groups.iter().find(|group| group.workload == workload);
+    let below = group.is_some_and(|group| u64::from(pod_number(config_uid, pod_uid)) < group.threshold);
+    status.target.as_deref().filter(|_| below).or(status.current.as_deref())
+}

@@ -1,0 +1,410 @@
+//! Nudge installed in a test cluster: what `deploy/` says, and replicas of the control plane as processes of this machine that
+//! have the rights of its service account and no others.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::PostParams;
+use kube::{Api, Resource};
+use nix::sys::signal::Signal;
+use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
+use nudge_protocol::labels;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+
+use crate::cluster::mark::mark;
+use crate::cluster::servers::ISSUER;
+use crate::cluster::{Cluster, Identity, Space, Wire};
+use crate::{Process, binary, eventually, ports};
+
+/// The namespace of the control plane.
+pub const NAMESPACE: &str = "nudge-system";
+/// Its service account.
+pub const ACCOUNT: &str = "nudge-injector";
+/// How long a replica may take until it is ready, on a machine that has much else to do.
+const SOON: Duration = Duration::from_mins(1);
+
+/// The folder `deploy/`.
+pub fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
+}
+
+/// `deploy/base`, applied.
+pub struct Installation<'a> {
+    /// Where.
+    pub cluster: &'a Cluster,
+}
+
+impl<'a> Installation<'a> {
+    /// Applies `deploy/base`, apart from what needs running pods or a webhook's address. `None` without kubectl.
+    pub async fn apply(cluster: &'a Cluster) -> Result<Option<Self>> {
+        for file in ["namespace", "crd", "rbac"] {
+            let path = deploy().join(format!("base/{file}.yaml"));
+            let text = fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
+            // kubectl would ask a server that has just started for what it is still making: its OpenAPI documents.
+            if cluster.kubectl_on(&["apply", "--server-side", "--validate=false"], &text).await?.is_none() {
+                return Ok(None);
+            }
+        }
+        // A new kind is served a moment after its CRD was accepted.
+        let there = async || {
+            let listed = cluster.kubectl(&["get", "versionedconfigs", "--all-namespaces"]).await.ok()??;
+            (listed.code == Some(0)).then_some(())
+        };
+        eventually(SOON, "VersionedConfig is served", there).await?;
+        Ok(Some(Self { cluster }))
+    }
+
+    /// Applies the webhooks, answered at `address` on this machine instead of behind a Service. Whoever leads fills in the
+    /// authority, at once if it starts afterwards.
+    pub async fn apply_webhooks(&self, address: SocketAddr) -> Result<()> {
+        let path = deploy().join("base/webhooks.yaml");
+        let text = fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
+        let text = webhooks_at(&text, address)?;
+        let apply = ["apply", "--server-side", "--force-conflicts", "--validate=false"];
+        self.cluster.kubectl_on(&apply, &text).await.map(drop)
+    }
+
+    /// The control plane that the tests of one file share, without its webhooks: what the controllers do by themselves.
+    pub async fn shared() -> Result<Option<&'static (Installation<'static>, Replica)>> {
+        static SHARED: OnceCell<Option<(Installation<'static>, Replica)>> = OnceCell::const_new();
+        let made = SHARED.get_or_try_init(async || {
+            let Some(installation) = Self::of_shared_cluster().await? else { return Ok(None) };
+            let replica = installation.replica(&ReplicaOptions::default()).await?;
+            Ok::<_, anyhow::Error>(Some((installation, replica)))
+        });
+        Ok(made.await?.as_ref())
+    }
+
+    /// The same with its webhooks, at work.
+    pub async fn shared_with_webhooks() -> Result<Option<&'static (Installation<'static>, Replica)>> {
+        static SHARED: OnceCell<Option<(Installation<'static>, Replica)>> = OnceCell::const_new();
+        let made = SHARED.get_or_try_init(async || {
+            let Some(installation) = Self::of_shared_cluster().await? else { return Ok(None) };
+            let replica = installation.guarded_replica().await?;
+            Ok::<_, anyhow::Error>(Some((installation, replica)))
+        });
+        Ok(made.await?.as_ref())
+    }
+
+    async fn of_shared_cluster() -> Result<Option<Installation<'static>>> {
+        match Cluster::shared().await? {
+            Some(cluster) => Installation::apply(cluster).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Starts a replica with its webhooks, and waits until the API server trusts them.
+    pub async fn guarded_replica(&self) -> Result<Replica> {
+        self.guarded_replica_with(ReplicaOptions::default()).await
+    }
+
+    /// The same with other options, apart from its addresses.
+    pub async fn guarded_replica_with(&self, options: ReplicaOptions) -> Result<Replica> {
+        let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let addresses = (address()?, address()?, address()?);
+        self.apply_webhooks(addresses.0).await?;
+        let replica = self.replica(&ReplicaOptions { addresses: Some(addresses), ..options }).await?;
+        let configs = self.enabled("trust").await?.api::<VersionedConfig>();
+        let config = VersionedConfig::new("trust", VersionedConfigSpec::default());
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let trusted = async || configs.create(&dry, &config).await.ok().map(drop);
+        eventually(SOON, "the API server trusts the webhooks", trusted).await?;
+        Ok(replica)
+    }
+
+    /// A namespace whose admin has enabled Nudge, without Secrets.
+    pub async fn enabled(&self, purpose: &str) -> Result<Space> {
+        let space = self.cluster.space_with(purpose, &[("nudge.dev/enabled", "true")]).await?;
+        bind(&space, "nudge-namespace").await?;
+        Ok(space)
+    }
+
+    /// Starts a replica and waits until it is ready.
+    pub async fn replica(&self, options: &ReplicaOptions) -> Result<Replica> {
+        let replica = self.start_replica(options, None).await?;
+        replica.is_ready().await?;
+        Ok(replica)
+    }
+
+    /// Starts a replica that reaches the API server by a wire, and waits until it is ready.
+    pub async fn replica_by(&self, wire: &Wire, options: &ReplicaOptions) -> Result<Replica> {
+        let replica = self.start_replica(options, Some(wire)).await?;
+        replica.is_ready().await?;
+        Ok(replica)
+    }
+
+    async fn start_replica(&self, options: &ReplicaOptions, wire: Option<&Wire>) -> Result<Replica> {
+        static COUNT: AtomicUsize = AtomicUsize::new(1);
+        let name = format!("replica-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = self.cluster.folder().join(&name);
+        fs::create_dir(&folder)?;
+        let token = self.token().await?;
+        let kubeconfig = folder.join("kubeconfig");
+        let identity = Identity::Token(&token);
+        let text = match wire {
+            Some(wire) => self.cluster.kubeconfig_by(wire, &identity),
+            None => self.cluster.kubeconfig_of(&identity),
+        };
+        fs::write(&kubeconfig, text)?;
+        // Free ports of its own choice, which the log tells.
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (admission, hub, health) = options.addresses.unwrap_or((any, any, any));
+        let log = folder.join("log");
+        let program = match &options.binary {
+            Some(program) => program,
+            None => binary::injector()?,
+        };
+        let mut command = Command::new(program);
+        command.arg("serve").env("KUBECONFIG", &kubeconfig);
+        command
+            .args(["--identity", &name, "--certificate-names", "127.0.0.1,localhost"])
+            .env("NUDGE_LOG_LEVEL", "debug");
+        for (flag, address) in [("admission", admission), ("hub", hub), ("health", health)] {
+            command.arg(format!("--listen-{flag}={address}"));
+        }
+        if hub.port() != 0 {
+            command.arg(format!("--hub-url=https://{hub}"));
+        }
+        command.args(&options.arguments);
+        let file = File::create(&log)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        self.cluster.guard(&mut command);
+        let process = Process::spawn("nudge-injector", &mut command)?;
+        let mut replica = Replica { name, process, admission, hub, health, log };
+        replica.health = replica.listens("health").await?;
+        replica.admission = replica.listens("admission").await?;
+        replica.hub = replica.listens("hub").await?;
+        Ok(replica)
+    }
+
+    /// A token of the control plane's service account, for the API server.
+    async fn token(&self) -> Result<String> {
+        let spec = json!({"spec": {"audiences": [ISSUER], "expirationSeconds": 7200}});
+        let request: TokenRequest = serde_json::from_value(spec)?;
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.cluster.admin().await?, NAMESPACE);
+        let reply = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await?;
+        Ok(reply.status.context("no token")?.token)
+    }
+}
+
+/// `spec.rollout` of a config whose pods are all moved at once, and watched for no longer than it takes.
+pub fn at_once() -> serde_json::Value {
+    json!({"batch": "100%", "minReadySeconds": 0, "bakeSeconds": 0})
+}
+
+/// The webhooks of a manifest, answered at `address` on this machine instead of behind a Service.
+pub fn webhooks_at(manifest: &str, address: SocketAddr) -> Result<String> {
+    let mut items = Vec::new();
+    for mut document in serde_saphyr::from_multiple::<Value>(manifest)? {
+        for webhook in document["webhooks"].as_array_mut().context("no webhooks")? {
+            let path = webhook["clientConfig"]["service"]["path"].as_str().context("a webhook without a Service")?;
+            webhook["clientConfig"] = json!({"url": format!("https://{address}{path}")});
+        }
+        items.push(document);
+    }
+    Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
+}
+
+/// Makes a part of a version as it is after the webhook has marked it, because its maker may update the plain ConfigMap: for where no web
+/// hook is asked. The control plane must have begun, which draws the key.
+pub async fn create_part<K>(space: &Space, mut object: Value) -> Result<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Serialize + Debug,
+{
+    let kind = if K::kind(&()) == "Secret" { PartKind::Secret } else { PartKind::ConfigMap };
+    let mut content = BTreeMap::new();
+    for (field, encoded) in [("data", kind == PartKind::Secret), ("stringData", false), ("binaryData", true)] {
+        for (key, value) in object[field].as_object().into_iter().flatten() {
+            let text = value.as_str().context("a value is no text")?;
+            let bytes = if encoded { BASE64_STANDARD.decode(text)? } else { text.as_bytes().to_vec() };
+            content.insert(key.clone(), bytes);
+        }
+    }
+    let keys: Api<Secret> = Api::namespaced(space.client.clone(), NAMESPACE);
+    let key = keys.get("nudge-content-key").await?.data.and_then(|mut data| data.remove("key")).context("no key")?;
+    let mark = mark(&key.0, kind, &space.name, &object["metadata"], &content)?;
+    object["metadata"]["annotations"][labels::MAY_ACTIVATE] = mark.into();
+    space.create_object(object).await
+}
+
+/// Binds one of Nudge's cluster roles to the control plane in a namespace, as its admin does.
+pub async fn bind(space: &Space, role: &str) -> Result<()> {
+    let binding = json!({
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+    });
+    space.create_object::<RoleBinding>(binding).await?;
+    Ok(())
+}
+
+/// The authority that agents of the namespace trust, as Nudge has published it there.
+pub async fn hub_ca(space: &Space) -> Result<String> {
+    let maps = space.api::<ConfigMap>();
+    let published = async || maps.get_opt("nudge-hub-ca").await.ok()??.data?.remove("ca.crt");
+    eventually(SOON, "the hub's authority is published", published).await
+}
+
+/// A pod as the injector makes it, for an agent and a container `app`, running and ready.
+pub async fn injected_pod(space: &Space, name: &str, configs: &str) -> Result<Pod> {
+    if space.api::<ServiceAccount>().get_opt("app").await?.is_none() {
+        // Another test step may have been faster.
+        let _ = space.service_account("app").await;
+    }
+    let pod = json!({
+        "metadata": {"name": name, "labels": {"nudge.dev/agent": "0.1.0"}},
+        "spec": {
+            "serviceAccountName": "app",
+            "automountServiceAccountToken": false,
+            "containers": [
+                {"name": "nudge-agent", "image": "test", "env": [{"name": "NUDGE_CONFIGS", "value": configs}]},
+                {"name": "app", "image": "test"},
+            ],
+        },
+    });
+    let pod = space.create_object::<Pod>(pod).await?;
+    space.run(&pod).await
+}
+
+/// Which of the replicas leads, as soon as one does.
+pub async fn leader(replicas: &[Replica]) -> Result<usize> {
+    // A lease must run out first where the leader was killed.
+    eventually(Duration::from_mins(2), "one replica leads", async || {
+        for (index, replica) in replicas.iter().enumerate() {
+            if replica.metric("nudge_leader").await.is_ok_and(|leads| leads > 0.0) {
+                return Some(index);
+            }
+        }
+        None
+    })
+    .await
+}
+
+/// The token of an injected pod's agent.
+pub async fn agent_token(space: &Space, pod: &Pod) -> Result<String> {
+    space.token("app", nudge_protocol::pod::TOKEN_AUDIENCE, Some(pod)).await
+}
+
+/// What differs between replicas.
+#[derive(Clone, Debug, Default)]
+pub struct ReplicaOptions {
+    /// The program; the debug build where absent.
+    pub binary: Option<PathBuf>,
+    /// More arguments of `serve`.
+    pub arguments: Vec<String>,
+    /// Addresses for admission, hub and health; free ones where absent.
+    pub addresses: Option<(SocketAddr, SocketAddr, SocketAddr)>,
+}
+
+impl ReplicaOptions {
+    /// Short times, so that tests need not wait long for what takes long by design.
+    pub fn quick() -> Self {
+        Self::with(&["--lease-seconds=3", "--watch-seconds=3", "--drain-seconds=1"])
+    }
+
+    /// With these arguments.
+    pub fn with(arguments: &[&str]) -> Self {
+        Self { arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(), ..Self::default() }
+    }
+}
+
+/// One replica of the control plane.
+pub struct Replica {
+    /// Its identity.
+    pub name: String,
+    /// The process.
+    pub process: Process,
+    /// Where admission reviews are taken.
+    pub admission: SocketAddr,
+    /// Where agents are served.
+    pub hub: SocketAddr,
+    /// Where health and metrics are.
+    pub health: SocketAddr,
+    log: PathBuf,
+}
+
+impl Replica {
+    /// All that it has logged.
+    pub fn log(&self) -> String {
+        fs::read(&self.log).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    }
+
+    /// The address that its log tells.
+    async fn listens(&self, what: &str) -> Result<SocketAddr> {
+        let notified = async || {
+            let log = self.log();
+            let mut lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            lines.find_map(|line| line[what].as_str()?.parse().ok())
+        };
+        let waited = eventually(SOON, &format!("the control plane listens for {what}"), notified).await;
+        waited.with_context(|| format!("its log:\n{}", self.log()))
+    }
+
+    /// Waits until it is ready.
+    pub async fn is_ready(&self) -> Result<()> {
+        let ready = async || self.get("/readyz").await.ok().filter(|(status, _)| *status == 200).map(drop);
+        let waited = eventually(SOON, "the control plane is ready", ready).await;
+        waited.with_context(|| format!("its log:\n{}", self.log()))
+    }
+
+    /// Asks for a path of the health endpoint.
+    pub async fn get(&self, path: &str) -> Result<(u16, String)> {
+        let stream = TcpStream::connect(self.health).await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let request = Request::get(path).header("host", "nudge").body(Empty::<Bytes>::new())?;
+        let reply = sender.send_request(request).await?;
+        let status = reply.status().as_u16();
+        let body = reply.into_body().collect().await?.to_bytes();
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    /// The value of a metric without labels, or the sum over its labels.
+    pub async fn metric(&self, name: &str) -> Result<f64> {
+        let (status, text) = self.get("/metrics").await?;
+        ensure!(status == 200, "no metrics: {text}");
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let values = lines.filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            (series.split('{').next() == Some(name)).then(|| value.parse::<f64>().ok())?
+        });
+        Ok(values.sum())
+    }
+
+    /// The value of a metric, summed over those of its series whose labels hold `label`, such as `path="/mutate/pods"`.
+    pub async fn metric_where(&self, name: &str, label: &str) -> Result<f64> {
+        let (status, text) = self.get("/metrics").await?;
+        ensure!(status == 200, "no metrics: {text}");
+        let values = text.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let (found, labels) = series.split_once('{')?;
+            (found == name && labels.contains(label)).then(|| value.parse::<f64>().ok())?
+        });
+        Ok(values.sum())
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.process.signal(signal)
+    }
+}

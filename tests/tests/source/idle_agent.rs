@@ -1,0 +1,26 @@
+//! An agent that serves a folder to nobody in particular, and what every fault in the folder must leave as it was.
+
+use anyhow::{Result, ensure};
+use nudge_protocol::status::ProblemReason;
+use nudge_tests::agent::IDLE;
+use nudge_tests::{AgentUnderTest, ConfigDir};
+
+/// The application of these tests.
+pub(super) const APP: &str = env!("CARGO_BIN_EXE_app");
+
+pub(super) async fn idle(dir: ConfigDir) -> Result<AgentUnderTest> {
+    AgentUnderTest::start(dir, &[], &IDLE).await
+}
+
+/// Asserts that the old dictionary is served though the source has `reason`, then switches to something good.
+pub(super) async fn stays_and_recovers(scene: &mut AgentUnderTest, reason: ProblemReason, part: &str) -> Result<()> {
+    let problem = scene.problem("shop", part).await?;
+    ensure!(problem.reason == reason, "{problem:?}");
+    scene.serves("shop=1.0.0").await?;
+    scene.logs("the last good version stays").await?;
+    scene.logs(reason.as_str()).await?;
+    scene.dir.switch("shop", "1.0.2")?;
+    scene.serves("shop=1.0.2").await?;
+    scene.all_is_well().await?;
+    scene.logs("all is well again").await
+}
