@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use nudge_tests::tools;
+use nudge_tests::{binary, tools};
 
 use crate::node::Node;
 use crate::place::{repository, succeed};
@@ -44,27 +44,20 @@ pub(crate) fn load(programs: &Programs, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Static programs, without what only a debugger reads.
+/// Nudge's static programs and the Rust example, without what only a debugger reads.
 pub(crate) struct Programs {
     folder: PathBuf,
 }
 
 impl Programs {
-    /// Builds them. The first time takes minutes, as the static programs share nothing with those of other tests.
+    /// Builds them. The first time takes minutes, as static programs share nothing with those of other tests.
     pub(crate) fn build() -> Result<Self> {
         let folder = &Path::new(env!("CARGO_TARGET_TMPDIR")).join("images");
         fs::create_dir_all(folder)?;
         // 3 says that the capability can't be set here: the image has it anyway.
         let mut build = cargo(&repository().join("deploy/images/build"));
         run(build.args((profile() == "debug").then_some("--debug")).arg(folder), &[0, 3])?;
-        let target = format!("{}-unknown-linux-gnu", env::consts::ARCH);
-        let mut example = cargo(Path::new("cargo"));
-        example.args(["build", "--locked", "--package", "nudge-example-rust", "--target", &target]);
-        run(example.env("RUSTFLAGS", "-C target-feature=+crt-static"), &[0])?;
-        // Where cargo puts it is above the folder for the temporary files of tests.
-        let made = folder.ancestors().map(|above| above.join(&target).join("debug/nudge-example-rust"));
-        let made = made.into_iter().find(|file| file.is_file()).context("cargo has made no nudge-example-rust")?;
-        fs::copy(made, folder.join("nudge-example-rust"))?;
+        fs::copy(binary::example()?, folder.join("nudge-example-rust"))?;
         for name in ["nudge-agent", "nudge-injector", "nudge-example-rust"] {
             succeed(Command::new("strip").arg(folder.join(name)))?;
         }
@@ -102,7 +95,7 @@ impl Programs {
         let nginx = program(&tools::look("nginx").context("no nginx")?, "/usr/sbin/nginx");
         let nginx = busybox.iter().cloned().chain(nginx).chain(source("nginx/app.sh", "/app.sh"));
         let nginx = nginx.chain(source("nginx/nginx.conf.template", "/nginx.conf.template")).collect();
-        let rust = self.file("nudge-example-rust", "/app").to_vec();
+        let rust = program(&self.folder.join("nudge-example-rust"), "/app").to_vec();
         Ok(vec![
             ("nudge-agent", nudge("nudge-agent", "/nudge-agent:0111", "run")),
             ("nudge-agent-kill", nudge("nudge-agent", "/nudge-agent:0111:cap_kill", "run")),
