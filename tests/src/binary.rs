@@ -12,8 +12,8 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// Names a binary to use as it is.
-pub const OVERRIDE: &str = "NUDGE_AGENT_BIN";
+/// Names a folder with programs to use as they are, instead of building them.
+const PROGRAMS: &str = "NUDGE_PROGRAMS";
 
 const AGENT: &str = "nudge-agent";
 const INJECTOR: &str = "nudge-injector";
@@ -43,7 +43,7 @@ pub fn example() -> Result<PathBuf> {
 
 /// The static release binary as it is shipped, for benchmarks.
 pub fn release() -> Result<PathBuf> {
-    find(|| static_release(AGENT))
+    static_release(AGENT)
 }
 
 /// The static release binary of the control plane, for benchmarks.
@@ -63,8 +63,11 @@ fn debug_build(name: &'static str) -> Result<&'static Path> {
     if let Some(program) = built.get(name) {
         return Ok(program);
     }
-    let build = || build(cargo().args(["--workspace", "--bin", name]));
-    let program = if name == AGENT { find(build)? } else { build()? };
+    let program = match env::var_os(PROGRAMS) {
+        Some(folder) => PathBuf::from(folder).join(name),
+        None => build(cargo().args(["--workspace", "--bin", name]))?,
+    };
+    ensure!(program.is_file(), "{PROGRAMS} names a folder without {name}: {}", program.display());
     let program: &Path = Box::leak(program.into_boxed_path());
     built.insert(name, program);
     Ok(program)
@@ -76,13 +79,6 @@ fn static_release(package: &str) -> Result<PathBuf> {
     let mut command = cargo();
     command.args(["--package", package, "--bin", package, "--release", "--target", &host]);
     build(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))
-}
-
-fn find(build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
-    let Some(binary) = env::var_os(OVERRIDE) else { return build() };
-    let binary = PathBuf::from(binary);
-    ensure!(binary.is_file(), "{OVERRIDE} names {}, which is not a file", binary.display());
-    Ok(binary)
 }
 
 fn cargo() -> Command {
