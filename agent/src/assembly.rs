@@ -14,11 +14,12 @@ use tokio::sync::watch;
 use crate::content::EtagKey;
 use crate::identity::{AuthorityError, Identity, serving_addresses};
 use crate::memory::Trimmer;
-use crate::notify::{HookError, HookUrl, Hooks, Scope, Taken, TargetPolicy, notify_by_signal};
+use crate::notify::{Scope, Taken, TargetPolicy, WebhookError, WebhookUrl, Webhooks, notify_by_signal};
 use crate::pipeline::Outlets;
 use crate::publish::Current;
 use crate::serve::{App, Connections, Endpoint, Limits, Metrics, OwnAddresses, serve, tls_config};
 use crate::status::{Container, StatusPage};
+use crate::tasks::Tasks;
 
 /// What differs from one agent to another.
 pub struct Settings {
@@ -27,7 +28,7 @@ pub struct Settings {
     /// The containers that want to be told.
     pub containers: Vec<Container>,
     /// Webhooks that are there from the start, with the container that each is for.
-    pub webhooks: Vec<(HookUrl, Container)>,
+    pub webhooks: Vec<(WebhookUrl, Container)>,
     /// What containers were told before this process began.
     pub taken: Taken,
     /// Targets of webhooks outside of the pod.
@@ -52,7 +53,7 @@ pub enum AssemblyError {
     Address(#[from] io::Error),
     /// A webhook.
     #[error("the webhook can't be taken: {0}")]
-    Hook(#[from] HookError),
+    Hook(#[from] WebhookError),
 }
 
 /// The wired parts, not running yet.
@@ -89,7 +90,7 @@ impl Assembly {
         let secret = identity.token.secret();
         let etags = EtagKey::new(&secret);
         let policy = TargetPolicy::new(own.as_slice().to_vec(), settings.webhook_allow.clone());
-        let hooks = Hooks::new(limits.hooks, secret, policy, ready_shown.clone(), status.clone(), metrics.clone());
+        let hooks = Webhooks::new(limits.hooks, secret, policy, ready_shown.clone(), status.clone(), metrics.clone());
         let outlets = Outlets {
             current,
             ready,
@@ -118,8 +119,8 @@ impl Assembly {
         self.address
     }
 
-    /// Begins to serve, and to tell of what changes from now on; each container's processes are found by its scope.
-    pub fn run(self, scope: impl Fn(&ContainerName) -> Scope) -> Result<(), AssemblyError> {
+    /// Begins to serve, and to notify of what changes from now on; each container's processes are found by its scope.
+    pub fn run(self, tasks: &mut Tasks, scope: impl Fn(&ContainerName) -> Scope) -> Result<(), AssemblyError> {
         let Self { endpoint, app, mut ready, settings, .. } = self;
         ready.mark_unchanged();
         let etag = ready.borrow().as_ref().map(|ready| ready.dictionary.etag().to_owned()).unwrap_or_default();
@@ -129,25 +130,18 @@ impl Assembly {
             app.hooks.add_known(url.as_str(), Some(container.name), &etag, known)?;
         }
         let (status, metrics) = (app.status.clone(), app.metrics.clone());
-        vital("the endpoint", serve(endpoint, move |connection, request| Arc::clone(&app).answer(connection, request)));
+        tasks.spawn(
+            "endpoint",
+            serve(endpoint, move |connection, request| Arc::clone(&app).answer(connection, request)),
+        );
         for Container { name, notify, .. } in settings.containers {
             if let Some(signal) = notify.signal() {
                 let (scope, known) = (scope(&name), known(&name));
                 let notified =
                     notify_by_signal(name, signal, scope, ready.clone(), known, status.clone(), metrics.clone());
-                vital("telling by signal", notified);
+                tasks.spawn("notification by signal", notified);
             }
         }
         Ok(())
     }
-}
-
-/// Runs a task that never ends by itself. If it ends all the same, that is told and the rest goes on: without the agent's process
-/// a pod is not ready, and a local command would lose its parent.
-pub fn vital(what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-    let task = tokio::spawn(task);
-    tokio::spawn(async move {
-        let panicked = task.await.is_err();
-        tracing::error!(task = what, panicked, "has ended, which is a bug; restart the agent");
-    });
 }

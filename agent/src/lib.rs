@@ -1,13 +1,23 @@
-//! Nudge's agent: serves a pod's configuration as one flat dictionary over HTTPS and tells the containers when it changes.
+//! Nudge's agent: serves a pod's configuration as one flat dictionary over HTTPS and notifies the containers when it changes.
 //!
-//! The parts, from the outside in: [`cli`] reads settings, [`assembly`] wires, [`pipeline`] follows a [`source`] and feeds what it finds to the
-//! endpoint ([`serve`]), the [`files`] and the subscribers ([`notify`], over [`proc`]). [`content`] is the data itself and
-//! knows none of them; decisions are functions over plain data, I/O is a thin shell around them.
+//! - [`cli`]: a file for each command; each reads its settings, and [`assembly`] wires the parts.
+//! - [`source`]: where versions come from: a folder ([`source::dir`]) or the hub ([`source::hub`]). [`source::Store`] holds the last good
+//!   content of every config.
+//! - [`content`]: versions and the dictionary as plain data. It knows none of the other parts.
+//! - [`pipeline`]: follows a source and delivers what it finds: first to the endpoint, then to the files, then to the containers. It
+//!   also reports to the hub.
+//! - [`serve`]: the endpoint. [`publish`] hands it the dictionary; [`identity`] holds the pod's token and certificates.
+//! - [`files`]: the values as files, swapped in one step.
+//! - [`notify`]: notifies containers by signal or webhook. `notify/targets.rs` decides which processes get a signal.
+//! - [`proc`]: other processes: what `/proc` says of them, signals to them, and the command under `exec`.
+//! - [`status`]: what the agent knows of its own work, for `/status` and the reports.
+//! - [`tasks`]: the long tasks in one supervised set.
+//!
+//! Decisions are functions over plain data; I/O is a thin shell around them.
 
 pub mod assembly;
-pub mod child;
+pub mod backoff;
 pub mod cli;
-pub mod client;
 pub mod content;
 pub mod files;
 pub mod identity;
@@ -21,3 +31,4 @@ pub mod readiness;
 pub mod serve;
 pub mod source;
 pub mod status;
+pub mod tasks;

@@ -1,4 +1,4 @@
-//! What the agent knows of its own work: the facts behind `/status` and the metrics.
+//! What the agent knows of its own work, for `/status` and the reports to the hub.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,18 +7,19 @@ use std::time::Instant;
 use nudge_protocol::status::{
     ConfigStatus, ContactStatus, ContainerStatus, FilesStatus, Notified, Outcome, Problem, Status, Unserved,
 };
+use nudge_protocol::webhooks::WebhookView;
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use crate::publish::Published;
 
-/// A container that wants to be told.
+/// A container that the agent serves.
 #[derive(Clone, Debug)]
 pub struct Container {
     /// Its name.
     pub name: ContainerName,
-    /// How it is told.
+    /// How it is notified.
     pub notify: Notify,
     /// What counts as its acknowledgement.
     pub ack: Ack,
@@ -50,7 +51,7 @@ pub struct StatusPage {
 }
 
 impl StatusPage {
-    /// A board for a source's name and the pod's containers. The source counts as confirmed `now`.
+    /// The status before anything has happened. The source counts as read `now`.
     pub fn new(source: &'static str, containers: Vec<Container>, now: Instant) -> Self {
         let row = |container| Row { container, notified: Notified::nothing_yet(), fetched: None };
         let facts = Facts {
@@ -65,23 +66,23 @@ impl StatusPage {
     }
 
     fn facts(&self) -> MutexGuard<'_, Facts> {
-        // Every change below is one assignment, so a panic elsewhere leaves nothing half done.
+        // Every change below is one assignment, so no panic elsewhere leaves it incomplete.
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sees when something has changed that a report to the hub tells.
+    /// Changes whenever something changes that is part of a report to the hub.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// How contact with the hub is; `confirmed` when it has answered.
+    /// Sets the contact with the hub; `confirmed` is when it last answered.
     pub fn contact(&self, contact: ContactStatus, confirmed: Option<Instant>) {
         let mut facts = self.facts();
         facts.confirmed = confirmed.unwrap_or(facts.confirmed);
         facts.contact = Some(contact);
     }
 
-    /// The source was read; `problems` is what it could not give, `confirmed` when it has answered as it should.
+    /// The source was read. `problems` has the configs that it can't provide; `confirmed` is set if it was read without fault.
     pub fn source_read(
         &self,
         since: &BTreeMap<ConfigName, OffsetDateTime>,
@@ -101,13 +102,13 @@ impl StatusPage {
         now.saturating_duration_since(self.facts().confirmed).as_secs()
     }
 
-    /// What is wrong now, by config.
+    /// The problems now, by config.
     pub fn problems(&self) -> BTreeMap<ConfigName, Problem> {
         self.facts().problems.clone()
     }
 
-    /// Containers are about to be told of the dictionary with `etag`, by signal or by those webhooks that are there.
-    pub fn notifies(&self, etag: &str, hooked: &[ContainerName]) {
+    /// Containers are about to be notified of the dictionary with `etag`: by signal, or by webhook where they have one.
+    pub fn begin_notifying(&self, etag: &str, hooked: &[ContainerName]) {
         for row in &mut self.facts().containers {
             let Container { name, notify, .. } = &row.container;
             if notify.signal().is_some() || (*notify == Notify::Webhook && hooked.contains(name)) {
@@ -118,7 +119,7 @@ impl StatusPage {
         self.changes.send_replace(());
     }
 
-    /// How telling a container by signal goes.
+    /// Sets the outcome of notifying a container by signal.
     pub fn notified(&self, container: &ContainerName, notified: Notified) {
         if let Some(row) = self.facts().containers.iter_mut().find(|row| row.container.name == *container) {
             row.notified = notified;
@@ -126,23 +127,23 @@ impl StatusPage {
         self.changes.send_replace(());
     }
 
-    /// How telling a container by its webhooks goes. Of one that is told by signal hooks are an extra and do not count.
-    pub fn notified_by_hook(&self, container: &ContainerName, notified: Notified) {
-        let by_hook = |row: &&mut Row| row.container.name == *container && row.container.notify == Notify::Webhook;
-        if let Some(row) = self.facts().containers.iter_mut().find(by_hook) {
+    /// Sets the outcome of notifying a container by its webhooks. For a container that is notified by signal, webhooks do not count.
+    pub fn notified_by_webhook(&self, container: &ContainerName, notified: Notified) {
+        let by_webhook = |row: &&mut Row| row.container.name == *container && row.container.notify == Notify::Webhook;
+        if let Some(row) = self.facts().containers.iter_mut().find(by_webhook) {
             row.notified = notified;
         }
         self.changes.send_replace(());
     }
 
-    /// The containers that want to be told.
+    /// The containers that are notified.
     pub fn subscribed(&self) -> Vec<ContainerName> {
         let facts = self.facts();
         let rows = facts.containers.iter().filter(|row| row.container.notify != Notify::None);
         rows.map(|row| row.container.name.clone()).collect()
     }
 
-    /// Those of them that were told of the dictionary with `etag`, or have it already.
+    /// Those of them that were notified of the dictionary with `etag`, or have it already.
     pub fn taken(&self, etag: &str) -> Vec<ContainerName> {
         let facts = self.facts();
         let rows = facts.containers.iter().filter(|row| {
@@ -152,13 +153,13 @@ impl StatusPage {
         rows.map(|row| row.container.name.clone()).collect()
     }
 
-    /// How writing the files goes.
+    /// Sets the state of the files.
     pub fn files(&self, files: FilesStatus) {
         self.facts().files = Some(files);
     }
 
-    /// A request got the dictionary with `etag`. It counts for the container it names, without a name for the only
-    /// notified container, else for none.
+    /// A request got the dictionary with `etag`. It counts for the container that it names. Without a name it counts for the only
+    /// notified container, if there is just one.
     pub fn fetched(&self, container: Option<&str>, etag: &str) {
         let mut facts = self.facts();
         let notified = |row: &&mut Row| row.container.notify != Notify::None;
@@ -177,13 +178,13 @@ impl StatusPage {
         }
     }
 
-    /// The containers, and how they took the dictionary with `etag`.
+    /// The containers, and whether they have acknowledged the dictionary with `etag`.
     pub fn containers(&self, etag: &str) -> Vec<ContainerStatus> {
         self.facts().containers.iter().map(|row| row.status(etag)).collect()
     }
 
-    /// The whole as `/status` shows it.
-    pub fn status(&self, published: &Published, hooks: Vec<nudge_protocol::hooks::HookView>, now: Instant) -> Status {
+    /// The reply to `/status`.
+    pub fn status(&self, published: &Published, hooks: Vec<WebhookView>, now: Instant) -> Status {
         let facts = self.facts();
         let dictionary = &published.dictionary;
         let config = |view: &crate::content::ConfigView| ConfigStatus {
@@ -229,8 +230,7 @@ impl Row {
     }
 }
 
-/// Whether a container has acknowledged the dictionary with `etag`. A container that has fetched it runs it, whatever was
-/// asked for.
+/// Whether a container has acknowledged the dictionary with `etag`. A container that has fetched it has it, whatever `ack` says.
 fn acknowledged(ack: Ack, notified: &Notified, fetched: Option<&str>, etag: &str) -> bool {
     let delivered = notified.outcome == Outcome::Delivered && notified.etag.as_deref() == Some(etag);
     fetched == Some(etag) || (ack == Ack::Delivered && delivered)
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_a_name_counts_only_where_it_is_clear_for_whom() {
+    fn a_request_without_a_name_counts_only_for_the_only_notified_container() {
         let usr1 = Notify::Signal(NotifySignal::Usr1);
         let one = StatusPage::new("dir", vec![container("a", usr1), container("b", Notify::None)], Instant::now());
         one.fetched(None, "x");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_is_of_the_version_that_is_served() {
+    fn an_acknowledgement_is_for_the_version_that_is_served() {
         let mut notified = Notified::nothing_yet();
         notified.outcome = Outcome::Delivered;
         notified.etag = Some("new".to_owned());

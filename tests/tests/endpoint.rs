@@ -9,8 +9,8 @@ use hyper::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, WWW_AUTHENTICATE,
 };
 use hyper::{Method, StatusCode};
-use nudge_protocol::hooks::{HookList, HookView};
 use nudge_protocol::status::{Outcome, Status};
+use nudge_protocol::webhooks::{WebhookList, WebhookView};
 use nudge_protocol::{ContainerName, ErrorBody, headers};
 use nudge_tests::agent::IDLE;
 use nudge_tests::agent::SOON;
@@ -300,15 +300,15 @@ async fn webhooks_are_subscribed_listed_and_cancelled() -> Result<()> {
     let desired = r#"{"url": "http://127.0.0.1:9/changed", "container": "app"}"#;
     let reply = shop.send(Method::POST, "/hooks", desired.to_owned()).await?;
     assert_eq!(reply.status, StatusCode::CREATED);
-    let hook: HookView = serde_json::from_slice(&reply.body)?;
+    let hook: WebhookView = serde_json::from_slice(&reply.body)?;
     assert_eq!(reply.headers[LOCATION], format!("/hooks/{}", hook.id));
     assert_eq!((hook.url.as_str(), hook.notified.outcome), ("http://127.0.0.1:9/changed", Outcome::NothingYet));
     assert_eq!(hook.container.as_ref().map(ContainerName::as_str), Some("app"));
     assert_eq!(hook.etag, etag(&shop.client.get("/config").await?)?);
 
     let reply = shop.send(Method::POST, "/hooks", desired.to_owned()).await?;
-    assert_eq!((reply.status, serde_json::from_slice::<HookView>(&reply.body)?), (StatusCode::OK, hook.clone()));
-    let list: HookList = serde_json::from_slice(&shop.client.get("/hooks").await?.body)?;
+    assert_eq!((reply.status, serde_json::from_slice::<WebhookView>(&reply.body)?), (StatusCode::OK, hook.clone()));
+    let list: WebhookList = serde_json::from_slice(&shop.client.get("/hooks").await?.body)?;
     assert_eq!(list.hooks, std::slice::from_ref(&hook));
     assert_eq!(shop.client.status().await?.hooks, std::slice::from_ref(&hook));
 
@@ -446,9 +446,14 @@ async fn the_log_holds_neither_the_token_nor_values() -> Result<()> {
             let line: Value = serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))?;
             assert!(line["level"].is_string() && line["message"].is_string(), "{line}");
         }
-        for expected in
-            ["DEBUG", "INFO", "ready", "TLS handshake failed", "the last good version stays", "not told yet"]
-        {
+        for expected in [
+            "DEBUG",
+            "INFO",
+            "started",
+            "TLS handshake failed",
+            "the last good version stays",
+            "not notified; retrying",
+        ] {
             assert!(log.contains(expected), "{expected} in {log}");
         }
         assert!(!log.contains("secret"), "{log}");
@@ -489,7 +494,7 @@ async fn log_of_a_busy_day(format: &str) -> Result<String> {
     shop.dir.switch("shop", "2")?;
     shop.says(1, "SIGUSR1").await?;
     shop.logs("TLS handshake failed").await?;
-    shop.logs("not told yet").await?;
+    shop.logs("not notified; retrying").await?;
     shop.dir.switch("shop", "bad")?;
     shop.logs("the last good version stays").await?;
     shop.agent.process().stop()?;

@@ -10,8 +10,6 @@ pub mod error;
 pub mod error_chain;
 pub mod headers;
 pub mod hex;
-pub mod hook_url;
-pub mod hooks;
 pub mod hub;
 pub mod labels;
 pub mod limits;
@@ -21,6 +19,8 @@ pub mod pod;
 pub mod reserved;
 pub mod settings;
 pub mod status;
+pub mod webhook_url;
+pub mod webhooks;
 
 pub use error::ErrorBody;
 pub use names::{ConfigName, ContainerName, Key, NameError, VersionName};

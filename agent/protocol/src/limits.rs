@@ -11,6 +11,6 @@ pub const MAX_KEYS: usize = 8192;
 /// Most configs in one pod.
 pub const MAX_CONFIGS: usize = 32;
 /// Most webhooks in one pod.
-pub const MAX_HOOKS: usize = 16;
+pub const MAX_WEBHOOKS: usize = 16;
 /// Most keys that a webhook's event lists as changed.
 pub const MAX_LISTED_KEYS: usize = 256;

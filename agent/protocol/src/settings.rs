@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::hook_url::{HookUrl, UrlError};
+use crate::webhook_url::{WebhookUrl, WebhookUrlError};
 
 /// Stands between the items of every list.
 pub const SEPARATOR: char = ',';
@@ -66,8 +66,8 @@ pub fn targets(text: &str) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Reads the URL of a webhook that stands in a list.
-pub fn listed_hook(text: &str) -> Result<HookUrl, UrlError> {
-    if text.contains(SEPARATOR) { Err(UrlError::Listed) } else { text.parse() }
+pub fn listed_webhook(text: &str) -> Result<WebhookUrl, WebhookUrlError> {
+    if text.contains(SEPARATOR) { Err(WebhookUrlError::Listed) } else { text.parse() }
 }
 
 #[cfg(test)]
@@ -107,8 +107,8 @@ mod tests {
 
     #[test]
     fn a_url_in_a_list_has_no_comma() {
-        assert_eq!(listed_hook("http://127.0.0.1/a?b=c,d"), Err(UrlError::Listed));
-        assert_eq!(listed_hook("http://127.0.0.1/a?b=c%2Cd").unwrap().as_str(), "http://127.0.0.1/a?b=c%2Cd");
+        assert_eq!(listed_webhook("http://127.0.0.1/a?b=c,d"), Err(WebhookUrlError::Listed));
+        assert_eq!(listed_webhook("http://127.0.0.1/a?b=c%2Cd").unwrap().as_str(), "http://127.0.0.1/a?b=c%2Cd");
     }
 
     proptest! {
@@ -120,7 +120,7 @@ mod tests {
 
         #[test]
         fn nothing_makes_a_reader_panic(text in "\\PC{0,40}") {
-            let _ = (duration(&text), targets(&text), listed_hook(&text), pair::<ContainerName, Notify>(&text));
+            let _ = (duration(&text), targets(&text), listed_webhook(&text), pair::<ContainerName, Notify>(&text));
         }
     }
 }

@@ -34,7 +34,7 @@ pub struct Status {
     pub containers: Vec<ContainerStatus>,
     /// The webhooks.
     #[serde(default)]
-    pub hooks: Vec<crate::hooks::HookView>,
+    pub hooks: Vec<crate::webhooks::WebhookView>,
     /// Files written for the containers, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesStatus>,

@@ -13,23 +13,24 @@ use tracing::level_filters::LevelFilter;
 use super::LogFormat;
 use super::launch::{Failure, launch};
 use super::output::error_chain;
-use crate::assembly::{Assembly, Settings, vital};
-use crate::child::{Child, EXIT_AGENT, Signals};
+use crate::assembly::{Assembly, Settings};
 use crate::identity::{Handout, Identity, endpoint_url};
-use crate::notify::{HookUrl, Scope, Taken};
+use crate::notify::{Scope, Taken, WebhookUrl};
 use crate::pipeline::Pipeline;
+use crate::proc::{Child, EXIT_AGENT, Signals};
 use crate::serve::bind;
 use crate::source::Store;
 use crate::source::dir::DirSource;
 use crate::status::Container;
+use crate::tasks::Tasks;
 
-/// The name that the command has as a container. In a pod it is the container's own.
+/// The container name that stands for the command; in a pod it is the name of the container.
 const CONTAINER: &str = "app";
 
 /// Run a command with its configuration at hand
 ///
 /// Serves the configuration in DIR over HTTPS, runs COMMAND with the variables MY_CONFIG_ENDPOINT, MY_CONFIG_TOKEN,
-/// MY_CONFIG_TOKEN_FILE, MY_CONFIG_CERT and MY_CONFIG_CONTAINER, and tells it when another version becomes current. Everything is as
+/// MY_CONFIG_TOKEN_FILE, MY_CONFIG_CERT and MY_CONFIG_CONTAINER, and notifies it when another version becomes current. Everything is as
 /// in a pod, without a cluster. Ends when COMMAND ends, with its exit status (128 and the signal's number if a signal ended
 /// it; 125 if nudge-agent itself fails, 126 if COMMAND can't be run, 127 if it is not found).
 #[derive(Debug, clap::Args)]
@@ -42,7 +43,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME")]
     config: Vec<ConfigName>,
 
-    /// How to tell COMMAND of a change: SIGUSR1, SIGUSR2, SIGHUP, webhook or none. Node.js starts its debugger on SIGUSR1: take SIGUSR2 there
+    /// How to notify COMMAND of a change: SIGUSR1, SIGUSR2, SIGHUP, webhook or none. Node.js starts its debugger on SIGUSR1: take SIGUSR2 there
     #[arg(long, value_name = "WAY", default_value = "none")]
     notify: Notify,
 
@@ -58,13 +59,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     mount_path: Option<PathBuf>,
 
-    /// What counts as COMMAND having taken a version: delivered (it was told) or fetched (it has read it)
+    /// What counts as COMMAND having taken a version: delivered (it was notified) or fetched (it has read it)
     #[arg(long, value_name = "WHAT", default_value = "delivered")]
     ack: Ack,
 
     /// Post changes to this URL of COMMAND, such as http://127.0.0.1:8080/changed; without it COMMAND subscribes by POST /hooks
     #[arg(long, value_name = "URL")]
-    webhook: Option<HookUrl>,
+    webhook: Option<WebhookUrl>,
 
     /// Allow webhooks to this address outside of this machine; may be given several times
     #[arg(long, value_name = "HOST:PORT")]
@@ -74,7 +75,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 
-    /// Look at DIR this often even without a notice from the operating system, in seconds
+    /// Read DIR again this often, in seconds, even if the operating system reports no change
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     reread: u64,
 
@@ -115,22 +116,29 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
         addresses: Vec::new(),
     };
     let (assembly, outlets) = Assembly::new(settings, &identity, listener, now)?;
-    let desired = Some(args.config).filter(|desired| !desired.is_empty());
-    let store = Store::new(desired.clone(), outlets.etags.clone());
-    let pipeline = Pipeline::new(DirSource::new(args.dir, desired), store, outlets, Duration::from_secs(args.reread));
+    let configs = Some(args.config).filter(|configs| !configs.is_empty());
+    let store = Store::new(configs.clone(), outlets.etags.clone());
+    let pipeline = Pipeline::new(DirSource::new(args.dir, configs), store, outlets, Duration::from_secs(args.reread));
     let pipeline = pipeline.start().await.map_err(|reasons| Failure { code: EXIT_AGENT, reasons })?;
 
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let handout = Handout::write(&identity, runtime_dir.as_deref())?;
     let address = assembly.address();
-    assembly.run(|_| Scope::Descendants)?;
-    vital("following the folder", pipeline.run());
+    let mut tasks = Tasks::default();
+    assembly.run(&mut tasks, |_| Scope::Descendants)?;
+    tasks.spawn("folder", pipeline.run());
 
     let (token_file, certificate) = (handout.token_file(), handout.certificate_file());
     let (token_file, certificate) = (token_file.display(), certificate.display());
-    tracing::info!(endpoint = endpoint_url(address), %token_file, %certificate, "ready");
+    tracing::info!(endpoint = endpoint_url(address), %token_file, %certificate, "started");
     let variables = handout.variables(&identity, address, &app.name);
     let child = Child::spawn(&args.command, variables)
         .map_err(|error| Failure { code: error.exit_code(), reasons: vec![error_chain(&error)] })?;
-    Ok(child.wait(&mut signals).await)
+    loop {
+        tokio::select! {
+            code = child.wait(&mut signals) => return Ok(code),
+            // It is logged. The agent goes on with the rest, since the command must not lose its parent.
+            () = tasks.ended() => {}
+        }
+    }
 }

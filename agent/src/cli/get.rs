@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 
+use super::client::{Access, get};
 use super::output::{fail, print};
-use crate::client::{Access, get};
 
 /// Read the configuration from inside a container, or below `nudge-agent exec`
 ///

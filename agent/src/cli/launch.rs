@@ -7,8 +7,8 @@ use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
 use super::output::{complain, error_chain};
-use crate::child::EXIT_AGENT;
 use crate::memory;
+use crate::proc::EXIT_AGENT;
 
 /// How long the runtime waits at the end for a helper that still reads or writes a file.
 const LAST_WORDS: Duration = Duration::from_millis(200);

@@ -1,6 +1,7 @@
-//! The command line: what each command takes, and the way to it.
+//! The command line: a file for each command.
 
 mod check;
+mod client;
 mod exec;
 mod get;
 mod launch;
@@ -15,9 +16,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::child::EXIT_AGENT;
+use crate::proc::EXIT_AGENT;
 
-/// Serves configuration over HTTPS and tells the application when it changes.
+/// Serves configuration over HTTPS and notifies the application when it changes.
 ///
 /// Try it: `nudge-agent exec --dir DIR --notify SIGUSR1 -- COMMAND` runs COMMAND with the configuration in DIR at hand, and in
 /// another terminal `nudge-agent use --dir DIR CONFIG VERSION` gives it another version while it runs.
@@ -67,7 +68,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let _ = error.print();
             match u8::try_from(error.exit_code()) {
                 Ok(0) => ExitCode::SUCCESS,
-                // Not to be taken for the status of the command that it should have run.
+                // So that nothing takes it for the exit status of COMMAND.
                 _ if is_exec => ExitCode::from(EXIT_AGENT),
                 code => ExitCode::from(code.unwrap_or(2)),
             }

@@ -18,44 +18,45 @@ use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
 use super::launch::{Failure, launch};
-use crate::assembly::{Assembly, Settings, vital};
-use crate::child::EXIT_AGENT;
+use crate::assembly::{Assembly, Settings};
 use crate::identity::{Identity, Share, endpoint_url};
-use crate::notify::{Containers, HookUrl, Record, Scope};
+use crate::notify::{Containers, Record, Scope, WebhookUrl};
 use crate::pipeline::{HubParts, HubPipeline, Reporter};
+use crate::proc::EXIT_AGENT;
 use crate::readiness::NotReady;
 use crate::serve::{BindError, Connections, bind};
 use crate::source::Store;
 use crate::source::hub::{CredentialFiles, Credentials, HubClient, HubUrl, LastGood, LocalVersions};
 use crate::status::Container;
+use crate::tasks::Tasks;
 
-/// How long replies that are on their way may take at the end.
+/// How long the agent waits at its end for replies that it is sending.
 const LAST_REPLIES: Duration = Duration::from_millis(700);
-/// How often it is looked whether they are out.
+/// How often it checks whether they are sent.
 const LAST_LOOK: Duration = Duration::from_millis(10);
 
 /// Serve a pod's configuration: what the injected container runs
 ///
-/// Gets the pod's configs from the hub, serves them over HTTPS, and tells the containers when they change. Serves what was last good, or
-/// what is mounted, until the hub answers. Every setting can be given as an environment variable, which is how the injector does it;
-/// a flag comes before its variable.
+/// Gets the pod's configs from the hub, serves them over HTTPS, and notifies the containers when they change. Serves the last good
+/// contents, or the mounted versions, until the hub answers. Every setting has a flag and an environment variable, which the injector
+/// sets; the flag wins.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The pod's configs, with commas; where two have the same key the later one wins
     #[arg(long, env = pod::env::CONFIGS, value_name = "NAMES", value_delimiter = ',', required = true)]
     configs: Vec<ConfigName>,
 
-    /// How containers are told of a change, such as app=SIGUSR1,web=webhook: SIGUSR1, SIGUSR2, SIGHUP, webhook or none
+    /// How containers are notified of a change, such as app=SIGUSR1,web=webhook: SIGUSR1, SIGUSR2, SIGHUP, webhook or none
     #[arg(long, env = pod::env::NOTIFY, value_name = "NAME=WAY", value_delimiter = ',', value_parser = pair::<ContainerName, Notify>)]
     notify: Vec<(ContainerName, Notify)>,
 
-    /// What counts as a container having taken a version: delivered (it was told) or fetched (it has read it)
+    /// What counts as a container having taken a version: delivered (it was notified) or fetched (it has read it)
     #[arg(long, env = pod::env::ACK, value_name = "WHAT", default_value = "delivered")]
     ack: Ack,
 
     /// Webhooks that are there from the start, such as app=http://127.0.0.1:8080/changed
-    #[arg(long, env = pod::env::WEBHOOKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = pair::<ContainerName, HookUrl>)]
-    webhooks: Vec<(ContainerName, HookUrl)>,
+    #[arg(long, env = pod::env::WEBHOOKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = pair::<ContainerName, WebhookUrl>)]
+    webhooks: Vec<(ContainerName, WebhookUrl)>,
 
     /// Allow webhooks to these addresses outside of the pod
     #[arg(long, env = pod::env::WEBHOOK_ALLOW, value_name = "HOST:PORT", value_delimiter = ',')]
@@ -69,7 +70,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "ADDR")]
     listen: Option<IpAddr>,
 
-    /// The pod's addresses, with commas; containers are told the first [default: loopback]
+    /// The pod's addresses, with commas; containers use the first [default: loopback]
     #[arg(long, env = pod::env::POD_IPS, value_name = "ADDR", value_delimiter = ',')]
     pod_ips: Vec<IpAddr>,
 
@@ -85,7 +86,7 @@ pub(super) struct Args {
     #[arg(long, env = pod::env::HUB_CA_FILE, value_name = "FILE", default_value = "/run/nudge/hub-ca/ca.crt")]
     hub_ca_file: PathBuf,
 
-    /// The hub's CA bundle itself (PEM), where the file is not there
+    /// The hub's CA bundle itself (PEM), used while the file does not exist
     #[arg(long, env = pod::env::HUB_CA, value_name = "PEM", default_value = "", hide_default_value = true, hide_env_values = true, allow_hyphen_values = true)]
     hub_ca: String,
 
@@ -97,11 +98,11 @@ pub(super) struct Args {
     #[arg(long, env = pod::env::BOOTSTRAP_DIR, value_name = "DIR")]
     bootstrap_dir: Option<PathBuf>,
 
-    /// Folder for the agent's keys and what was last good; in memory, and for no other container
+    /// Folder for the agent's keys and the last good contents; in memory, and mounted in no other container
     #[arg(long, env = pod::env::STATE_DIR, value_name = "DIR", default_value = "/run/nudge/state")]
     state_dir: PathBuf,
 
-    /// Folder for what containers get: token, ca.crt, and env with MY_CONFIG_TOKEN and MY_CONFIG_ENDPOINT
+    /// Folder for the files that containers get: token, ca.crt, and env with MY_CONFIG_TOKEN and MY_CONFIG_ENDPOINT
     #[arg(long, env = pod::env::SHARE_DIR, value_name = "DIR", default_value = "/run/nudge/share")]
     share_dir: PathBuf,
 
@@ -127,17 +128,17 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> ExitCode {
-    // A container of the same user could else read the token for the hub and the private key from this process's memory.
+    // Otherwise a container of the same user could read the hub token and the private key from this process's memory.
     let protected = set_dumpable(false);
     launch(args.log_format, args.log_level, async move {
         if let Err(error) = protected {
-            tracing::warn!(%error, "other processes of this user can read this one's memory");
+            tracing::warn!(%error, "memory not protected; other processes of this user can read it");
         }
         serve_pod(args).await
     })
 }
 
-/// Listens where it is told to, else on all addresses, of IPv4 alone where there is no IPv6.
+/// Listens on `address`, else on all addresses; on those of IPv4 alone where there is no IPv6.
 fn listen(address: Option<IpAddr>, port: u16) -> Result<TcpListener, BindError> {
     match address {
         Some(address) => bind((address, port).into()),
@@ -156,7 +157,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         let reason = format!("config {twice} is named twice; name each once, in the order of merging");
         return Err(Failure { code: EXIT_AGENT, reasons: vec![reason] });
     }
-    let mut ends = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let mut end_signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let identity = Identity::load_or_generate(&args.state_dir, now)?;
     let listener = listen(args.listen, args.port)?;
     let containers: Vec<Container> =
@@ -165,7 +166,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     let taken = record.load();
     let settings = Settings {
         source: "hub",
-        webhooks: hooks_of(args.webhooks, &containers, args.ack)?,
+        webhooks: webhooks_of(args.webhooks, &containers, args.ack)?,
         containers,
         taken: taken.clone(),
         webhook_allow: args.webhook_allow,
@@ -196,32 +197,32 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         outlets: outlets.clone(),
     });
     let reporter = Reporter::new(client(), pipeline.contact(), pipeline.containers(), &outlets);
-    // What is there already is served from the first moment, and nobody is told of it.
+    // Contents that this pod already has are served from the start; containers are not notified of them.
     pipeline.start(args.bootstrap_dir.as_deref()).await;
     let trees: BTreeMap<ContainerName, i32> = args.process.into_iter().collect();
     let containers = pipeline.containers();
-    assembly.run(|name| match trees.get(name) {
+    let mut tasks = Tasks::default();
+    assembly.run(&mut tasks, |name| match trees.get(name) {
         Some(&pid) => Scope::Tree(pid),
         None => Scope::of_container(name.clone(), containers.clone()),
     })?;
     Share::new(&args.share_dir).write(&identity, &endpoint)?;
     tracing::info!(endpoint, hub = args.hub.authority(), version = env!("CARGO_PKG_VERSION"), "started");
-    vital(
-        "noting who was told",
-        record.keep(taken, outlets.status.clone(), outlets.ready.subscribe(), pipeline.kept()),
-    );
-    vital("following the hub", pipeline.run());
-    vital("reporting to the hub", reporter.run());
+    tasks.spawn("record", record.keep(taken, outlets.status.clone(), outlets.ready.subscribe(), pipeline.kept()));
+    tasks.spawn("hub", pipeline.run());
+    tasks.spawn("reports", reporter.run());
 
-    let [terminate, interrupt] = &mut ends;
-    let why = tokio::select! {
-        _ = terminate.recv() => "ended by a signal",
-        _ = interrupt.recv() => "ended by a signal",
-        () = all_ended(containers), if args.end_with_containers => "ended, since all other containers of this pod have",
+    let [terminate, interrupt] = &mut end_signals;
+    let (code, reason) = tokio::select! {
+        _ = terminate.recv() => (0, "signal"),
+        _ = interrupt.recv() => (0, "signal"),
+        () = all_ended(containers), if args.end_with_containers => (0, "all other containers of this pod have ended"),
+        // The kubelet starts the agent again, which then serves the last good contents.
+        () = tasks.ended() => (EXIT_AGENT, "a task ended"),
     };
     finish(&connections).await;
-    tracing::info!("{why}");
-    Ok(0)
+    tracing::info!(reason, "stopped");
+    Ok(code)
 }
 
 /// Waits until the hub says that all other containers have ended for good.
@@ -231,21 +232,22 @@ async fn all_ended(mut containers: watch::Receiver<Containers>) {
         containers.len() > usize::from(containers.contains_key(pod::AGENT_CONTAINER)) && others.all(|other| other.ended)
     });
     if ended.await.is_err() {
-        // The task that follows the hub has gone, which is no sign of an end.
+        // The task that follows the hub has ended, which says nothing about the containers.
         std::future::pending::<()>().await;
     }
 }
 
-/// Webhooks with their containers, which all must be told by webhook.
-fn hooks_of(
-    webhooks: Vec<(ContainerName, HookUrl)>,
+/// Webhooks with their containers, which must all be notified by webhook.
+fn webhooks_of(
+    webhooks: Vec<(ContainerName, WebhookUrl)>,
     containers: &[Container],
     ack: Ack,
-) -> Result<Vec<(HookUrl, Container)>, Failure> {
-    let of = |(name, url): (ContainerName, HookUrl)| match containers.iter().find(|container| container.name == name) {
+) -> Result<Vec<(WebhookUrl, Container)>, Failure> {
+    let of = |(name, url): (ContainerName, WebhookUrl)| match containers.iter().find(|container| container.name == name)
+    {
         Some(container) if container.notify != Notify::Webhook => {
             let reason =
-                format!("container {name} has a webhook, but is told by {}; give it the way webhook", container.notify);
+                format!("container {name} has a webhook, but is notified by {}; set {name}=webhook", container.notify);
             Err(Failure { code: EXIT_AGENT, reasons: vec![reason] })
         }
         Some(container) => Ok((url, container.clone())),
@@ -254,7 +256,7 @@ fn hooks_of(
     webhooks.into_iter().map(of).collect()
 }
 
-/// Lets replies that are on their way go out.
+/// Lets replies that are being sent go out.
 async fn finish(connections: &Connections) {
     let out = async {
         while connections.are_busy() {

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use nudge_protocol::status::{Notified, Problem, Status};
 
+use super::client::{Access, get};
 use super::output::{complain, fail, print};
-use crate::client::{Access, get};
 
 /// Show which versions are served and how the containers were told of them
 ///

@@ -11,8 +11,8 @@ use nudge_protocol::settings::duration;
 use nudge_protocol::{env, pod};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::client::{Access, request};
 use super::output::complain;
-use crate::client::{Access, request};
 use crate::identity::Share;
 use crate::readiness::NotReady;
 

@@ -1,14 +1,14 @@
 //! The content of one version of one config.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
+use nudge_protocol::hex::hex;
 use nudge_protocol::{ConfigName, Key, VersionName};
 use ring::digest;
 
 use super::Value;
 
-/// Keys and values of one version, with their digest. Immutable once made.
+/// Keys and values of one version, with their digest. Immutable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionContent {
     config: ConfigName,
@@ -19,14 +19,14 @@ pub struct VersionContent {
 }
 
 impl VersionContent {
-    /// Takes the keys and values over and computes their digest.
+    /// Takes over the keys and values and computes their digest.
     pub fn new(config: ConfigName, version: VersionName, values: BTreeMap<Key, Value>) -> Self {
         let digest = digest_of(&values);
         let bytes = values.values().map(|value| value.as_bytes().len()).sum();
         Self { config, version, values, digest, bytes }
     }
 
-    /// The config that this is a version of.
+    /// The config.
     pub fn config(&self) -> &ConfigName {
         &self.config
     }
@@ -64,12 +64,7 @@ fn digest_of(values: &BTreeMap<Key, Value>) -> String {
         add(key.as_str().as_bytes());
         add(value.as_bytes());
     }
-    let mut text = String::from("sha256:");
-    for byte in hash.finish().as_ref() {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    format!("sha256:{}", hex(hash.finish().as_ref()))
 }
 
 #[cfg(test)]
@@ -82,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_tells_where_a_key_ends_and_its_value_begins() {
+    fn the_digest_depends_on_where_a_key_ends_and_its_value_begins() {
         assert_ne!(content(&[("ab", "c")]).digest(), content(&[("a", "bc")]).digest());
         assert_ne!(content(&[("a", ""), ("b", "")]).digest(), content(&[("a", "b")]).digest());
         assert_eq!(content(&[("a", "1"), ("b", "2")]).digest(), content(&[("b", "2"), ("a", "1")]).digest());

@@ -1,20 +1,21 @@
-//! Tells the containers that another dictionary is served: by signals and by webhooks.
+//! Notifies the containers that another dictionary is served: by signals and by webhooks.
 //!
-//! Every subscriber has one task that looks at the newest dictionary only. What happens while it is busy is not queued but
-//! seen when it is done, so each ends on the newest, none is told out of order, and a slow one delays no other.
+//! Every subscriber has one task, which looks at the newest dictionary only. Changes are not queued: each subscriber ends on the newest
+//! dictionary, none is notified out of order, and a slow one delays no other.
+//!
+//! `scope` says which processes a container has, `targets` which of them get the signal, `signals` when it is sent and tried again.
+//! `webhooks` has the subscriptions, `webhook_delivery` posts one event. `record` is what a restarted agent knows of all that.
 
-mod backoff;
-mod hooks;
 mod outcome;
 mod record;
 mod scope;
 mod signals;
 mod targets;
-mod webhook;
+mod webhook_delivery;
+mod webhooks;
 
-pub use backoff::Backoff;
-pub use hooks::{HookError, Hooks};
-pub use nudge_protocol::hook_url::{HookTarget, HookUrl, TargetPolicy, UrlError};
+pub use nudge_protocol::webhook_url::{TargetPolicy, WebhookTarget, WebhookUrl, WebhookUrlError};
 pub use record::{Record, Taken};
 pub use scope::{Containers, Scope};
 pub use signals::notify_by_signal;
+pub use webhooks::{WebhookError, Webhooks};

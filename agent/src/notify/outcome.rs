@@ -1,4 +1,4 @@
-//! Short ways to say how telling went.
+//! The outcome of a notification.
 
 use nudge_protocol::status::{Notified, Outcome};
 use time::OffsetDateTime;

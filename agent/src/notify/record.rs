@@ -1,5 +1,5 @@
-//! Which dictionary each container has taken last, kept in the state folder: an agent that is killed between keeping a version and telling
-//! of it tells when it is back, and does not tell again what it had told.
+//! Which dictionary each container has taken last, kept in the state folder. An agent that is killed after storing a version and before
+//! notifying of it notifies when it is back, and repeats no notification.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::status::StatusPage;
 /// Its name in the state folder.
 const FILE: &str = "notified";
 
-/// `ETag` of the dictionary that each container that wants to be told has. `ETag`s stay the same for a pod's life.
+/// `ETag` of the dictionary that each notified container has. `ETag`s stay the same for a pod's life.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Taken {
@@ -26,7 +26,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Containers of which nothing is known start with the `first` dictionary. Returns whether that changes anything.
+    /// Containers without a record start with the `first` dictionary. Returns whether that changes anything.
     fn begin(&mut self, all: &[ContainerName], first: &str) -> bool {
         let before = self.etags.len();
         for name in all {
@@ -35,7 +35,7 @@ impl Taken {
         self.etags.len() > before
     }
 
-    /// These containers have taken the dictionary that is `kept`. Returns whether that changes anything.
+    /// Records that these containers have taken the dictionary that is `kept`. Returns whether that changes anything.
     fn take(&mut self, taken: &[ContainerName], kept: &str) -> bool {
         let mut changed = false;
         for name in taken {
@@ -57,7 +57,7 @@ impl Record {
         Self { path: state.join(FILE) }
     }
 
-    /// What was kept. Of a file that can't be read nothing is, and containers count as having what is served first.
+    /// Reads the file. If that fails, containers count as having the dictionary that is served first.
     pub fn load(&self) -> Taken {
         let read = match fs::read(&self.path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
@@ -65,13 +65,13 @@ impl Record {
             Err(error) => Err(error),
         };
         read.unwrap_or_else(|error| {
-            tracing::warn!(%error, path = %self.path.display(), "what containers were told before is not known");
+            tracing::warn!(%error, path = %self.path.display(), "record of notifications not read; containers are not notified of changes that they missed");
             Taken::default()
         })
     }
 
-    /// Keeps the file up to date until the publisher is gone. `kept` is the dictionary that this agent would serve if it restarted now: only
-    /// that one is noted as taken, since a container that has a newer one must be told of it again then.
+    /// Keeps the file up to date until the publisher is gone. `kept` is the dictionary that this agent would serve if it restarted now. Only
+    /// that one is recorded as taken: a container that has a newer one must be notified of it again after a restart.
     pub async fn keep(
         self,
         mut taken: Taken,
@@ -104,7 +104,7 @@ impl Record {
             .map_err(io::Error::from)
             .and_then(|bytes| write_whole(&self.path, 0o600, |file| file.write_all(&bytes)));
         if let Err(error) = written {
-            tracing::warn!(%error, path = %self.path.display(), "if this agent restarted, it would tell containers again");
+            tracing::warn!(%error, path = %self.path.display(), "record of notifications not stored; a restart of this agent repeats them");
         }
     }
 }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_begins_with_what_is_there_and_changes_with_what_it_takes() {
+    fn a_container_begins_with_the_first_dictionary_and_changes_with_what_it_takes() {
         let [app, web] = ["app", "web"].map(|name| ContainerName::new(name).unwrap());
         let all = [app.clone(), web.clone()];
         let mut taken = Taken::default();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_and_a_damaged_file_says_nothing() {
+    fn the_record_is_read_back_and_a_damaged_one_is_empty() {
         let state = tempfile::tempdir().unwrap();
         let record = Record::new(state.path());
         assert_eq!(record.load(), Taken::default());

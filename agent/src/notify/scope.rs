@@ -1,4 +1,4 @@
-//! Where a container's processes are looked for.
+//! Which processes a container has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use tokio::sync::watch;
 use crate::proc::LiveTable;
 use crate::proc::ProcessTable as _;
 
-/// The pod's containers as the hub has told them.
+/// The pod's containers as the hub reports them.
 pub type Containers = Arc<BTreeMap<ContainerName, PodContainer>>;
 
-/// The processes among which a container's are looked for.
+/// Where the agent finds the processes of a container.
 #[derive(Clone, Debug)]
 pub enum Scope {
-    /// All that this process has started, and what they have started.
+    /// All descendants of this process.
     Descendants,
-    /// This process, and what it has started.
+    /// This process and its descendants.
     Tree(i32),
     /// The processes of the container that has this name, as soon as its ID is known.
     Container {
@@ -26,7 +26,7 @@ pub enum Scope {
         name: ContainerName,
         /// The pod's containers.
         containers: watch::Receiver<Containers>,
-        /// What it was at the last look.
+        /// The container at the last call of `roots`.
         seen: Option<PodContainer>,
     },
 }
@@ -36,14 +36,14 @@ pub enum Scope {
 pub(super) enum Roots {
     /// These.
     Known(Vec<i32>),
-    /// It can't be said yet which.
+    /// The hub has not reported the container's ID yet.
     Unknown,
-    /// There are none, and there will be none.
+    /// The container has ended and will not start again.
     Ended,
 }
 
 impl Scope {
-    /// The container of this name, which was not looked at yet.
+    /// The container of this name.
     pub fn of_container(name: ContainerName, containers: watch::Receiver<Containers>) -> Self {
         Self::Container { name, containers, seen: None }
     }
@@ -63,7 +63,7 @@ impl Scope {
         }
     }
 
-    /// Resolves when the container is another one than it was at the last look: it has started, or started again.
+    /// Resolves when the container differs from the last call of `roots`: it has started or restarted.
     pub(super) async fn changed(&mut self) {
         let Self::Container { name, containers, seen } = self else { return std::future::pending().await };
         if containers.wait_for(|now| now.get(name) != seen.as_ref()).await.is_err() {
@@ -72,7 +72,7 @@ impl Scope {
     }
 }
 
-/// Of processes with their parents those whose parent is not among them. Pure.
+/// The processes whose parent is not among them. Pure.
 fn topmost(members: &[(i32, i32)]) -> Vec<i32> {
     let is_member = |pid: i32| members.iter().any(|(member, _)| *member == pid);
     members.iter().filter(|(_, parent)| !is_member(*parent)).map(|(pid, _)| *pid).collect()

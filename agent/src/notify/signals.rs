@@ -1,14 +1,14 @@
-//! Tells one container by a signal.
+//! Notifies one container by a signal: when it is sent, and when it is tried again.
 
 use std::time::{Duration, Instant};
 
 use nudge_protocol::status::{Notified, Outcome};
 use nudge_protocol::{ContainerName, NotifySignal};
 
-use super::backoff::Backoff;
 use super::outcome::notified;
 use super::scope::{Roots, Scope};
 use super::targets::{Selection, select};
+use crate::backoff::Backoff;
 use crate::proc::{LiveTable, Process, SendError, Sent, number, send};
 use crate::publish::{Current, other};
 use crate::serve::{Channel, Metrics};
@@ -17,16 +17,17 @@ use crate::status::StatusPage;
 /// How long an application may take to install its handler before that counts as a failure.
 const GRACE: Duration = Duration::from_secs(10);
 /// Waits within that time.
-const EAGER: Backoff = Backoff { first: Duration::from_millis(2), longest: Duration::from_millis(250), give_up: GRACE };
+const EAGER: Backoff = Backoff { first: Duration::from_millis(2), longest: Duration::from_millis(250) };
 /// Waits after it: an application that installs its handler late still gets the last change.
-const PATIENT: Backoff =
-    Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1), give_up: Duration::from_mins(10) };
+const PATIENT: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
+/// No attempt begins later than this after the first one.
+const GIVE_UP: Duration = Duration::from_mins(10);
 
-/// How long to wait for a container of which nothing is known: its start ends that sooner.
+/// How long to wait for a container that the hub has not reported yet; its start ends the wait.
 const UNTIL_KNOWN: Duration = Duration::from_hours(24);
 
-/// Sends `signal` to the container's processes whenever `ready` has changed, until the publisher is gone. What `ready` has
-/// shown before is what the container starts with, so nothing is sent for it, unless it is `known` to have another one.
+/// Sends `signal` to the container's processes whenever `ready` has changed, until the publisher is gone. The container starts with the
+/// dictionary that `ready` has shown before, so nothing is sent for that one, unless it is `known` to have another.
 pub async fn notify_by_signal(
     container: ContainerName,
     signal: NotifySignal,
@@ -40,7 +41,7 @@ pub async fn notify_by_signal(
     while is_newer {
         let Some(etag) = ready.borrow_and_update().as_ref().map(|published| published.dictionary.etag().to_owned())
         else {
-            // There is no way back to having none.
+            // It never becomes empty again.
             return;
         };
         let mut attempts = Attempts::new(signal, scope.clone(), etag);
@@ -52,8 +53,8 @@ pub async fn notify_by_signal(
             tokio::select! {
                 changed = ready.changed() => break changed.is_ok(),
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
-                // One that has the signal and starts again begins with what is served now.
-                () = attempts.scope.changed(), if !delivered => attempts.again(),
+                // A container that has the signal and restarts begins with the dictionary that is served now.
+                () = attempts.scope.changed(), if !delivered => attempts.restart(),
             }
         };
     }
@@ -66,23 +67,25 @@ struct Attempts {
     etag: String,
     started: Instant,
     number: u32,
-    done: Vec<Process>,
-    said: Option<Outcome>,
+    /// The processes that have the signal.
+    delivered: Vec<Process>,
+    /// The outcome that was logged last.
+    logged: Option<Outcome>,
 }
 
 impl Attempts {
     fn new(signal: NotifySignal, scope: Scope, etag: String) -> Self {
-        Self { signal, scope, etag, started: Instant::now(), number: 0, done: Vec::new(), said: None }
+        Self { signal, scope, etag, started: Instant::now(), number: 0, delivered: Vec::new(), logged: None }
     }
 
-    /// Tries once. Returns how it went and when to try again, if at all.
+    /// Makes one attempt. Returns its outcome and when to try again, if at all.
     fn next(&mut self) -> (Notified, Option<Duration>) {
         self.number += 1;
         let mut table = LiveTable::default();
         let roots = match self.scope.roots(&mut table) {
             Roots::Known(roots) => roots,
             Roots::Unknown => {
-                let message = "the hub has not said yet which processes are this container's".to_owned();
+                let message = "the hub has not reported yet which processes are this container's".to_owned();
                 return (notified(Outcome::Pending, message, &self.etag, self.number), Some(UNTIL_KNOWN));
             }
             Roots::Ended => {
@@ -92,28 +95,28 @@ impl Attempts {
         };
         let selection = select(&mut table, &roots, number(self.signal).as_raw());
         let denied = self.send(&selection);
-        let (outcome, message) = judge(self.signal, &selection, !self.done.is_empty(), denied.as_ref());
+        let (outcome, message) = judge(self.signal, &selection, !self.delivered.is_empty(), denied.as_ref());
         let (outcome, wait) = plan(outcome, self.number, self.started.elapsed());
         let mut result = notified(outcome, message, &self.etag, self.number);
-        result.processes = self.done.iter().map(|process| process.pid).collect();
+        result.processes = self.delivered.iter().map(|process| process.pid).collect();
         (result, wait)
     }
 
-    /// Begins again, since the container is another one.
-    fn again(&mut self) {
+    /// Starts counting anew, since the container has restarted.
+    fn restart(&mut self) {
         (self.started, self.number) = (Instant::now(), 0);
     }
 
-    /// Sends to those that do not have it yet; returns the last refusal.
+    /// Sends the signal to the targets that do not have it yet. Returns the last refusal.
     fn send(&mut self, selection: &Selection) -> Option<SendError> {
         let mut refused = None;
         for &process in &selection.targets {
-            if self.done.contains(&process) {
+            if self.delivered.contains(&process) {
                 continue;
             }
             match send(process, self.signal) {
-                Ok(Sent::Delivered) => self.done.push(process),
-                // It has ended, or become another program, between the look and the signal; the next attempt sees.
+                Ok(Sent::Delivered) => self.delivered.push(process),
+                // It has ended, or become another program, before the signal; the next attempt selects anew.
                 Ok(Sent::Gone) => {}
                 Err(error) => refused = Some(error),
             }
@@ -122,11 +125,11 @@ impl Attempts {
     }
 
     fn is_new(&mut self, outcome: Outcome) -> bool {
-        outcome != Outcome::Pending && self.said.replace(outcome) != Some(outcome)
+        outcome != Outcome::Pending && self.logged.replace(outcome) != Some(outcome)
     }
 }
 
-/// What an attempt amounts to. Pure.
+/// The outcome of an attempt, with its message. Pure.
 fn judge(
     signal: NotifySignal,
     selection: &Selection,
@@ -149,32 +152,33 @@ fn judge(
     }
 }
 
-/// When to try again, and what to say meanwhile. Pure.
+/// When to try again, and the outcome until then. Pure.
 fn plan(outcome: Outcome, failures: u32, elapsed: Duration) -> (Outcome, Option<Duration>) {
     if outcome == Outcome::Delivered {
         return (outcome, None);
     }
     let may_still_start = matches!(outcome, Outcome::NoHandler | Outcome::NoProcess);
-    if may_still_start && let Some(wait) = EAGER.wait(failures, elapsed) {
+    if may_still_start && let Some(wait) = EAGER.wait_within(GRACE, failures, elapsed) {
         return (Outcome::Pending, Some(wait));
     }
-    // The eager attempts do not count: the patient waits begin short again.
+    // The eager attempts do not count, so that the patient waits begin short.
     let patient = failures.saturating_sub(if may_still_start { EAGER_ATTEMPTS } else { 0 }).max(1);
-    (outcome, PATIENT.wait(patient, elapsed))
+    (outcome, PATIENT.wait_within(GIVE_UP, patient, elapsed))
 }
 
 /// About how many attempts fit into [`GRACE`]; only the shape of later waits depends on it.
 const EAGER_ATTEMPTS: u32 = 46;
 
-fn report(container: &ContainerName, signal: NotifySignal, notified: &Notified, say: bool, metrics: &Metrics) {
-    if notified.outcome == Outcome::Pending || !say {
+fn report(container: &ContainerName, signal: NotifySignal, notified: &Notified, is_new: bool, metrics: &Metrics) {
+    if notified.outcome == Outcome::Pending || !is_new {
         return;
     }
     metrics.notified(Channel::Signal, notified.outcome);
     if notified.outcome == Outcome::Delivered {
-        tracing::info!(%container, %signal, processes = ?notified.processes, attempts = notified.attempts, "notified");
+        tracing::info!(%container, %signal, processes = ?notified.processes, attempts = notified.attempts, "container notified");
     } else {
-        tracing::warn!(%container, %signal, outcome = notified.outcome.as_str(), reason = notified.message, "not told");
+        let reason = notified.outcome.as_str();
+        tracing::warn!(%container, %signal, reason, error = notified.message, "container not notified");
     }
 }
 
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_attempt_amounts_to() {
+    fn every_attempt_has_an_outcome() {
         let judge = |selection: Selection, refused| {
             judge(NotifySignal::Usr1, &selection, !selection.targets.is_empty(), refused)
         };
@@ -207,11 +211,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_missing_handler_is_pending_at_first_then_said_and_at_last_left(failures in 1u32..500, millis in 0u64..1_000_000) {
+        fn a_missing_handler_is_pending_at_first_then_reported_and_at_last_given_up(failures in 1u32..500, millis in 0u64..1_000_000) {
             let elapsed = Duration::from_millis(millis);
             let (outcome, wait) = plan(Outcome::NoHandler, failures, elapsed);
             prop_assert_eq!(outcome == Outcome::Pending, wait.is_some_and(|wait| elapsed + wait <= GRACE && wait <= EAGER.longest));
-            if elapsed > PATIENT.give_up { prop_assert_eq!(wait, None); }
+            if elapsed > GIVE_UP { prop_assert_eq!(wait, None); }
             if elapsed < GRACE.checked_sub(EAGER.longest).unwrap() { prop_assert_eq!(outcome, Outcome::Pending); }
             prop_assert_eq!(plan(Outcome::Delivered, failures, elapsed), (Outcome::Delivered, None));
             prop_assert_eq!(plan(Outcome::PermissionDenied, failures, elapsed).0, Outcome::PermissionDenied);

@@ -1,14 +1,14 @@
 //! Which processes of a container get the signal. Pure, over any table of processes.
 //!
-//! The default action of `SIGUSR1`, `SIGUSR2` and `SIGHUP` ends a process (signal(7)), so only those that catch the signal get it.
-//! From the container's first process downwards it is the topmost in every branch: an application below a shell or an
-//! init gets it, its own helpers do not, since passing it on is the application's business.
+//! `SIGUSR1`, `SIGUSR2` and `SIGHUP` end a process that has no handler (signal(7)), so only processes with a handler get the signal.
+//! From the container's first process downwards, the topmost one in every branch gets it: an application below a shell or an
+//! init gets it, and its workers do not, since passing it on is the application's business.
 
 use std::collections::VecDeque;
 
 use crate::proc::{Process, ProcessTable};
 
-/// Most processes that are looked at. A container with more below a process without a handler is not a usual application.
+/// Most processes that are examined. No usual application has more below a process without a handler.
 const MAX_PROCESSES: usize = 4096;
 
 /// The result of [`select`].
@@ -16,9 +16,9 @@ const MAX_PROCESSES: usize = 4096;
 pub(super) struct Selection {
     /// The processes that get the signal.
     pub(super) targets: Vec<Process>,
-    /// How many living processes were looked at.
+    /// How many living processes were examined.
     pub(super) looked_at: usize,
-    /// A process that ignores the signal stands in the place where a handler should be.
+    /// At least one of them ignores the signal.
     pub(super) ignored: bool,
 }
 
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_get_nothing_and_who_ignores_it_is_noticed() {
+    fn a_zombie_gets_nothing_and_a_process_that_ignores_the_signal_is_noticed() {
         let mut table = Fake::default().with(1, 0, true);
         table.0.get_mut(&1).unwrap().zombie = true;
         assert_eq!(select(&mut table, &[1], USR1), Selection::default());
@@ -109,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_gets_it_catches_it_and_nobody_above_does(rows in vec((0i32..20, any::<bool>()), 1..20)) {
+        fn every_target_has_a_handler_and_no_process_above_it_has(rows in vec((0i32..20, any::<bool>()), 1..20)) {
             let mut table = Fake::default();
             for (at, (parent, catches)) in rows.iter().enumerate() {
                 let pid = i32::try_from(at).unwrap() + 1;

@@ -1,4 +1,4 @@
-//! The half of the way that all sources share: what is good goes to the endpoint, then to the files, then to the subscribers.
+//! What all sources share: good content goes to the endpoint, then to the files, then to the subscribers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,64 +9,63 @@ use nudge_protocol::{ConfigName, reserved};
 use time::OffsetDateTime;
 use tokio::time::Instant as Deadline;
 
+use crate::backoff::Backoff;
 use crate::content::{Dictionary, EtagKey, changed_keys};
 use crate::files::project;
-use crate::notify::{Backoff, Hooks};
+use crate::notify::Webhooks;
 use crate::publish::{Published, Publisher, publish};
 use crate::serve::{Connections, Metrics};
 use crate::source::{Applied, Reminder, Store};
 use crate::status::StatusPage;
 
-/// A dictionary of more bytes than this does not stay in memory for slow readers once there is a newer one.
+/// A larger dictionary does not stay in memory for slow readers once there is a newer one.
 const LARGE_BYTES: usize = 1024 * 1024;
 /// Waits between attempts to write the files.
-const FILES_RETRY: Backoff =
-    Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1), give_up: Duration::MAX };
+const FILES_RETRY: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
 
 /// Where the dictionary goes.
 #[derive(Clone)]
 pub struct Outlets {
     /// What the endpoint serves.
     pub current: Publisher,
-    /// What subscribers are told of: set when the endpoint serves it and the files are in place.
+    /// What subscribers are notified of: set when the endpoint serves it and the files are in place.
     pub ready: Publisher,
-    /// The webhooks, which want to know the changed keys.
-    pub hooks: Hooks,
+    /// The webhooks, whose events list the changed keys.
+    pub hooks: Webhooks,
     /// The endpoint's connections.
     pub connections: Connections,
     /// What the agent knows of its own work.
     pub status: StatusPage,
-    /// Figures.
+    /// Metrics.
     pub metrics: Metrics,
     /// The key of `ETag`s.
     pub etags: EtagKey,
-    /// The folder for files, where that is asked for.
+    /// The folder for files, where the setting is given.
     pub mount_path: Option<PathBuf>,
+}
+
+/// The next attempt to write the files.
+struct FilesRetry {
+    failures: u32,
+    due: Deadline,
 }
 
 /// Keeps the outlets up to date.
 pub struct Delivery {
     outlets: Outlets,
-    /// The dictionary that subscribers were last told of.
+    /// The dictionary that subscribers were last notified of.
     notified: Option<Arc<Dictionary>>,
-    files_due: Option<Deadline>,
-    files_failures: u32,
+    /// Set while the files can't be written.
+    files_retry: Option<FilesRetry>,
     reminder: Reminder,
     /// What is served and not logged yet.
-    unsaid: Option<Arc<Published>>,
+    unlogged: Option<Arc<Published>>,
 }
 
 impl Delivery {
     /// Nothing is delivered yet.
     pub fn new(outlets: Outlets) -> Self {
-        Self {
-            outlets,
-            notified: None,
-            files_due: None,
-            files_failures: 0,
-            reminder: Reminder::default(),
-            unsaid: None,
-        }
+        Self { outlets, notified: None, files_retry: None, reminder: Reminder::default(), unlogged: None }
     }
 
     /// The outlets.
@@ -74,34 +73,34 @@ impl Delivery {
         &self.outlets
     }
 
-    /// Whether the files could not be written, and are tried again.
+    /// Whether the files could not be written; they are tried again.
     pub fn lacks_files(&self) -> bool {
-        self.files_due.is_some()
+        self.files_retry.is_some()
     }
 
-    /// Waits until it is time to write files again; for ever where they are in place.
+    /// Waits until it is time to write the files again; for ever where they are in place.
     pub async fn files_due(&self) {
-        match self.files_due {
-            Some(due) => tokio::time::sleep_until(due).await,
+        match &self.files_retry {
+            Some(retry) => tokio::time::sleep_until(retry.due).await,
             None => std::future::pending().await,
         }
     }
 
-    /// Serves what `store` has taken in; `confirmed` says that the source answered as it should.
+    /// Serves what `store` has taken in. `confirmed` says that the source was read without fault.
     pub fn serve(&mut self, store: &Store, applied: Applied, confirmed: bool) {
         let Applied { dictionary, raised, cleared } = applied;
         self.outlets.status.source_read(store.since(), store.problems(), confirmed.then(Instant::now));
         if self.reminder.is_due(!store.problems().is_empty(), Instant::now()) {
             let configs: Vec<&str> = store.problems().keys().map(ConfigName::as_str).collect();
             let age_seconds = self.outlets.status.age_seconds(Instant::now());
-            tracing::warn!(configs = configs.join(","), age_seconds, "not served as wanted, see /status");
+            tracing::warn!(configs = configs.join(","), age_seconds, "configs still have problems; see /status");
         }
         for (config, problem) in raised {
             let reason = problem.reason.as_str();
-            tracing::warn!(%config, reason, cause = problem.message, "the last good version stays");
+            tracing::warn!(%config, reason, error = problem.message, "config has a problem; the last good version stays");
         }
         for config in cleared {
-            tracing::info!(%config, "all is well again");
+            tracing::info!(%config, "config has no problem any more");
         }
         let Some(dictionary) = dictionary else { return };
         let first = self.outlets.current.borrow().is_none();
@@ -112,21 +111,21 @@ impl Delivery {
         if !first {
             self.outlets.metrics.switched();
         }
-        self.unsaid = Some(published);
+        self.unlogged = Some(published);
     }
 
     /// Logs what is served since the last call.
-    pub fn say(&mut self) {
-        let Some(published) = self.unsaid.take() else { return };
+    pub fn log(&mut self) {
+        let Some(published) = self.unlogged.take() else { return };
         for overlap in published.dictionary.overlaps() {
-            tracing::warn!(key = overlap.key, winner = %overlap.winner, "several configs have this key");
+            tracing::warn!(key = overlap.key, winner = %overlap.winner, "several configs have the same key");
         }
         let versions = published.dictionary.value(reserved::CONFIGS).unwrap_or_default();
         let keys = published.dictionary.entries().len();
         tracing::info!(configs = %String::from_utf8_lossy(&versions), keys, generation = published.generation, "serving");
     }
 
-    /// Writes the files of the served dictionary, where wanted, and then tells the subscribers of it.
+    /// Writes the files of the served dictionary, where there is a folder for them, and then notifies the subscribers of it.
     pub async fn deliver(&mut self) {
         let Some(published) = self.outlets.current.borrow().clone() else { return };
         let is_notified = self.notified.as_ref().is_some_and(|notified| Arc::ptr_eq(notified, &published.dictionary));
@@ -146,27 +145,26 @@ impl Delivery {
                 etag: etag.map(str::to_owned),
                 message: written.as_ref().err().cloned(),
             });
-            if let Err(message) = written {
-                self.files_failures += 1;
-                if self.files_failures == 1 {
-                    tracing::warn!(cause = message, "files not written; subscribers are told when they are");
+            if let Err(error) = written {
+                let failures = self.files_retry.as_ref().map_or(0, |retry| retry.failures).saturating_add(1);
+                if failures == 1 {
+                    let folder = folder.display();
+                    tracing::warn!(%folder, error, "files not written; retrying, and subscribers are notified after that");
                 }
-                let wait = FILES_RETRY.wait(self.files_failures, Duration::ZERO).unwrap_or(FILES_RETRY.longest);
-                self.files_due = Some(Deadline::now() + wait);
+                self.files_retry = Some(FilesRetry { failures, due: Deadline::now() + FILES_RETRY.wait(failures) });
                 return;
             }
-            if std::mem::take(&mut self.files_failures) > 0 {
-                tracing::info!("files written");
+            if self.files_retry.take().is_some() {
+                tracing::info!(folder = %folder.display(), "files written");
             }
         }
-        self.files_due = None;
         if let Some(notified) = &self.notified {
             let Outlets { status, hooks, .. } = &self.outlets;
             let etag = published.dictionary.etag();
             if !hooks.is_empty() {
-                hooks.note(&changed_keys(notified, &published.dictionary), published.generation, etag);
+                hooks.changed(&changed_keys(notified, &published.dictionary), published.generation, etag);
             }
-            status.notifies(etag, &hooks.containers());
+            status.begin_notifying(etag, &hooks.containers());
         }
         self.notified = Some(Arc::clone(&published.dictionary));
         self.outlets.ready.send_replace(Some(published));
@@ -175,12 +173,12 @@ impl Delivery {
 
 async fn write_files(folder: &Path, dictionary: Arc<Dictionary>) -> Result<(), String> {
     let path = folder.to_owned();
-    let untidy = match tokio::task::spawn_blocking(move || project(&path, &dictionary)).await {
+    let leftovers = match tokio::task::spawn_blocking(move || project(&path, &dictionary)).await {
         Ok(written) => written.map_err(|error| error.to_string())?,
-        Err(error) => return Err(format!("writing failed: {error}")),
+        Err(error) => return Err(format!("the task that writes them failed: {error}")),
     };
-    for cause in untidy {
-        tracing::warn!(folder = %folder.display(), cause, "old files could not be removed");
+    for error in leftovers {
+        tracing::warn!(folder = %folder.display(), error, "old files not removed");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Follows a folder, for local mode.
+//! Follows a folder, for `nudge-agent exec`.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,45 +12,46 @@ use super::{Delivery, Outlets};
 use crate::source::dir::{Change, DirSource, SETTLE, Scan, Watcher};
 use crate::source::{Applied, Store};
 
-/// How long after the first write they are read all the same.
+/// How long after the first write the files are read although they are still being written.
 const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
-/// When a folder is looked at again that was faulty or being written.
+/// When a folder is scanned again that was faulty or being written.
 const SOON: Duration = Duration::from_millis(100);
-/// When a folder that stays faulty is looked at again: what is missing may come back where nothing can be watched.
+/// When a folder that stays faulty is scanned again: missing files may come back where nothing can be watched.
 const FAULTY: Duration = Duration::from_secs(1);
-/// A look that takes no longer may hold up the endpoint.
+/// A scan that takes no longer may run on the endpoint's thread.
 const QUICK: Duration = Duration::from_millis(2);
 
-/// Reads the folder and keeps what was last good. Works without the runtime, on a thread that may wait for a disk.
+/// Reads the folder and keeps the last good contents. Needs no runtime, so it can run on a thread that waits for a disk.
 struct Reader {
     source: DirSource,
     store: Store,
+    /// The last scan was the first with a fault, which counts only when the next one has it too.
     patient: bool,
-    /// The last look took no longer than a few requests, on a disk of this machine.
+    /// The last scan took no longer than a few requests, on a disk of this machine.
     quick: bool,
 }
 
-/// What one look has brought.
-struct Looked {
+/// What one scan has brought.
+struct Scanned {
     applied: Applied,
     folders: BTreeSet<PathBuf>,
-    /// It should be looked at again soon.
+    /// The folder should be scanned again soon.
     again: bool,
 }
 
 impl Reader {
-    fn look(&mut self, now: OffsetDateTime) -> Looked {
+    fn scan(&mut self, now: OffsetDateTime) -> Scanned {
         let began = Instant::now();
         let Scan { mut readings, folders, unsettled, local, .. } = self.source.scan();
         self.quick = local && began.elapsed() < QUICK;
         let faulty = readings.iter().any(|reading| reading.result.is_err());
-        // Good news is taken in at once, the first bad news after a second look: what is replaced in two steps is missing
-        // for a moment.
+        // Good content is taken in at once, the first fault only after a second scan: a file that is replaced in two steps is
+        // missing for a moment.
         self.patient = faulty && !self.patient && self.store.problems().is_empty();
         if self.patient {
             readings.retain(|reading| reading.result.is_ok());
         }
-        Looked { applied: self.store.apply(readings, now), folders, again: self.patient || unsettled }
+        Scanned { applied: self.store.apply(readings, now), folders, again: self.patient || unsettled }
     }
 }
 
@@ -62,7 +63,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// A pipeline that has read nothing yet; `reread` is the time after which the folder is looked at without being asked.
+    /// A pipeline that has read nothing yet. The folder is scanned every `reread`, also when no change is noticed.
     pub fn new(source: DirSource, store: Store, outlets: Outlets, reread: Duration) -> Self {
         Self {
             reader: Reader { source, store, patient: false, quick: false },
@@ -71,11 +72,11 @@ impl Pipeline {
         }
     }
 
-    /// Reads the folder for the first time and fills the outlets. Returns what is wrong, if anything.
+    /// Reads the folder for the first time and fills the outlets. Returns all faults, if there are any.
     pub async fn start(mut self) -> Result<Self, Vec<String>> {
         let Scan { readings, ignored, .. } = self.reader.source.scan();
         for message in &ignored {
-            tracing::warn!(reason = message, "not a config");
+            tracing::warn!(error = message, "folder ignored");
         }
         if readings.is_empty() {
             let path = self.reader.source.path().display();
@@ -88,11 +89,11 @@ impl Pipeline {
             return Err(problems.values().map(|problem| problem.message.clone()).collect());
         }
         self.delivery.deliver().await;
-        self.delivery.say();
+        self.delivery.log();
         self.reader.source.wait_for_writers();
         if self.delivery.lacks_files() {
-            // Nothing is running yet, so there is nobody to serve meanwhile: better to say it than to start half.
-            return Err(vec!["the files could not be written, see above".to_owned()]);
+            // Nothing runs yet that needs the rest, so it is better to fail than to start without files.
+            return Err(vec!["the files could not be written; the log above has the cause".to_owned()]);
         }
         Ok(self)
     }
@@ -102,61 +103,60 @@ impl Pipeline {
         let mut watcher = match Watcher::new(self.reader.source.path().to_owned()) {
             Ok(watcher) => Some(watcher),
             Err(error) => {
-                let every = self.reread.as_secs();
-                tracing::warn!(%error, every_seconds = every, "can't watch the folder; it is re-read from time to time");
+                let every_seconds = self.reread.as_secs();
+                tracing::warn!(%error, every_seconds, "watching the folder failed; it is re-read from time to time");
                 None
             }
         };
-        let mut look = Look::planned(Deadline::now());
+        let mut next = NextScan::planned(Deadline::now());
         loop {
-            // Not by a timer where it is time already: timers wake up to a millisecond late.
-            if look.at() > Deadline::now() {
+            // No timer where the time has come already: timers wake up to a millisecond late.
+            if next.at() > Deadline::now() {
                 tokio::select! {
-                    change = changed(&mut watcher) => look.hurry(change, Deadline::now()),
-                    () = tokio::time::sleep_until(look.at()) => {}
+                    change = changed(&mut watcher) => next.hurry(change, Deadline::now()),
+                    () = tokio::time::sleep_until(next.at()) => {}
                     () = self.delivery.files_due() => self.delivery.deliver().await,
                 }
                 continue;
             }
-            let looked;
-            (self, looked) = self.look().await;
+            let scanned;
+            (self, scanned) = self.scan().await;
             let is_well = self.reader.store.problems().is_empty();
-            look = Look::planned(Deadline::now() + if is_well { self.reread } else { self.reread.min(FAULTY) });
-            let Some(Looked { applied, folders, again }) = looked else { continue };
+            next = NextScan::planned(Deadline::now() + if is_well { self.reread } else { self.reread.min(FAULTY) });
+            let Some(Scanned { applied, folders, again }) = scanned else { continue };
             self.serve(applied);
             self.delivery.deliver().await;
-            // Subscribers first; what else there is to do comes after them.
+            // Subscribers are notified before anything else happens.
             tokio::task::yield_now().await;
-            self.delivery.say();
+            self.delivery.log();
             if again {
-                look.planned = Deadline::now() + SOON;
+                next.planned = Deadline::now() + SOON;
             } else if watcher.as_mut().is_some_and(|watcher| watcher.watch(&folders)) {
-                // What happened in a folder before it was watched made no event.
-                look.planned = Deadline::now() + SETTLE;
+                // Changes in a folder before it was watched made no event.
+                next.planned = Deadline::now() + SETTLE;
             }
         }
     }
 
-    /// Looks at the folder: in place where that was quick before, since handing it to another thread and back takes longer and
-    /// is at the mercy of the scheduler twice; else without holding up the endpoint. `None` if that panicked; what was good
-    /// stays.
-    async fn look(self) -> (Self, Option<Looked>) {
+    /// Scans the folder: on this thread where that was quick before, since handing the work to another thread and back takes longer;
+    /// else without holding up the endpoint. `None` if the scan panicked; the good contents stay.
+    async fn scan(self) -> (Self, Option<Scanned>) {
         let Self { mut reader, delivery, reread } = self;
         let quick = reader.quick;
-        let look = move || {
-            let looked = catch_unwind(AssertUnwindSafe(|| reader.look(OffsetDateTime::now_utc())));
-            (reader, looked.ok())
+        let scan = move || {
+            let scanned = catch_unwind(AssertUnwindSafe(|| reader.scan(OffsetDateTime::now_utc())));
+            (reader, scanned.ok())
         };
-        let (reader, looked) = if quick {
-            look()
+        let (reader, scanned) = if quick {
+            scan()
         } else {
-            let Ok(looked) = tokio::task::spawn_blocking(look).await else {
+            let Ok(scanned) = tokio::task::spawn_blocking(scan).await else {
                 // The runtime is about to end, and this task with it.
                 return std::future::pending().await;
             };
-            looked
+            scanned
         };
-        (Self { reader, delivery, reread }, looked)
+        (Self { reader, delivery, reread }, scanned)
     }
 
     fn serve(&mut self, applied: Applied) {
@@ -172,7 +172,7 @@ async fn changed(watcher: &mut Option<Watcher>) -> Change {
         Some(watching) => match watching.changed().await {
             Ok(change) => change,
             Err(error) => {
-                tracing::warn!(%error, "can't watch the folder any longer; it is re-read from time to time");
+                tracing::warn!(%error, "watching the folder failed; it is re-read from time to time");
                 *watcher = None;
                 Change::Current
             }
@@ -180,15 +180,15 @@ async fn changed(watcher: &mut Option<Watcher>) -> Change {
     }
 }
 
-/// When the folder is looked at next.
+/// When the folder is scanned next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+struct NextScan {
     planned: Deadline,
     /// When single files began to be written, and when it will have been quiet for long enough.
     writing: Option<(Deadline, Deadline)>,
 }
 
-impl Look {
+impl NextScan {
     fn planned(at: Deadline) -> Self {
         Self { planned: at, writing: None }
     }
@@ -214,27 +214,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_is_looked_at_at_once_and_writing_when_it_is_quiet() {
+    fn a_switch_is_read_at_once_and_written_files_when_it_is_quiet() {
         let start = Deadline::now();
-        let idle = Look::planned(start + Duration::from_mins(1));
+        let idle = NextScan::planned(start + Duration::from_mins(1));
 
-        let mut look = idle;
-        look.hurry(Change::Current, start);
-        assert_eq!(look.at(), start);
+        let mut next = idle;
+        next.hurry(Change::Current, start);
+        assert_eq!(next.at(), start);
 
-        let mut look = idle;
-        look.hurry(Change::Content, start);
-        assert_eq!(look.at(), start + SETTLE);
+        let mut next = idle;
+        next.hurry(Change::Content, start);
+        assert_eq!(next.at(), start + SETTLE);
         let later = start + Duration::from_millis(30);
-        look.hurry(Change::Content, later);
-        assert_eq!(look.at(), later + SETTLE, "a second write puts it off");
-        look.hurry(Change::Current, later);
-        assert_eq!(look.at(), later, "a switch does not wait");
+        next.hurry(Change::Content, later);
+        assert_eq!(next.at(), later + SETTLE, "a second write puts it off");
+        next.hurry(Change::Current, later);
+        assert_eq!(next.at(), later, "a switch does not wait");
 
-        let mut look = idle;
+        let mut next = idle;
         for millis in (0..1200).step_by(30) {
-            look.hurry(Change::Content, start + Duration::from_millis(millis));
+            next.hurry(Change::Content, start + Duration::from_millis(millis));
         }
-        assert_eq!(look.at(), start + SETTLE_AT_MOST, "not for ever");
+        assert_eq!(next.at(), start + SETTLE_AT_MOST, "not for ever");
     }
 }

@@ -16,7 +16,7 @@ use crate::notify::Containers;
 use crate::readiness::NotReady;
 use crate::serve::HubCall;
 use crate::source::hub::{
-    Answer, Ask, Ended, Failure, HubClient, Kind, LastGood, LocalVersions, Pace, Reply, read_mounted,
+    Answer, Failure, HubClient, Kind, LastGood, LocalVersions, NextPoll, PollEnd, PollRetry, Reply, read_mounted,
 };
 use crate::source::{Applied, Reading, Reminder, Store};
 
@@ -26,29 +26,29 @@ pub struct HubParts {
     pub client: HubClient,
     /// Between polls that are not held.
     pub poll_interval: Duration,
-    /// What there is of each config.
+    /// The versions that this pod has.
     pub local_versions: LocalVersions,
-    /// The dictionary.
+    /// The last good contents and their dictionary.
     pub store: Store,
     /// Where it goes.
     pub outlets: Outlets,
-    /// What was last good.
+    /// The file with the last good contents.
     pub last_good: LastGood,
-    /// Why nothing is served yet, for whoever waits for it.
+    /// Why nothing is served yet, for `wait-ready`.
     pub not_ready: NotReady,
 }
 
 /// Follows the hub and keeps the outlets up to date.
 pub struct HubPipeline {
     client: HubClient,
-    pace: Pace,
+    retry: PollRetry,
     local_versions: LocalVersions,
     store: Store,
     delivery: Delivery,
     last_good: LastGood,
     not_ready: NotReady,
     served: bool,
-    /// What was taken in and is not served, because part of the configs may be there in a moment.
+    /// Taken in and not served yet, because the rest of the configs may arrive in a moment.
     withheld: Applied,
     contact: watch::Sender<Contact>,
     containers: watch::Sender<Containers>,
@@ -58,12 +58,12 @@ pub struct HubPipeline {
 }
 
 impl HubPipeline {
-    /// A pipeline that has asked nothing yet.
+    /// A pipeline that has not polled yet.
     pub fn new(parts: HubParts) -> Self {
         let HubParts { client, poll_interval, local_versions, store, outlets, last_good, not_ready } = parts;
         Self {
             client,
-            pace: Pace::new(poll_interval),
+            retry: PollRetry::new(poll_interval),
             contact: watch::Sender::new(Contact::new(local_versions.order().to_vec())),
             local_versions,
             store,
@@ -78,36 +78,36 @@ impl HubPipeline {
         }
     }
 
-    /// How contact is, for the reports.
+    /// The contact with the hub, for the reports.
     pub fn contact(&self) -> watch::Receiver<Contact> {
         self.contact.subscribe()
     }
 
-    /// The pod's containers as the hub tells them.
+    /// The pod's containers as the hub reports them.
     pub fn containers(&self) -> watch::Receiver<Containers> {
         self.containers.subscribe()
     }
 
-    /// `ETag` of the dictionary that would be served if this agent restarted now.
+    /// `ETag` of the dictionary that this agent would serve if it restarted now.
     pub fn kept(&self) -> watch::Receiver<Option<String>> {
         self.kept.subscribe()
     }
 
-    /// Takes what was last good, and for the rest what was mounted, and serves it if that is all.
+    /// Takes the last good contents, and for the other configs the mounted versions. Serves them if no config is missing.
     pub async fn start(&mut self, mounted: Option<&Path>) {
-        self.not_ready.say("the hub has not been asked yet");
+        self.not_ready.say("the hub has not been polled yet");
         let mut readings = match self.last_good.load() {
             Ok(None) => Vec::new(),
             Ok(Some(reply)) => self.local_versions.take(reply).readings,
             Err(error) => {
-                tracing::warn!(%error, "what was last good is not used");
+                tracing::warn!(%error, "last good contents not used");
                 Vec::new()
             }
         };
         readings.retain(|reading| match &reading.result {
             Ok(_) => true,
             Err(fault) => {
-                tracing::warn!(config = %reading.config, cause = fault.message, "what was last good of it is not used");
+                tracing::warn!(config = %reading.config, error = fault.message, "last good content not used");
                 false
             }
         });
@@ -117,7 +117,7 @@ impl HubPipeline {
             let Some(dir) = mounted.filter(|_| !known) else { continue };
             match read_mounted(dir, &config) {
                 Ok((version, block)) => readings.extend(self.local_versions.take_mounted(&config, version, block)),
-                Err(error) => tracing::warn!(%config, cause = %error, "what is mounted of it is not used"),
+                Err(error) => tracing::warn!(%config, %error, "mounted version not used"),
             }
         }
         if !readings.is_empty() {
@@ -125,20 +125,20 @@ impl HubPipeline {
             tracing::info!(
                 last_good = restored,
                 complete = self.local_versions.is_complete(),
-                "found contents in this pod"
+                "contents found in this pod"
             );
             self.pass_on(!restored).await;
             if restored {
-                self.is_kept();
+                self.mark_kept();
             }
         }
     }
 
     /// Follows the hub until dropped.
     pub async fn run(mut self) {
-        let mut ask = Pace::first();
+        let mut next = PollRetry::first();
         loop {
-            let until = Instant::now() + ask.after;
+            let until = Instant::now() + next.after;
             while Instant::now() < until {
                 tokio::select! {
                     () = sleep_until(until) => {}
@@ -146,14 +146,14 @@ impl HubPipeline {
                 }
             }
             let began = Instant::now();
-            let answer = self.poll(ask).await;
-            ask = self.digest(answer, ask.wait_seconds, began.elapsed()).await;
+            let answer = self.poll(next).await;
+            next = self.digest(answer, next.wait_seconds, began.elapsed()).await;
         }
     }
 
-    /// Asks the hub, and writes files meanwhile where that is still to be done.
-    async fn poll(&mut self, ask: Ask) -> Result<Answer, Failure> {
-        let request = self.local_versions.request(ask.wait_seconds);
+    /// Polls the hub, and meanwhile writes files that are still to be written.
+    async fn poll(&mut self, next: NextPoll) -> Result<Answer, Failure> {
+        let request = self.local_versions.request(next.wait_seconds);
         let Self { client, delivery, .. } = self;
         let poll = client.poll(&request);
         tokio::pin!(poll);
@@ -165,46 +165,46 @@ impl HubPipeline {
         }
     }
 
-    /// Takes an answer in, and says what to ask next.
-    async fn digest(&mut self, answer: Result<Answer, Failure>, asked: u32, took: Duration) -> Ask {
+    /// Takes an answer in. Returns the next poll.
+    async fn digest(&mut self, answer: Result<Answer, Failure>, asked: u32, took: Duration) -> NextPoll {
         let connected = match &answer {
             Ok(_) => true,
-            // A reply that is none came from somewhere all the same.
+            // Something answers there, though not with a reply.
             Err(failure) => failure.kind == Kind::Malformed,
         };
         let (answered, fault) = match answer {
-            Ok(Answer::Unchanged) => (Ended::Unchanged, None),
+            Ok(Answer::Unchanged) => (PollEnd::Unchanged, None),
             Ok(Answer::Changed(reply)) => {
                 let before = (self.local_versions.request(0), self.containers.borrow().clone());
                 let fault = self.take(*reply).await;
                 let repeated = before == (self.local_versions.request(0), self.containers.borrow().clone());
-                let ended = if repeated { Ended::Repeated } else { Ended::News };
-                (ended, fault.map(|fault| Failure::new(Kind::Malformed, fault)))
+                let end = if repeated { PollEnd::Repeated } else { PollEnd::Changed };
+                (end, fault.map(|fault| Failure::new(Kind::Malformed, fault)))
             }
-            Err(failure) => (Ended::Unchanged, Some(failure)),
+            Err(failure) => (PollEnd::Unchanged, Some(failure)),
         };
-        let ended = fault.as_ref().map_or(answered, Ended::Failed);
-        let outcome = match ended {
-            Ended::Unchanged => "unchanged",
-            Ended::News | Ended::Repeated => "changed",
-            Ended::Failed(failure) => failure.kind.as_str(),
+        let end = fault.as_ref().map_or(answered, PollEnd::Failed);
+        let outcome = match end {
+            PollEnd::Unchanged => "unchanged",
+            PollEnd::Changed | PollEnd::Repeated => "changed",
+            PollEnd::Failed(failure) => failure.kind.as_str(),
         };
         self.delivery.outlets().metrics.asked(HubCall::Poll, outcome);
         if fault.is_some() {
             self.client.close();
-            // There may be nobody to wait for: better a part than nothing.
+            // The rest of the configs may never arrive, and some are better than none.
             self.take_in(Vec::new(), false, true);
             self.pass_on(false).await;
         }
-        let ask = self.pace.next(ended, asked, took, Instant::now(), rand::random());
-        self.note_contact(connected, fault.as_ref(), ask);
-        ask
+        let next = self.retry.next(end, asked, took, Instant::now(), rand::random());
+        self.note_contact(connected, fault.as_ref(), next);
+        next
     }
 
-    /// Takes a reply in: contents first, everything else after the subscribers. Returns what the hub should not have sent.
+    /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns what is wrong with it.
     async fn take(&mut self, reply: Reply) -> Option<String> {
         let HubSettings { wait_seconds, report_seconds } = reply.head.settings;
-        self.pace.wait_seconds(wait_seconds);
+        self.retry.set_wait_seconds(wait_seconds);
         let containers = reply.head.containers.iter();
         let containers = containers.map(|container| (container.name.clone(), container.clone())).collect();
         let taken = self.local_versions.take(reply);
@@ -222,7 +222,7 @@ impl HubPipeline {
         taken.fault
     }
 
-    /// Serves readings, unless part of the configs may be there in a moment. Returns whether there is another last good.
+    /// Serves readings, unless the rest of the configs may arrive in a moment. Returns whether the last good contents have changed.
     fn take_in(&mut self, readings: Vec<Reading>, confirmed: bool, now: bool) -> bool {
         let applied = self.store.apply(readings, OffsetDateTime::now_utc());
         let changed = self.local_versions.settle(&self.store);
@@ -235,12 +235,12 @@ impl HubPipeline {
         changed
     }
 
-    /// Tells the subscribers, then writes down what happened.
+    /// Notifies the subscribers, then logs and stores what has changed.
     async fn pass_on(&mut self, changed: bool) {
         self.delivery.deliver().await;
-        // Subscribers first; what else there is to do comes after them.
+        // Subscribers are notified before anything else happens.
         tokio::task::yield_now().await;
-        self.delivery.say();
+        self.delivery.log();
         if self.served {
             self.not_ready.clear();
         } else {
@@ -255,28 +255,30 @@ impl HubPipeline {
             let (file, (head, blocks)) = (self.last_good.clone(), self.local_versions.last_good());
             let stored = tokio::task::spawn_blocking(move || file.store(&head, &blocks)).await;
             match stored {
-                Ok(Ok(())) => self.is_kept(),
-                Ok(Err(error)) => tracing::warn!(%error, "what is good now would be lost if this agent restarted"),
-                Err(_) => {}
+                Ok(Ok(())) => self.mark_kept(),
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "last good contents not stored; a restart of this agent loses them")
+                }
+                Err(error) => tracing::error!(%error, "last good contents not stored, which is a bug"),
             }
         }
     }
 
-    /// What is served now is kept.
-    fn is_kept(&self) {
+    /// The dictionary that is served now would be served after a restart.
+    fn mark_kept(&self) {
         let served = self.delivery.outlets().current.borrow().as_ref().map(|now| now.dictionary.etag().to_owned());
         self.kept.send_replace(served);
     }
 
-    fn note_contact(&mut self, connected: bool, fault: Option<&Failure>, ask: Ask) {
+    fn note_contact(&mut self, connected: bool, fault: Option<&Failure>, next: NextPoll) {
         let status = &self.delivery.outlets().status;
-        let failures = self.pace.failures();
+        let failures = self.retry.failures();
         let contact = ContactStatus {
             connected,
             failures,
             reason: fault.map(|failure| failure.kind.as_str().to_owned()).unwrap_or_default(),
             message: fault.map(|failure| failure.message.clone()).unwrap_or_default(),
-            interval: self.pace.by_interval(),
+            interval: self.retry.by_interval(),
         };
         status.contact(contact, fault.is_none().then(std::time::Instant::now));
         let again = self.reminder.is_due(fault.is_some(), std::time::Instant::now());
@@ -285,14 +287,20 @@ impl HubPipeline {
                 if failures == 1 || again {
                     let age_seconds = status.age_seconds(std::time::Instant::now());
                     let reason = failure.kind.as_str();
-                    tracing::warn!(reason, cause = failure.message, failures, age_seconds, "no contact with the hub");
+                    tracing::warn!(
+                        reason,
+                        error = failure.message,
+                        failures,
+                        age_seconds,
+                        "poll of the hub failed; retrying"
+                    );
                 }
-                tracing::debug!(reason = failure.kind.as_str(), again_in = ?ask.after, "the hub is asked again");
+                tracing::debug!(reason = failure.kind.as_str(), after = ?next.after, "next poll planned");
                 if !self.served {
                     self.not_ready.say(&failure.message);
                 }
             }
-            None if !self.contact.borrow().connected => tracing::info!("in contact with the hub"),
+            None if !self.contact.borrow().connected => tracing::info!("contact with the hub established"),
             None => {}
         }
         let trouble = fault.filter(|failure| failure.kind == Kind::Malformed).map(|failure| failure.message.clone());

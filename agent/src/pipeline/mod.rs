@@ -1,4 +1,4 @@
-//! From a source to the endpoint, the files and the subscribers, in that order.
+//! From a source to the endpoint, the files and the subscribers, in that order; and the reports to the hub.
 
 mod delivery;
 mod dir;

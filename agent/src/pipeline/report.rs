@@ -1,7 +1,7 @@
-//! Tells the hub what the pod runs and how its containers took it.
+//! Reports to the hub what the pod runs and how its containers took it.
 //!
-//! The first report goes out at once; what changes while the hub wants no other is told together. It has a connection of its own, for
-//! the other one is held by the poll, and closes it when there is nothing more to tell.
+//! The first report goes out at once. Later changes are collected until the hub takes another one. Reports have a connection of their
+//! own, since the poll holds the other one; it is closed when there is nothing to report.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Outlets;
-use crate::notify::{Containers, Hooks};
+use crate::notify::{Containers, Webhooks};
 use crate::publish::{Current, Published};
 use crate::serve::{HubCall, Metrics};
-use crate::source::hub::{Failure, HubClient, pause};
+use crate::source::hub::{Failure, HubClient, retry_wait};
 use crate::status::StatusPage;
 
-/// What reports need to know of the polls.
+/// The contact with the hub, as the polls find it.
 #[derive(Clone, Debug)]
 pub struct Contact {
     /// The hub answers.
     pub connected: bool,
-    /// Counts up whenever it answers again: a hub that was away may have forgotten what it was told.
+    /// Counts up whenever it answers again: a hub that was away may have lost earlier reports.
     pub epoch: u64,
     /// The shortest time between two reports.
     pub report_every: Duration,
@@ -33,12 +33,12 @@ pub struct Contact {
     order: Vec<ConfigName>,
     /// Uid and revision of each.
     revisions: BTreeMap<ConfigName, (String, u64)>,
-    /// Why replies can't be taken in, though they come.
+    /// Why the agent can't take in replies that arrive.
     trouble: Option<String>,
 }
 
 impl Contact {
-    /// None so far.
+    /// Before the first answer.
     pub fn new(order: Vec<ConfigName>) -> Self {
         let report_every = Duration::from_secs(u64::from(HubSettings::default().report_seconds));
         Self { connected: false, epoch: 0, report_every, order, revisions: BTreeMap::new(), trouble: None }
@@ -52,7 +52,7 @@ impl Contact {
         differs
     }
 
-    /// Takes in what the last head said of each config. Returns whether that changes anything.
+    /// Takes in uid and revision of each config from the last head. Returns whether that changes anything.
     pub fn take_revisions(&mut self, revisions: BTreeMap<ConfigName, (String, u64)>) -> bool {
         let differs = self.revisions != revisions;
         self.revisions = revisions;
@@ -61,29 +61,36 @@ impl Contact {
 }
 
 /// When the next report goes out. Pure.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cadence {
-    sent: Option<Instant>,
-    failures: u32,
-    again: Option<Instant>,
+#[derive(Clone, Copy, Debug)]
+enum Cadence {
+    /// At once: none was sent yet.
+    First,
+    /// After the hub's shortest time between two reports.
+    Sent { at: Instant },
+    /// Again, after so many failures in a row.
+    Failed { failures: u32, retry_at: Instant },
 }
 
 impl Cadence {
-    fn due(&self, every: Duration, now: Instant) -> Instant {
-        self.again.or_else(|| self.sent.map(|sent| sent + every)).unwrap_or(now)
+    fn due(self, every: Duration, now: Instant) -> Instant {
+        match self {
+            Self::First => now,
+            Self::Sent { at } => at + every,
+            Self::Failed { retry_at, .. } => retry_at,
+        }
     }
 
-    fn sent(&mut self, now: Instant) {
-        *self = Self { sent: Some(now), failures: 0, again: None };
+    fn failures(self) -> u32 {
+        if let Self::Failed { failures, .. } = self { failures } else { 0 }
     }
 
-    fn failed(&mut self, failure: &Failure, now: Instant, random: f64) {
-        self.failures = self.failures.saturating_add(1);
-        self.again = Some(now + pause(failure, self.failures, random));
+    fn failed(self, failure: &Failure, now: Instant, random: f64) -> Self {
+        let failures = self.failures().saturating_add(1);
+        Self::Failed { failures, retry_at: now + retry_wait(failure, failures, random) }
     }
 }
 
-/// The second of a report that goes out now: later than that of the last one, whatever the clock does. Pure.
+/// The timestamp of a report that goes out now: later than the last one, also when the clock is set back. Pure.
 fn second_after(last: i64, now: OffsetDateTime) -> i64 {
     now.unix_timestamp().max(last.saturating_add(1))
 }
@@ -96,7 +103,7 @@ pub struct Reporter {
     changes: watch::Receiver<()>,
     current: Current,
     status: StatusPage,
-    hooks: Hooks,
+    hooks: Webhooks,
     metrics: Metrics,
 }
 
@@ -122,11 +129,11 @@ impl Reporter {
 
     /// Reports until dropped.
     pub async fn run(mut self) {
-        let mut cadence = Cadence::default();
-        let mut notified: Option<(u64, ReportRequest)> = None;
+        let mut cadence = Cadence::First;
+        let mut reported: Option<(u64, ReportRequest)> = None;
         let mut second = 0;
         loop {
-            // Those who are being told come first, so that the report says how that went where it went at once.
+            // Containers are notified first, so that the report has the outcomes that are known at once.
             for _ in 0..3 {
                 tokio::task::yield_now().await;
             }
@@ -134,7 +141,7 @@ impl Reporter {
             self.changes.mark_unchanged();
             let report = self.report(&contact);
             let epoch = contact.epoch;
-            if !contact.connected || notified.as_ref() == Some(&(epoch, report.clone())) {
+            if !contact.connected || reported.as_ref() == Some(&(epoch, report.clone())) {
                 self.client.close();
                 self.changed().await;
                 continue;
@@ -153,21 +160,22 @@ impl Reporter {
                 Ok(()) => {
                     self.metrics.asked(HubCall::Report, "ok");
                     tracing::debug!(acknowledged = report.acknowledged, "reported");
-                    cadence.sent(Instant::now());
-                    notified = Some((epoch, report));
+                    cadence = Cadence::Sent { at: Instant::now() };
+                    reported = Some((epoch, report));
                 }
                 Err(failure) => {
                     self.metrics.asked(HubCall::Report, failure.kind.as_str());
-                    cadence.failed(&failure, Instant::now(), rand::random());
-                    if cadence.failures == 1 {
-                        tracing::warn!(reason = failure.kind.as_str(), cause = failure.message, "not reported yet");
+                    cadence = cadence.failed(&failure, Instant::now(), rand::random());
+                    if cadence.failures() == 1 {
+                        let reason = failure.kind.as_str();
+                        tracing::warn!(reason, error = failure.message, "report to the hub failed; retrying");
                     }
                 }
             }
         }
     }
 
-    /// Something has changed that may stand in a report.
+    /// Waits until something changes that is part of a report.
     async fn changed(&mut self) {
         let Self { contact, containers, changes, current, .. } = self;
         tokio::select! {
@@ -184,15 +192,15 @@ impl Reporter {
         let containers = self.containers.borrow_and_update().clone();
         let etag = published.as_ref().map_or("", |published| published.dictionary.etag());
         let ended = |name: &ContainerName| containers.get(name).is_some_and(|container| container.ended);
-        let mut notified: Vec<ReportedContainer> = self
+        let mut containers: Vec<ReportedContainer> = self
             .status
             .containers(etag)
             .into_iter()
             .filter(|container| container.notify != Notify::None && !ended(&container.name))
             .map(reported)
             .collect();
-        let free = self.hooks.list(etag).into_iter().filter(|hook| hook.container.is_none());
-        notified.extend(free.filter_map(|hook| {
+        let without_container = self.hooks.list(etag).into_iter().filter(|hook| hook.container.is_none());
+        containers.extend(without_container.filter_map(|hook| {
             let delivered = hook.notified.outcome == Outcome::Delivered && hook.notified.etag.as_deref() == Some(etag);
             Some(ReportedContainer {
                 // `hook_…` is no container's name, and no container has one that begins with `hook-` and 24 digits.
@@ -207,8 +215,8 @@ impl Reporter {
         ReportRequest {
             agent: env!("CARGO_PKG_VERSION").to_owned(),
             configs: self.configs(contact, published.as_deref()),
-            acknowledged: published.is_some() && notified.iter().all(|container| container.acknowledged),
-            containers: notified,
+            acknowledged: published.is_some() && containers.iter().all(|container| container.acknowledged),
+            containers,
             at: 0,
         }
     }
@@ -232,7 +240,7 @@ impl Reporter {
     }
 }
 
-/// One container. One that was told nothing yet has what it started with.
+/// One container. One that was not notified of anything yet has the version it started with.
 fn reported(container: ContainerStatus) -> ReportedContainer {
     let ContainerStatus { name, notify, ack, notified, acknowledged, .. } = container;
     let fresh = notified.outcome == Outcome::NothingYet && ack == Ack::Delivered;
@@ -248,16 +256,12 @@ mod tests {
     #[test]
     fn the_first_goes_out_at_once_and_the_next_after_a_while() {
         let (start, every) = (Instant::now(), Duration::from_secs(5));
-        let mut cadence = Cadence::default();
-        assert_eq!(cadence.due(every, start), start);
-        cadence.sent(start);
+        assert_eq!(Cadence::First.due(every, start), start);
+        let cadence = Cadence::Sent { at: start };
         assert_eq!(cadence.due(every, start), start + every);
         let failure = Failure::new(Kind::Lost, "");
-        cadence.failed(&failure, start, 1.0);
-        cadence.failed(&failure, start, 1.0);
+        let cadence = cadence.failed(&failure, start, 1.0).failed(&failure, start, 1.0);
         assert_eq!(cadence.due(every, start), start + Duration::from_secs(2));
-        cadence.sent(start);
-        assert_eq!(cadence.failures, 0);
     }
 
     #[test]

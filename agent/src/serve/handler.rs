@@ -18,7 +18,7 @@ use super::router::{Call, ConfigFormat, route};
 use super::{Limits, Origin, Refusal, hooks_api};
 use crate::content::EtagKey;
 use crate::identity::Token;
-use crate::notify::Hooks;
+use crate::notify::Webhooks;
 use crate::publish::{Current, Published};
 use crate::status::StatusPage;
 
@@ -35,7 +35,7 @@ pub struct App {
     /// What the agent knows of its own work.
     pub status: StatusPage,
     /// The webhooks.
-    pub hooks: Hooks,
+    pub hooks: Webhooks,
     /// Figures.
     pub metrics: Metrics,
 }

@@ -3,20 +3,20 @@
 use hyper::StatusCode;
 use hyper::header::{self, HeaderValue};
 use nudge_protocol::ContainerName;
-use nudge_protocol::hooks::{HookList, HookRequest};
+use nudge_protocol::webhooks::{WebhookList, WebhookRequest};
 
 use super::Refusal;
 use super::handler::{App, Reply, private};
 
 pub(super) fn list(app: &App) -> Result<Reply, Refusal> {
     let published = app.newest()?;
-    let hooks = HookList { hooks: app.hooks.list(published.dictionary.etag()) };
+    let hooks = WebhookList { hooks: app.hooks.list(published.dictionary.etag()) };
     Ok(private(Reply::json(StatusCode::OK, &hooks)))
 }
 
 pub(super) fn add(app: &App, body: &[u8], container: Option<&str>) -> Result<Reply, Refusal> {
     let published = app.newest()?;
-    let request: HookRequest = serde_json::from_slice(body).map_err(|error| {
+    let request: WebhookRequest = serde_json::from_slice(body).map_err(|error| {
         Refusal::BadRequest(format!(
             "the body must be JSON such as {{\"url\": \"http://127.0.0.1:8080/changed\"}}: {error}"
         ))

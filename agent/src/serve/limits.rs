@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use nudge_protocol::limits::MAX_HOOKS;
+use nudge_protocol::limits::MAX_WEBHOOKS;
 
 /// Bounds of the endpoint. Tests set smaller ones.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ impl Default for Limits {
             ahead_bytes_crowded: 8 * 1024,
             uncrowded: 32,
             wait: Duration::from_mins(5),
-            hooks: MAX_HOOKS,
+            hooks: MAX_WEBHOOKS,
         }
     }
 }

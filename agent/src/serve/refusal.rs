@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use nudge_protocol::ErrorBody;
 
 use crate::content::NotExpressible;
-use crate::notify::HookError;
+use crate::notify::WebhookError;
 
 /// A refused request. The text never holds a value or a token.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,7 +69,7 @@ pub enum Refusal {
     },
     /// The webhook can't be taken.
     #[error("{0}")]
-    Hook(HookError),
+    Hook(WebhookError),
 }
 
 impl Refusal {
@@ -86,8 +86,8 @@ impl Refusal {
             Self::BodyTooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::NotExpressible(_) => StatusCode::NOT_ACCEPTABLE,
             Self::NotReady | Self::TooManyWaiting { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Hook(HookError::Url(_)) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Hook(HookError::TooMany { .. }) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Hook(WebhookError::Url(_)) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Hook(WebhookError::TooMany { .. }) => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -105,8 +105,8 @@ impl Refusal {
             Self::NotExpressible(_) => "NotExpressible",
             Self::NotReady => "NotReady",
             Self::TooManyWaiting { .. } => "TooManyWaiting",
-            Self::Hook(HookError::Url(_)) => "HookNotAllowed",
-            Self::Hook(HookError::TooMany { .. }) => "TooManyHooks",
+            Self::Hook(WebhookError::Url(_)) => "HookNotAllowed",
+            Self::Hook(WebhookError::TooMany { .. }) => "TooManyHooks",
         }
     }
 

@@ -1,4 +1,4 @@
-//! Where configuration comes from, and the memory of what was last good.
+//! Where versions come from, and the last good content of every config.
 
 pub mod dir;
 pub mod hub;
@@ -15,12 +15,12 @@ use crate::content::VersionContent;
 pub use reminder::Reminder;
 pub use store::{Applied, Store};
 
-/// Why a config can't be read: a word for programs and a sentence for people, without any value.
+/// Why a config can't be read: a reason for programs and a message for people, without any value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// A word of a bounded set.
+    /// The reason.
     pub reason: ProblemReason,
-    /// What is wrong and the way out.
+    /// What is wrong, and what to do.
     pub message: String,
 }
 
@@ -29,6 +29,6 @@ pub struct Fault {
 pub struct Reading {
     /// The config.
     pub config: ConfigName,
-    /// The content of the version that is current at the source, or why there is none to be had.
+    /// The content of the version that is current at the source, or why it can't be read.
     pub result: Result<Arc<VersionContent>, Fault>,
 }

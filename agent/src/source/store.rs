@@ -1,7 +1,7 @@
 //! The last good content of every config, and the dictionary made of it.
 //!
-//! What a source finds never replaces good content unless it is good itself and the whole dictionary with it is within
-//! its bounds. Pure: readings and the time in, what changed out.
+//! New content replaces good content only if it is good itself and the dictionary with it is within its bounds. Pure: readings and the
+//! time in, what changed out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::content::{Dictionary, EtagKey, TooLarge, VersionContent};
 /// Last good contents by config.
 type Contents = BTreeMap<ConfigName, Arc<VersionContent>>;
 
-/// See the module's text.
+/// The last good contents, their problems and their dictionary.
 pub struct Store {
     /// The order of merging; `None` is by name.
     order: Option<Vec<ConfigName>>,
@@ -27,19 +27,19 @@ pub struct Store {
     dictionary: Option<Arc<Dictionary>>,
 }
 
-/// What one call of [`Store::apply`] has changed.
+/// The changes that one call of [`Store::apply`] has made.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// The new dictionary, where it is another one than before.
+    /// The new dictionary, if it differs from the one before.
     pub dictionary: Option<Arc<Dictionary>>,
-    /// Problems that were not there before, or whose text has changed.
+    /// Problems that are new, or whose message has changed.
     pub raised: Vec<(ConfigName, Problem)>,
     /// Configs whose problem is gone.
     pub cleared: Vec<ConfigName>,
 }
 
 impl Applied {
-    /// Takes in what a later call has changed.
+    /// Adds the changes of a later call.
     pub fn add(&mut self, later: Self) {
         let Self { dictionary, raised, cleared } = later;
         self.dictionary = dictionary.or(self.dictionary.take());
@@ -61,7 +61,7 @@ impl Store {
         }
     }
 
-    /// The dictionary as it is now, once there is one.
+    /// The dictionary, once there is one.
     pub fn dictionary(&self) -> Option<&Arc<Dictionary>> {
         self.dictionary.as_ref()
     }
@@ -71,7 +71,7 @@ impl Store {
         self.good.get(config)
     }
 
-    /// What is wrong now, by config.
+    /// The problems now, by config.
     pub fn problems(&self) -> &BTreeMap<ConfigName, Problem> {
         &self.problems
     }
@@ -81,7 +81,7 @@ impl Store {
         &self.since
     }
 
-    /// Takes in what a source found. Good configs that it does not mention stay as they are.
+    /// Takes in what a source found. Good configs that are not among the readings stay as they are.
     pub fn apply(&mut self, readings: Vec<Reading>, now: OffsetDateTime) -> Applied {
         let mut faults: BTreeMap<ConfigName, Option<Fault>> = BTreeMap::new();
         let mut candidates = Vec::new();
@@ -106,20 +106,20 @@ impl Store {
                 faults.insert(config, Some(Fault { reason, message: error.to_string() }));
             }
         }
-        // A config that was never good and is not there any more is nobody's concern, unless it was asked for.
+        // A config that was never good and is gone has no problem any more, unless it is in the given order.
         let Self { order, good, problems, .. } = self;
-        let asked = |config: &ConfigName| order.as_ref().is_some_and(|order| order.contains(config));
+        let ordered = |config: &ConfigName| order.as_ref().is_some_and(|order| order.contains(config));
         let gone = problems
-            .extract_if(.., |config, _| !faults.contains_key(config) && !good.contains_key(config) && !asked(config));
+            .extract_if(.., |config, _| !faults.contains_key(config) && !good.contains_key(config) && !ordered(config));
         applied.cleared.extend(gone.map(|(config, _)| config));
         for (config, fault) in faults {
-            self.note(config, fault, now, &mut applied);
+            self.set_problem(config, fault, now, &mut applied);
         }
         applied
     }
 
-    /// Adopts all candidates if their dictionary is within bounds, else those that are when added one by one. Returns
-    /// the refused ones.
+    /// Adopts all candidates if the dictionary with them is within its bounds, else one by one those that fit. Returns the refused
+    /// ones.
     fn adopt(
         &mut self,
         candidates: &[(ConfigName, Arc<VersionContent>)],
@@ -154,7 +154,7 @@ impl Store {
         Dictionary::merge(&ordered, &self.etags)
     }
 
-    fn note(&mut self, config: ConfigName, fault: Option<Fault>, now: OffsetDateTime, applied: &mut Applied) {
+    fn set_problem(&mut self, config: ConfigName, fault: Option<Fault>, now: OffsetDateTime, applied: &mut Applied) {
         let Some(Fault { reason, message }) = fault else {
             if self.problems.remove(&config).is_some() {
                 applied.cleared.push(config);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_leaves_the_good_content_and_says_so_once() {
+    fn a_fault_leaves_the_good_content_and_is_raised_once() {
         let mut store = store();
         store.apply(vec![found("a", "1", b"x")], START);
         let before = store.dictionary().unwrap().etag().to_owned();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_that_never_was_and_is_no_more_leaves_no_problem() {
+    fn a_config_that_was_never_good_and_is_gone_leaves_no_problem() {
         let mut store = store();
         store.apply(vec![found("a", "1", b"x"), lost("b", "not yet")], START);
         assert_eq!(store.problems().len(), 1);

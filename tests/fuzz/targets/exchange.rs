@@ -17,7 +17,7 @@ use nudge_agent::content::{Dictionary, EtagKey, Value, VersionContent};
 use nudge_agent::identity::Token;
 use nudge_agent::publish::{Current, Publisher, publish};
 use nudge_agent::serve::{App, Connections, Limits, Metrics, Origin};
-use nudge_agent::notify::{Hooks, TargetPolicy};
+use nudge_agent::notify::{Webhooks, TargetPolicy};
 use nudge_protocol::{ConfigName, Key, VersionName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::runtime::Runtime;
@@ -116,6 +116,6 @@ fn dictionary(etags: &EtagKey) -> Dictionary {
     Dictionary::merge(&[Arc::new(VersionContent::new(config, version, values))], etags).unwrap()
 }
 
-fn hooks(token: &Token, current: &Current, status: &StatusPage, metrics: &Metrics) -> Hooks {
-    Hooks::new(4, token.secret(), TargetPolicy::default(), current.clone(), status.clone(), metrics.clone())
+fn hooks(token: &Token, current: &Current, status: &StatusPage, metrics: &Metrics) -> Webhooks {
+    Webhooks::new(4, token.secret(), TargetPolicy::default(), current.clone(), status.clone(), metrics.clone())
 }

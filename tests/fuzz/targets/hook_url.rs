@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use hyper::{Request, header};
 use libfuzzer_sys::{Corpus, fuzz_target};
-use nudge_agent::notify::{HookTarget, HookUrl, TargetPolicy, UrlError};
+use nudge_agent::notify::{WebhookTarget, WebhookUrl, TargetPolicy, WebhookUrlError};
 
 const OWN: [&str; 2] = ["10.0.0.7", "fd00::7"];
 const ALLOWED: &str = "10.9.9.9:8080";
@@ -13,14 +13,14 @@ const ALLOWED: &str = "10.9.9.9:8080";
 fuzz_target!(|bytes: &[u8]| -> Corpus {
     let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
     let policy = TargetPolicy::new(OWN.map(|ip| ip.parse().unwrap()).to_vec(), vec![ALLOWED.parse().unwrap()]);
-    let checked = text.parse::<HookUrl>().and_then(|url| policy.check(url));
+    let checked = text.parse::<WebhookUrl>().and_then(|url| policy.check(url));
     match checked {
         Ok(target) => {
             assert_inside(&target);
             assert_as_written(text, &target);
             assert_can_be_asked(&target);
         }
-        Err(UrlError::Outside { target }) => assert!(!is_inside(&target)),
+        Err(WebhookUrlError::Outside { target }) => assert!(!is_inside(&target)),
         Err(error) => assert!(error.to_string().len() < 300),
     }
     Corpus::Keep
@@ -31,7 +31,7 @@ fn is_inside(address: &SocketAddr) -> bool {
     ip.is_loopback() || OWN.contains(&ip.to_string().as_str()) || address.to_string() == ALLOWED
 }
 
-fn assert_inside(target: &HookTarget) {
+fn assert_inside(target: &WebhookTarget) {
     assert!(!target.addresses().is_empty());
     for address in target.addresses() {
         assert!(is_inside(address) && address.port() != 0, "{address}");
@@ -39,7 +39,7 @@ fn assert_inside(target: &HookTarget) {
 }
 
 /// Reads the address by the standard library's parsers: two readings of one URL are how such checks are got around.
-fn assert_as_written(text: &str, target: &HookTarget) {
+fn assert_as_written(text: &str, target: &WebhookTarget) {
     assert_eq!(target.as_str(), text);
     let (scheme, rest) = text.split_once("://").unwrap();
     assert!(scheme.eq_ignore_ascii_case("http"));
@@ -62,7 +62,7 @@ fn assert_as_written(text: &str, target: &HookTarget) {
 }
 
 /// What is posted later can be formed, and nothing of the URL gets into another part of it.
-fn assert_can_be_asked(target: &HookTarget) {
+fn assert_can_be_asked(target: &WebhookTarget) {
     assert!(target.path().starts_with('/'), "{}", target.path());
     let plain = |text: &str| text.bytes().all(|byte| byte > b' ' && byte != 0x7f);
     assert!(plain(target.host()) && plain(target.path()));

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Method;
-use nudge_protocol::hooks::HookView;
 use nudge_protocol::status::{ConfigStatus, ContainerStatus, Notified, Problem, Status};
+use nudge_protocol::webhooks::WebhookView;
 
 use crate::{Access, Agent, Client, ConfigDir, ExecCommand, Reply, binary, eventually};
 
@@ -147,7 +147,7 @@ impl AgentUnderTest {
     }
 
     /// Subscribes a webhook that must be taken.
-    pub async fn subscribed(&mut self, url: &str) -> Result<HookView> {
+    pub async fn subscribed(&mut self, url: &str) -> Result<WebhookView> {
         let reply = self.subscribe(url).await?;
         anyhow::ensure!(reply.status == 201, "{}: {:?}", reply.status, reply.body);
         Ok(serde_json::from_slice(&reply.body)?)

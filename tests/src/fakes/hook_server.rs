@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use nudge_protocol::headers::WEBHOOK_ID;
-use nudge_protocol::hooks::HookEvent;
+use nudge_protocol::webhooks::WebhookEvent;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -58,7 +58,7 @@ impl Delivery {
     }
 
     /// The event.
-    pub fn event(&self) -> Result<HookEvent> {
+    pub fn event(&self) -> Result<WebhookEvent> {
         serde_json::from_str(&self.body).with_context(|| format!("not an event: {}", self.body))
     }
 

@@ -68,7 +68,7 @@ async fn in_a_pipeline_the_child_gets_the_terminal_when_it_reads_from_it() -> Re
     let mut terminal = Terminal::start(&["sh", "-i"])?;
     let child = ["sh", "-c", "'read word; echo \"read $word\"'"];
     terminal.types(&format!("{} | cat\n", command_line(&dir, &child)?))?;
-    terminal.shows(1, " ready endpoint").await?;
+    terminal.shows(1, " started endpoint").await?;
     terminal.types("something\n")?;
     terminal.shows(1, "read something").await
 }

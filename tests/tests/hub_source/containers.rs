@@ -38,7 +38,8 @@ async fn the_processes_of_a_container_are_found_by_its_id_also_after_a_restart()
     one.take(pod.app_pid()?)?;
     pod.start().await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    let waits = |report: &nudge_protocol::hub::ReportRequest| report.containers[0].message.contains("has not said yet");
+    let waits =
+        |report: &nudge_protocol::hub::ReportRequest| report.containers[0].message.contains("has not reported yet");
     hub.reported(SOON, "the ID is waited for", waits).await?;
     assert!(!pod.app_output().contains("SIGUSR1"));
     // As soon as the ID is known the signal goes out.

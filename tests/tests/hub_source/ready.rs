@@ -25,7 +25,7 @@ async fn it_returns_when_there_is_something_to_read_and_what_containers_get_is_t
     // As by the kubelet, it may be started before the agent has done anything.
     let mut waiting = wait_ready(&pod, "60s")?;
     pod.spawn()?;
-    pod.logs("no contact with the hub").await?;
+    pod.logs("poll of the hub failed").await?;
     ensure!(waiting.try_exited()?.is_none(), "there is nothing to read yet");
     hub.up()?;
     ensure!(waiting.exited(SOON).await?.success(), "{}", fs::read_to_string(pod.path("wait.err"))?);

@@ -93,7 +93,7 @@ async fn a_container_without_an_id_is_waited_for_and_an_ended_one_is_not() -> Re
     hub.reported(SOON, "it starts with what is served", |report| report.acknowledged).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     let report = hub.reported(SOON, "it is waited for", |report| {
-        report.containers.first().is_some_and(|app| app.message.contains("the hub has not said yet"))
+        report.containers.first().is_some_and(|app| app.message.contains("the hub has not reported yet"))
     });
     let report = report.await?;
     assert_eq!(report.request.containers[0].outcome, Outcome::Pending);
@@ -103,7 +103,7 @@ async fn a_container_without_an_id_is_waited_for_and_an_ended_one_is_not() -> Re
     let started = container("app", &"a".repeat(64), false)?;
     hub.say(|say| say.containers = vec![started]);
     hub.reported(SOON, "it is looked for", |report| {
-        report.containers.first().is_some_and(|app| !app.message.contains("the hub has not said yet"))
+        report.containers.first().is_some_and(|app| !app.message.contains("the hub has not reported yet"))
     })
     .await?;
     let ended = container("app", &"a".repeat(64), true)?;

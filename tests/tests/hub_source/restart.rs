@@ -63,7 +63,7 @@ async fn a_damaged_file_is_not_used() -> Result<()> {
         hub.down().await?;
         pod.spawn()?;
         pod.logs("what was last good").await?;
-        pod.logs("no contact with the hub").await?;
+        pod.logs("poll of the hub failed").await?;
         hub.up()?;
         let mut client = pod.client().await?;
         pod.serves(&mut client, "shop=1.0.0").await?;
@@ -97,7 +97,7 @@ async fn a_version_of_which_a_part_is_missing_is_not_used() -> Result<()> {
     pod.mount("shop", "0.9.0", "1", &[("lives", b"1")])?;
     fs::create_dir_all(pod.path("bootstrap/shop/0.9.0/2"))?;
     pod.spawn()?;
-    pod.logs("version 0.9.0 is incomplete: part 2 is not there").await?;
+    pod.logs("version 0.9.0 is incomplete: part 2 is missing").await?;
     hub.up()?;
     let mut client = pod.client().await?;
     pod.serves(&mut client, "shop=1.0.0").await?;
@@ -143,7 +143,7 @@ async fn it_ends_soon_when_asked_to_and_its_memory_is_its_own() -> Result<()> {
 
 /// A line of what the agent notes of whom it told.
 async fn notes(pod: &Pod, what: &str, desired: impl Fn(&str) -> bool) -> Result<()> {
-    let noted = async || fs::read_to_string(pod.path("state/told")).is_ok_and(|text| desired(&text)).then_some(());
+    let noted = async || fs::read_to_string(pod.path("state/notified")).is_ok_and(|text| desired(&text)).then_some(());
     nudge_tests::eventually(SOON, what, noted).await
 }
 
@@ -165,7 +165,7 @@ async fn a_signal_that_was_due_when_the_agent_was_killed_is_sent_once_when_it_is
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
     keeps(&pod, "1.0.1").await?;
-    let before = fs::read_to_string(pod.path("state/told"))?;
+    let before = fs::read_to_string(pod.path("state/notified"))?;
     pod.kill().await?;
     hub.down().await?;
 
@@ -209,7 +209,7 @@ async fn a_webhook_that_was_due_when_the_agent_was_killed_is_posted_once_when_it
     let mut pod = Pod::new(&hub)?.with(&["--notify", "app=webhook", "--webhooks", &format!("app={}", server.url())]);
     let mut client = pod.start().await?;
     notes(&pod, "it is noted with what the container starts", |text| text.contains("app")).await?;
-    let before = fs::read_to_string(pod.path("state/told"))?;
+    let before = fs::read_to_string(pod.path("state/notified"))?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
     keeps(&pod, "1.0.1").await?;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use hyper::{Method, StatusCode};
 use nudge_protocol::ErrorBody;
-use nudge_protocol::hooks::HookList;
+use nudge_protocol::webhooks::WebhookList;
 use nudge_tests::agent::IDLE;
 use nudge_tests::agent::SOON;
 use nudge_tests::{AgentUnderTest, HookServer, eventually};
@@ -44,7 +44,7 @@ async fn the_same_webhook_twice_is_one_and_the_seventeenth_is_refused() -> Resul
     let body: ErrorBody = serde_json::from_slice(&refused.body)?;
     assert!(body.message.contains("DELETE /hooks/"), "{}", body.message);
 
-    let list: HookList = serde_json::from_slice(&scene.client.get("/hooks").await?.body)?;
+    let list: WebhookList = serde_json::from_slice(&scene.client.get("/hooks").await?.body)?;
     assert_eq!(list.hooks.len(), 16);
     let path = format!("/hooks/{}", list.hooks[0].id);
     assert_eq!(scene.send(Method::DELETE, &path, String::new()).await?.status, StatusCode::NO_CONTENT);

@@ -1,13 +1,13 @@
-//! Where the hub is: a URL with a name or an address, and nothing behind it.
+//! The hub's URL: a name or an address, with no path.
 
 use std::str::FromStr;
 
 use hyper::Uri;
 use rustls::pki_types::ServerName;
 
-/// Why a text is no hub's URL.
+/// Why a text is not the URL of a hub.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no URL of a hub; it is like https://nudge-hub.nudge-system.svc or https://10.96.0.7:8443")]
+#[error("{text:?} is not the URL of a hub; write it like https://nudge-hub.nudge-system.svc or https://10.96.0.7:8443")]
 pub struct HubUrlError {
     text: String,
 }
@@ -24,7 +24,7 @@ pub struct HubUrl {
 }
 
 impl HubUrl {
-    /// Name or address, as the operating system wants it for looking it up.
+    /// Name or address, without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -34,7 +34,7 @@ impl HubUrl {
         self.port
     }
 
-    /// Name and port as they stand in the URL.
+    /// Name and port as in the URL.
     pub fn authority(&self) -> &str {
         &self.authority
     }

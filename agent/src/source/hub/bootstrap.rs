@@ -1,7 +1,7 @@
 //! The versions that the kubelet has mounted into the agent: `<dir>/<config>/<version>/<part>/<key>`.
 //!
-//! They are what was current when the pod was admitted, so that it starts with the control plane down. Parts are mounted as optional
-//! volumes: the folder of one that is not there is empty, and its version is not used.
+//! They were current when the pod was admitted, so the pod starts also while the control plane is down. Parts are mounted as optional
+//! volumes: the folder of a missing part is empty, and its version is not used.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,8 +25,8 @@ pub enum BootstrapError {
         /// The refusal.
         source: OpenError,
     },
-    /// A part is not there.
-    #[error("version {version} is incomplete: part {part} is not there")]
+    /// A part is missing.
+    #[error("version {version} is incomplete: part {part} is missing")]
     Incomplete {
         /// The version.
         version: VersionName,
@@ -59,12 +59,12 @@ pub enum BootstrapError {
         /// The bound.
         source: BlockError,
     },
-    /// There is no version at all.
+    /// No version is mounted.
     #[error("no version is mounted")]
     Nothing,
 }
 
-/// Reads what is mounted of `config`, as a block. Of several versions the last by name that can be used.
+/// Reads the mounted version of `config`, as a block. Of several, it is the last one by name that can be used.
 pub fn read_mounted(dir: &Path, config: &ConfigName) -> Result<(VersionName, Value), BootstrapError> {
     let fail = |source| BootstrapError::Folder { path: dir.join(config.as_str()), source };
     let root = Root::open(dir).map_err(|source| match source.kind() {
@@ -154,7 +154,7 @@ mod tests {
 
         mount(dir.path(), "shop/1.0.0/3", &[]);
         let error = read_mounted(dir.path(), &shop()).unwrap_err();
-        assert_eq!(error.to_string(), "version 1.0.0 is incomplete: part 3 is not there");
+        assert_eq!(error.to_string(), "version 1.0.0 is incomplete: part 3 is missing");
         mount(dir.path(), "shop/0.9.0/1", &[("a", "0")]);
         assert_eq!(read_mounted(dir.path(), &shop()).unwrap().0.as_str(), "0.9.0");
     }

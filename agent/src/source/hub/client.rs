@@ -1,4 +1,4 @@
-//! Asks the hub: one connection, kept while it holds, opened again when it is gone.
+//! Polls the hub and reports to it, over one connection that is kept and opened again when it is gone.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,31 +25,31 @@ use super::failure::{Failure, Kind};
 use super::reply::{Reply, ReplyReader};
 use super::trust::Credentials;
 
-/// Until there is a connection, TLS included.
+/// How long connecting may take, with TLS.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Until a reply's body is there whole, once it has begun.
+/// How long a reply's body may take, once it has begun.
 const BODY: Duration = Duration::from_secs(30);
 /// How long a report may take.
 const REPORT: Duration = Duration::from_secs(10);
-/// How much of an error's body is read, in bytes.
+/// How much of an error's body the agent reads, in bytes.
 const ERROR_BYTES: usize = 4 * 1024;
 /// Largest buffer for what the hub sends, in bytes.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// The kernel asks the hub's for a sign of life after this much silence, so that nothing here needs to wake up for it.
+/// After this much silence the kernel sends keepalive probes, so that the agent needs no timer of its own.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
-/// Between two such questions.
+/// Between two probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// Unanswered ones before the connection counts as broken.
+/// Unanswered probes before the connection counts as broken.
 const KEEPALIVE_PROBES: u32 = 3;
-/// The same for what was sent and not acknowledged, in milliseconds.
+/// How long sent data may stay unacknowledged, in milliseconds.
 const USER_TIMEOUT_MILLIS: u32 = 60_000;
 
-/// What a poll has brought.
+/// The answer to a poll.
 #[derive(Debug)]
 pub enum Answer {
-    /// Nothing differs from what the agent has.
+    /// The agent already has what the hub assigns.
     Unchanged,
-    /// What the pod is to run.
+    /// The versions that the pod is to run.
     Changed(Box<Reply>),
 }
 
@@ -82,7 +82,8 @@ impl HubClient {
         self.connection = None;
     }
 
-    /// Asks what the pod is to run. After a failure the next request goes over a new connection, perhaps to another replica.
+    /// Polls for the versions that the pod is to run. After a failure the next request goes over a new connection, perhaps to another
+    /// replica.
     pub async fn poll(&mut self, request: &PollRequest) -> Result<Answer, Failure> {
         let patience = Duration::from_secs(u64::from(request.wait_seconds + WAIT_GRACE_SECONDS));
         // The request is a map with text keys, which always serialises.
@@ -100,7 +101,7 @@ impl HubClient {
             StatusCode::NO_CONTENT => Ok(Answer::Unchanged),
             StatusCode::OK => {
                 let late = |_| {
-                    Failure::new(Kind::TimedOut, format!("the hub's reply was not there within {} s", BODY.as_secs()))
+                    Failure::new(Kind::TimedOut, format!("the hub's reply did not arrive within {} s", BODY.as_secs()))
                 };
                 let reply = timeout(BODY, read_reply(reply.into_body())).await.map_err(late)??;
                 Ok(Answer::Changed(Box::new(reply)))
@@ -109,7 +110,7 @@ impl HubClient {
         }
     }
 
-    /// Says what the pod runs and how it was taken.
+    /// Reports what the pod runs and how its containers took it.
     pub async fn report(&mut self, report: &ReportRequest) -> Result<(), Failure> {
         let body = serde_json::to_vec(report).unwrap_or_default();
         let result = match self.send(REPORT_PATH, body, REPORT).await {
@@ -172,21 +173,21 @@ impl HubClient {
             .await
             .map_err(|error| Failure::lost(&error))?;
         let driver = tokio::spawn(async move {
-            // Its fault reaches whoever waits for a reply.
+            // The caller that waits for the reply gets the fault.
             let _ = connection.await;
         });
         Ok(Connection { sender, driver: driver.abort_handle() })
     }
 
-    /// A TCP connection to one of the addresses that the hub's name has, beginning with any.
+    /// A TCP connection to one of the hub's addresses, beginning with a random one.
     async fn reach(&self) -> Result<TcpStream, Failure> {
         let at = self.url.authority();
         let unreachable =
             |error: io::Error| Failure::new(Kind::Unreachable, format!("the hub at {at} can't be reached: {error}"));
         let found = lookup_host((self.url.host(), self.url.port())).await.map_err(unreachable)?;
         let mut addresses: Vec<SocketAddr> = found.collect();
-        let turn = rand::random::<u32>() as usize % addresses.len().max(1);
-        addresses.rotate_left(turn);
+        let start = rand::random::<u32>() as usize % addresses.len().max(1);
+        addresses.rotate_left(start);
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in addresses {
             match TcpStream::connect(address).await {
@@ -201,7 +202,7 @@ impl HubClient {
     }
 }
 
-/// Lets the kernel notice a hub that has vanished. A kernel that lacks one of these is no reason not to connect.
+/// Lets the kernel notice a hub that has vanished. Kernels that lack one of these options connect all the same.
 fn prepare(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let _ = sockopt::set_socket_keepalive(stream, true);
@@ -222,12 +223,12 @@ async fn read_reply(mut body: Incoming) -> Result<Reply, Failure> {
     reader.finish().map_err(malformed)
 }
 
-/// What a reply that is none of success says.
+/// The failure that a reply without success stands for.
 async fn refused(reply: Response<Incoming>) -> Failure {
     let (head, body) = reply.into_parts();
     let retry_after = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     let body = timeout(REPORT, Limited::new(body, ERROR_BYTES).collect()).await;
     let body = Zeroizing::new(body.ok().and_then(Result::ok).map(|body| body.to_bytes().to_vec()).unwrap_or_default());
-    let said = serde_json::from_slice::<ErrorBody>(&body).map(|error| error.message).unwrap_or_default();
-    Failure::status(head.status, &said, retry_after.map(Duration::from_secs))
+    let message = serde_json::from_slice::<ErrorBody>(&body).map(|error| error.message).unwrap_or_default();
+    Failure::status(head.status, &message, retry_after.map(Duration::from_secs))
 }

@@ -1,4 +1,4 @@
-//! The ways in which contact with the hub fails.
+//! How requests to the hub fail.
 
 use std::error::Error;
 use std::io;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 
-/// A kind of failure: what decides about the next attempt. A bounded set, for it is a metric's label too.
+/// The kind of a failure, which decides about the next attempt. A bounded set: it is also a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Nothing listens there, or the name is not known.
+    /// Nothing listens there, or the name can't be resolved.
     Unreachable,
-    /// TLS: mostly another authority than the bundle has.
+    /// TLS: mostly an authority that is not in the bundle.
     Tls,
     /// The connection broke.
     Lost,
@@ -25,9 +25,9 @@ pub enum Kind {
     Busy,
     /// Another status.
     Status,
-    /// A reply that is none, or one that can't be taken in.
+    /// A reply that can't be understood or taken in.
     Malformed,
-    /// Something that the agent itself needs is missing.
+    /// The agent lacks a file that it needs.
     Local,
 }
 
@@ -46,7 +46,7 @@ impl Kind {
         Self::Local,
     ];
 
-    /// The kind as it stands in `/status`.
+    /// The kind as in `/status`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unreachable => "Unreachable",
@@ -63,20 +63,20 @@ impl Kind {
     }
 }
 
-/// One failure: its kind, and a sentence for people.
+/// One failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     /// Its kind.
     pub kind: Kind,
-    /// What is wrong and the way out. Never a token or a value.
+    /// What is wrong, and what to do. Never a token or a value.
     pub message: String,
     /// How long the hub asks to wait.
     pub retry_after: Option<Duration>,
 }
 
 impl Failure {
-    /// A failure of which the hub has said nothing.
+    /// A failure without `Retry-After`.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retry_after: None }
     }
@@ -85,8 +85,8 @@ impl Failure {
     pub(super) fn handshake(at: &str, error: &io::Error) -> Self {
         let tls = matches!(error.get_ref(), Some(inner) if inner.is::<rustls::Error>());
         if tls {
-            let way = "check that the CA bundle is the hub's and that its certificate is for this name";
-            return Self::new(Kind::Tls, format!("no TLS with the hub at {at}: {error}; {way}"));
+            let action = "check that the CA bundle is the hub's and that its certificate is for this name";
+            return Self::new(Kind::Tls, format!("no TLS with the hub at {at}: {error}; {action}"));
         }
         Self::new(Kind::Lost, format!("the connection to the hub at {at} broke during the TLS handshake: {error}"))
     }
@@ -98,21 +98,23 @@ impl Failure {
         Self::new(kind, format!("the request to the hub failed: {error}{cause}"))
     }
 
-    /// The hub answered with a status that is none of success; `said` is what it gave as the reason.
-    pub(super) fn status(status: StatusCode, said: &str, retry_after: Option<Duration>) -> Self {
-        let (kind, way) = match status {
+    /// The hub answered without success. `message` is its own explanation.
+    pub(super) fn status(status: StatusCode, message: &str, retry_after: Option<Duration>) -> Self {
+        let (kind, action) = match status {
             StatusCode::UNAUTHORIZED => (
                 Kind::Unauthorized,
-                "the token is read again; if this lasts, the pod may be going or its token's audience is wrong",
+                "the agent reads its token again; if this lasts, the pod is terminating or the token has a wrong audience",
             ),
             StatusCode::FORBIDDEN => {
                 (Kind::Forbidden, "check that the namespace is enabled and that the pod was injected")
             }
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => (Kind::Busy, "tried again soon"),
-            _ => (Kind::Status, "check that the URL is the hub's and that nothing in between answers for it"),
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                (Kind::Busy, "the agent tries again soon")
+            }
+            _ => (Kind::Status, "check that the URL is the hub's and that no proxy answers for it"),
         };
-        let said = if said.is_empty() { String::new() } else { format!(": {said}") };
-        Self { kind, message: format!("the hub answered {}{said}; {way}", status.as_u16()), retry_after }
+        let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+        Self { kind, message: format!("the hub answered {}{message}; {action}", status.as_u16()), retry_after }
     }
 }
 
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_have_their_kinds() {
+    fn every_status_has_a_kind() {
         for (status, kind) in [
             (401, Kind::Unauthorized),
             (403, Kind::Forbidden),

@@ -1,6 +1,6 @@
-//! The last good contents, kept in the agent's own memory volume: an agent that restarts serves them at once.
+//! The last good contents, stored in the agent's own memory volume: an agent that restarts serves them at once.
 //!
-//! The file is written like a hub's reply, so the same reader checks both, and the digests in it tell whether it is damaged.
+//! The file has the format of a hub's reply, so one reader checks both. Its digests show whether it is damaged.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -18,7 +18,7 @@ const FILE: &str = "last-good";
 /// How much is read at once, in bytes.
 const PIECE: usize = 64 * 1024;
 
-/// Why there is nothing to be had of the file.
+/// Why the file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LastGoodError {
     /// The operating system refused.
@@ -29,7 +29,7 @@ pub enum LastGoodError {
         /// The refusal.
         source: io::Error,
     },
-    /// It is not what was written.
+    /// Its content is damaged.
     #[error("{} is damaged: {source}", path.display())]
     Damaged {
         /// The file.
@@ -56,7 +56,7 @@ impl LastGood {
         &self.path
     }
 
-    /// Reads it; `None` where there is none.
+    /// Reads the file; `None` if there is none.
     pub fn load(&self) -> Result<Option<Reply>, LastGoodError> {
         let io_error = |source| LastGoodError::Io { path: self.path.clone(), source };
         let damaged = |source| LastGoodError::Damaged { path: self.path.clone(), source };
@@ -77,9 +77,9 @@ impl LastGood {
         }
     }
 
-    /// Writes it in one step, for this user only.
+    /// Writes the file in one step, for this user only.
     pub fn store(&self, head: &PollHead, blocks: &[Value]) -> Result<(), LastGoodError> {
-        // Not through a buffer, in which values would be left.
+        // Without a buffer, which would keep values in memory.
         let written = write_whole(&self.path, 0o600, |file| write(head, blocks, file));
         written.map_err(|source| LastGoodError::Io { path: self.path.clone(), source })
     }

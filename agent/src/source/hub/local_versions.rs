@@ -1,13 +1,13 @@
-//! What the agent has of each config, what of a reply it takes in, and what it tells the hub that it has. Pure.
+//! The versions that this pod has, what of a reply is taken in, and what the agent says in a poll that it holds. Pure.
 //!
-//! Contents of one reply become one change. A revision never goes back within one uid; another uid replaces. What can't be taken
-//! in leaves what is there, and says why.
+//! All contents of one reply become one change. A revision never goes back within one uid; another uid replaces everything. Content
+//! that can't be taken in leaves the good content as it is, with a problem that says why.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use nudge_protocol::block::{self, BlockError};
+use nudge_protocol::hex::hex;
 use nudge_protocol::hub::{Held, HubProblem, HubReason, PollConfig, PollHead, PollRequest};
 use nudge_protocol::status::{Problem, ProblemReason};
 use nudge_protocol::{ConfigName, VersionName};
@@ -17,15 +17,15 @@ use super::reply::{Reply, Sent};
 use crate::content::{Value, VersionContent};
 use crate::source::{Fault, Reading, Store};
 
-/// A version's content and the block that it came in, which share their memory.
+/// A version's content and the block that it came in. They share their memory.
 #[derive(Clone, Debug)]
-struct Have {
+struct LocalVersion {
     sha256: String,
     block: Value,
     content: Arc<VersionContent>,
 }
 
-impl Have {
+impl LocalVersion {
     /// Takes a block as the content of a version.
     fn new(config: &ConfigName, version: VersionName, sha256: String, block: Value) -> Result<Self, BlockError> {
         let entries = block::decode(block.as_bytes())?;
@@ -35,54 +35,54 @@ impl Have {
     }
 }
 
-/// What is known of one config.
+/// The state of one config.
 #[derive(Clone, Debug, Default)]
-struct LocalVersion {
-    /// As the last head had it.
+struct ConfigState {
+    /// From the last head.
     uid: String,
     revision: u64,
     problem: Option<HubReason>,
-    /// The last uid that was one, and the highest revision in it.
+    /// The last uid that was not empty, and the highest revision within it.
     highest: (String, u64),
-    have: Option<Have>,
-    /// Taken from the last reply, and not good before the dictionary with it is.
-    candidate: Option<Have>,
+    good: Option<LocalVersion>,
+    /// Taken from the last reply. It is good once the dictionary with it is within its bounds.
+    candidate: Option<LocalVersion>,
     claim: Claim,
 }
 
-/// What the hub is told to be held.
+/// What the next poll says that the agent holds of a config.
 #[derive(Clone, Debug, Default)]
 enum Claim {
-    /// What is.
+    /// The good content.
     #[default]
-    Held,
-    /// Nothing, so that the hub sends it.
+    Good,
+    /// Nothing, so that the hub sends the content.
     Nothing,
-    /// What did not fit into the dictionary, or the hub would send it again and again.
+    /// The content that did not fit into the dictionary; otherwise the hub would send it again and again.
     Refused { version: VersionName, sha256: String, fault: Fault },
 }
 
-/// What was taken of a reply.
+/// What was taken in of a reply.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// For the [`Store`]. [`LocalVersions::settle`] must be called after it.
+    /// For the [`Store`]. Call [`LocalVersions::settle`] after it.
     pub readings: Vec<Reading>,
-    /// What the hub should not have sent, as a sentence: it is asked again, but not at once.
+    /// What is wrong with the reply. The hub is polled again, but not at once.
     pub fault: Option<String>,
 }
 
-/// What the agent has of all its configs.
+/// The versions that this pod has.
 #[derive(Clone, Debug)]
 pub struct LocalVersions {
-    configs: BTreeMap<ConfigName, LocalVersion>,
+    configs: BTreeMap<ConfigName, ConfigState>,
     order: Vec<ConfigName>,
     containers_hash: String,
 }
 
 impl LocalVersions {
-    /// Nothing of any of the pod's configs.
+    /// No version of any of the pod's configs.
     pub fn new(order: Vec<ConfigName>) -> Self {
-        let configs = order.iter().map(|config| (config.clone(), LocalVersion::default())).collect();
+        let configs = order.iter().map(|config| (config.clone(), ConfigState::default())).collect();
         Self { configs, order, containers_hash: String::new() }
     }
 
@@ -91,16 +91,16 @@ impl LocalVersions {
         &self.order
     }
 
-    /// The poll that says what is there.
+    /// The next poll: it says what the agent holds.
     pub fn request(&self, wait_seconds: u32) -> PollRequest {
         let held = |config: &ConfigName| {
-            let local_version = self.configs.get(config)?;
-            let (version, sha256) = match (&local_version.claim, &local_version.have) {
+            let state = self.configs.get(config)?;
+            let (version, sha256) = match (&state.claim, &state.good) {
                 (Claim::Refused { version, sha256, .. }, _) => (Some(version.clone()), sha256.clone()),
-                (Claim::Held, Some(have)) => (Some(have.content.version().clone()), have.sha256.clone()),
+                (Claim::Good, Some(good)) => (Some(good.content.version().clone()), good.sha256.clone()),
                 _ => (None, String::new()),
             };
-            let (uid, revision, problem) = (local_version.uid.clone(), local_version.revision, local_version.problem);
+            let (uid, revision, problem) = (state.uid.clone(), state.revision, state.problem);
             Some(Held { name: config.clone(), uid, revision, version, sha256, problem })
         };
         PollRequest {
@@ -113,49 +113,47 @@ impl LocalVersions {
 
     /// Uid and revision that each config had in the last head.
     pub fn revisions(&self) -> BTreeMap<ConfigName, (String, u64)> {
-        let of = |(config, local_version): (&ConfigName, &LocalVersion)| {
-            (config.clone(), (local_version.uid.clone(), local_version.revision))
-        };
+        let of = |(config, state): (&ConfigName, &ConfigState)| (config.clone(), (state.uid.clone(), state.revision));
         self.configs.iter().map(of).collect()
     }
 
-    /// Whether there is content of every config, or a reason why there is none that will not pass by itself in a moment.
+    /// Whether every config has content, or a problem that will not pass by itself in a moment.
     pub fn is_settled(&self) -> bool {
-        let settled = |local_version: &LocalVersion| {
-            local_version.have.is_some() || local_version.problem.is_some_and(|problem| problem != HubReason::Resolving)
+        let settled = |state: &ConfigState| {
+            state.good.is_some() || state.problem.is_some_and(|problem| problem != HubReason::Resolving)
         };
         self.configs.values().all(settled)
     }
 
-    /// Whether there is content of every config.
+    /// Whether every config has content.
     pub fn is_complete(&self) -> bool {
-        self.configs.values().all(|local_version| local_version.have.is_some())
+        self.configs.values().all(|state| state.good.is_some())
     }
 
-    /// Whether there is content of this config.
+    /// Whether this config has content.
     pub fn has(&self, config: &ConfigName) -> bool {
-        self.configs.get(config).is_some_and(|local_version| local_version.have.is_some())
+        self.configs.get(config).is_some_and(|state| state.good.is_some())
     }
 
     /// Takes a reply in.
     pub fn take(&mut self, reply: Reply) -> Taken {
         let mut taken = Taken::default();
         for (said, sent) in reply.head.configs.into_iter().zip(reply.sent) {
-            // What is none of this pod's is nobody's concern.
-            let Some(local_version) = self.configs.get_mut(&said.name) else { continue };
-            let (uid, highest) = &local_version.highest;
+            // Configs that this pod does not use are ignored.
+            let Some(state) = self.configs.get_mut(&said.name) else { continue };
+            let (uid, highest) = &state.highest;
             if *uid == said.uid && said.revision < *highest {
                 let (config, revision) = (&said.name, said.revision);
                 taken.fault = Some(format!(
-                    "the hub answered with revision {revision} of config {config}, which is older than {highest}; another replica may know more"
+                    "the hub answered with revision {revision} of config {config}, which is older than {highest}; another replica may have a newer one"
                 ));
                 continue;
             }
             let config = said.name.clone();
-            match local_version.take(said, sent) {
+            match state.take(said, sent) {
                 Ok(content) => taken.readings.push(Reading { config, result: Ok(content) }),
-                Err((fault, is_the_hubs)) => {
-                    if is_the_hubs {
+                Err((fault, by_hub)) => {
+                    if by_hub {
                         taken.fault = Some(format!("config {config}: {}", fault.message));
                     }
                     taken.readings.push(Reading { config, result: Err(fault) });
@@ -166,24 +164,23 @@ impl LocalVersions {
         taken
     }
 
-    /// Takes a version that was mounted into the agent, where there is nothing of its config yet.
+    /// Takes a mounted version in, if its config has no content yet.
     pub fn take_mounted(&mut self, config: &ConfigName, version: VersionName, block: Value) -> Option<Reading> {
-        let local_version = self.configs.get_mut(config).filter(|local_version| local_version.have.is_none())?;
+        let state = self.configs.get_mut(config).filter(|state| state.good.is_none())?;
         let sha256 = sha256(block.as_bytes());
-        let have = Have::new(config, version, sha256, block).ok()?;
-        let content = Arc::clone(&have.content);
-        local_version.candidate = Some(have);
+        let candidate = LocalVersion::new(config, version, sha256, block).ok()?;
+        let content = Arc::clone(&candidate.content);
+        state.candidate = Some(candidate);
         Some(Reading { config: config.clone(), result: Ok(content) })
     }
 
-    /// Learns from the store which of the taken contents are in the dictionary now. Returns whether there is another last good than
-    /// before.
+    /// Learns from the store which candidates are in the dictionary now. Returns whether the last good contents have changed.
     pub fn settle(&mut self, store: &Store) -> bool {
         let (mut changed, mut refused) = (false, Vec::new());
-        for (config, local_version) in &mut self.configs {
-            let Some(candidate) = local_version.candidate.take() else { continue };
+        for (config, state) in &mut self.configs {
+            let Some(candidate) = state.candidate.take() else { continue };
             if store.good(config).is_some_and(|good| *good == candidate.content) {
-                local_version.have = Some(candidate);
+                state.good = Some(candidate);
                 changed = true;
             } else if let Some(Problem { reason, message, .. }) = store.problems().get(config) {
                 let fault = Fault { reason: *reason, message: message.clone() };
@@ -192,32 +189,32 @@ impl LocalVersions {
             }
         }
         if changed {
-            // With another content beside it, what did not fit before may fit now: the hub is to send it again.
-            for local_version in self.configs.values_mut() {
-                local_version.claim = Claim::Held;
+            // A content that did not fit before may fit now, so the hub is to send it again.
+            for state in self.configs.values_mut() {
+                state.claim = Claim::Good;
             }
         }
         for (config, claim) in refused {
-            self.configs.entry(config).and_modify(|local_version| local_version.claim = claim);
+            self.configs.entry(config).and_modify(|state| state.claim = claim);
         }
         changed
     }
 
-    /// What is good now, in the form of a reply: its head, and the blocks.
+    /// The good contents in the form of a reply: its head and the blocks.
     pub fn last_good(&self) -> (PollHead, Vec<Value>) {
         let mut blocks = Vec::new();
         let mut config = |config: &ConfigName| {
-            let local_version = self.configs.get(config)?;
-            let have = local_version.have.as_ref()?;
-            blocks.push(have.block.clone());
-            let (uid, revision) = local_version.highest.clone();
+            let state = self.configs.get(config)?;
+            let good = state.good.as_ref()?;
+            blocks.push(good.block.clone());
+            let (uid, revision) = state.highest.clone();
             Some(PollConfig {
                 name: config.clone(),
                 uid,
                 revision,
-                version: Some(have.content.version().clone()),
-                sha256: have.sha256.clone(),
-                length: u32::try_from(have.block.as_bytes().len()).ok(),
+                version: Some(good.content.version().clone()),
+                sha256: good.sha256.clone(),
+                length: u32::try_from(good.block.as_bytes().len()).ok(),
                 problem: None,
             })
         };
@@ -226,8 +223,8 @@ impl LocalVersions {
     }
 }
 
-impl LocalVersion {
-    /// Takes one config of a reply in: its content, or a fault and whether the hub has made it.
+impl ConfigState {
+    /// Takes one config of a reply in. Returns its content, or a fault and whether it is the hub's.
     fn take(&mut self, said: PollConfig, sent: Sent) -> Result<Arc<VersionContent>, (Fault, bool)> {
         let PollConfig { name, uid, revision, version, sha256, problem, .. } = said;
         if !uid.is_empty() {
@@ -240,45 +237,45 @@ impl LocalVersion {
         }
         let damaged = |message: String| (Fault { reason: ProblemReason::Damaged, message }, true);
         let Some(version) = version else {
-            return Err(damaged("the hub named no version and no reason".to_owned()));
+            return Err(damaged("the hub named neither a version nor a problem".to_owned()));
         };
         let block = match sent {
             Sent::Block(block) => block,
             Sent::TooMuch => {
-                self.claim = Claim::Refused { version, sha256, fault: too_much() };
-                return Err((too_much(), false));
+                self.claim = Claim::Refused { version, sha256, fault: too_large() };
+                return Err((too_large(), false));
             }
-            Sent::Nothing => match (&self.claim, &self.have) {
+            Sent::Nothing => match (&self.claim, &self.good) {
                 (Claim::Refused { version: refused, sha256: digest, fault }, _)
                     if *refused == version && *digest == sha256 =>
                 {
                     return Err((fault.clone(), false));
                 }
-                (_, Some(have)) if have.sha256 == sha256 && *have.content.version() == version => {
-                    self.claim = Claim::Held;
-                    return Ok(Arc::clone(&have.content));
+                (_, Some(good)) if good.sha256 == sha256 && *good.content.version() == version => {
+                    self.claim = Claim::Good;
+                    return Ok(Arc::clone(&good.content));
                 }
                 // The same content under another name.
-                (_, Some(have)) if have.sha256 == sha256 => have.block.clone(),
+                (_, Some(good)) if good.sha256 == sha256 => good.block.clone(),
                 _ => {
                     self.claim = Claim::Nothing;
-                    return Err(damaged("the hub takes for known what this agent does not have".to_owned()));
+                    return Err(damaged("the hub left out a content that this agent does not have".to_owned()));
                 }
             },
         };
-        self.claim = Claim::Held;
+        self.claim = Claim::Good;
         if sha256 != self::sha256(block.as_bytes()) {
-            return Err(damaged(format!("the content of version {version} is not what its digest says")));
+            return Err(damaged(format!("the content of version {version} does not match its digest")));
         }
-        let have = Have::new(&name, version.clone(), sha256, block)
+        let candidate = LocalVersion::new(&name, version.clone(), sha256, block)
             .map_err(|error| damaged(format!("the content of version {version} can't be read: {error}")))?;
-        let content = Arc::clone(&have.content);
-        self.candidate = Some(have);
+        let content = Arc::clone(&candidate.content);
+        self.candidate = Some(candidate);
         Ok(content)
     }
 }
 
-fn too_much() -> Fault {
+fn too_large() -> Fault {
     let message = "the configs of this pod are too large for one dictionary; make values smaller or use fewer configs";
     Fault { reason: ProblemReason::TooLarge, message: message.to_owned() }
 }
@@ -294,14 +291,8 @@ fn reason_of(reason: HubReason) -> ProblemReason {
     }
 }
 
-/// Lower-case hex.
 fn sha256(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(64);
-    for byte in digest::digest(&digest::SHA256, bytes).as_ref() {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    hex(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
 #[cfg(test)]
@@ -363,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_told_as_held_and_survives_a_restart() {
+    fn what_is_taken_in_is_held_in_the_next_poll_and_after_a_restart() {
         let (mut one, mut store) = local_versions();
         assert!(!one.is_settled());
         take(&mut one, &mut store, vec![said("a", "u", 3, "1", &block(4, 1)), said("b", "w", 1, "7", &block(4, 2))]);
@@ -380,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn another_replica_that_knows_less_changes_nothing() {
+    fn another_replica_with_an_older_revision_changes_nothing() {
         let (mut local_versions, mut store) = local_versions();
         take(&mut local_versions, &mut store, vec![said("a", "u", 3, "1", &block(4, 1))]);
         let fault = take(&mut local_versions, &mut store, vec![said("a", "u", 2, "0", &block(4, 0))]);
@@ -398,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_as_held_until_something_else_changes() {
+    fn content_that_does_not_fit_is_claimed_until_another_content_changes() {
         let (mut local_versions, mut store) = local_versions();
         let most = block(2 * 1024 * 1024 - 100, 1);
         take(
@@ -418,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_hub_wrongly_takes_for_known_is_asked_for() {
+    fn content_that_the_hub_wrongly_leaves_out_is_requested() {
         let (mut local_versions, mut store) = local_versions();
         let (config, _) = said("a", "u", 1, "1", &block(4, 1));
         assert!(take(&mut local_versions, &mut store, vec![(config, Sent::Nothing)]).is_some());

@@ -1,7 +1,7 @@
-//! The `hub` source: the control plane, what it said last, and what was mounted at the pod's start.
+//! The `hub` source: what the control plane assigns, the last good contents, and the versions mounted at the pod's start.
 //!
-//! Decisions are pure: [`Pace`] says when to ask, [`ReplyReader`] what came, [`LocalVersions`] what of it is taken in. [`HubClient`] and
-//! the files are thin shells around them.
+//! Decisions are pure: [`PollRetry`] says when to poll, [`ReplyReader`] reads the reply, [`LocalVersions`] decides what is taken in.
+//! [`HubClient`] and the files are thin shells around them.
 
 mod address;
 mod bootstrap;
@@ -9,7 +9,7 @@ mod client;
 mod failure;
 mod last_good;
 mod local_versions;
-mod pace;
+mod poll_retry;
 mod reply;
 mod trust;
 
@@ -19,6 +19,6 @@ pub use client::{Answer, HubClient};
 pub use failure::{Failure, Kind};
 pub use last_good::{LastGood, LastGoodError};
 pub use local_versions::{LocalVersions, Taken};
-pub use pace::{Ask, Ended, Pace, pause};
+pub use poll_retry::{NextPoll, PollEnd, PollRetry, retry_wait};
 pub use reply::{Reply, ReplyError, ReplyReader, Sent, write};
 pub use trust::{CredentialFiles, Credentials};

@@ -1,6 +1,6 @@
-//! Reads a poll's reply as it comes in: the head, then the blocks, each behind its length. Nothing of it is believed.
+//! Reads a poll's reply as it arrives: the head, then the blocks, each behind its length. Nothing in it is trusted.
 //!
-//! A block goes into a buffer of its own size, which never grows, so that no copy of a value is left behind.
+//! A block goes into a buffer of its own size, which never grows, so that no copy of a value stays in memory.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -15,13 +15,13 @@ use crate::content::Value;
 /// Why a reply can't be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// The head is over its bound, or nothing.
+    /// The head is empty or over its bound.
     #[error("its head would be {bytes} bytes, and 1 to {MAX_HEAD_BYTES} are allowed")]
     HeadLength {
         /// The length that it claims.
         bytes: usize,
     },
-    /// The head is not as agreed.
+    /// The head is not the expected JSON.
     #[error("its head can't be read: {0}")]
     Head(String),
     /// A config is named twice.
@@ -37,7 +37,7 @@ pub enum ReplyError {
         bytes: usize,
     },
     /// A block has another length than the head says.
-    #[error("a block has another length than its head says")]
+    #[error("a block has another length than the head says")]
     Disagree,
     /// It ends too early.
     #[error("it was cut off")]
@@ -47,23 +47,23 @@ pub enum ReplyError {
     TooLong,
 }
 
-/// What came for one config of the head.
+/// What arrived for one config of the head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// Nothing.
     Nothing,
     /// Its block.
     Block(Value),
-    /// A block that can't fit into a dictionary together with those before it.
+    /// A block that does not fit into a dictionary together with those before it.
     TooMuch,
 }
 
 /// A whole reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Its head.
+    /// The head.
     pub head: PollHead,
-    /// For each config of the head what came.
+    /// What arrived for each config of the head.
     pub sent: Vec<Sent>,
 }
 
@@ -75,29 +75,29 @@ enum Stage {
     },
     Head(Filling),
     Block(Filling),
-    /// A block that there is no room for: how much of it is still to come.
+    /// A block that does not fit: how many of its bytes are still to come.
     Skip(usize),
     Done,
 }
 
 struct Filling {
     bytes: Zeroizing<Vec<u8>>,
-    desired: usize,
+    length: usize,
 }
 
 impl Filling {
-    fn new(desired: usize) -> Self {
-        Self { bytes: Zeroizing::new(Vec::with_capacity(desired)), desired }
+    fn new(length: usize) -> Self {
+        Self { bytes: Zeroizing::new(Vec::with_capacity(length)), length }
     }
 
     fn take<'a>(&mut self, input: &'a [u8]) -> (&'a [u8], bool) {
-        let (now, rest) = input.split_at(input.len().min(self.desired - self.bytes.len()));
+        let (now, rest) = input.split_at(input.len().min(self.length - self.bytes.len()));
         self.bytes.extend_from_slice(now);
-        (rest, self.bytes.len() == self.desired)
+        (rest, self.bytes.len() == self.length)
     }
 }
 
-/// Takes the reply's bytes in whatever pieces they come.
+/// Takes the reply's bytes in pieces of any size.
 pub struct ReplyReader {
     stage: Stage,
     head: Option<PollHead>,
@@ -160,7 +160,7 @@ impl ReplyReader {
         Ok(())
     }
 
-    /// The reply, if it is there whole.
+    /// The reply, if it is complete.
     pub fn finish(self) -> Result<Reply, ReplyError> {
         match (self.stage, self.head) {
             (Stage::Done, Some(head)) => Ok(Reply { head, sent: self.sent }),
@@ -168,7 +168,7 @@ impl ReplyReader {
         }
     }
 
-    /// A length has come.
+    /// Begins the head or block of this length.
     fn begin(&mut self, length: usize) -> Result<(), ReplyError> {
         let Some(head) = &self.head else {
             if !(1..=MAX_HEAD_BYTES).contains(&length) {
@@ -177,11 +177,11 @@ impl ReplyReader {
             self.stage = Stage::Head(Filling::new(length));
             return Ok(());
         };
-        let said = head.configs.get(self.sent.len()).and_then(|config| config.length);
-        if said.and_then(|said| usize::try_from(said).ok()) != Some(length) {
+        let expected = head.configs.get(self.sent.len()).and_then(|config| config.length);
+        if expected.and_then(|expected| usize::try_from(expected).ok()) != Some(length) {
             return Err(ReplyError::Disagree);
         }
-        // Not even an empty block is nothing: it has a number of entries.
+        // Even an empty block has the number of its entries.
         if !(1..=MAX_BLOCK_BYTES).contains(&length) {
             return Err(ReplyError::BlockLength { bytes: length });
         }
@@ -195,7 +195,7 @@ impl ReplyReader {
         Ok(())
     }
 
-    /// Goes on to the next config that has a block.
+    /// Proceeds to the next config that has a block.
     fn advance(&mut self) {
         let configs = self.head.as_ref().map_or(&[][..], |head| &head.configs);
         while configs.get(self.sent.len()).is_some_and(|config| config.length.is_none()) {
@@ -217,8 +217,8 @@ fn read_head(bytes: &[u8]) -> Result<PollHead, ReplyError> {
     Ok(head)
 }
 
-/// Writes the same format: the head, then the blocks of those of its configs that have a length, in order. It is also that of the
-/// file with what was last good.
+/// Writes the same format: the head, then in order a block for each of its configs that has a length. The file with the last good
+/// contents has this format too.
 pub fn write<'a>(head: &PollHead, blocks: impl IntoIterator<Item = &'a Value>, out: &mut dyn Write) -> io::Result<()> {
     let mut part = |bytes: &[u8]| {
         let length = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused_and_told_apart() {
+    fn malformed_replies_are_refused_each_with_its_error() {
         assert_eq!(read(b""), Err(ReplyError::Cut));
         assert!(matches!(read(b"<html>"), Err(ReplyError::HeadLength { .. })));
         assert_eq!(read(&[0, 0, 0, 0]), Err(ReplyError::HeadLength { bytes: 0 }));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_fit_into_one_dictionary_is_not_kept_and_the_rest_is() {
+    fn a_block_that_does_not_fit_is_dropped_and_the_rest_is_kept() {
         let most = Value::from(&vec![7; MAX_DICTIONARY_BYTES - 4][..]);
         let (two, four) = (Value::from(&b"22222"[..]), Value::from(&b"4444"[..]));
         let head = head(&[Some(most.as_bytes().len()), Some(5), Some(4)]);
@@ -293,7 +293,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_reply_is_read_however_it_comes_and_never_when_it_is_cut(
+        fn a_reply_is_read_in_any_pieces_and_never_when_it_is_cut(
             contents in vec(prop::option::of(vec(any::<u8>(), 1..30)), 0..5), piece in 1usize..40, cut in 1usize..200,
         ) {
             let head = head(&contents.iter().map(|content| content.as_ref().map(Vec::len)).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! What the agent trusts the hub by, and what it shows to the hub: both are files that change while it runs.
+//! The CA bundle that the agent trusts the hub by, and the token that it shows to the hub. Both are files that change while it runs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,23 +15,23 @@ use zeroize::Zeroizing;
 
 use super::failure::{Failure, Kind};
 
-/// When the token is read again. The kubelet renews it long before it expires.
+/// The age after which the token is read again. The kubelet renews it long before it expires.
 const TOKEN_AGE: Duration = Duration::from_mins(1);
 /// TLS sessions that are kept for resumption: there is one hub.
 const SESSIONS: usize = 2;
 
-/// Where both are.
+/// Where bundle and token are.
 #[derive(Clone, Debug, Default)]
 pub struct CredentialFiles {
     /// The CA bundle (PEM).
     pub ca_file: PathBuf,
-    /// The bundle for the case that the file is not there.
+    /// The bundle to use while the file does not exist.
     pub ca_fallback: String,
     /// The token.
     pub token_file: PathBuf,
 }
 
-/// Both as they are now. Shared by all connections to the hub.
+/// Bundle and token as they are now, shared by all connections to the hub.
 pub struct Credentials {
     files: CredentialFiles,
     tls: Mutex<Option<(String, Arc<ClientConfig>)>>,
@@ -44,8 +44,7 @@ impl Credentials {
         Self { files, tls: Mutex::default(), token: Mutex::default() }
     }
 
-    /// TLS settings for a new connection. The bundle is read again; while it is the same, so are the settings, and sessions are
-    /// resumed.
+    /// TLS settings for a new connection. The bundle is read each time; while it stays the same, sessions are resumed.
     pub fn tls(&self) -> Result<Arc<ClientConfig>, Failure> {
         let local = |message| Failure::new(Kind::Local, message);
         let path = self.files.ca_file.display();
@@ -64,10 +63,10 @@ impl Credentials {
         Ok(tls)
     }
 
-    /// The value of `Authorization`. The token is read again when it was read a while ago, or `anew`.
-    pub fn authorization(&self, anew: bool) -> Result<HeaderValue, Failure> {
+    /// The value of `Authorization`. The token is read again after a minute, or if `reread` is set.
+    pub fn authorization(&self, reread: bool) -> Result<HeaderValue, Failure> {
         let mut known = self.token.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, value)) = known.as_ref().filter(|(read, _)| !anew && read.elapsed() < TOKEN_AGE) {
+        if let Some((_, value)) = known.as_ref().filter(|(read, _)| !reread && read.elapsed() < TOKEN_AGE) {
             return Ok(value.clone());
         }
         let path = self.files.token_file.display();
@@ -76,7 +75,7 @@ impl Credentials {
             fs::read_to_string(&self.files.token_file).map_err(|error| local(format!("can't be read: {error}")))?;
         let token = Zeroizing::new(token);
         let text = Zeroizing::new(format!("Bearer {}", token.trim()));
-        let mut value = HeaderValue::from_str(&text).map_err(|_| local("is no token".to_owned()))?;
+        let mut value = HeaderValue::from_str(&text).map_err(|_| local("holds no valid token".to_owned()))?;
         value.set_sensitive(true);
         *known = Some((Instant::now(), value.clone()));
         Ok(value)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use nudge_protocol::limits::MAX_HOOKS;
+use nudge_protocol::limits::MAX_WEBHOOKS;
 use nudge_protocol::{Ack, ConfigName, Notify, labels, pod};
 use serde_json::Value;
 
@@ -136,9 +136,9 @@ impl Reader<'_> {
                 request.webhooks.insert(name.to_owned(), text.clone());
             }
         }
-        if request.webhooks.len() > MAX_HOOKS {
+        if request.webhooks.len() > MAX_WEBHOOKS {
             return Err(Refusal::Pod(format!(
-                "{} annotations {}.… are too many: a pod can have {MAX_HOOKS} webhooks",
+                "{} annotations {}.… are too many: a pod can have {MAX_WEBHOOKS} webhooks",
                 request.webhooks.len(),
                 names::WEBHOOK
             )));

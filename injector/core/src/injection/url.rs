@@ -2,17 +2,17 @@
 
 use std::net::SocketAddr;
 
-use nudge_protocol::hook_url::{TargetPolicy, UrlError};
-use nudge_protocol::settings::listed_hook;
+use nudge_protocol::settings::listed_webhook;
+use nudge_protocol::webhook_url::{TargetPolicy, WebhookUrlError};
 
 use super::annotations::WEBHOOK_ALLOW;
 
 /// Checks a URL. The pod's own addresses are not known yet, so loopback and `allowed` it is.
 pub(super) fn check(text: &str, allowed: &[SocketAddr]) -> Result<(), String> {
     let policy = TargetPolicy::new(Vec::new(), allowed.to_vec());
-    match listed_hook(text).and_then(|url| policy.check(url)) {
+    match listed_webhook(text).and_then(|url| policy.check(url)) {
         Ok(_) => Ok(()),
-        Err(UrlError::Outside { target }) => Err(format!(
+        Err(WebhookUrlError::Outside { target }) => Err(format!(
             "{target} is not known to be in this pod; use localhost, or allow it with annotation {WEBHOOK_ALLOW}: {target}"
         )),
         Err(error) => Err(error.to_string()),

@@ -1,4 +1,4 @@
-//! Posts one event to one subscriber, signed as Standard Webhooks 1.0.0 wants it
+//! Posts one event to one subscriber, signed as Standard Webhooks 1.0.0 specifies
 //! (<https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md>).
 
 use std::io;
@@ -12,13 +12,13 @@ use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use nudge_protocol::headers;
-use nudge_protocol::hooks::{CONFIG_CHANGED, ConfigVersion, HookData, HookEvent};
+use nudge_protocol::webhooks::{CONFIG_CHANGED, ConfigVersion, WebhookEvent, WebhookEventData};
 use ring::hmac;
 use time::format_description::well_known::Rfc3339;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::HookTarget;
+use super::WebhookTarget;
 use crate::publish::Published;
 
 /// How long one attempt may take.
@@ -27,23 +27,23 @@ pub(super) const ATTEMPT: Duration = Duration::from_secs(10);
 /// Why an event was not delivered.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DeliverError {
-    #[error("it could not be reached: {0}")]
+    #[error("the target can't be reached: {0}")]
     Connect(io::Error),
     #[error("the request failed: {0}")]
     Http(#[from] hyper::Error),
-    #[error("it did not answer within {} seconds", ATTEMPT.as_secs())]
+    #[error("the target did not answer within {} seconds", ATTEMPT.as_secs())]
     TimedOut,
-    #[error("it answered {0}; only 2xx counts, and redirects are not followed")]
+    #[error("the target answered {0}; only 2xx counts, and redirects are not followed")]
     Status(StatusCode),
 }
 
-/// The event that tells of `published`; `truncated` says that more keys than `changed` have changed.
+/// The event for `published`. `truncated` says that more keys than `changed` have changed.
 pub(super) fn event_body(published: &Published, changed: Vec<String>, truncated: bool) -> Vec<u8> {
     let configs = published.dictionary.configs().iter();
-    let event = HookEvent {
+    let event = WebhookEvent {
         kind: CONFIG_CHANGED.to_owned(),
         timestamp: published.at.format(&Rfc3339).unwrap_or_default(),
-        data: HookData {
+        data: WebhookEventData {
             etag: published.dictionary.etag().to_owned(),
             configs: configs
                 .map(|view| ConfigVersion { name: view.name.clone(), version: view.version.clone() })
@@ -66,7 +66,7 @@ pub(super) fn signature(secret: &[u8], id: &str, timestamp: i64, body: &[u8]) ->
 
 /// Makes one attempt.
 pub(super) async fn deliver(
-    target: &HookTarget,
+    target: &WebhookTarget,
     secret: &[u8],
     id: &str,
     timestamp: i64,
@@ -89,8 +89,8 @@ pub(super) async fn deliver(
     if status.is_success() { Ok(()) } else { Err(DeliverError::Status(status)) }
 }
 
-/// Sends the request and returns the reply's status; its body does not matter and is not read.
-async fn exchange(target: &HookTarget, request: Request<Full<Bytes>>) -> Result<StatusCode, DeliverError> {
+/// Sends the request and returns the reply's status. The body does not matter and is not read.
+async fn exchange(target: &WebhookTarget, request: Request<Full<Bytes>>) -> Result<StatusCode, DeliverError> {
     let stream = connect(target).await.map_err(DeliverError::Connect)?;
     let (mut sender, connection) =
         http1::Builder::new().max_buf_size(16 * 1024).handshake(TokioIo::new(stream)).await?;
@@ -99,13 +99,12 @@ async fn exchange(target: &HookTarget, request: Request<Full<Bytes>>) -> Result<
     tokio::select! {
         biased;
         reply = &mut reply => Ok(reply?.status()),
-        // The connection makes the request progress. It may be done as soon as it has the reply, or with a fault: both
-        // shows in the reply.
+        // The connection drives the request. Whether it ends well or with a fault, the reply says so.
         _ = connection => Ok(reply.await?.status()),
     }
 }
 
-async fn connect(target: &HookTarget) -> io::Result<TcpStream> {
+async fn connect(target: &WebhookTarget) -> io::Result<TcpStream> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in target.addresses() {
         match TcpStream::connect(address).await {

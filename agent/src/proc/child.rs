@@ -1,4 +1,4 @@
-//! Runs one command as a child, the way an init does: signals are passed on, orphans are reaped, its end is ours.
+//! The command under `nudge-agent exec`, run the way an init does: signals are passed on, orphans are reaped, and the agent ends with it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::process::{WaitOptions, WaitStatus, wait};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-use crate::proc::{number, parse_status};
+use super::{number, parse_status};
 
 /// The agent itself failed, as with env(1), nohup(1) and timeout(1).
 pub const EXIT_AGENT: u8 = 125;
@@ -24,7 +24,7 @@ pub const EXIT_NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
 pub const EXIT_NOT_FOUND: u8 = 127;
 
-/// Why there is no child.
+/// Why the command does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
     /// The command does not exist.
@@ -49,7 +49,7 @@ pub enum ChildError {
 }
 
 impl ChildError {
-    /// The exit status that says so.
+    /// The exit status for this error, as shells have it.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NotFound { .. } => EXIT_NOT_FOUND,
@@ -59,7 +59,7 @@ impl ChildError {
     }
 }
 
-/// Signals that come to the agent and are meant for the child.
+/// Signals that the agent passes on to the child.
 const FORWARDED: [Signal; 6] =
     [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
 
@@ -72,17 +72,17 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to watch. The signal that is the child's `notification` is the agent's own to send: when it comes from elsewhere
-    /// it is not passed on. Signals that are ignored already, as by nohup(1), stay ignored.
+    /// Begins to watch. Only the agent sends the signal that notifies the child: one that comes from elsewhere is not passed on. Signals
+    /// that are ignored already, as by nohup(1), stay ignored.
     pub fn watch(notification: Option<NotifySignal>) -> Result<Self, ChildError> {
-        let stream = |desired: Signal| signal(SignalKind::from_raw(desired as i32)).map_err(ChildError::Signals);
+        let stream = |watched: Signal| signal(SignalKind::from_raw(watched as i32)).map_err(ChildError::Signals);
         let own = fs::read("/proc/self/status").ok().and_then(|status| parse_status(&status).ok());
-        let ignored = |desired: Signal| own.is_some_and(|own| own.ignores(desired as i32));
+        let ignored = |one: &Signal| own.is_some_and(|own| own.ignores(*one as i32));
         let mut forwarded = Vec::new();
-        for desired in FORWARDED.into_iter().filter(|&desired| !ignored(desired)) {
-            forwarded.push((desired, stream(desired)?));
+        for watched in FORWARDED.into_iter().filter(|one| !ignored(one)) {
+            forwarded.push((watched, stream(watched)?));
         }
-        let notification = notification.and_then(|desired| Signal::try_from(number(desired).as_raw()).ok());
+        let notification = notification.and_then(|signal| Signal::try_from(number(signal).as_raw()).ok());
         Ok(Self { ended: stream(Signal::SIGCHLD)?, continued: stream(Signal::SIGCONT)?, forwarded, notification })
     }
 }
@@ -104,18 +104,17 @@ async fn next(streams: &mut [(Signal, Stream)]) -> Signal {
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
-    /// There is a terminal, and it may be given to the child: in a process group of its own, so that Ctrl-C reaches it once, not
-    /// twice.
+    /// There is a terminal to give to the child. The child has a process group of its own, so that Ctrl-C reaches it once, not twice.
     terminal: bool,
 }
 
 impl Child {
-    /// Starts the command with `variables` added to the environment. Orphans below it come to this process from now on.
+    /// Starts the command with `variables` added to the environment. This process adopts the orphans below it from now on.
     pub fn spawn(command: &[OsString], variables: Vec<(&'static str, String)>) -> Result<Self, ChildError> {
         let name = command.first().map_or(OsStr::new(""), OsString::as_os_str);
-        // Without it orphans go to the machine's init, and descendants of the child could not be told from others.
+        // Otherwise the machine's init adopts orphans, and the agent can't find them among other processes.
         if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
-            tracing::warn!(%error, "processes that the command leaves behind can't be adopted");
+            tracing::warn!(%error, "orphans of the command can't be adopted; they get no signal");
         }
         let spawned = Command::new(name).args(command.iter().skip(1)).envs(variables).process_group(0).spawn();
         let child = spawned.map_err(|source| {
@@ -134,8 +133,10 @@ impl Child {
         Ok(child)
     }
 
-    /// Passes signals on until the child ends, and returns its exit status, or 128 and the number of the signal that ended it.
-    pub async fn wait(self, signals: &mut Signals) -> u8 {
+    /// Passes signals on until the child ends. Returns its exit status, or 128 plus the number of the signal that ended it.
+    ///
+    /// Cancel safe.
+    pub async fn wait(&self, signals: &mut Signals) -> u8 {
         let Signals { ended, continued, forwarded, notification } = signals;
         loop {
             tokio::select! {
@@ -148,10 +149,10 @@ impl Child {
                 _ = continued.recv() => self.resume(),
                 signal = next(forwarded) => {
                     if *notification == Some(signal) {
-                        tracing::warn!(%signal, "not passed on: it is the signal that tells of changes");
+                        tracing::warn!(%signal, "signal not passed on: only the agent sends the signal that notifies of changes");
                     } else {
-                        tracing::debug!(%signal, "passed on");
-                        // It fails when the child has ended, which the next turn sees.
+                        tracing::debug!(%signal, "signal passed on");
+                        // It fails only when the child has ended; SIGCHLD says so.
                         let _ = kill(self.pid, signal);
                     }
                 }
@@ -159,7 +160,7 @@ impl Child {
         }
     }
 
-    /// Takes all ended processes; returns the child's status if it is among them.
+    /// Reaps all ended processes. Returns the child's exit status if it is among them.
     fn reap(&self) -> Option<u8> {
         let mut code = None;
         loop {
@@ -174,14 +175,14 @@ impl Child {
                 Ok(None) | Err(Errno::CHILD) => return code,
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Err(error) => {
-                    tracing::error!(%error, "can't wait for processes");
+                    tracing::error!(%error, "waiting for processes failed");
                     return code;
                 }
             }
         }
     }
 
-    /// The child was stopped, which matters on a terminal only.
+    /// Handles a child that was stopped, which matters only on a terminal.
     fn stopped(&self, signal: i32) {
         if !self.terminal {
             return;
@@ -190,28 +191,28 @@ impl Child {
         if wants_terminal {
             self.take_terminal();
             if foreground() == Some(self.pid) {
-                return self.go_on();
+                return self.send_continue();
             }
         }
         // The agent stops too, so that the shell gets the terminal back.
         self.give_terminal_back();
         let _ = kill(Pid::from_raw(0), Signal::SIGTSTP);
         if !wants_terminal {
-            // Where no shell could let the agent go on, the kernel has not stopped it (setpgid(2), orphaned process groups);
-            // else the shell just has.
+            // Either the shell has just continued the agent, or no shell could, and then the kernel has not stopped it (setpgid(2),
+            // orphaned process groups).
             self.resume();
         }
     }
 
-    /// The shell lets the agent go on, in the foreground or (bg) not: so goes the child.
+    /// Continues the child when the shell continues the agent, in the foreground or in the background.
     fn resume(&self) {
         if self.terminal {
             self.take_terminal();
-            self.go_on();
+            self.send_continue();
         }
     }
 
-    /// Gives the terminal to the child if the agent has it: a job that the shell runs in the background does not.
+    /// Gives the terminal to the child if the agent has it, which it has not as a background job.
     fn take_terminal(&self) {
         if self.terminal && foreground() == Some(getpgrp()) {
             to_foreground(self.pid);
@@ -224,13 +225,13 @@ impl Child {
         }
     }
 
-    fn go_on(&self) {
-        // It fails when the child has ended, which the next turn sees.
+    fn send_continue(&self) {
+        // It fails only when the child has ended; SIGCHLD says so.
         let _ = kill(Pid::from_raw(-self.pid.as_raw()), Signal::SIGCONT);
     }
 }
 
-/// The status to end with: the child's own, or 128 and the number of the signal that ended it, as shells have it.
+/// The child's exit status, or 128 plus the number of the signal that ended it, as shells have it.
 fn exit_code(status: WaitStatus) -> u8 {
     let signal = status.terminating_signal().map(|signal| 128 + signal);
     signal.or(status.exit_status()).map_or(EXIT_AGENT, |code| code.to_le_bytes()[0])
@@ -241,7 +242,7 @@ fn foreground() -> Option<Pid> {
     tcgetpgrp(io::stdin()).ok()
 }
 
-/// Gives the terminal to a process group. Without a terminal, or when another session has it, there is nothing to give.
+/// Gives the terminal to a process group. Does nothing without a terminal, or when another session has it.
 fn to_foreground(group: Pid) {
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     // A background process that does this is stopped by SIGTTOU, unless it ignores that (tcsetpgrp(3)).

@@ -8,7 +8,7 @@ use crate::status::Notified;
 /// Body of `POST /hooks`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct HookRequest {
+pub struct WebhookRequest {
     /// `http://` URL whose host is an IP literal of the pod, loopback, or `localhost`.
     pub url: String,
     /// The container on whose behalf deliveries count; by default the one that the request's header names.
@@ -18,7 +18,7 @@ pub struct HookRequest {
 
 /// One subscription, as `POST /hooks` and `GET /hooks` show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HookView {
+pub struct WebhookView {
     /// Name for `DELETE /hooks/{id}`.
     pub id: String,
     /// Where events are posted.
@@ -34,9 +34,9 @@ pub struct HookView {
 
 /// Reply to `GET /hooks`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HookList {
+pub struct WebhookList {
     /// The subscriptions, oldest first.
-    pub hooks: Vec<HookView>,
+    pub hooks: Vec<WebhookView>,
 }
 
 /// The only event so far.
@@ -44,19 +44,19 @@ pub const CONFIG_CHANGED: &str = "config.changed";
 
 /// What is posted to a subscriber. It names versions and keys and never holds a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HookEvent {
+pub struct WebhookEvent {
     /// Always [`CONFIG_CHANGED`].
     #[serde(rename = "type")]
     pub kind: String,
     /// When the dictionary changed, RFC 3339.
     pub timestamp: String,
     /// What changed.
-    pub data: HookData,
+    pub data: WebhookEventData,
 }
 
 /// What changed since the last event that this subscriber answered with 2xx.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HookData {
+pub struct WebhookEventData {
     /// `ETag` of the dictionary that the endpoint serves from now on.
     pub etag: String,
     /// Every config of the pod with the version it has now.

@@ -1,4 +1,4 @@
-//! The webhooks of the pod: who subscribed, what each has been told, and the task that tells it.
+//! The webhooks of the pod: the subscriptions, what each was notified of, and the task that notifies it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,31 +6,32 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nudge_protocol::ContainerName;
-use nudge_protocol::hooks::HookView;
 use nudge_protocol::limits::MAX_LISTED_KEYS;
 use nudge_protocol::status::{Notified, Outcome};
+use nudge_protocol::webhooks::WebhookView;
 use time::OffsetDateTime;
 use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
 
-use super::backoff::{Backoff, jittered};
 use super::outcome::notified;
-use super::webhook::{DeliverError, deliver, event_body};
-use super::{HookTarget, HookUrl, TargetPolicy, UrlError};
+use super::webhook_delivery::{DeliverError, deliver, event_body};
+use super::{TargetPolicy, WebhookTarget, WebhookUrl, WebhookUrlError};
+use crate::backoff::{Backoff, half_jitter};
 use crate::publish::{Current, Published, other};
 use crate::serve::{Channel, Metrics};
 use crate::status::StatusPage;
 
 /// Waits between attempts to deliver one change.
-const RETRIES: Backoff =
-    Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1), give_up: Duration::from_hours(1) };
+const RETRIES: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
+/// No attempt begins later than this after the first one.
+const GIVE_UP: Duration = Duration::from_hours(1);
 
-/// Why a webhook can't be taken.
+/// Why a webhook is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HookError {
+pub enum WebhookError {
     /// Its URL is not allowed.
     #[error("{0}")]
-    Url(#[from] UrlError),
+    Url(#[from] WebhookUrlError),
     /// There are too many.
     #[error("there are {limit} webhooks already; cancel one with DELETE /hooks/ID")]
     TooMany {
@@ -40,20 +41,20 @@ pub enum HookError {
 }
 
 #[derive(Debug)]
-struct Hook {
+struct Webhook {
     id: String,
-    target: HookTarget,
+    target: WebhookTarget,
     container: Option<ContainerName>,
     notified: Notified,
-    /// Keys that changed since the last delivery, each with the generation of its last change; no more than an event lists.
+    /// Keys that changed since the last delivery, each with the generation of its last change. No more than an event lists.
     changed: BTreeMap<String, u64>,
-    /// The last generation of which changed keys had no room there.
+    /// The last generation whose changed keys did not all fit there.
     dropped: Option<u64>,
-    task: Option<AbortHandle>,
+    task: AbortHandle,
 }
 
 struct Shared {
-    hooks: Mutex<Vec<Hook>>,
+    hooks: Mutex<Vec<Webhook>>,
     limit: usize,
     secret: Zeroizing<Vec<u8>>,
     policy: TargetPolicy,
@@ -64,10 +65,10 @@ struct Shared {
 
 /// The pod's webhooks; cheap to clone.
 #[derive(Clone)]
-pub struct Hooks(Arc<Shared>);
+pub struct Webhooks(Arc<Shared>);
 
-impl Hooks {
-    /// No hooks yet. `ready` shows what subscribers are to be told of; `secret` signs.
+impl Webhooks {
+    /// No webhooks yet. `ready` shows what subscribers are notified of; `secret` signs the events.
     pub fn new(
         limit: usize,
         secret: Zeroizing<Vec<u8>>,
@@ -79,79 +80,82 @@ impl Hooks {
         Self(Arc::new(Shared { hooks: Mutex::default(), limit, secret, policy, ready, status, metrics }))
     }
 
-    fn hooks(&self) -> MutexGuard<'_, Vec<Hook>> {
-        // Every change below leaves the list whole, so a panic elsewhere does no harm to it.
+    fn hooks(&self) -> MutexGuard<'_, Vec<Webhook>> {
+        // Every change below leaves the list whole, also after a panic elsewhere.
         self.0.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes; asking for the same twice gives the same hook. Returns whether it is new. Needs a tokio runtime.
-    pub fn add(&self, url: &str, container: Option<ContainerName>, etag: &str) -> Result<(bool, HookView), HookError> {
+    /// Subscribes. The same subscription twice gives the same webhook. Returns whether it is new. Needs a tokio runtime.
+    pub fn add(
+        &self,
+        url: &str,
+        container: Option<ContainerName>,
+        etag: &str,
+    ) -> Result<(bool, WebhookView), WebhookError> {
         self.add_known(url, container, etag, None)
     }
 
-    /// The same for a subscriber that is `known` to have the dictionary with this `ETag`: it is told where another one is served.
+    /// The same for a subscriber that is `known` to have the dictionary with this `ETag`: it is notified if another one is served.
     pub fn add_known(
         &self,
         url: &str,
         container: Option<ContainerName>,
         etag: &str,
         known: Option<String>,
-    ) -> Result<(bool, HookView), HookError> {
-        let target = self.0.policy.check(url.parse::<HookUrl>()?)?;
+    ) -> Result<(bool, WebhookView), WebhookError> {
+        let target = self.0.policy.check(url.parse::<WebhookUrl>()?)?;
         let mut hooks = self.hooks();
         if let Some(known) = hooks.iter().find(|hook| hook.target == target && hook.container == container) {
             return Ok((false, known.view(etag)));
         }
         if hooks.len() >= self.0.limit {
-            return Err(HookError::TooMany { limit: self.0.limit });
+            return Err(WebhookError::TooMany { limit: self.0.limit });
         }
         let id = random_name("hook");
-        let mut hook = Hook {
+        let mut ready = self.0.ready.clone();
+        // The reply's ETag says what is served now.
+        ready.borrow_and_update();
+        // It is not known which keys the subscriber has missed.
+        let dropped = known.as_ref().filter(|known| **known != etag).map(|_| 0);
+        let hook = Webhook {
             id: id.clone(),
             target: target.clone(),
             container,
             notified: Notified::nothing_yet(),
             changed: BTreeMap::new(),
-            // Which keys were missed nobody knows.
-            dropped: known.as_ref().filter(|known| **known != etag).map(|_| 0),
-            task: None,
+            dropped,
+            task: spawn(id.clone(), self.clone().notify(id, target, ready, known)),
         };
-        let mut ready = self.0.ready.clone();
-        // What is there now, the subscriber learns from the reply's ETag.
-        ready.borrow_and_update();
-        hook.task = Some(tokio::spawn(self.clone().notify(id, target, ready, known)).abort_handle());
         let view = hook.view(etag);
         hooks.push(hook);
         Ok((true, view))
     }
 
-    /// Cancels; an event that is being posted may still arrive. Returns whether the hook was there.
+    /// Cancels a subscription; an event that is being posted may still arrive. Returns whether it existed.
     pub fn remove(&self, id: &str) -> bool {
         let mut hooks = self.hooks();
         let Some(at) = hooks.iter().position(|hook| hook.id == id) else { return false };
-        if let Some(task) = hooks.remove(at).task {
-            task.abort();
-        }
+        hooks.remove(at).task.abort();
         true
     }
 
-    /// All hooks, oldest first.
-    pub fn list(&self, etag: &str) -> Vec<HookView> {
+    /// All webhooks, oldest first.
+    pub fn list(&self, etag: &str) -> Vec<WebhookView> {
         self.hooks().iter().map(|hook| hook.view(etag)).collect()
     }
 
-    /// Whether anybody has subscribed.
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.hooks().is_empty()
     }
 
-    /// The containers that hooks are for.
+    /// The containers that webhooks are for.
     pub fn containers(&self) -> Vec<ContainerName> {
         self.hooks().iter().filter_map(|hook| hook.container.clone()).collect()
     }
 
-    /// Notes which keys have changed with `generation`, whose dictionary has `etag`, before it is shown as ready.
-    pub fn note(&self, changed: &[String], generation: u64, etag: &str) {
+    /// Keeps which keys have changed with `generation`, whose dictionary has `etag`. Called before that dictionary is ready.
+    pub fn changed(&self, changed: &[String], generation: u64, etag: &str) {
         for hook in self.hooks().iter_mut() {
             hook.notified = notified(Outcome::Pending, String::new(), etag, 0);
             for key in changed {
@@ -164,29 +168,28 @@ impl Hooks {
         }
     }
 
-    async fn notify(self, id: String, target: HookTarget, mut ready: Current, known: Option<String>) {
+    async fn notify(self, id: String, target: WebhookTarget, mut ready: Current, known: Option<String>) {
         let mut is_newer = other(&mut ready, known.as_deref()).await;
         let mut missed = known.is_some();
         while is_newer {
-            // There is no way back to having none.
+            // It never becomes empty again.
             let Some(published) = ready.borrow_and_update().clone() else { return };
             if std::mem::take(&mut missed) {
-                self.is_pending(&id, published.dictionary.etag());
+                self.set_pending(&id, published.dictionary.etag());
             }
             is_newer = self.notify_one(&id, &target, &published, &mut ready).await;
         }
     }
 
-    /// Tells of `published` until that is done, given up, or there is something newer. Returns when there is something
-    /// newer, and `false` when there never will be. An attempt under way is not cut short: a subscriber should not see
-    /// half a request.
-    async fn notify_one(&self, id: &str, target: &HookTarget, published: &Published, ready: &mut Current) -> bool {
+    /// Notifies of `published` until that is done, given up, or there is a newer one. Returns when there is a newer one, and `false`
+    /// when there never will be. An attempt under way is not cut short, so that no subscriber sees half a request.
+    async fn notify_one(&self, id: &str, target: &WebhookTarget, published: &Published, ready: &mut Current) -> bool {
         let started = Instant::now();
         let event = random_name("msg");
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let (changed, truncated) = self.changed(id);
+            let (changed, truncated) = self.changed_keys(id);
             let body = Bytes::from(event_body(published, changed, truncated));
             let timestamp = OffsetDateTime::now_utc().unix_timestamp();
             let result = deliver(target, &self.0.secret, &event, timestamp, body).await;
@@ -194,7 +197,7 @@ impl Hooks {
             let (notified, wait) = match &result {
                 Ok(()) => (notified(Outcome::Delivered, String::new(), etag, attempt), None),
                 Err(error) => {
-                    let wait = RETRIES.wait(attempt, started.elapsed());
+                    let wait = RETRIES.wait_within(GIVE_UP, attempt, started.elapsed());
                     let gone = matches!(error, DeliverError::Status(hyper::StatusCode::GONE));
                     let wait = wait.filter(|_| !gone);
                     let outcome = if wait.is_some() { Outcome::Pending } else { Outcome::Failed };
@@ -205,40 +208,51 @@ impl Hooks {
             let Some(wait) = wait else { return ready.changed().await.is_ok() };
             tokio::select! {
                 changed = ready.changed() => return changed.is_ok(),
-                () = tokio::time::sleep(jittered(wait, rand::random())) => {}
+                () = tokio::time::sleep(half_jitter(wait, rand::random())) => {}
             }
         }
     }
 
-    /// What it missed while this process did not run is on its way.
-    fn is_pending(&self, id: &str, etag: &str) {
+    /// The subscriber missed a change while this process did not run.
+    fn set_pending(&self, id: &str, etag: &str) {
         let mut hooks = self.hooks();
         let Some(hook) = hooks.iter_mut().find(|hook| hook.id == id) else { return };
         hook.notified = notified(Outcome::Pending, String::new(), etag, 0);
         if let Some(container) = &hook.container {
-            self.0.status.notified_by_hook(container, hook.notified.clone());
+            self.0.status.notified_by_webhook(container, hook.notified.clone());
         }
     }
 
-    fn changed(&self, id: &str) -> (Vec<String>, bool) {
+    /// The keys that changed since the last delivery, and whether there may be more.
+    fn changed_keys(&self, id: &str) -> (Vec<String>, bool) {
         let hooks = self.hooks();
         let hook = hooks.iter().find(|hook| hook.id == id);
         hook.map(|hook| (hook.changed.keys().cloned().collect(), hook.dropped.is_some())).unwrap_or_default()
     }
 
-    fn report(&self, id: &str, target: &HookTarget, notified: Notified, generation: u64, attempt: u32) {
+    fn report(&self, id: &str, target: &WebhookTarget, notified: Notified, generation: u64, attempt: u32) {
         match notified.outcome {
             Outcome::Delivered => {
                 self.0.metrics.notified(Channel::Webhook, notified.outcome);
-                tracing::info!(hook = id, url = target.host(), attempts = attempt, "notified");
+                tracing::info!(webhook = id, host = target.host(), attempts = attempt, "subscriber notified");
             }
             Outcome::Failed => {
                 self.0.metrics.notified(Channel::Webhook, notified.outcome);
-                tracing::warn!(hook = id, url = target.host(), reason = notified.message, "not told");
+                tracing::warn!(
+                    webhook = id,
+                    host = target.host(),
+                    error = notified.message,
+                    "subscriber not notified; given up"
+                );
             }
-            // The first failure is worth a line; the rest stand in the status.
+            // Only the first failure is logged; the status has the others.
             _ if attempt == 1 => {
-                tracing::warn!(hook = id, url = target.host(), reason = notified.message, "not told yet");
+                tracing::warn!(
+                    webhook = id,
+                    host = target.host(),
+                    error = notified.message,
+                    "subscriber not notified; retrying"
+                );
             }
             _ => {}
         }
@@ -251,19 +265,19 @@ impl Hooks {
         hook.notified = notified;
         if let Some(container) = hook.container.clone() {
             let of_container = hooks.iter().filter(|hook| hook.container.as_ref() == Some(&container));
-            // A container with several hooks has been told when all of them have.
+            // A container with several webhooks counts as notified when all of them are.
             if let Some(worst) =
                 of_container.map(|hook| &hook.notified).max_by_key(|notified| severity(notified.outcome))
             {
-                self.0.status.notified_by_hook(&container, worst.clone());
+                self.0.status.notified_by_webhook(&container, worst.clone());
             }
         }
     }
 }
 
-impl Hook {
-    fn view(&self, etag: &str) -> HookView {
-        HookView {
+impl Webhook {
+    fn view(&self, etag: &str) -> WebhookView {
+        WebhookView {
             id: self.id.clone(),
             url: self.target.as_str().to_owned(),
             container: self.container.clone(),
@@ -283,7 +297,19 @@ fn severity(outcome: Outcome) -> u8 {
     }
 }
 
-/// `prefix_` and 96 random bits: unique, and no guess at another pod's.
+/// Starts a webhook's task. A panic ends only this one.
+fn spawn(id: String, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    let task = tokio::spawn(task);
+    let handle = task.abort_handle();
+    tokio::spawn(async move {
+        if task.await.is_err_and(|error| error.is_panic()) {
+            tracing::error!(webhook = id, "webhook gets no more events, which is a bug; cancel it and subscribe again");
+        }
+    });
+    handle
+}
+
+/// `prefix_` and 96 random bits: unique, and not to be guessed by another pod.
 fn random_name(prefix: &str) -> String {
     let [one, two, three]: [u32; 3] = rand::random();
     format!("{prefix}_{one:08x}{two:08x}{three:08x}")

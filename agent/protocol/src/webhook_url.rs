@@ -11,7 +11,7 @@ const MAX_URL_BYTES: usize = 2048;
 
 /// Why a URL is no target for a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UrlError {
+pub enum WebhookUrlError {
     /// It can't be read.
     #[error("the URL can't be read; it must be like http://127.0.0.1:8080/changed, with at most {MAX_URL_BYTES} bytes")]
     Malformed,
@@ -39,34 +39,34 @@ pub enum UrlError {
 
 /// A URL that has the right form, wherever it points.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HookUrl {
+pub struct WebhookUrl {
     text: String,
     host: String,
     path: String,
     addresses: Vec<SocketAddr>,
 }
 
-impl HookUrl {
+impl WebhookUrl {
     /// The URL as it was given.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
-impl FromStr for HookUrl {
-    type Err = UrlError;
+impl FromStr for WebhookUrl {
+    type Err = WebhookUrlError;
 
-    fn from_str(text: &str) -> Result<Self, UrlError> {
+    fn from_str(text: &str) -> Result<Self, WebhookUrlError> {
         if text.len() > MAX_URL_BYTES {
-            return Err(UrlError::Malformed);
+            return Err(WebhookUrlError::Malformed);
         }
-        let uri: Uri = text.parse().map_err(|_| UrlError::Malformed)?;
-        let authority = uri.authority().ok_or(UrlError::Malformed)?;
+        let uri: Uri = text.parse().map_err(|_| WebhookUrlError::Malformed)?;
+        let authority = uri.authority().ok_or(WebhookUrlError::Malformed)?;
         if uri.scheme_str() != Some("http") {
-            return Err(UrlError::Scheme);
+            return Err(WebhookUrlError::Scheme);
         }
         if authority.as_str().contains('@') {
-            return Err(UrlError::UserInfo);
+            return Err(WebhookUrlError::UserInfo);
         }
         let host = authority.host();
         // `Authority::port` has no answer for a port that is too large, as for one that is not there.
@@ -75,7 +75,7 @@ impl FromStr for HookUrl {
             // Rust's numbers may begin with a plus, ports may not.
             rest => {
                 let port = rest.strip_prefix(':').filter(|port| !port.starts_with('+'));
-                port.and_then(|port| port.parse().ok()).ok_or(UrlError::Malformed)?
+                port.and_then(|port| port.parse().ok()).ok_or(WebhookUrlError::Malformed)?
             }
         };
         let ips = match host {
@@ -83,12 +83,12 @@ impl FromStr for HookUrl {
             "localhost" => vec![IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)],
             host => {
                 let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-                let ip: IpAddr = literal.parse().map_err(|_| UrlError::Host)?;
+                let ip: IpAddr = literal.parse().map_err(|_| WebhookUrlError::Host)?;
                 vec![ip.to_canonical()]
             }
         };
         if port == 0 || ips.iter().any(IpAddr::is_unspecified) {
-            return Err(UrlError::Malformed);
+            return Err(WebhookUrlError::Malformed);
         }
         let addresses = ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
         // Between host and query the slash may be left out, in a request it may not (RFC 9112, section 3.2.1).
@@ -100,9 +100,9 @@ impl FromStr for HookUrl {
 
 /// A URL that may be posted to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HookTarget(HookUrl);
+pub struct WebhookTarget(WebhookUrl);
 
-impl HookTarget {
+impl WebhookTarget {
     /// The URL as it was given.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
@@ -138,11 +138,11 @@ impl TargetPolicy {
     }
 
     /// Checks where a URL points. Once is enough: it is an address, not a name that could be looked up anew.
-    pub fn check(&self, url: HookUrl) -> Result<HookTarget, UrlError> {
+    pub fn check(&self, url: WebhookUrl) -> Result<WebhookTarget, WebhookUrlError> {
         let inside = |target: &SocketAddr| target.ip().is_loopback() || self.own.contains(&target.ip());
         match url.addresses.iter().find(|target| !inside(target) && !self.allowed.contains(target)) {
-            Some(&target) => Err(UrlError::Outside { target }),
-            None => Ok(HookTarget(url)),
+            Some(&target) => Err(WebhookUrlError::Outside { target }),
+            None => Ok(WebhookTarget(url)),
         }
     }
 }
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    fn check(text: &str) -> Result<HookTarget, UrlError> {
+    fn check(text: &str) -> Result<WebhookTarget, WebhookUrlError> {
         let policy = TargetPolicy::new(vec!["10.0.0.7".parse().unwrap()], vec!["10.9.9.9:8080".parse().unwrap()]);
         policy.check(text.parse()?)
     }
@@ -170,27 +170,27 @@ mod tests {
 
     #[test]
     fn everything_else_is_refused_with_its_reason() {
-        let outside = |text: &str| UrlError::Outside { target: text.parse().unwrap() };
+        let outside = |text: &str| WebhookUrlError::Outside { target: text.parse().unwrap() };
         for (text, error) in [
             ("http://169.254.169.254/latest", outside("169.254.169.254:80")),
             ("http://10.9.9.9:8081/", outside("10.9.9.9:8081")),
             ("http://[::ffff:10.1.1.1]/", outside("10.1.1.1:80")),
-            ("https://127.0.0.1/", UrlError::Scheme),
-            ("file:///etc/passwd", UrlError::Malformed),
-            ("http://example.com/", UrlError::Host),
-            ("http://127.1/", UrlError::Host),
-            ("http://2130706433/", UrlError::Host),
-            ("http://localhost.example.com/", UrlError::Host),
-            ("http://127.0.0.1@10.1.1.1/", UrlError::UserInfo),
-            ("http://127.0.0.1:0/", UrlError::Malformed),
-            ("http://127.0.0.1:99999/", UrlError::Malformed),
-            ("http://0.0.0.0/", UrlError::Malformed),
-            ("/hook", UrlError::Malformed),
-            ("", UrlError::Malformed),
+            ("https://127.0.0.1/", WebhookUrlError::Scheme),
+            ("file:///etc/passwd", WebhookUrlError::Malformed),
+            ("http://example.com/", WebhookUrlError::Host),
+            ("http://127.1/", WebhookUrlError::Host),
+            ("http://2130706433/", WebhookUrlError::Host),
+            ("http://localhost.example.com/", WebhookUrlError::Host),
+            ("http://127.0.0.1@10.1.1.1/", WebhookUrlError::UserInfo),
+            ("http://127.0.0.1:0/", WebhookUrlError::Malformed),
+            ("http://127.0.0.1:99999/", WebhookUrlError::Malformed),
+            ("http://0.0.0.0/", WebhookUrlError::Malformed),
+            ("/hook", WebhookUrlError::Malformed),
+            ("", WebhookUrlError::Malformed),
         ] {
             assert_eq!(check(text), Err(error), "{text}");
         }
-        assert_eq!(check(&format!("http://127.0.0.1/{}", "a".repeat(2048))), Err(UrlError::Malformed));
+        assert_eq!(check(&format!("http://127.0.0.1/{}", "a".repeat(2048))), Err(WebhookUrlError::Malformed));
     }
 
     proptest! {

@@ -27,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why the endpoint could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub(super) enum ClientError {
     /// A variable is missing.
     #[error("{0} is not set; run this in a container that has Nudge's agent, or below 'nudge-agent exec'")]
     NoVariable(&'static str),
@@ -88,7 +88,7 @@ pub enum ClientError {
 }
 
 /// How to reach the endpoint, from the environment.
-pub struct Access {
+pub(super) struct Access {
     host: String,
     port: u16,
     token: Zeroizing<String>,
@@ -98,7 +98,7 @@ pub struct Access {
 
 impl Access {
     /// For a call that needs no token.
-    pub fn without_token(endpoint: &str, certificate: &Path) -> Result<Self, ClientError> {
+    pub(super) fn without_token(endpoint: &str, certificate: &Path) -> Result<Self, ClientError> {
         let variable = |name: &str| match name {
             env::ENDPOINT => Some(endpoint.into()),
             env::TOKEN => Some("-".into()),
@@ -110,7 +110,7 @@ impl Access {
 
     /// From the variables of this process; in the agent's own container, which has none of them, from what the agent has written for the
     /// others.
-    pub fn of_process() -> Result<Self, ClientError> {
+    pub(super) fn of_process() -> Result<Self, ClientError> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         match variable(pod::env::SHARE_DIR) {
             Some(folder) if variable(env::ENDPOINT).is_none() => Self::of_share(&Share::new(Path::new(&folder))),
@@ -130,7 +130,7 @@ impl Access {
     }
 
     /// Reads the variables through `variable`; an empty one counts as absent.
-    pub fn from_env(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, ClientError> {
+    pub(super) fn from_env(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, ClientError> {
         let read = |name: &'static str| variable(name).filter(|value| !value.is_empty());
         let desired = |name| read(name).ok_or(ClientError::NoVariable(name));
         let endpoint = desired(env::ENDPOINT)?;
@@ -157,7 +157,7 @@ fn read_text(path: &Path) -> Result<String, ClientError> {
 }
 
 /// Asks for one path and returns the reply's body.
-pub fn get(access: &Access, path: &str) -> Result<Bytes, ClientError> {
+pub(super) fn get(access: &Access, path: &str) -> Result<Bytes, ClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| ClientError::Reply(error.to_string()))?;
     runtime.block_on(async {
@@ -166,7 +166,7 @@ pub fn get(access: &Access, path: &str) -> Result<Bytes, ClientError> {
 }
 
 /// The same within a runtime, and without a bound on its time.
-pub async fn request(access: &Access, path: &str) -> Result<Bytes, ClientError> {
+pub(super) async fn request(access: &Access, path: &str) -> Result<Bytes, ClientError> {
     let tls = tls(&access.certificate)?;
     let at = if access.host.contains(':') {
         format!("[{}]:{}", access.host, access.port)

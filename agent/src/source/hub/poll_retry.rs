@@ -1,0 +1,261 @@
+//! When the hub is polled next, and whether that poll is held. Pure: time and chance are arguments.
+//!
+//! A reply is followed by the next poll at once. After a failure each agent waits a random part of a window that doubles with every
+//! failure, so that agents do not come in step.
+
+use std::time::Duration;
+
+use nudge_protocol::hub::MAX_WAIT_SECONDS;
+use tokio::time::Instant;
+
+use super::failure::{Failure, Kind};
+use crate::backoff::{Backoff, full_jitter, half_jitter};
+
+/// A held poll that breaks sooner than this was not cut by a proxy that has no patience: the hub has gone.
+const HELD: Duration = Duration::from_secs(5);
+/// A held poll that is answered sooner with nothing was not held.
+const HASTY: Duration = Duration::from_millis(500);
+/// After so many held polls in a row that were cut, polls are not held any more.
+const CUTS: u32 = 3;
+/// When a held poll is tried again.
+const HOLD_AGAIN: Duration = Duration::from_mins(10);
+/// The longest wait that a hub can ask for by `Retry-After`.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(1);
+
+/// After failures that mostly pass by themselves, and after replies that bring nothing.
+const SHORT: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
+/// After failures that pass when a file or the hub changes.
+const MEDIUM: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
+/// After a refusal that only an admin can change.
+const LONG: Backoff = Backoff { first: Duration::from_secs(30), longest: Duration::from_mins(5) };
+
+/// The next poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextPoll {
+    /// How long until it is sent.
+    pub after: Duration,
+    /// The wait to ask the hub for, in seconds.
+    pub wait_seconds: u32,
+}
+
+/// How a poll has ended.
+#[derive(Clone, Copy, Debug)]
+pub enum PollEnd<'a> {
+    /// With a reply that has changed something.
+    Changed,
+    /// With a reply that has changed nothing: the hub does not recognize what the agent says it holds.
+    Repeated,
+    /// With the answer that nothing differs.
+    Unchanged,
+    /// With a failure.
+    Failed(&'a Failure),
+}
+
+/// Whether polls are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holding {
+    /// They are; so many in a row were cut.
+    Held { cuts: u32 },
+    /// They are repeated at an interval until then, since held ones were cut.
+    Interval { until: Instant },
+}
+
+/// Decides about the next poll.
+#[derive(Clone, Debug)]
+pub struct PollRetry {
+    /// Between polls that are not held.
+    interval: Duration,
+    /// The wait that the hub asks for.
+    wait_seconds: u32,
+    /// Failures since the last answer.
+    failures: u32,
+    holding: Holding,
+    /// Answers in a row that came at once and brought nothing.
+    idle: u32,
+}
+
+impl PollRetry {
+    /// Before the first poll.
+    pub fn new(interval: Duration) -> Self {
+        Self { interval, wait_seconds: MAX_WAIT_SECONDS, failures: 0, holding: Holding::Held { cuts: 0 }, idle: 0 }
+    }
+
+    /// Sets the wait that the hub asks for.
+    pub fn set_wait_seconds(&mut self, seconds: u32) {
+        self.wait_seconds = seconds.min(MAX_WAIT_SECONDS);
+    }
+
+    /// Failures since the last answer.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Whether polls are repeated at an interval, since held ones were cut.
+    pub fn by_interval(&self) -> bool {
+        matches!(self.holding, Holding::Interval { .. })
+    }
+
+    /// The first poll. It is not held, so that the agent soon knows whether there is contact.
+    pub fn first() -> NextPoll {
+        NextPoll { after: Duration::ZERO, wait_seconds: 0 }
+    }
+
+    /// The poll after one that asked for `asked` seconds, took `took` and ended at `now`. `random` is between 0 and 1.
+    pub fn next(&mut self, end: PollEnd<'_>, asked: u32, took: Duration, now: Instant, random: f64) -> NextPoll {
+        match end {
+            PollEnd::Changed | PollEnd::Repeated | PollEnd::Unchanged => {
+                self.failures = 0;
+                if asked > 0 {
+                    self.holding = Holding::Held { cuts: 0 };
+                }
+                let hasty = asked > 0 && took < HASTY && matches!(end, PollEnd::Unchanged);
+                self.idle = if hasty || matches!(end, PollEnd::Repeated) { self.idle.saturating_add(1) } else { 0 };
+                let by_interval = matches!(self.holding, Holding::Interval { until } if now < until);
+                if self.idle > 0 {
+                    // Else agent and hub would keep each other busy.
+                    NextPoll { after: half_jitter(SHORT.wait(self.idle), random), wait_seconds: self.wait_seconds }
+                } else if by_interval || self.wait_seconds == 0 {
+                    // A tenth more or less, so that agents spread.
+                    NextPoll { after: self.interval.mul_f64(0.9 + random / 5.0), wait_seconds: 0 }
+                } else {
+                    NextPoll { after: Duration::ZERO, wait_seconds: self.wait_seconds }
+                }
+            }
+            PollEnd::Failed(failure) => {
+                self.failures = self.failures.saturating_add(1);
+                if asked > 0 && took >= HELD && may_be_cut(failure) {
+                    self.holding = match self.holding {
+                        Holding::Held { cuts } if cuts + 1 < CUTS => Holding::Held { cuts: cuts + 1 },
+                        _ => Holding::Interval { until: now + HOLD_AGAIN },
+                    };
+                }
+                // The next poll is not held: its answer shows that there is contact again.
+                NextPoll { after: retry_wait(failure, self.failures, random), wait_seconds: 0 }
+            }
+        }
+    }
+}
+
+/// Whether something between agent and hub may have cut a held poll.
+fn may_be_cut(failure: &Failure) -> bool {
+    matches!(failure.kind, Kind::Lost | Kind::TimedOut | Kind::Status)
+}
+
+/// How long to wait after the given number of failures in a row, counted from 1. `random` is between 0 and 1.
+pub fn retry_wait(failure: &Failure, failures: u32, random: f64) -> Duration {
+    match (failure.kind, failure.retry_after) {
+        // At least as long as the hub asks for, and not all agents at that moment.
+        (Kind::Busy, Some(wait)) if !wait.is_zero() => wait.min(LONGEST_RETRY_AFTER).mul_f64(1.0 + random),
+        (Kind::Unreachable | Kind::Tls | Kind::Lost | Kind::TimedOut | Kind::Status | Kind::Busy, _) => {
+            full_jitter(SHORT.wait(failures), random)
+        }
+        (Kind::Unauthorized | Kind::Malformed | Kind::Local, _) => half_jitter(MEDIUM.wait(failures), random),
+        (Kind::Forbidden, _) => half_jitter(LONG.wait(failures), random),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn failure(kind: Kind) -> Failure {
+        Failure::new(kind, "")
+    }
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    #[test]
+    fn an_answer_is_followed_by_a_held_poll_at_once() {
+        let mut retry = PollRetry::new(MINUTE);
+        retry.set_wait_seconds(40);
+        let now = Instant::now();
+        let lost = failure(Kind::Lost);
+        let ask = retry.next(PollEnd::Failed(&lost), 0, Duration::ZERO, now, 0.5);
+        assert_eq!(ask, NextPoll { after: Duration::from_millis(500), wait_seconds: 0 });
+        let ask = retry.next(PollEnd::Unchanged, 0, Duration::ZERO, now, 0.5);
+        assert_eq!(ask, NextPoll { after: Duration::ZERO, wait_seconds: 40 });
+        assert_eq!(retry.failures(), 0);
+        retry.set_wait_seconds(100_000);
+        assert_eq!(retry.next(PollEnd::Unchanged, 40, MINUTE, now, 0.5).wait_seconds, MAX_WAIT_SECONDS);
+    }
+
+    #[test]
+    fn polls_that_are_cut_again_and_again_are_not_held_for_a_while() {
+        let mut retry = PollRetry::new(Duration::from_secs(30));
+        let start = Instant::now();
+        let cut = failure(Kind::Lost);
+        for _ in 0..CUTS {
+            assert!(!retry.by_interval());
+            retry.next(PollEnd::Failed(&cut), 300, MINUTE, start, 0.0);
+            retry.next(PollEnd::Unchanged, 0, Duration::ZERO, start, 0.0);
+        }
+        assert!(retry.by_interval());
+        let ask = retry.next(PollEnd::Unchanged, 0, Duration::ZERO, start, 0.5);
+        assert_eq!(ask, NextPoll { after: Duration::from_secs(30), wait_seconds: 0 });
+        // After a while one is held again; if it is cut too, it is back to the interval at once.
+        let later = start + HOLD_AGAIN;
+        assert_eq!(retry.next(PollEnd::Unchanged, 0, Duration::ZERO, later, 0.5).wait_seconds, MAX_WAIT_SECONDS);
+        retry.next(PollEnd::Failed(&cut), 300, MINUTE, later, 0.0);
+        assert_eq!(retry.next(PollEnd::Unchanged, 0, Duration::ZERO, later, 0.5).wait_seconds, 0);
+        // And if it is answered, that is over.
+        let later = later + HOLD_AGAIN;
+        retry.next(PollEnd::Unchanged, 0, Duration::ZERO, later, 0.5);
+        assert_eq!(retry.next(PollEnd::Unchanged, 300, MINUTE, later, 0.5).wait_seconds, MAX_WAIT_SECONDS);
+        assert!(!retry.by_interval());
+    }
+
+    #[test]
+    fn a_hub_that_ends_does_not_count_as_a_cut_poll() {
+        let mut retry = PollRetry::new(MINUTE);
+        for kind in [Kind::Unreachable, Kind::Busy, Kind::Unauthorized, Kind::Malformed] {
+            for _ in 0..10 {
+                retry.next(PollEnd::Failed(&failure(kind)), 300, MINUTE, Instant::now(), 0.0);
+            }
+        }
+        for _ in 0..10 {
+            retry.next(PollEnd::Failed(&failure(Kind::Lost)), 300, Duration::from_secs(1), Instant::now(), 0.0);
+        }
+        assert!(!retry.by_interval());
+    }
+
+    #[test]
+    fn a_hub_that_answers_at_once_with_nothing_is_not_polled_at_once_again() {
+        let mut retry = PollRetry::new(MINUTE);
+        let now = Instant::now();
+        let mut next = |ended, took| retry.next(ended, 300, took, now, 1.0).after;
+        assert_eq!(next(PollEnd::Repeated, Duration::ZERO), Duration::from_secs(1));
+        assert_eq!(next(PollEnd::Unchanged, Duration::ZERO), Duration::from_secs(2));
+        assert_eq!(next(PollEnd::Unchanged, MINUTE), Duration::ZERO);
+        assert_eq!(next(PollEnd::Repeated, MINUTE), Duration::from_secs(1));
+        assert_eq!(next(PollEnd::Changed, Duration::ZERO), Duration::ZERO);
+        retry.set_wait_seconds(0);
+        let ask = retry.next(PollEnd::Changed, 0, Duration::ZERO, now, 0.5);
+        assert_eq!(ask, NextPoll { after: MINUTE, wait_seconds: 0 });
+    }
+
+    #[test]
+    fn retry_after_is_the_shortest_wait() {
+        let busy = Failure { retry_after: Some(Duration::from_secs(2)), ..failure(Kind::Busy) };
+        assert_eq!(retry_wait(&busy, 1, 0.0), Duration::from_secs(2));
+        assert_eq!(retry_wait(&busy, 9, 1.0), Duration::from_secs(4));
+        let years = Failure { retry_after: Some(Duration::from_secs(1 << 40)), ..failure(Kind::Busy) };
+        assert_eq!(retry_wait(&years, 1, 1.0), Duration::from_mins(2));
+    }
+
+    proptest! {
+        #[test]
+        fn waits_have_bounds_by_kind(at in 0..Kind::ALL.len(), failures in 0u32..10_000, random in 0.0f64..=1.0) {
+            let kind = Kind::ALL[at];
+            let wait = retry_wait(&failure(kind), failures, random);
+            let (least, most) = match kind {
+                Kind::Forbidden => (15, 300),
+                Kind::Unauthorized | Kind::Malformed | Kind::Local => (0, 60),
+                _ => (0, 30),
+            };
+            prop_assert!(wait >= Duration::from_secs(least) && wait <= Duration::from_secs(most), "{:?}", wait);
+            if failures <= 1 && kind != Kind::Forbidden { prop_assert!(wait <= Duration::from_secs(1)); }
+        }
+    }
+}

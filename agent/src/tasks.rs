@@ -1,0 +1,52 @@
+//! The agent's long tasks in one supervised set: none of them ends or panics unnoticed.
+
+use std::collections::HashMap;
+use std::future::pending;
+
+use tokio::task::{Id, JoinSet};
+
+/// Tasks that run as long as the process. Dropping the set aborts them.
+#[derive(Default)]
+pub struct Tasks {
+    running: JoinSet<()>,
+    names: HashMap<Id, &'static str>,
+}
+
+impl Tasks {
+    /// Starts a task that never ends by itself. Needs a tokio runtime.
+    pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.names.insert(self.running.spawn(task).id(), name);
+    }
+
+    /// Waits until a task ends, which is a bug, and logs it.
+    ///
+    /// Cancel safe.
+    pub async fn ended(&mut self) {
+        let Some(ended) = self.running.join_next_with_id().await else { return pending().await };
+        let (id, panicked) = ended.map_or_else(|error| (error.id(), true), |(id, ())| (id, false));
+        let task = self.names.remove(&id).unwrap_or_default();
+        tracing::error!(task, panicked, "task ended, which is a bug");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_ends_and_one_that_panics_are_both_noticed() {
+        let mut tasks = Tasks::default();
+        tasks.spawn("ends", async {});
+        tasks.spawn("panics", async { panic!("a bug") });
+        tasks.spawn("runs", pending());
+        tasks.ended().await;
+        tasks.ended().await;
+        assert_eq!(tasks.names.into_values().collect::<Vec<_>>(), ["runs"]);
+        let mut none = Tasks::default();
+        assert!(timeout(Duration::from_millis(10), none.ended()).await.is_err());
+    }
+}
