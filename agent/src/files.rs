@@ -19,10 +19,10 @@ const DATA: &str = "..data";
 const DRAFT: &str = "..data_tmp";
 const VERSION_PREFIX: &str = "..nudge-";
 
-/// Why the files can't be written. The ones of the version before stay whole.
+/// Why the files can't be written. Those of the version before stay complete.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectError {
-    /// A file is in the way that is not Nudge's.
+    /// A file of the same name is not Nudge's.
     #[error("{} is in the way and was not made by Nudge; move it, or choose another folder", path.display())]
     InTheWay {
         /// The file.
@@ -43,11 +43,11 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ProjectError {
     move |source| ProjectError::Io { path, source }
 }
 
-/// Writes the values into `folder` and makes them visible together. What is left to tidy up afterwards and can't be is
-/// returned as sentences: the new files are in place all the same.
+/// Writes the values into `folder` and makes them visible together. Returns messages about old files that can't be removed; the new
+/// files are in place all the same.
 pub fn project(folder: &Path, dictionary: &Dictionary) -> Result<Vec<String>, ProjectError> {
     fs::create_dir_all(folder).map_err(io_error(folder))?;
-    // What `nudge.binary` tells matters for JSON only: files hold the raw bytes.
+    // `nudge.binary` matters only in JSON: files hold the raw bytes.
     let keys: Vec<_> = dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY).collect();
     for entry in &keys {
         let path = folder.join(entry.key());
@@ -64,16 +64,16 @@ pub fn project(folder: &Path, dictionary: &Dictionary) -> Result<Vec<String>, Pr
     let visible = match written {
         Ok(visible) => visible,
         Err(error) => {
-            // What this clean-up meets is not the cause.
+            // Only the first error matters.
             let _ = remove_stale_links(folder);
             return Err(error);
         }
     };
-    let untidy = [remove_stale_links(folder), remove_old_versions(folder, &visible)];
-    Ok(untidy.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect())
+    let cleanup = [remove_stale_links(folder), remove_old_versions(folder, &visible)];
+    Ok(cleanup.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect())
 }
 
-/// Writes a version into a folder of its own, which goes again with the handle.
+/// Writes a version into a folder of its own, which is removed with the handle.
 fn write_version(folder: &Path, keys: &[&Entry], dictionary: &Dictionary) -> Result<TempDir, ProjectError> {
     let mut draft = tempfile::Builder::new();
     draft.prefix(VERSION_PREFIX).permissions(Permissions::from_mode(0o755));
@@ -87,7 +87,7 @@ fn write_version(folder: &Path, keys: &[&Entry], dictionary: &Dictionary) -> Res
     Ok(version)
 }
 
-/// Lets `..data` point to the version and returns its name.
+/// Points `..data` to the version and returns its name.
 fn swap(folder: &Path, version: TempDir) -> Result<OsString, ProjectError> {
     let name = version.path().file_name().unwrap_or_default().to_owned();
     let (draft, data) = (folder.join(DRAFT), folder.join(DATA));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_and_go_and_values_change_together() {
+    fn keys_are_added_and_removed_and_values_change_together() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("files");
         project(&folder, &dictionary(&[("a", b"1"), ("old", &[0xff])])).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_users_is_never_touched() {
+    fn a_file_that_is_not_nudges_is_never_touched() {
         let folder = tempfile::tempdir().unwrap();
         project(folder.path(), &dictionary(&[("a", b"1")])).unwrap();
         fs::write(folder.path().join("mine"), "m").unwrap();

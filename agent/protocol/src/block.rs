@@ -1,18 +1,17 @@
-//! A version's content on its way from the hub to the agents: all keys and values, in key order, in one run of bytes.
+//! A version's content as the hub sends it to agents: all keys and values in key order, in one run of bytes.
 //!
-//! Four bytes with the number of entries; for each two bytes with the key's length, the key, four bytes with the value's
-//! length, the value. All numbers are big endian. Nothing else, so equal contents are equal bytes, and a digest of them names
-//! the content.
+//! Four bytes with the number of entries; for each entry two bytes with the key's length, the key, four bytes with the value's length,
+//! the value. All numbers are big endian. Equal contents are equal bytes, so a digest of the bytes identifies the content.
 
 use std::collections::BTreeMap;
 
 use crate::limits::{MAX_DICTIONARY_BYTES, MAX_KEYS, MAX_VALUE_BYTES};
 use crate::names::{Key, NameError};
 
-/// Longest block, in bytes: a dictionary's bound, for the dictionary holds at least this much.
+/// Longest block, in bytes: the bound of a dictionary, which is at least as large as each of its blocks.
 pub const MAX_BLOCK_BYTES: usize = MAX_DICTIONARY_BYTES;
 
-/// Why a content can't be sent, or a block not be read. Holds keys at most, never values.
+/// Why a content can't be sent or a block can't be read. Holds keys at most, never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
     /// The block ends too early, or goes on after its end.
@@ -27,7 +26,7 @@ pub enum BlockError {
         /// Which entry, from 0.
         entry: usize,
     },
-    /// A key that is none.
+    /// A key is not valid.
     #[error(transparent)]
     Key(#[from] NameError),
     /// The key is not UTF-8.

@@ -1,6 +1,6 @@
-//! Environment variables that the application's containers get.
+//! Environment variables of the application's containers.
 
-/// URL of the dictionary, such as `https://10.0.0.7:9001/config`; an IPv6 address stands in brackets.
+/// URL of the dictionary, such as `https://10.0.0.7:9001/config`; an IPv6 address is in brackets.
 pub const ENDPOINT: &str = "MY_CONFIG_ENDPOINT";
 /// The pod's token. Empty counts as absent: read [`TOKEN_FILE`] then.
 pub const TOKEN: &str = "MY_CONFIG_TOKEN";
@@ -8,10 +8,10 @@ pub const TOKEN: &str = "MY_CONFIG_TOKEN";
 pub const TOKEN_FILE: &str = "MY_CONFIG_TOKEN_FILE";
 /// Path of the certificate (PEM) of the pod's own authority: the one trust anchor for [`ENDPOINT`].
 pub const CERT: &str = "MY_CONFIG_CERT";
-/// The container's own name, to be sent back in the header [`crate::headers::CONTAINER`].
+/// The container's own name, to send in the header [`crate::headers::CONTAINER`].
 pub const CONTAINER: &str = "MY_CONFIG_CONTAINER";
 
-/// Port of the endpoint where nothing else is asked for.
+/// Default port of the endpoint.
 pub const DEFAULT_PORT: u16 = 9001;
 /// Path of the dictionary under the endpoint's origin.
 pub const CONFIG_PATH: &str = "/config";

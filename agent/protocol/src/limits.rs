@@ -1,10 +1,10 @@
-//! Bounds that both sides keep, so that neither sends what the other must refuse.
+//! Bounds that both sides keep, so that neither sends what the other refuses.
 
 /// Longest value of one key, in bytes: what fits in one `ConfigMap` or `Secret`.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
-/// Largest dictionary as JSON, in bytes. The agent's memory limit is made of this number, see its `serve/limits.rs`.
+/// Largest dictionary as JSON, in bytes. The agent's `serve/limits.rs` derives its memory limit from it.
 pub const MAX_DICTIONARY_BYTES: usize = 3 * 1024 * 1024;
-/// Largest dictionary in the format for shells, in bytes. More than a shell can pass on to a command (execve(2)).
+/// Largest dictionary in the format for shells, in bytes. It is more than a shell can pass to a command (execve(2)).
 pub const MAX_ENV_BYTES: usize = 1024 * 1024;
 /// Most keys in one dictionary.
 pub const MAX_KEYS: usize = 8192;

@@ -1,11 +1,11 @@
-//! How a container wants to be told of a change, and what counts as having been told.
+//! How a container is notified of a change, and what counts as its acknowledgement.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A setting's text that none of the allowed values matches. The message is a sentence for the user.
+/// The text of a setting that matches none of the allowed values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not allowed here: choose one of {allowed}")]
 pub struct UnknownSetting {
@@ -15,8 +15,8 @@ pub struct UnknownSetting {
     pub allowed: &'static str,
 }
 
-/// The signals that can tell a process of a new version. None is a default: Node.js starts its debugger on `SIGUSR1`,
-/// nginx reopens its logs on it.
+/// The signals that can notify a process of a new version. There is no default: on `SIGUSR1` Node.js starts its debugger and nginx
+/// reopens its logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NotifySignal {
     /// User-defined signal 1.
@@ -47,7 +47,7 @@ impl fmt::Display for NotifySignal {
     }
 }
 
-/// How a container is told of a change.
+/// How a container is notified of a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "&'static str", try_from = "String")]
 pub enum Notify {

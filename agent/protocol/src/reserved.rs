@@ -1,15 +1,15 @@
 //! Keys of the dictionary that Nudge itself sets. A user's key with [`PREFIX`] makes its version invalid.
 
-/// Every key that begins so is Nudge's own.
+/// Every key with this prefix is Nudge's own.
 pub const PREFIX: &str = "nudge.";
 /// The pod's configs with their versions, `shop=1.0.1,shop-keys=7`, in the order in which they were merged.
 pub const CONFIGS: &str = "nudge.configs";
 /// The keys whose values are base64 in the dictionary because they are not UTF-8, separated by commas; absent if none.
 pub const BINARY: &str = "nudge.binary";
 
-/// [`CONFIGS`] under the name that the env format can express.
+/// The name of [`CONFIGS`] in the env format.
 pub const ENV_CONFIGS: &str = "NUDGE_CONFIGS";
-/// [`BINARY`] under the name that the env format can express.
+/// The name of [`BINARY`] in the env format.
 pub const ENV_BINARY: &str = "NUDGE_BINARY";
 
 /// The key that holds the version of one config, `nudge.config.<name>.version`.

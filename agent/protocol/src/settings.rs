@@ -1,5 +1,5 @@
-//! The forms of settings that the injector writes into the agent's environment and the agent reads: one reader, so that what is admitted
-//! is what the agent starts with. A variable whose list is empty is left out.
+//! The format of the settings that the injector writes into the agent's environment and the agent reads. There is one reader for both, so
+//! that the agent starts with every setting that is admitted. A variable with an empty list is left out.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::webhook_url::{WebhookUrl, WebhookUrlError};
 
-/// Stands between the items of every list.
+/// Separates the items of every list.
 pub const SEPARATOR: char = ',';
 
 /// Longest wait of [`duration`].
@@ -20,7 +20,7 @@ where
     N: FromStr<Err: Display>,
     V: FromStr<Err: Display>,
 {
-    let (name, value) = text.split_once('=').ok_or("it is like NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("write it like NAME=VALUE")?;
     let name = name.trim().parse().map_err(|error: N::Err| error.to_string())?;
     Ok((name, value.trim().parse().map_err(|error: V::Err| error.to_string())?))
 }
@@ -36,9 +36,9 @@ pub fn write_list(items: impl IntoIterator<Item = impl Display>) -> String {
     items.join(&SEPARATOR.to_string())
 }
 
-/// Reads a time such as `30s`, `2m` or `500ms`.
+/// Reads a duration such as `30s`, `2m` or `500ms`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let refuse = || "it is a number with ms, s or m, such as 30s, and at most 60m".to_owned();
+    let refuse = || "write a number with ms, s or m, such as 30s, and at most 60m".to_owned();
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(refuse)?;
     let number: u64 = text[..digits].parse().map_err(|_| refuse())?;
     let millis = match &text[digits..] {
@@ -51,7 +51,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     all.filter(|all| !all.is_zero() && *all <= LONGEST).ok_or_else(refuse)
 }
 
-/// Reads the list of other targets of webhooks that users write: `10.0.0.9:8080, [fd00::9]:8080`.
+/// Reads the list of allowed webhook targets outside of the pod: `10.0.0.9:8080, [fd00::9]:8080`.
 pub fn targets(text: &str) -> Result<Vec<SocketAddr>, String> {
     let read = |item: &str| {
         let refuse = || {
@@ -65,7 +65,7 @@ pub fn targets(text: &str) -> Result<Vec<SocketAddr>, String> {
     text.split(SEPARATOR).map(read).collect()
 }
 
-/// Reads the URL of a webhook that stands in a list.
+/// Reads the URL of a webhook that is an item of a list.
 pub fn listed_webhook(text: &str) -> Result<WebhookUrl, WebhookUrlError> {
     if text.contains(SEPARATOR) { Err(WebhookUrlError::Listed) } else { text.parse() }
 }

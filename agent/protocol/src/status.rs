@@ -1,4 +1,4 @@
-//! Reply to `GET /status`: what the pod runs and how its containers took it.
+//! The reply to `GET /status`: what the pod runs and how its containers took it.
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -16,45 +16,45 @@ pub struct Status {
     pub source: String,
     /// Seconds since the source was last read without fault; grows while a source fails.
     pub age_seconds: u64,
-    /// How contact with the hub is; absent where the source is no hub.
+    /// The contact with the hub; absent if the source is not the hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contact: Option<ContactStatus>,
     /// `ETag` of the dictionary now.
     pub etag: String,
     /// The configs in the order in which they are merged: later wins.
     pub configs: Vec<ConfigStatus>,
-    /// Configs of which no version could be read so far.
+    /// Configs of which no version could be read yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unserved: Vec<Unserved>,
-    /// Keys that stand in more than one config, and which config won.
+    /// Keys that several configs have, and which config wins.
     #[serde(default)]
     pub overlaps: Vec<Overlap>,
-    /// The containers that want to be told.
+    /// The containers, and how they are notified.
     #[serde(default)]
     pub containers: Vec<ContainerStatus>,
     /// The webhooks.
     #[serde(default)]
     pub hooks: Vec<crate::webhooks::WebhookView>,
-    /// Files written for the containers, where that was asked for.
+    /// The files for the containers, if there is a folder for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesStatus>,
 }
 
-/// How contact with the hub is.
+/// The contact with the hub.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContactStatus {
-    /// The hub has answered the last request.
+    /// Whether the hub answered the last request.
     pub connected: bool,
     /// Requests that failed since it last answered.
     pub failures: u32,
-    /// A word for programs: how the last of them failed.
+    /// The reason of the last failure, for programs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The same as a sentence, with the way out.
+    /// Its message: what is wrong, and what to do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Polls are not held but repeated, because held ones were cut on their way.
+    /// Polls are repeated at an interval and not held, because held ones were cut.
     pub interval: bool,
 }
 
@@ -75,7 +75,7 @@ pub struct ConfigStatus {
     pub keys: usize,
     /// How many bytes its values have together.
     pub bytes: usize,
-    /// Why what the source wants is not served; absent when it is.
+    /// Why the version that the source assigns is not served; absent if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
 }
@@ -90,13 +90,13 @@ pub struct Unserved {
     pub problem: Problem,
 }
 
-/// Why a config's wanted version is not served. The old one stays meanwhile.
+/// Why the assigned version of a config is not served. The old one stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// A word for programs.
+    /// The reason.
     pub reason: ProblemReason,
-    /// What is wrong and how to get out of it.
+    /// What is wrong, and what to do.
     pub message: String,
     /// Since when.
     #[serde(with = "time::serde::rfc3339")]
@@ -106,15 +106,15 @@ pub struct Problem {
 /// The kinds of [`Problem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProblemReason {
-    /// The config itself is not there.
+    /// The config does not exist.
     ConfigMissing,
-    /// The config does not say which version is current.
+    /// The config has no `current`.
     CurrentMissing,
-    /// What says which version is current can't be understood.
+    /// `current` of the config can't be understood.
     CurrentInvalid,
-    /// The version is not there.
+    /// The version does not exist.
     VersionMissing,
-    /// The version is there in part, or is being written just now.
+    /// The version is incomplete, or is being written.
     VersionIncomplete,
     /// The version breaks a rule.
     VersionInvalid,
@@ -128,16 +128,16 @@ pub enum ProblemReason {
     NotFound,
     /// The namespace does not let the hub read it.
     NotAllowed,
-    /// The stored objects are not what the version was sealed with.
+    /// The stored objects differ from the sealed version.
     Changed,
-    /// What came is not what its digest says, or can't be read.
+    /// The content does not match its digest, or can't be read.
     Damaged,
     /// Another reason, which a newer hub may have.
     Other,
 }
 
 impl ProblemReason {
-    /// The reason as it stands in JSON.
+    /// The reason as in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ConfigMissing => "ConfigMissing",
@@ -170,35 +170,35 @@ pub struct Overlap {
     pub hidden: Vec<ConfigName>,
 }
 
-/// A container that wants to be told.
+/// One container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerStatus {
     /// Its name.
     pub name: ContainerName,
-    /// How it is told.
+    /// How it is notified.
     pub notify: Notify,
     /// What counts as its acknowledgement.
     pub ack: Ack,
-    /// How the last change ended.
+    /// The outcome of the last change.
     pub notified: Notified,
-    /// `ETag` of the newest dictionary that this container has asked for; absent before its first request.
+    /// `ETag` of the newest dictionary that this container has read; absent before its first request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetched: Option<String>,
     /// Whether it has acknowledged the dictionary that is served now.
     pub acknowledged: bool,
 }
 
-/// How telling a subscriber of the last change went.
+/// The notification of a subscriber of the last change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Notified {
     /// The outcome so far.
     pub outcome: Outcome,
-    /// A sentence with the cause and the way out, where there is something to say.
+    /// The cause and what to do, if there is a cause.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// `ETag` of the dictionary it was told of, or is being told of.
+    /// `ETag` of the dictionary that the notification is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
     /// Attempts made for this change.
@@ -212,7 +212,7 @@ pub struct Notified {
 }
 
 impl Notified {
-    /// Nothing has changed since the subscriber is known.
+    /// Before the first change.
     pub fn nothing_yet() -> Self {
         Self {
             outcome: Outcome::NothingYet,
@@ -225,12 +225,12 @@ impl Notified {
     }
 }
 
-/// The kinds of ends that telling a subscriber can have, a bounded set (they are also a metric's label).
+/// The outcome of notifying a subscriber. A bounded set: it is also a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Outcome {
-    /// Nothing has changed since the subscriber is known.
+    /// Nothing has changed since the subscription.
     NothingYet,
-    /// Under way: not tried yet, or tried again after a failure that may pass.
+    /// Not tried yet, or tried again after a failure that may pass.
     Pending,
     /// The signal was sent to a process that catches it, or the webhook answered 2xx.
     Delivered,
@@ -249,7 +249,7 @@ impl Outcome {
     pub const FINAL: [Self; 5] =
         [Self::Delivered, Self::NoHandler, Self::NoProcess, Self::PermissionDenied, Self::Failed];
 
-    /// The outcome as it stands in JSON.
+    /// The outcome as in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NothingYet => "NothingYet",
@@ -272,7 +272,7 @@ pub struct FilesStatus {
     /// `ETag` of the dictionary that the files hold; absent before the first write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
-    /// Why they are not up to date; absent when they are. Containers are told only after the files are in place.
+    /// Why they are not up to date; absent if they are. Containers are notified only after the files are in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

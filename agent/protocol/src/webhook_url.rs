@@ -1,5 +1,5 @@
-//! Where a webhook may point: by default to the pod itself and nowhere else. The agent checks it for every hook, the injector for those in
-//! a pod's annotations, so that a pod is refused that the agent would not start in.
+//! Where a webhook may point: by default only to the pod itself. The agent checks every webhook; the injector checks those in a pod's
+//! annotations, so that no pod is admitted in which the agent would not start.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -9,23 +9,23 @@ use http::Uri;
 /// Longest URL, in bytes.
 const MAX_URL_BYTES: usize = 2048;
 
-/// Why a URL is no target for a webhook.
+/// Why a URL can't be the target of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookUrlError {
     /// It can't be read.
-    #[error("the URL can't be read; it must be like http://127.0.0.1:8080/changed, with at most {MAX_URL_BYTES} bytes")]
+    #[error("the URL can't be read; write it like http://127.0.0.1:8080/changed, with at most {MAX_URL_BYTES} bytes")]
     Malformed,
-    /// It is not plain HTTP. Inside one pod nobody listens on the way, and every event is signed.
+    /// It is not plain HTTP. Events do not leave the pod, and each one is signed.
     #[error("the URL must begin with http://; events stay in the pod and are signed")]
     Scheme,
     /// It has a user or password in it.
-    #[error("the URL may not hold a user or password")]
+    #[error("the URL must not contain a user or password")]
     UserInfo,
     /// The host is a name.
     #[error("the URL's host must be an IP address or 'localhost'; names are not looked up")]
     Host,
-    /// It has what separates the items of a list, and stands in one.
-    #[error("a URL in this setting may not hold a comma, which would end it; write %2C")]
+    /// It contains a comma, which separates the items of a list.
+    #[error("a URL in this setting must not contain a comma, which would end it; write %2C")]
     Listed,
     /// The host is not in the pod.
     #[error(
@@ -37,7 +37,7 @@ pub enum WebhookUrlError {
     },
 }
 
-/// A URL that has the right form, wherever it points.
+/// A URL that has the right form. It is not checked yet where it points.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl {
     text: String,
@@ -72,7 +72,7 @@ impl FromStr for WebhookUrl {
         // `Authority::port` has no answer for a port that is too large, as for one that is not there.
         let port = match authority.as_str().strip_prefix(host).unwrap_or_default() {
             "" => 80,
-            // Rust's numbers may begin with a plus, ports may not.
+            // Rust's numbers may begin with a plus sign, ports may not.
             rest => {
                 let port = rest.strip_prefix(':').filter(|port| !port.starts_with('+'));
                 port.and_then(|port| port.parse().ok()).ok_or(WebhookUrlError::Malformed)?
@@ -91,7 +91,7 @@ impl FromStr for WebhookUrl {
             return Err(WebhookUrlError::Malformed);
         }
         let addresses = ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
-        // Between host and query the slash may be left out, in a request it may not (RFC 9112, section 3.2.1).
+        // A URL may leave out the slash between host and query; a request may not (RFC 9112, section 3.2.1).
         let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         Ok(Self { text: text.to_owned(), host: authority.to_string(), path, addresses })
@@ -137,7 +137,7 @@ impl TargetPolicy {
         Self { own, allowed }
     }
 
-    /// Checks where a URL points. Once is enough: it is an address, not a name that could be looked up anew.
+    /// Checks where a URL points. Once is enough: an address, unlike a name, always means the same target.
     pub fn check(&self, url: WebhookUrl) -> Result<WebhookTarget, WebhookUrlError> {
         let inside = |target: &SocketAddr| target.ip().is_loopback() || self.own.contains(&target.ip());
         match url.addresses.iter().find(|target| !inside(target) && !self.allowed.contains(target)) {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_itself_and_what_is_allowed() {
+    fn the_pod_itself_and_allowed_targets_are_accepted() {
         let target = check("http://127.0.0.1:8080/a?b=c").unwrap();
         assert_eq!((target.host(), target.path()), ("127.0.0.1:8080", "/a?b=c"));
         assert_eq!(check("http://localhost").unwrap().addresses().len(), 2);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused_with_its_reason() {
+    fn other_targets_are_refused_each_with_its_reason() {
         let outside = |text: &str| WebhookUrlError::Outside { target: text.parse().unwrap() };
         for (text, error) in [
             ("http://169.254.169.254/latest", outside("169.254.169.254:80")),
@@ -195,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_accepted_is_loopback_or_named(text in "http://[0-9a-z.:@%\\[\\]]{1,20}(/.{0,5})?") {
+        fn every_accepted_target_is_loopback_or_allowed(text in "http://[0-9a-z.:@%\\[\\]]{1,20}(/.{0,5})?") {
             if let Ok(target) = check(&text) {
                 for address in target.addresses() {
                     prop_assert!(address.ip().is_loopback() || ["10.0.0.7", "10.9.9.9"].contains(&address.ip().to_string().as_str()));

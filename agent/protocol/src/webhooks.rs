@@ -1,4 +1,4 @@
-//! Webhooks: what a subscriber sends to `POST /hooks`, what it gets back, and what is posted to it.
+//! Webhooks: requests and replies of `/hooks`, and the events that subscribers get.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::status::Notified;
 pub struct WebhookRequest {
     /// `http://` URL whose host is an IP literal of the pod, loopback, or `localhost`.
     pub url: String,
-    /// The container on whose behalf deliveries count; by default the one that the request's header names.
+    /// The container that deliveries count for; by default the one in the header `Nudge-Container` of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerName>,
 }
@@ -23,10 +23,10 @@ pub struct WebhookView {
     pub id: String,
     /// Where events are posted.
     pub url: String,
-    /// On whose behalf, where that is known.
+    /// The container that deliveries count for, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerName>,
-    /// `ETag` of the dictionary now. A subscriber that loaded another one reads again, and so misses nothing.
+    /// `ETag` of the dictionary now. A subscriber that has another one reads again, so it misses nothing.
     pub etag: String,
     /// How the last event ended.
     pub notified: Notified,
@@ -42,7 +42,7 @@ pub struct WebhookList {
 /// The only event so far.
 pub const CONFIG_CHANGED: &str = "config.changed";
 
-/// What is posted to a subscriber. It names versions and keys and never holds a value.
+/// The event that a subscriber gets. It names versions and keys and never holds a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookEvent {
     /// Always [`CONFIG_CHANGED`].
@@ -57,7 +57,7 @@ pub struct WebhookEvent {
 /// What changed since the last event that this subscriber answered with 2xx.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookEventData {
-    /// `ETag` of the dictionary that the endpoint serves from now on.
+    /// `ETag` of the dictionary that the endpoint serves now.
     pub etag: String,
     /// Every config of the pod with the version it has now.
     pub configs: Vec<ConfigVersion>,

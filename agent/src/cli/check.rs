@@ -1,4 +1,4 @@
-//! `nudge-agent check`: says all that is wrong with a folder.
+//! `nudge-agent check`: reports everything that is wrong with a folder.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use super::output::{fail, print};
 use crate::content::{Dictionary, EtagKey};
 use crate::source::dir::ConfigReport;
 
-/// Say all that is wrong with a folder of configuration
+/// Report everything that is wrong with a folder of configuration
 ///
-/// Reads every version of every config in DIR, current or not. Exits with 0 when all is well and with 1 when something is
-/// wrong; never prints a value.
+/// Reads every version of every config in DIR, current or not. Exits with 0 without problems and with 1 with problems. Never prints a
+/// value.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Folder with the configuration

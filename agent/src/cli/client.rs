@@ -31,13 +31,13 @@ pub(super) enum ClientError {
     /// A variable is missing.
     #[error("{0} is not set; run this in a container that has Nudge's agent, or below 'nudge-agent exec'")]
     NoVariable(&'static str),
-    /// The agent of this container has not written how to reach it.
+    /// The agent of this container has not written its files yet.
     #[error("the agent has not started yet: there is no {}", path.display())]
     NotStarted {
-        /// What it writes.
+        /// The missing file.
         path: PathBuf,
     },
-    /// The endpoint is no URL that can be used.
+    /// The endpoint is not an https URL.
     #[error("{} is not an https URL", env::ENDPOINT)]
     Endpoint,
     /// A file can't be read.
@@ -69,7 +69,7 @@ pub(super) enum ClientError {
     #[error("the request to the agent failed")]
     Http(#[from] hyper::Error),
     /// The request can't be formed.
-    #[error("the request can't be formed; is the token free of line ends?")]
+    #[error("the request can't be formed; check that the token holds no line end")]
     Request(#[from] hyper::http::Error),
     /// The reply could not be read.
     #[error("the agent's reply can't be read: {0}")]
@@ -108,8 +108,8 @@ impl Access {
         Self::from_env(variable)
     }
 
-    /// From the variables of this process; in the agent's own container, which has none of them, from what the agent has written for the
-    /// others.
+    /// From the variables of this process; in the agent's own container, which has none of them, from the files that the agent writes for
+    /// the others.
     pub(super) fn of_process() -> Result<Self, ClientError> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         match variable(pod::env::SHARE_DIR) {
@@ -132,8 +132,8 @@ impl Access {
     /// Reads the variables through `variable`; an empty one counts as absent.
     pub(super) fn from_env(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, ClientError> {
         let read = |name: &'static str| variable(name).filter(|value| !value.is_empty());
-        let desired = |name| read(name).ok_or(ClientError::NoVariable(name));
-        let endpoint = desired(env::ENDPOINT)?;
+        let required = |name| read(name).ok_or(ClientError::NoVariable(name));
+        let endpoint = required(env::ENDPOINT)?;
         let uri: Uri = endpoint.to_str().and_then(|text| text.parse().ok()).ok_or(ClientError::Endpoint)?;
         let host = uri.host().filter(|_| uri.scheme_str() == Some("https")).ok_or(ClientError::Endpoint)?;
         let token = if let Some(token) = read(env::TOKEN) {
@@ -146,7 +146,7 @@ impl Access {
             host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
             port: uri.port_u16().unwrap_or(443),
             token: Zeroizing::new(token.trim().to_owned()),
-            certificate: desired(env::CERT)?.into(),
+            certificate: required(env::CERT)?.into(),
             container: read(env::CONTAINER).and_then(|name| name.into_string().ok()),
         })
     }
@@ -156,7 +156,7 @@ fn read_text(path: &Path) -> Result<String, ClientError> {
     std::fs::read_to_string(path).map_err(|source| ClientError::File { path: path.to_owned(), source })
 }
 
-/// Asks for one path and returns the reply's body.
+/// Requests one path and returns the reply's body.
 pub(super) fn get(access: &Access, path: &str) -> Result<Bytes, ClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| ClientError::Reply(error.to_string()))?;
@@ -165,7 +165,7 @@ pub(super) fn get(access: &Access, path: &str) -> Result<Bytes, ClientError> {
     })
 }
 
-/// The same within a runtime, and without a bound on its time.
+/// The same within a runtime and without a time limit.
 pub(super) async fn request(access: &Access, path: &str) -> Result<Bytes, ClientError> {
     let tls = tls(&access.certificate)?;
     let at = if access.host.contains(':') {

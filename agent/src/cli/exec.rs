@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use nudge_protocol::error_chain::message;
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, env};
 use time::OffsetDateTime;
 use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
 use super::launch::{Failure, launch};
-use super::output::error_chain;
 use crate::assembly::{Assembly, Settings};
 use crate::identity::{Handout, Identity, endpoint_url};
 use crate::notify::{Scope, Taken, WebhookUrl};
@@ -133,7 +133,7 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
     tracing::info!(endpoint = endpoint_url(address), %token_file, %certificate, "started");
     let variables = handout.variables(&identity, address, &app.name);
     let child = Child::spawn(&args.command, variables)
-        .map_err(|error| Failure { code: error.exit_code(), reasons: vec![error_chain(&error)] })?;
+        .map_err(|error| Failure { code: error.exit_code(), reasons: vec![message(&error)] })?;
     loop {
         tokio::select! {
             code = child.wait(&mut signals) => return Ok(code),

@@ -1,4 +1,4 @@
-//! `nudge-agent get`: reads the dictionary from inside.
+//! `nudge-agent get`: reads the dictionary from inside a container.
 
 use std::process::ExitCode;
 
@@ -9,9 +9,9 @@ use super::output::{fail, print};
 
 /// Read the configuration from inside a container, or below `nudge-agent exec`
 ///
-/// Uses the variables MY_CONFIG_ENDPOINT, MY_CONFIG_TOKEN or MY_CONFIG_TOKEN_FILE, and MY_CONFIG_CERT; in the agent's own container what
-/// the agent has written for the others. Without KEY prints the whole
-/// dictionary; with KEY the value's bytes as they are, without a newline added.
+/// Uses the variables MY_CONFIG_ENDPOINT, MY_CONFIG_TOKEN or MY_CONFIG_TOKEN_FILE, and MY_CONFIG_CERT; in the agent's own container the
+/// files that the agent writes for the others. Without KEY prints the whole dictionary; with KEY the bytes of the value, without a newline
+/// added.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Print this key's value only
@@ -25,7 +25,7 @@ pub(super) struct Args {
 enum Format {
     /// One JSON object.
     Json,
-    /// Lines KEY='value' to be sourced by a shell; fails if a key is no name for a variable.
+    /// Lines KEY='value' for a shell to source; fails if a key is not a valid name of a variable.
     Env,
 }
 

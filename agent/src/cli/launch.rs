@@ -1,19 +1,20 @@
-//! What every command that stays does first: the log, the runtime, and what becomes of a failure.
+//! Starts a command that keeps running: the log, the runtime, and the exit status of a failure.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
+use nudge_protocol::error_chain::message;
 use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
-use super::output::{complain, error_chain};
+use super::output::complain;
 use crate::memory;
 use crate::proc::EXIT_AGENT;
 
-/// How long the runtime waits at the end for a helper that still reads or writes a file.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// How long the runtime waits at the end for a thread that still reads or writes a file.
+const LAST_FILES: Duration = Duration::from_millis(200);
 
-/// Why a command ends before its time.
+/// Why a command fails, with its exit status.
 pub(super) struct Failure {
     pub(super) code: u8,
     pub(super) reasons: Vec<String>,
@@ -21,7 +22,7 @@ pub(super) struct Failure {
 
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self { code: EXIT_AGENT, reasons: vec![error_chain(&error)] }
+        Self { code: EXIT_AGENT, reasons: vec![message(&error)] }
     }
 }
 
@@ -38,7 +39,7 @@ pub(super) fn launch(
         tokio::runtime::Builder::new_current_thread().enable_all().thread_keep_alive(Duration::from_secs(1)).build();
     let ended = runtime.map_err(Failure::from).and_then(|runtime| {
         let ended = runtime.block_on(work);
-        runtime.shutdown_timeout(LAST_WORDS);
+        runtime.shutdown_timeout(LAST_FILES);
         ended
     });
     match ended {
@@ -52,11 +53,11 @@ pub(super) fn launch(
     }
 }
 
-/// Says where a panic was and not what it said, which might hold a value.
+/// Logs where a panic was, but not its message, which might hold a value.
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let at = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(at, "a task has panicked, which is a bug; the rest goes on");
+        tracing::error!(at, "task panicked, which is a bug");
     }));
 }
 
@@ -66,7 +67,7 @@ fn start_log(format: LogFormat, level: LevelFilter) {
         .with_max_level(level)
         .with_target(false)
         .with_ansi(false)
-        // A log that can't be written, because its reader has gone, must not end the agent.
+        // The agent must not end when the reader of its log does.
         .log_internal_errors(false);
     match format {
         LogFormat::Json => log.json().flatten_event(true).init(),

@@ -9,7 +9,7 @@ use nudge_protocol::status::{Notified, Problem, Status};
 use super::client::{Access, get};
 use super::output::{complain, fail, print};
 
-/// Show which versions are served and how the containers were told of them
+/// Show which versions are served and whether the containers were notified of them
 ///
 /// Uses the same variables as `nudge-agent get`. Never prints a value.
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,7 @@ pub(super) struct Args {
 enum Format {
     /// For people.
     Text,
-    /// As the endpoint gives it.
+    /// The endpoint's reply.
     Json,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     match serde_json::from_slice::<Status>(&body) {
         Ok(status) => print(describe(&status).as_bytes()),
         Err(error) => {
-            complain(&format!("the agent's reply can't be read: {error}; --format json shows it as it is"));
+            complain(&format!("the agent's reply can't be read: {error}; --format json shows it unchanged"));
             ExitCode::FAILURE
         }
     }

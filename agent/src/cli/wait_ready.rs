@@ -1,4 +1,4 @@
-//! `nudge-agent wait-ready`: lets a pod's containers start when their configuration is there.
+//! `nudge-agent wait-ready`: holds a pod's containers back until their configuration is served.
 
 use std::fs;
 use std::io;
@@ -16,16 +16,16 @@ use super::output::complain;
 use crate::identity::Share;
 use crate::readiness::NotReady;
 
-/// Between two attempts while the folders that would tell of a change are not there.
+/// Between two attempts while the folders to watch do not exist.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// When to look again though no change was seen.
+/// When to check again although no change was seen.
 const UNSEEN: Duration = Duration::from_secs(1);
 
 /// Wait until the agent of this pod serves the configuration: the postStart hook of the injected container
 ///
-/// Exits with 0 as soon as the endpoint has a dictionary and the files for the other containers are written; after the time is up with 1,
-/// and the reason on standard error and in the termination message.
+/// Exits with 0 as soon as the endpoint has a dictionary and the files for the other containers are written. Exits with 1 when the time
+/// is up; the reason is on standard error and in the termination message.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// How long to wait, such as 30s or 2m
@@ -36,11 +36,11 @@ pub(super) struct Args {
     #[arg(long, env = pod::env::STATE_DIR, value_name = "DIR", default_value = "/run/nudge/state")]
     state_dir: PathBuf,
 
-    /// The folder that it shares with the containers
+    /// The folder that the agent shares with the containers
     #[arg(long, env = pod::env::SHARE_DIR, value_name = "DIR", default_value = "/run/nudge/share")]
     share_dir: PathBuf,
 
-    /// Where the reason goes if the file is there
+    /// Also write the reason to this file, if it exists
     #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]
     termination_log: PathBuf,
 }
@@ -63,9 +63,9 @@ async fn wait(args: &Args) -> Result<(), String> {
     let mut last = "the agent has not started".to_owned();
     let waited = timeout_at(deadline, async {
         loop {
-            // Watching begins before the look, so that no change falls between.
+            // Watching begins before the check, so that no change is missed.
             let watch = watch(args);
-            match look(&share).await {
+            match check(&share).await {
                 Ok(()) => return,
                 Err(reason) => last = not_ready.reason().unwrap_or(reason),
             }
@@ -76,14 +76,14 @@ async fn wait(args: &Args) -> Result<(), String> {
     waited.map_err(|_| format!("no configuration within {} s: {last}", args.timeout.as_secs_f64()))
 }
 
-/// Whether all is there.
-async fn look(share: &Share) -> Result<(), String> {
+/// Checks the files and the endpoint.
+async fn check(share: &Share) -> Result<(), String> {
     let endpoint = share.variable(env::ENDPOINT).ok_or("the agent has not written its files yet")?;
     let access = Access::without_token(&endpoint, &share.certificate_file()).map_err(|error| error.to_string())?;
     request(&access, "/readyz").await.map(drop).map_err(|error| error.to_string())
 }
 
-/// Watches the folders in which something changes when the agent becomes ready.
+/// Watches the folders that change when the agent becomes ready.
 fn watch(args: &Args) -> io::Result<Inotify> {
     let inotify = Inotify::init()?;
     let mask = WatchMask::MOVED_TO | WatchMask::DELETE | WatchMask::ONLYDIR;
@@ -92,13 +92,13 @@ fn watch(args: &Args) -> io::Result<Inotify> {
     Ok(inotify)
 }
 
-/// Waits for a change there; where none can be seen, a moment.
+/// Waits for a change in them, or for a moment if they can't be watched.
 async fn changed(watch: io::Result<Inotify>) {
     let mut buffer = [0; 1024];
     if let Ok(stream) = watch.and_then(|inotify| inotify.into_event_stream(&mut buffer)) {
         let mut stream = std::pin::pin!(stream);
         let event = std::future::poll_fn(|context| futures_core::Stream::poll_next(stream.as_mut(), context));
-        // A file system that tells of nothing should cost no more than this.
+        // Some file systems report no changes.
         let _ = timeout(UNSEEN, event).await;
     } else {
         sleep(RETRY).await;

@@ -1,7 +1,6 @@
-//! The dictionary: every config's keys merged, rendered once as JSON, shared by all who read it.
+//! The dictionary: the keys of every config merged and rendered once as JSON.
 //!
-//! The JSON text and the values that it was made of are shared by all readers; so neither requests nor waiting clients
-//! cost a copy.
+//! All readers share the JSON text and the values, so neither requests nor waiting clients cost a copy.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,12 +20,12 @@ use zeroize::Zeroizing;
 
 use super::{NotExpressible, Value, VersionContent, render_env};
 
-/// The key under which `ETag`s are made: the pod's token, so that a short value cannot be guessed from an `ETag`.
+/// The key of `ETag`s, derived from the pod's token: without it, a short value can't be guessed from its `ETag`.
 #[derive(Clone)]
 pub struct EtagKey(hmac::Key);
 
 impl EtagKey {
-    /// Derives the key from a secret that stays the same for the pod's life, and that other keys may be derived from.
+    /// Derives the key from a secret that stays the same for the pod's life. Other keys may be derived from it too.
     pub fn new(secret: &[u8]) -> Self {
         let derived = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), b"nudge etag");
         Self(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
@@ -39,7 +38,7 @@ impl EtagKey {
     }
 }
 
-/// The dictionary goes over a bound; it says which.
+/// The bound that a dictionary exceeds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
     /// Too many bytes.
@@ -57,14 +56,14 @@ pub enum TooLarge {
         keys: usize,
     },
     /// Too many configs.
-    #[error("there are {configs} configs, and {MAX_CONFIGS} are allowed in one dictionary; name the wanted ones")]
+    #[error("there are {configs} configs, and {MAX_CONFIGS} are allowed in one dictionary; use fewer configs")]
     Configs {
         /// Their number.
         configs: usize,
     },
 }
 
-/// What the dictionary knows of one of its configs.
+/// One of the configs of a dictionary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigView {
     /// The config.
@@ -84,7 +83,7 @@ pub struct ConfigView {
 pub struct Entry {
     key: Box<str>,
     value: Value,
-    /// Where the value stands in the JSON text, without its quotes.
+    /// The range of the value in the JSON text, without its quotes.
     literal: Range<usize>,
     /// The literal is base64 of the value.
     binary: bool,
@@ -107,7 +106,7 @@ impl Entry {
     }
 }
 
-/// One immutable dictionary. Cheap to share behind an [`Arc`]; its memory is wiped when the last reader is done.
+/// One immutable dictionary. Its memory is wiped when the last reader drops it.
 pub struct Dictionary {
     json: Bytes,
     etag: String,
@@ -118,7 +117,7 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
-    /// Merges `contents`, of which later ones win, and renders the result.
+    /// Merges `contents`, where later ones win, and renders the result.
     pub fn merge(contents: &[Arc<VersionContent>], etags: &EtagKey) -> Result<Self, TooLarge> {
         if contents.len() > MAX_CONFIGS {
             return Err(TooLarge::Configs { configs: contents.len() });
@@ -254,8 +253,8 @@ fn is_binary(value: &[u8]) -> bool {
     std::str::from_utf8(value).is_err()
 }
 
-/// Writes the JSON text in two passes: the first counts, so that the second never moves the values in memory and leaves
-/// no copies behind that nobody wipes.
+/// Writes the JSON text in two passes. The first only counts, so that the second never moves the values in memory, which would leave
+/// copies that are not wiped.
 fn render_json(entries: &[(&str, &Value)]) -> Result<(Zeroizing<Vec<u8>>, Vec<Entry>), TooLarge> {
     let mut counter = Counter(0);
     write_entries(entries, &mut counter, |_, _| ()).map_err(|_| TooLarge::Bytes { bytes: counter.0 })?;
@@ -353,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn later_configs_win_and_the_overlap_is_told() {
+    fn later_configs_win_and_the_overlap_is_listed() {
         let dictionary =
             merge(&[content("a", "1", &[("k", b"old"), ("x", b"1")]), content("b", "2", &[("k", b"new")])]);
         assert_eq!(dictionary.value("k").unwrap(), &b"new"[..]);
@@ -452,8 +451,8 @@ mod tests {
             for set in &sets { expected.extend(set.clone()); }
             let user: Vec<(String, Bytes)> = dictionary.entries().iter().filter(|entry| !entry.is_reserved())
                 .map(|entry| (entry.key().to_owned(), dictionary.raw(entry))).collect();
-            let desired: Vec<(String, Bytes)> = expected.into_iter().map(|(k, v)| (k, Bytes::from(v))).collect();
-            prop_assert_eq!(user, desired);
+            let expected: Vec<(String, Bytes)> = expected.into_iter().map(|(k, v)| (k, Bytes::from(v))).collect();
+            prop_assert_eq!(user, expected);
         }
     }
 }

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use super::Dictionary;
 
-/// The user's keys that were added, removed, or have another value, in order. Nudge's own keys are left out: they change
-/// with every version and are told apart from it.
+/// The user's keys that were added, removed, or have another value, in order. Nudge's own keys, which change with every version, are
+/// left out.
 pub fn changed_keys(old: &Dictionary, new: &Dictionary) -> Vec<String> {
     let mut changed = Vec::new();
     let mut left = old.entries().iter().filter(|entry| !entry.is_reserved()).peekable();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_looks_like_the_base64_of_bytes_is_another_value() {
+    fn text_that_equals_the_base64_of_bytes_is_another_value() {
         let binary = BTreeMap::from([("k".to_owned(), vec![0xff, 0x00])]);
         let text = BTreeMap::from([("k".to_owned(), b"/wA=".to_vec())]);
         assert_eq!(changed_keys(&dictionary(&binary), &dictionary(&text)), ["k"]);

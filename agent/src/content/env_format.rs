@@ -1,7 +1,7 @@
 //! The dictionary as lines that a POSIX shell can source: `KEY='value'`.
 //!
-//! Quoting follows the shell command language of POSIX.1-2024, section 2.2.2: inside single quotes every character
-//! stands for itself, and a single quote is written by leaving the quotes.
+//! Quoting follows the shell command language of POSIX.1-2024, section 2.2.2: inside single quotes every character is literal, and a
+//! single quote is written outside of them.
 
 use bytes::Bytes;
 use nudge_protocol::limits::MAX_ENV_BYTES;
@@ -10,12 +10,12 @@ use zeroize::Zeroizing;
 
 use super::{Dictionary, Entry};
 
-/// Why a dictionary can't be given in the env format.
+/// Why a dictionary has no env format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotExpressible {
     /// A key is not the name of a shell variable.
     #[error(
-        "key {key:?} is no name for a shell variable (letters, digits and '_', not beginning with a digit); rename it, or read the JSON format or single values with GET /config/{{key}}"
+        "key {key:?} is not a valid name of a shell variable (letters, digits and '_', not beginning with a digit); rename it, or read the JSON format or single values with GET /config/{{key}}"
     )]
     Key {
         /// The first such key.
@@ -27,9 +27,9 @@ pub enum NotExpressible {
         /// The key.
         key: String,
     },
-    /// A value holds a NUL byte, which no shell variable can.
+    /// A value holds a NUL byte, which a shell variable can't hold.
     #[error(
-        "the value of key {key:?} holds a NUL byte, which no shell variable can; read the JSON format or the single value with GET /config/{{key}}"
+        "the value of key {key:?} holds a NUL byte, which a shell variable can't hold; read the JSON format or the single value with GET /config/{{key}}"
     )]
     Nul {
         /// The first such key.
@@ -43,8 +43,8 @@ pub enum NotExpressible {
     },
 }
 
-/// Renders `dictionary`; every key must be expressible, none is left out. Values that are not UTF-8 are base64 as in the
-/// JSON format, and `NUDGE_BINARY` names them.
+/// Renders `dictionary`. Every key must be expressible; none is left out. Values that are not UTF-8 are base64 as in the JSON format,
+/// and `NUDGE_BINARY` lists them.
 pub fn render_env(dictionary: &Dictionary) -> Result<Bytes, NotExpressible> {
     let mut lines = Vec::with_capacity(dictionary.entries().len());
     for entry in dictionary.entries() {
@@ -78,7 +78,7 @@ pub fn render_env(dictionary: &Dictionary) -> Result<Bytes, NotExpressible> {
     Ok(Bytes::from_owner(text))
 }
 
-/// The variable's name for an entry, `None` for Nudge's keys that another variable already tells.
+/// The variable's name for an entry; `None` for Nudge's keys that another variable already contains.
 fn variable(entry: &Entry) -> Result<Option<&str>, NotExpressible> {
     let key = entry.key();
     if entry.is_reserved() {

@@ -1,16 +1,16 @@
-//! One value: bytes that never show up in a log, are shared and not copied, and are wiped when the last holder drops them.
+//! One value: bytes that no log shows, that are shared and not copied, and that are wiped when the last clone is dropped.
 
 use std::fmt;
 
 use bytes::Bytes;
 use zeroize::Zeroizing;
 
-/// The bytes of one key's value. `Debug` shows the length only; the memory is zeroised when the last clone is dropped.
+/// The bytes of one key's value. `Debug` shows only the length.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Value(Bytes);
 
 impl Value {
-    /// Takes the bytes over.
+    /// Takes over the bytes.
     pub fn new(bytes: Zeroizing<Vec<u8>>) -> Self {
         Self(Bytes::from_owner(bytes))
     }
@@ -20,13 +20,13 @@ impl Value {
         &self.0
     }
 
-    /// A part of these bytes, in the same memory; `part` must be one.
+    /// A part of these bytes, in the same memory. `part` must be a slice of them.
     #[must_use]
     pub fn part(&self, part: &[u8]) -> Self {
         Self(self.0.slice_ref(part))
     }
 
-    /// The same memory once more.
+    /// The same memory, shared.
     pub fn share(&self) -> Bytes {
         self.0.clone()
     }

@@ -1,8 +1,8 @@
 //! The pod's own certificate authority and the serving certificates it signs.
 //!
-//! Clients read their trust anchor once, so the authority stays the same for the pod's life; a serving certificate is
-//! made at every start, for the addresses the pod has then. Both follow RFC 5280 closely (key usages, key identifiers),
-//! because OpenSSL's strict mode, on by default in Python 3.13, refuses what does not.
+//! Clients read their trust anchor once, so the authority stays the same for the pod's life. A serving certificate is made at every
+//! start, for the pod's addresses. Both follow RFC 5280 closely (key usages, key identifiers), because OpenSSL's strict mode, the default
+//! in Python 3.13, refuses others.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use rustls::sign::{CertifiedKey, SigningKey};
 use time::{Duration, OffsetDateTime};
 use zeroize::Zeroizing;
 
-/// How long certificates are valid. No pod lives that long, and nothing has to be renewed under a running one.
+/// How long certificates are valid. No pod lives that long, so none is renewed.
 const LIFETIME: Duration = Duration::days(3650);
 /// How far a client's clock may be behind.
 const CLOCK_LEEWAY: Duration = Duration::HOUR;
@@ -34,12 +34,12 @@ pub enum AuthorityError {
     /// A stored certificate is not PEM.
     #[error("the stored certificate is not PEM")]
     Pem(#[from] pem::Error),
-    /// The TLS library does not take the key, or it is not the certificate's.
+    /// The TLS library refuses the key, or it does not match the certificate.
     #[error("the certificate's key can't be used for TLS")]
     Key(#[from] rustls::Error),
 }
 
-/// The authority: signs for this one pod.
+/// The authority of this one pod.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -55,12 +55,12 @@ impl Authority {
         Ok(Self { issuer: Issuer::new(params, key), pem })
     }
 
-    /// Takes up a stored authority.
+    /// Reads a stored authority.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Self, AuthorityError> {
         let key = KeyPair::from_pem(key)?;
         let stored = CertificateDer::from_pem_slice(certificate.as_bytes())?;
         CertifiedKey::new(vec![stored], signer(&key)?).keys_match()?;
-        // Only name and key usages of the issuer go into what it signs, and these are always the same.
+        // Certificates contain only name and key usages of their issuer, which are always the same.
         let issuer = Issuer::new(authority_params(OffsetDateTime::UNIX_EPOCH), key);
         Ok(Self { issuer, pem: certificate.to_owned() })
     }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_of_the_first_start_accepts_what_a_stored_authority_signs() {
+    fn a_client_of_the_first_start_accepts_certificates_of_a_stored_authority() {
         let now = OffsetDateTime::now_utc();
         let first = Authority::generate(now).unwrap();
         let second = Authority::from_pem(first.certificate_pem(), &first.key_pem()).unwrap();

@@ -1,5 +1,4 @@
-//! What the application gets of the agent's identity: files with the token and the certificate, and variables that name
-//! them.
+//! What the application under `exec` gets: files with the token and the certificate, and the variables that name them.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
@@ -27,14 +26,14 @@ pub struct Handout {
 }
 
 impl Handout {
-    /// Writes the files below `XDG_RUNTIME_DIR` where that is given (memory, private to the user), else below the folder
-    /// for temporary files.
+    /// Writes the files below `XDG_RUNTIME_DIR` if it is set (in memory, private to the user), else below the folder for temporary
+    /// files.
     pub fn write(identity: &Identity, runtime_dir: Option<&Path>) -> Result<Self, HandoutError> {
         let parent = std::env::temp_dir();
         let fail = |source| HandoutError { path: parent.clone(), source };
         let mut private = tempfile::Builder::new();
         private.prefix("nudge-").permissions(Permissions::from_mode(0o700));
-        // The runtime folder of another user is often left in the environment by su or sudo.
+        // su and sudo often leave the runtime folder of another user in the environment.
         let in_memory = runtime_dir.and_then(|runtime_dir| private.tempdir_in(runtime_dir).ok());
         let folder = in_memory.map_or_else(|| private.tempdir_in(&parent), Ok).map_err(fail)?;
         let handout = Self { folder };

@@ -1,4 +1,4 @@
-//! Who the agent is to the pod's containers: one token and one certificate authority for the pod's life.
+//! The agent's identity for the pod's containers: one token and one certificate authority for the pod's life.
 
 mod authority;
 mod handout;

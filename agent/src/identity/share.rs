@@ -42,7 +42,7 @@ impl Share {
         self.folder.join("ca.crt")
     }
 
-    /// The file with variables. It is written last, so where it is the others are.
+    /// The file with variables. It is written last: if it exists, so do the others.
     pub fn env_file(&self) -> PathBuf {
         self.folder.join("env")
     }
@@ -52,7 +52,7 @@ impl Share {
         let token = identity.token.expose();
         self.write_one(&self.token_file(), &[token])?;
         self.write_one(&self.certificate_file(), &[identity.authority.certificate_pem()])?;
-        // The format of `fileKeyRef` wants single quotes, and neither value can have one.
+        // The format of `fileKeyRef` requires single quotes, and neither value can contain one.
         let parts = [env::TOKEN, "='", token, "'\n", env::ENDPOINT, "='", endpoint, "'\n"];
         self.write_one(&self.env_file(), &parts)
     }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_can_read_the_files_and_a_second_start_replaces_them() {
+    fn every_user_can_read_the_files_and_a_second_start_replaces_them() {
         let parent = tempfile::tempdir().unwrap();
         let share = Share::new(&parent.path().join("share"));
         let identity = Identity::generate(OffsetDateTime::now_utc()).unwrap();

@@ -1,4 +1,4 @@
-//! The agent's identity across restarts: kept in a folder of its own where there is one.
+//! The agent's identity across restarts, stored in a folder of its own if it has one.
 
 use std::fs;
 use std::io;
@@ -24,7 +24,7 @@ pub enum StateError {
     /// No authority could be made.
     #[error("no certificate authority could be made")]
     Authority(#[source] AuthorityError),
-    /// A stored file is damaged. It is not replaced unasked: clients hold the old token and certificate.
+    /// A stored file is damaged. It is not replaced, since clients have the old token and certificate.
     #[error("{} is damaged; delete the folder's content to start with a new token and certificate", path.display())]
     Damaged {
         /// The file.
@@ -58,8 +58,7 @@ impl Identity {
         Ok(Self { token, authority: Authority::generate(now).map_err(StateError::Authority)? })
     }
 
-    /// The identity kept in `folder`, or a new one that is kept there from now on. The folder is made with mode 0700, its files
-    /// with 0600.
+    /// The identity stored in `folder`, or a new one that is stored there. The folder gets mode 0700, its files 0600.
     pub fn load_or_generate(folder: &Path, now: OffsetDateTime) -> Result<Self, StateError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -68,7 +67,7 @@ impl Identity {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io(folder))?;
         let (token_path, key_path) = (folder.join(TOKEN_FILE), folder.join(KEY_FILE));
         let certificate_path = folder.join(CERTIFICATE_FILE);
-        // The token is written last, so where it is the others are.
+        // The token is written last: if it exists, so do the others.
         let token = match fs::read_to_string(&token_path) {
             Ok(text) => Zeroizing::new(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_start_takes_up_the_first_ones_identity() {
+    fn the_second_start_has_the_identity_of_the_first() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("state");
         let now = OffsetDateTime::now_utc();

@@ -1,4 +1,4 @@
-//! The pod's token: 256 random bits, shown nowhere, compared in constant time.
+//! The pod's token: 256 random bits, never logged, compared in constant time.
 
 use std::fmt;
 
@@ -20,8 +20,8 @@ pub enum TokenError {
     /// The operating system gave no random bytes.
     #[error("the operating system gave no random bytes for the token")]
     Random(#[source] rand::rngs::SysError),
-    /// A stored token is not one.
-    #[error("a token is the base64 of {TOKEN_BYTES} bytes, and this is not")]
+    /// A stored token is malformed.
+    #[error("the token is not the base64 of {TOKEN_BYTES} bytes")]
     Malformed,
 }
 
@@ -30,7 +30,7 @@ pub enum TokenError {
 pub struct Token(Zeroizing<String>);
 
 impl Token {
-    /// Draws a new token from the operating system's generator.
+    /// Makes a new token from the operating system's random bytes.
     pub fn generate() -> Result<Self, TokenError> {
         let mut bytes = Zeroizing::new([0u8; TOKEN_BYTES]);
         SysRng.try_fill_bytes(&mut *bytes).map_err(TokenError::Random)?;
@@ -39,7 +39,7 @@ impl Token {
         Ok(Self(text))
     }
 
-    /// Takes a stored token's text; white space around it does not count.
+    /// Reads the text of a stored token; white space around it does not count.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
         let text = text.trim();
         let bytes = Zeroizing::new(STANDARD.decode(text).map_err(|_| TokenError::Malformed)?);
@@ -54,14 +54,14 @@ impl Token {
         &self.0
     }
 
-    /// The bytes that the text stands for: the secret of web-hook signatures.
+    /// The decoded bytes: the secret of webhook signatures.
     pub fn secret(&self) -> Zeroizing<Vec<u8>> {
         // The text was made, or checked, by this type.
         Zeroizing::new(STANDARD.decode(self.0.as_bytes()).unwrap_or_default())
     }
 
-    /// Whether `authorization`, the value of that header, carries this token: `Bearer <token>` or the bare token. The
-    /// time it takes tells nothing about the token.
+    /// Whether the value of the header `Authorization` is this token: `Bearer <token>` or the bare token. The time it takes reveals nothing
+    /// about the token.
     pub fn authorizes(&self, authorization: &[u8]) -> bool {
         let given = match authorization.split_at_checked(7) {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case(b"Bearer ") => rest.trim_ascii_start(),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn a_malformed_token_is_refused() {
         for bad in ["", "abc", "!!!!", &STANDARD.encode([0; 31]), &STANDARD.encode([0; 33])] {
             assert!(Token::parse(bad).is_err(), "{bad}");
         }

@@ -1,31 +1,31 @@
-//! Parsers for files below `/proc/<pid>` (proc(5)). The names in them are chosen by other processes, so nothing is trusted.
+//! Parsers for files below `/proc/<pid>` (proc(5)). Other processes choose the names in them, so nothing is trusted.
 
 use std::str::FromStr;
 
-/// A file of `/proc` that is not as proc(5) says.
+/// A file of `/proc` that is not as proc(5) specifies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no {field} in it, as proc(5) would have it")]
+#[error("it has no valid field {field}, which proc(5) specifies")]
 pub struct ParseError {
     field: &'static str,
 }
 
-/// What matters of `/proc/<pid>/status`.
+/// The fields of `/proc/<pid>/status` that the agent needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStatus {
     /// The parent.
     pub parent: i32,
     /// The real user.
     pub uid: u32,
-    /// Dead, and only waited for.
+    /// It has ended, and its parent has not reaped it.
     pub zombie: bool,
     /// Signals with a handler, bit n-1 for signal n.
     pub caught: u64,
-    /// Signals that are ignored, likewise.
+    /// Ignored signals, likewise.
     pub ignored: u64,
 }
 
 impl ProcessStatus {
-    /// Whether a handler is there for the signal.
+    /// Whether the process has a handler for the signal.
     pub fn catches(&self, signal: i32) -> bool {
         bit(self.caught, signal)
     }
@@ -40,8 +40,8 @@ fn bit(mask: u64, signal: i32) -> bool {
     u32::try_from(signal - 1).is_ok_and(|shift| mask.checked_shr(shift).unwrap_or(0) & 1 == 1)
 }
 
-/// Reads `/proc/<pid>/status`. A process can put anything but a newline (which the kernel escapes) into its name, so only the start of a
-/// line counts, and of a field that stands twice the first.
+/// Reads `/proc/<pid>/status`. A process's name can hold anything but a newline, which the kernel escapes. So only the start of a line
+/// counts, and the first of two equal fields.
 pub fn parse_status(content: &[u8]) -> Result<ProcessStatus, ParseError> {
     let field = |name: &'static str| {
         let of_line = |line: &'_ [u8]| -> Option<String> {
@@ -61,28 +61,27 @@ pub fn parse_status(content: &[u8]) -> Result<ProcessStatus, ParseError> {
 }
 
 fn first<T: FromStr>(text: &str, field: &'static str) -> Result<T, ParseError> {
-    text.split_ascii_whitespace().next().and_then(|word| word.parse().ok()).ok_or(ParseError { field })
+    text.split_ascii_whitespace().next().and_then(|first| first.parse().ok()).ok_or(ParseError { field })
 }
 
-/// Reads field 22 of `/proc/<pid>/stat`, when the process started, in clock ticks after boot. Together with the process ID
-/// it names one process: IDs are used again, but not within one tick. The name in field 2 may hold spaces and brackets, so
-/// counting begins behind the last bracket.
+/// Reads field 22 of `/proc/<pid>/stat`: when the process started, in clock ticks after boot. With the process ID it identifies one
+/// process: IDs are used again, but not within one tick. The name in field 2 may hold spaces and brackets, so counting begins after
+/// the last bracket.
 pub fn parse_start_time(content: &[u8]) -> Result<u64, ParseError> {
     let error = ParseError { field: "starttime" };
     let bracket = content.iter().rposition(|&byte| byte == b')').ok_or_else(|| error.clone())?;
     let rest = std::str::from_utf8(&content[bracket + 1..]).map_err(|_| error.clone())?;
-    rest.split_ascii_whitespace().nth(19).and_then(|word| word.parse().ok()).ok_or(error)
+    rest.split_ascii_whitespace().nth(19).and_then(|ticks| ticks.parse().ok()).ok_or(error)
 }
 
 /// Reads `/proc/<pid>/task/<tid>/children`: process IDs separated by spaces.
 pub fn parse_children(content: &[u8]) -> Vec<i32> {
-    let words = content.split(u8::is_ascii_whitespace);
-    words.filter_map(|word| std::str::from_utf8(word).ok()?.parse().ok()).filter(|&pid| pid > 0).collect()
+    let ids = content.split(u8::is_ascii_whitespace);
+    ids.filter_map(|id| std::str::from_utf8(id).ok()?.parse().ok()).filter(|&pid| pid > 0).collect()
 }
 
-/// Whether `/proc/<pid>/cgroup` says that the process belongs to the container with this ID (64 hex digits). The ID stands
-/// in any element of any path, at any depth: alone (cgroupfs), as `cri-containerd-<id>.scope` or `crio-<id>.scope` (systemd),
-/// above sub-groups (crun). Lines are `hierarchy:controllers:path`, and a path may hold colons (cgroups(7)).
+/// Whether `/proc/<pid>/cgroup` shows that the process belongs to the container with this ID (64 hex digits). The ID can be in any
+/// element of any path: alone (cgroupfs), as `cri-containerd-<id>.scope` or `crio-<id>.scope` (systemd), or above sub-groups (crun). Lines are `hierarchy:controllers:path`, and a path may hold colons (cgroups(7)).
 pub fn cgroup_names_container(content: &[u8], id: &str) -> bool {
     if id.len() != 64 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return false;
@@ -94,7 +93,7 @@ pub fn cgroup_names_container(content: &[u8], id: &str) -> bool {
     })
 }
 
-/// Whether `id` stands in a path element as a whole word: what is before and after it is not hex.
+/// Whether a path element holds `id` with no hex digit before or after it.
 fn names_id(element: &[u8], id: &[u8]) -> bool {
     let hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     element.windows(id.len()).enumerate().any(|(at, window)| {
@@ -119,7 +118,10 @@ mod tests {
         assert!(status.catches(libc::SIGUSR1) && status.catches(libc::SIGUSR2) && !status.catches(libc::SIGHUP));
         assert!(status.ignores(libc::SIGPIPE) && !status.ignores(libc::SIGUSR1));
         assert!(!status.catches(0) && !status.catches(-1) && !status.catches(65));
-        assert_eq!(parse_status(b"Name:\tx\n").unwrap_err().to_string(), "no PPid in it, as proc(5) would have it");
+        assert_eq!(
+            parse_status(b"Name:\tx\n").unwrap_err().to_string(),
+            "it has no valid field PPid, which proc(5) specifies"
+        );
     }
 
     #[test]

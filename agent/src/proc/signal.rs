@@ -1,4 +1,4 @@
-//! Sends a signal to one process and never to another that has got its ID meanwhile.
+//! Sends a signal to one process, and never to a later one with the same ID.
 
 use std::io;
 
@@ -9,19 +9,19 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use super::parse::ProcessStatus;
 use super::table::{LiveTable, Process, ProcessTable as _};
 
-/// What became of a signal.
+/// The result of sending a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The process has it.
+    /// The process got it.
     Delivered,
-    /// The process has ended before, or has no handler any more.
+    /// The process has ended, or has no handler any more.
     Gone,
 }
 
 /// Why a signal was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// The operating system does not let this process signal that one.
+    /// The operating system does not allow it.
     #[error(
         "process {pid} may not be signalled by user {own_uid}: run the agent as the process's user, give it the capability KILL, or allow it in the AppArmor or SELinux policy"
     )]
@@ -31,7 +31,7 @@ pub enum SendError {
         /// The agent's user.
         own_uid: u32,
     },
-    /// Something else.
+    /// The operating system refused for another reason.
     #[error("process {pid} can't be signalled: {source}")]
     Io {
         /// The process.
@@ -52,20 +52,19 @@ pub fn number(signal: NotifySignal) -> Signal {
 
 /// Sends `signal` to exactly `process`.
 ///
-/// A pidfd names the process for good once its start time has been seen to be the right one, and its handler to be still
-/// there (a process that has called exec(2) keeps its ID and loses its handlers). Where the kernel lacks
-/// pidfds (before Linux 5.3) or a seccomp profile refuses them, the start time is read right before kill(2), which leaves
-/// microseconds in which the process would have to end and its ID to go all the way round.
+/// A pidfd is opened first; then start time and handler are checked (a process that calls exec(2) keeps its ID and loses its handlers).
+/// From then on the pidfd can't mean another process. Where the kernel lacks pidfds (before Linux 5.3) or a seccomp profile refuses
+/// them, the start time is read right before kill(2), so another process would have to get the same ID within microseconds.
 pub fn send(process: Process, signal: NotifySignal) -> Result<Sent, SendError> {
     let Some(pid) = Pid::from_raw(process.pid) else { return Ok(Sent::Gone) };
     let signal = number(signal);
     let opened = pidfd_open(pid, PidfdFlags::empty());
-    let still_is_and_catches =
+    let is_same_and_catches =
         |(now, status): (Process, ProcessStatus)| now == process && status.catches(signal.as_raw());
-    if !LiveTable::default().look(process.pid).is_some_and(still_is_and_catches) {
+    if !LiveTable::default().look(process.pid).is_some_and(is_same_and_catches) {
         return Ok(Sent::Gone);
     }
-    // Where a pidfd is refused, for whatever reason, kill(2) says so again if it is the signal that is refused.
+    // If the pidfd is refused, kill(2) shows whether the signal is refused too.
     let sent = match opened.map(|pidfd| pidfd_send_signal(pidfd, signal)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(Errno::SRCH)) => Err(Errno::SRCH),
@@ -89,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// A shell that says when its trap is in place, and when the signal has come.
+    /// A shell that prints when its trap is in place, and when it gets the signal.
     fn shell(script: &str) -> (Child, BufReader<std::process::ChildStdout>, Process) {
         let mut child =
             Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -101,14 +100,14 @@ mod tests {
 
     #[test]
     fn only_the_very_process_that_was_seen_is_signalled() {
-        let (mut child, mut lines, process) = shell("trap 'echo told' USR1; echo ready; read line");
+        let (mut child, mut lines, process) = shell("trap 'echo notified' USR1; echo ready; read line");
         let older = Process { started: process.started - 1, ..process };
         assert_eq!(send(older, NotifySignal::Usr1).unwrap(), Sent::Gone);
         assert_eq!(send(process, NotifySignal::Usr1).unwrap(), Sent::Delivered);
         let mut line = String::new();
         drop(child.stdin.take());
         lines.read_line(&mut line).unwrap();
-        assert_eq!(line, "told\n");
+        assert_eq!(line, "notified\n");
         child.wait().unwrap();
         assert_eq!(send(process, NotifySignal::Usr1).unwrap(), Sent::Gone);
     }

@@ -1,4 +1,4 @@
-//! The processes as a tree that can be asked, and the live one of the kernel.
+//! The tree of processes, and the kernel's own in `/proc`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -6,7 +6,7 @@ use std::io::Read as _;
 
 use super::parse::{ProcessStatus, cgroup_names_container, parse_children, parse_start_time, parse_status};
 
-/// One process. The start time tells it from a later one with the same ID.
+/// One process. The start time distinguishes it from a later one with the same ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
     /// Process ID.
@@ -15,11 +15,11 @@ pub struct Process {
     pub started: u64,
 }
 
-/// What can be asked about processes. A process may go at any moment, so every answer may be "there is none".
+/// A table of processes. A process may end at any moment, so every answer may be empty.
 pub trait ProcessTable {
-    /// The processes that `pid` has started and that are still there, in order of their IDs.
+    /// The living children of `pid`, in order of their IDs.
     fn children(&mut self, pid: i32) -> Vec<i32>;
-    /// A process with its signal masks.
+    /// A process with its status.
     fn look(&mut self, pid: i32) -> Option<(Process, ProcessStatus)>;
 }
 
@@ -42,7 +42,7 @@ impl LiveTable {
 
 impl ProcessTable for LiveTable {
     fn children(&mut self, pid: i32) -> Vec<i32> {
-        // Reading children per thread finds a process's few children among thousands of others.
+        // Reading the children of each thread is quick among thousands of other processes.
         if self.scanned.is_none()
             && let Some(children) = children_by_thread(pid)
         {
@@ -64,7 +64,7 @@ fn start_time(pid: i32) -> Option<u64> {
     parse_start_time(&read(&format!("/proc/{pid}/stat"))?).ok()
 }
 
-/// A file of `/proc`, of which mostly one read gives all: their sizes are not known before.
+/// A file of `/proc`. Their sizes are not known before; one read mostly gives all.
 fn read(path: &str) -> Option<Vec<u8>> {
     let mut content = Vec::with_capacity(4096);
     File::open(path).ok()?.read_to_end(&mut content).ok()?;
@@ -78,7 +78,7 @@ fn children_by_thread(pid: i32) -> Option<Vec<i32>> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Some(children) };
     let mut known = false;
     for thread in threads.flatten() {
-        // It fails where the thread has ended meanwhile, or this kernel has no such file.
+        // It fails if the thread has ended, or the kernel has no such file.
         if let Ok(content) = fs::read(thread.path().join("children")) {
             known = true;
             children.extend(parse_children(&content));

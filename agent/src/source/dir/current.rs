@@ -1,4 +1,4 @@
-//! Which version is current: read from the link or the file `current` of a config's folder.
+//! Reads which version is current from the link or the file `current` of a config's folder.
 
 use std::path::{Component, Path};
 
@@ -10,16 +10,16 @@ pub(super) const MAX_CURRENT_BYTES: u64 = 256;
 /// Why `current` can't be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CurrentError {
-    /// It names something that can't be a version.
+    /// It names no valid version.
     #[error("{0}")]
     Name(#[from] NameError),
-    /// The link leads elsewhere than to a folder beside it.
-    #[error("the link points to {target:?}, and it must point to a version's folder beside it")]
+    /// The link does not lead to a folder beside it.
+    #[error("the link points to {target:?}; it must point to a version's folder beside it")]
     Link {
         /// Where it points.
         target: String,
     },
-    /// The file holds something else than one name.
+    /// The file does not hold one name.
     #[error("the file must hold the name of a version and nothing else")]
     File,
     /// It is neither a link nor a file.

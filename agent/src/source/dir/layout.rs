@@ -1,4 +1,4 @@
-//! The folder as a whole: which configs it has, which version of each is current, and what is in it.
+//! The whole folder: its configs, the current version of each, and the content of that version.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -33,21 +33,21 @@ pub enum ReadError {
         /// Where it should be.
         path: PathBuf,
     },
-    /// Nothing says which version is current.
+    /// There is no `current`.
     #[error("no version of {config} is current; choose one with: nudge-agent use --dir DIR {config} VERSION")]
     CurrentMissing {
         /// The config.
         config: ConfigName,
     },
-    /// What says which version is current can't be understood.
-    #[error("{} says no version: {source}", path.display())]
+    /// `current` can't be understood.
+    #[error("{} names no version: {source}", path.display())]
     CurrentInvalid {
         /// The link or file.
         path: PathBuf,
         /// What is wrong with it.
         source: CurrentError,
     },
-    /// The version that is current is not there.
+    /// The current version has no folder.
     #[error("version {version} of {config} is current, but there is no folder {}", path.display())]
     VersionMissing {
         /// The config.
@@ -64,12 +64,12 @@ pub enum ReadError {
         config: ConfigName,
         /// The version.
         version: VersionName,
-        /// All that is wrong, never empty.
+        /// All faults, never empty.
         faults: Vec<KeyFault>,
     },
     /// The configs before it fill a dictionary already.
     #[error(
-        "{config} is not read: the configs before it are as many, or as large, as a dictionary may hold; name the wanted ones with --config"
+        "{config} is not read: the configs before it already fill a dictionary, by number or by size; choose configs with --config"
     )]
     TooMuch {
         /// The config.
@@ -120,46 +120,46 @@ impl From<ReadError> for Fault {
     }
 }
 
-/// What one look at the folder found.
+/// The result of one scan of the folder.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// What was found for every config.
+    /// What the scan found for every config.
     pub readings: Vec<Reading>,
     /// The folders whose changes matter, relative to the source's folder.
     pub folders: BTreeSet<PathBuf>,
-    /// Folders that can't be configs because of their names, as sentences.
+    /// Messages about folders whose names can't be configs.
     pub ignored: Vec<String>,
-    /// Files are being written: it should be looked at again soon.
+    /// Files are being written: scan again soon.
     pub unsettled: bool,
     /// The folder lies in a file system of this machine, which answers or fails but does not hang.
     pub local: bool,
 }
 
-/// How long after the last write to a file of a version that version counts as being written.
+/// How long a version counts as being written after the last write to one of its files.
 pub const SETTLE: Duration = Duration::from_millis(50);
-/// How long after the last write a second one may leave a file's times as they are: clocks of file systems tick.
+/// How long after a write a second one may not change the file's times, since clocks of file systems tick.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A folder with configs. Remembers what it has read, so that looking again costs little where nothing changed.
+/// A folder with configs. It remembers what it has read, so that a scan without changes costs little.
 #[derive(Debug)]
 pub struct DirSource {
     path: PathBuf,
-    desired: Option<Vec<ConfigName>>,
+    selected: Option<Vec<ConfigName>>,
     seen: BTreeMap<ConfigName, Seen>,
     settles: bool,
 }
 
 #[derive(Debug)]
 struct Seen {
-    /// `None` if the files were too young to tell by their times whether they are the same.
+    /// `None` if the files were so young that their times can't show a change.
     fingerprint: Option<Fingerprint>,
     content: Arc<VersionContent>,
 }
 
 impl DirSource {
-    /// Takes configs from the folder `path`: the wanted ones, or all there are.
-    pub fn new(path: PathBuf, desired: Option<Vec<ConfigName>>) -> Self {
-        Self { path, desired, seen: BTreeMap::new(), settles: false }
+    /// Takes configs from the folder `path`: the selected ones, or all.
+    pub fn new(path: PathBuf, selected: Option<Vec<ConfigName>>) -> Self {
+        Self { path, selected, seen: BTreeMap::new(), settles: false }
     }
 
     /// The folder.
@@ -167,12 +167,12 @@ impl DirSource {
         &self.path
     }
 
-    /// From now on a version counts as incomplete while its files are being written. Whoever starts takes what there is.
+    /// From now on a version counts as incomplete while its files are being written. The first scan takes files as they are.
     pub fn wait_for_writers(&mut self) {
         self.settles = true;
     }
 
-    /// Looks at the current version of every config.
+    /// Reads the current version of every config.
     pub fn scan(&mut self) -> Scan {
         let mut scan = Scan::default();
         scan.folders.insert(PathBuf::new());
@@ -181,24 +181,24 @@ impl DirSource {
             Err(source) => {
                 let message = ReadError::Folder { path: self.path.clone(), source }.to_string();
                 let fault = Fault { reason: ProblemReason::Unreadable, message };
-                let known = self.desired.clone().unwrap_or_else(|| self.seen.keys().cloned().collect());
+                let known = self.selected.clone().unwrap_or_else(|| self.seen.keys().cloned().collect());
                 let lost = |config| Reading { config, result: Err(fault.clone()) };
                 scan.readings = known.into_iter().map(lost).collect();
                 return scan;
             }
         };
         scan.local = root.is_local();
-        let configs = if let Some(desired) = &self.desired {
-            desired.clone()
+        let configs = if let Some(selected) = &self.selected {
+            selected.clone()
         } else {
             let mut found = list_configs(&root, &mut scan.ignored);
-            // A config that was there and is gone keeps being served, and missed.
+            // A config whose folder is gone stays served, with a problem.
             found.extend(self.seen.keys().cloned());
             found.into_iter().collect()
         };
         let mut bytes = 0;
         for (at, config) in configs.into_iter().enumerate() {
-            // What is surely too much is not even read; what is too much together is found when it is merged.
+            // Configs that surely do not fit are not even read. Merging finds the rest.
             let result = if at >= MAX_CONFIGS || bytes > MAX_DICTIONARY_BYTES {
                 Err(ReadError::TooMuch { config: config.clone() })
             } else {
@@ -246,7 +246,7 @@ impl DirSource {
     }
 }
 
-/// The folders that are configs by their names; what else is there goes to `ignored`.
+/// The folders whose names are names of configs; messages about the others go to `ignored`.
 fn list_configs(root: &Root, ignored: &mut Vec<String>) -> BTreeSet<ConfigName> {
     let mut configs = BTreeSet::new();
     for name in root.list(Path::new("")).unwrap_or_default() {
@@ -314,21 +314,21 @@ pub(super) fn read_one(
     Ok((VersionContent::new(config.clone(), version.clone(), values), fingerprint))
 }
 
-/// All that `nudge-agent check` says of one config.
+/// What `nudge-agent check` reports of one config.
 #[derive(Debug)]
 pub struct ConfigReport {
     /// The config.
     pub config: ConfigName,
-    /// The version that is current, or why that can't be known.
+    /// The current version, or why it is not known.
     pub current: Result<VersionName, ReadError>,
-    /// Every version in name order, with its content or what is wrong with it.
+    /// Every version in name order, with its content or its fault.
     pub versions: Vec<(VersionName, Result<VersionContent, ReadError>)>,
-    /// Names in the config's folder that can't be versions, as sentences.
+    /// Messages about names in the config's folder that can't be versions.
     pub ignored: Vec<String>,
 }
 
 impl ConfigReport {
-    /// Looks at every version of every config in `path`; sentences about names that can't be configs go to `ignored`.
+    /// Reads every version of every config in `path`. Messages about names that can't be configs go to `ignored`.
     pub fn read_all(path: &Path, ignored: &mut Vec<String>) -> Result<Vec<Self>, ReadError> {
         let opened = Root::open(path);
         let root = opened.map_err(|source| ReadError::Folder { path: path.to_owned(), source })?;

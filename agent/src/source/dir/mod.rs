@@ -1,7 +1,7 @@
-//! The `dir` source: a folder that holds configs and their versions, for local work, Compose and tests.
+//! The `dir` source: a folder with configs and their versions, for local work, Compose and tests.
 //!
-//! `<dir>/<config>/<version>/<key>` holds one value a file. `<dir>/<config>/current` says which version is current: a
-//! symbolic link to the version's folder, or a file that holds its name.
+//! `<dir>/<config>/<version>/<key>` is a file for each value. `<dir>/<config>/current` names the current version: a symbolic link to
+//! the version's folder, or a file that holds its name.
 
 mod current;
 mod layout;

@@ -1,4 +1,4 @@
-//! Access to a folder that never leaves it: a link that points out of the tree is not followed.
+//! Access to a folder that never leaves it: links that lead out of the folder are not followed.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 /// Why something below a [`Root`] can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// A link on the way leads out of the tree.
+    /// A link in the path leads out of the folder.
     #[error("a symbolic link leads out of the folder")]
     Outside,
     /// The operating system's own refusal.
@@ -22,7 +22,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether there is just nothing at that path.
+    /// Whether nothing exists at that path.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
@@ -42,7 +42,7 @@ impl Root {
         Ok(Self { path: path.to_owned(), folder })
     }
 
-    /// Whether the folder lies in a file system that needs no server: one of statfs(2)'s numbers.
+    /// Whether the folder is in a file system that needs no server, by its number in statfs(2).
     pub fn is_local(&self) -> bool {
         const LOCAL: [u32; 7] = [
             0xef53,      // ext2, ext3, ext4
@@ -61,12 +61,12 @@ impl Root {
         &self.path
     }
 
-    /// Opens a file for reading. Never blocks: a FIFO opens at once and is told apart by its type.
+    /// Opens a file for reading. Never blocks: a FIFO opens at once, and its type shows what it is.
     pub fn open_file(&self, path: &Path) -> Result<File, OpenError> {
         Ok(File::from(self.open_beneath(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?))
     }
 
-    /// What the operating system knows of a file; links are followed wherever they lead.
+    /// The metadata of a file. Links are followed wherever they lead.
     pub fn stat(&self, path: &Path) -> io::Result<Stat> {
         Ok(statat(&self.folder, path, AtFlags::empty())?)
     }
@@ -85,11 +85,11 @@ impl Root {
         Ok(names)
     }
 
-    /// What a symbolic link says, `None` where `path` is something else.
+    /// The target of a symbolic link; `None` if `path` is something else.
     pub fn read_link(&self, path: &Path) -> Result<Option<PathBuf>, OpenError> {
         let folder = path.parent().unwrap_or(Path::new(""));
         let Some(name) = path.file_name() else { return Ok(None) };
-        // Only the link itself is not followed; the folder that it is in may be a link that leads out.
+        // The link itself is not followed, but its folder may be a link that leads out.
         let folder = self.open_beneath(folder, OFlags::RDONLY | OFlags::DIRECTORY)?;
         match readlinkat(&folder, name, Vec::new()) {
             Ok(target) => Ok(Some(OsString::from_vec(target.into_bytes()).into())),
@@ -106,7 +106,7 @@ impl Root {
             return match openat2(&self.folder, path, flags, Mode::empty(), resolve) {
                 Ok(fd) => Ok(fd),
                 Err(Errno::XDEV) => Err(OpenError::Outside),
-                // Something was renamed on the way; the kernel could not be sure of the answer (openat2(2)).
+                // Something was renamed meanwhile, so the kernel could not be sure (openat2(2)).
                 Err(Errno::AGAIN | Errno::INTR) => continue,
                 // Before Linux 5.6, or refused by a seccomp profile that does not know the call.
                 Err(Errno::NOSYS | Errno::PERM) => self.open_checked(path, flags),
@@ -115,8 +115,8 @@ impl Root {
         }
     }
 
-    /// The same without openat2: resolves the path first. A link that is swapped in between is followed, which is as good
-    /// as such a kernel allows.
+    /// The same without openat2: resolves the path first. A link that is swapped in between is followed; such a kernel allows no
+    /// better.
     fn open_checked(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, OpenError> {
         let whole = self.path.canonicalize()?;
         let resolved = self.path.join(path).canonicalize()?;

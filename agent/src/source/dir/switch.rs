@@ -44,7 +44,7 @@ pub fn switch_current(
 
     let folder = path.join(config.as_str());
     let target = folder.join(names::CURRENT);
-    // The process ID keeps two switches at the same time apart; names that begin with ".." are never read as versions.
+    // The process ID separates two switches at the same time; names that begin with ".." are never read as versions.
     let draft = folder.join(format!("..current-{}", std::process::id()));
     let write = |source| SwitchError::Write { path: target.clone(), source };
     // Left behind by a process of the same ID that was killed.
@@ -52,7 +52,7 @@ pub fn switch_current(
     let is_file = fs::symlink_metadata(&target).is_ok_and(|meta| meta.is_file());
     let drafted = if is_file { fs::write(&draft, format!("{version}\n")) } else { symlink(version.as_str(), &draft) };
     if let Err(error) = drafted.and_then(|()| fs::rename(&draft, &target)) {
-        // What is left of a failed attempt is of no use; the error that matters is the first one.
+        // Only the first error matters.
         let _ = fs::remove_file(&draft);
         return Err(write(error));
     }

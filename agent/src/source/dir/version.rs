@@ -1,4 +1,4 @@
-//! Reads one version's folder, whole or not at all.
+//! Reads the folder of one version, completely or not at all.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -16,10 +16,10 @@ use zeroize::Zeroizing;
 use super::root::{OpenError, Root, shown};
 use crate::content::Value;
 
-/// Most faults that are collected of one version.
+/// Most faults that are collected for one version.
 const MAX_FAULTS: usize = 20;
 
-/// What is wrong with one file of a version.
+/// A fault of a version or of one of its files.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFault {
     /// The file's name can't be a key.
@@ -30,7 +30,7 @@ pub enum KeyFault {
     NotAFile {
         /// The file's name.
         key: String,
-        /// What it is instead.
+        /// Its type.
         kind: &'static str,
     },
     /// It is a link that leads out of the folder given by `--dir`.
@@ -63,7 +63,7 @@ pub enum KeyFault {
         source: io::Error,
     },
     /// It changed while it was read.
-    #[error("files are being written; it is read again when that is over")]
+    #[error("files are being written; the agent reads them again after that")]
     Changing,
     /// The version's folder itself is not there.
     #[error("there is no such folder")]
@@ -73,7 +73,7 @@ pub enum KeyFault {
     Empty,
 }
 
-/// When and what a file was: changes whenever its content may have changed.
+/// Identity, size and times of a file: changes whenever its content may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp {
     name: OsString,
@@ -102,8 +102,8 @@ impl Stamp {
 pub struct Fingerprint(Vec<Stamp>);
 
 impl Fingerprint {
-    /// How far from `now` the last of the files was changed, also in the future: a clock that was set back must not make files
-    /// young for hours.
+    /// The time between the last change of a file and `now`, also where it is in the future: a clock that was set back must not make
+    /// files young for hours.
     pub fn age(&self, now: SystemTime) -> Duration {
         let since = |(seconds, nanos): (i64, u64)| {
             let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -114,8 +114,7 @@ impl Fingerprint {
     }
 }
 
-/// Whether a file's name marks it as no key: what begins with `..` (the kubelet's own links), and what editors leave
-/// while they write (`x~`, `.x.swp`, `.#x`, `#x#`).
+/// Whether a file is no key by its name: the kubelet's own links begin with `..`, and editors leave `x~`, `.x.swp`, `.#x` and `#x#`.
 pub fn is_ignored(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let swap = || name.starts_with(b".") && [&b".swp"[..], b".swo", b".swx"].iter().any(|end| name.ends_with(end));
@@ -131,15 +130,15 @@ pub(super) fn list_keys(root: &Root, folder: &Path) -> Result<Vec<OsString>, Ope
     Ok(names)
 }
 
-/// The stamps of a version's files as they are now; `None` if one of them is not there. Looks and does not open, so links
-/// that lead out of the tree are looked through: a stamp says only whether something is still what was read.
+/// The stamps of a version's files now; `None` if one of them is missing. No file is opened, so links that lead out of the folder are
+/// followed: a stamp only shows whether a file is still the one that was read.
 pub(super) fn fingerprint(root: &Root, folder: &Path) -> Option<Fingerprint> {
     let stamp = |name: &OsString| Some(Stamp::new(name, &root.stat(&folder.join(name)).ok()?));
     list_keys(root, folder).ok()?.iter().map(stamp).collect::<Option<Vec<_>>>().map(Fingerprint)
 }
 
-/// Reads every key of the version in `folder` (relative to `root`). Collects all that is wrong (at most 20 faults); reads
-/// nothing if files change meanwhile, so that a version which is being written is never served half.
+/// Reads every key of the version in `folder` (relative to `root`), or collects its faults (at most 20). It is a fault if files change
+/// meanwhile, so that a version that is being written is never served in part.
 pub fn read_version(root: &Root, folder: &Path) -> Result<(BTreeMap<Key, Value>, Fingerprint), Vec<KeyFault>> {
     let folder_fault = |error: OpenError| {
         let key = folder.display().to_string();
@@ -214,8 +213,8 @@ fn read_key(root: &Root, folder: &Path, name: &OsStr) -> Result<(Key, Value, Sta
     Ok((key, Value::new(value), Stamp::new(name, &stat)))
 }
 
-/// Reads as many bytes as the file had a moment ago, into a buffer that never grows, so that no copy of the value is left
-/// behind. A file that has changed since shows in its stamp.
+/// Reads as many bytes as the file had a moment ago into a buffer that never grows, so that no copy of the value stays in memory. The
+/// stamp shows whether the file has changed since.
 fn read_exactly(mut file: &File, size: usize) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(vec![0; size]);
     let mut filled = 0;
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_said_at_once() {
+    fn all_faults_are_reported_together() {
         let (folder, root) = version();
         let at = |name: &[u8]| folder.path().join("v").join(OsStr::from_bytes(name));
         fs::create_dir(at(b"folder")).unwrap();
@@ -280,7 +279,7 @@ mod tests {
         fs::write(at(b"odd\xff"), "").unwrap();
         fs::write(at(b"nudge.mine"), "").unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at(b"socket")).unwrap();
-        let said = read(&root).unwrap_err();
+        let message = read(&root).unwrap_err();
         for part in [
             "folder is a folder",
             "fifo is a FIFO",
@@ -290,7 +289,7 @@ mod tests {
             "nudge.mine",
             "socket is a socket",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(message.contains(part), "{part}: {message}");
         }
     }
 

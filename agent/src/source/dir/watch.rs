@@ -1,7 +1,7 @@
-//! Notices by inotify that something in the watched folders has changed.
+//! Notices changes in the watched folders by inotify.
 //!
 //! Folders are watched, not files: the swap of a link or an atomic rename makes no close-write on the file
-//! (inotify(7)). Events are hints only; whoever gets one looks at the folder anew.
+//! (inotify(7)). Events are only hints: after each one the folder is scanned again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::poll_fn;
@@ -13,15 +13,15 @@ use futures_core::Stream as _;
 use inotify::{Event, EventMask, EventStream, Inotify, WatchDescriptor, WatchMask};
 use nudge_protocol::names;
 
-/// Room for events read at once, in bytes; at least one with the longest name fits (inotify(7)).
+/// Room for events that are read at once, in bytes; the longest event fits (inotify(7)).
 const BUFFER_BYTES: usize = 4096;
 
-/// How soon a change should be looked at.
+/// How soon a change is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// Single files were written: more may follow, so wait until it is quiet for a moment.
+    /// Files were written: more may follow, so wait until no more do.
     Content,
-    /// Another version may be current, or a folder came or went: at once.
+    /// Another version may be current, or a folder was added or removed: at once.
     Current,
 }
 
@@ -31,7 +31,7 @@ pub struct Watcher {
     events: EventStream<[u8; BUFFER_BYTES]>,
     by_folder: HashMap<PathBuf, WatchDescriptor>,
     by_watch: HashMap<WatchDescriptor, PathBuf>,
-    /// Folders that can't be watched, so that it is said once of each.
+    /// Folders that can't be watched; each is logged once.
     blind: BTreeSet<PathBuf>,
 }
 
@@ -42,8 +42,8 @@ impl Watcher {
         Ok(Self { root, events, by_folder: HashMap::new(), by_watch: HashMap::new(), blind: BTreeSet::new() })
     }
 
-    /// Watches exactly `folders` (relative to the root) from now on. Returns whether a folder was added: what happened in it
-    /// before now made no event, so it must be looked at again. A folder that can't be watched is left to the slow re-read.
+    /// Watches exactly `folders` (relative to the root) from now on. Returns whether a folder was added: earlier changes in it made no
+    /// event, so it must be scanned again. A folder that can't be watched is re-read from time to time.
     pub fn watch(&mut self, folders: &BTreeSet<PathBuf>) -> bool {
         let gone: Vec<PathBuf> = self.by_folder.keys().filter(|folder| !folders.contains(*folder)).cloned().collect();
         for folder in gone {
@@ -65,7 +65,7 @@ impl Watcher {
                 Err(error) => {
                     if error.kind() != io::ErrorKind::NotFound && self.blind.insert(folder.clone()) {
                         let folder = self.root.join(folder);
-                        tracing::warn!(folder = %folder.display(), %error, "can't watch the folder; it is re-read from time to time");
+                        tracing::warn!(folder = %folder.display(), %error, "watching a folder failed; it is re-read from time to time");
                     }
                     if let Some(watch) = self.by_folder.remove(folder) {
                         self.by_watch.remove(&watch);
@@ -87,7 +87,7 @@ impl Watcher {
             };
             let change = self.classify(&event);
             if event.mask.contains(EventMask::IGNORED)
-                // The folder is gone and its watch with it; it is watched anew when it is back.
+                // The watch is gone with the folder. It is added again when the folder is back.
                 && let Some(folder) = self.by_watch.remove(&event.wd)
             {
                 self.by_folder.remove(&folder);
@@ -104,25 +104,25 @@ impl Watcher {
     }
 }
 
-/// What a change of `name` in `folder` means. Pure.
+/// The kind of a change of `name` in `folder`; `None` if it does not matter. Pure.
 fn classify(folder: Option<&Path>, name: Option<&Path>, events: EventMask) -> Option<Change> {
     if events.contains(EventMask::Q_OVERFLOW) {
         return Some(Change::Current);
     }
-    // Of a folder that is not watched any more, at our own wish, only the end of the watch is heard.
+    // The last event of a watch that was removed.
     let folder = folder?;
     if events.contains(EventMask::IGNORED) {
         return Some(Change::Current);
     }
     let Some(name) = name else { return Some(Change::Current) };
     match folder.components().count() {
-        // The folder of all configs: one came or went.
+        // The folder of all configs: one was added or removed.
         0 => Some(Change::Current),
-        // A config's folder: only what may be `current` or a version; drafts of it begin with "..".
+        // A config's folder: `current` and versions matter; drafts of `current` begin with "..".
         1 if name == Path::new(names::CURRENT) => Some(Change::Current),
         1 if super::is_ignored(name.as_os_str()) => None,
         1 => Some(Change::Content),
-        // A version's folder. The kubelet swaps `..data`, so that is not to be ignored; half-written leftovers are.
+        // A version's folder. The kubelet swaps `..data`, so that one matters; other ignored names do not.
         _ if name == Path::new("..data") => Some(Change::Current),
         _ if super::is_ignored(name.as_os_str()) => None,
         _ => Some(Change::Content),
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_can_matter_is_looked_at_and_a_swap_at_once() {
+    fn only_changes_that_can_matter_count_and_a_swap_counts_at_once() {
         let of = |folder: &str, name: &str| classify(Some(Path::new(folder)), Some(Path::new(name)), EventMask::CREATE);
         assert_eq!(of("", "shop"), Some(Change::Current));
         assert_eq!(of("shop", "current"), Some(Change::Current));
