@@ -12,7 +12,7 @@ const options = {
   headers: {
     // The token comes from the environment where the cluster can put it there, else from a file.
     authorization: `Bearer ${env.MY_CONFIG_TOKEN || readFileSync(env.MY_CONFIG_TOKEN_FILE, 'ascii')}`,
-    // Lets the agent see which container has fetched which version.
+    // Shows the agent which container has read which version.
     ...(env.MY_CONFIG_CONTAINER && { 'nudge-container': env.MY_CONFIG_CONTAINER }),
   },
   agent: false, // a connection for each request: changes are rare, and the agent closes idle ones
@@ -39,8 +39,8 @@ async function show() {
 
 for (const stop of ['SIGTERM', 'SIGINT']) process.on(stop, () => exit(0));
 
-// The handler comes before the first fetch: a change between the two would otherwise go unseen, as the agent sends no
-// signal to a process that does not catch it. `on` queues, so that fetches run one after another and the last one wins.
+// The handler comes before the first fetch: a change between the two would otherwise be missed, as the agent sends no
+// signal to a process without a handler. `on` queues, so that fetches run one after another and the last one wins.
 const changes = on(process, 'SIGUSR2');
 
 // A wait for signals does not keep Node.js running; in a real application its server does.
@@ -51,7 +51,7 @@ for await (const _ of changes) {
   try {
     await show();
   } catch (error) {
-    // The agent may be restarting: go on with what we have, and try again.
+    // The agent may be restarting: keep the old configuration and try again.
     console.error(`configuration not read again yet: ${error.message}`);
     setTimeout(() => process.emit('SIGUSR2'), 1000);
   }

@@ -22,10 +22,10 @@ def token():
 
 HEADERS = {"Authorization": f"Bearer {token()}"}
 if "MY_CONFIG_CONTAINER" in os.environ:
-    # Lets the agent see which container has fetched which version.
+    # Shows the agent which container has read which version.
     HEADERS["Nudge-Container"] = os.environ["MY_CONFIG_CONTAINER"]
 
-# Trusts the pod's own authority and nothing else. No proxy, whatever the environment says: the agent is in this pod.
+# Trusts only the pod's own authority. Uses no proxy, whatever the environment says: the agent is in this pod.
 CLIENT = urllib.request.build_opener(
     urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=os.environ["MY_CONFIG_CERT"])),
     urllib.request.ProxyHandler({}),
@@ -49,8 +49,8 @@ wake, waker = os.pipe()
 os.set_blocking(waker, False)
 signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
 
-# The handlers come before the first fetch: a change between the two would otherwise go unseen, as the agent sends no
-# signal to a process that does not catch it.
+# The handlers come before the first fetch: a change between the two would otherwise be missed, as the agent sends no
+# signal to a process without a handler.
 signal.signal(signal.SIGUSR1, lambda number, frame: None)
 for stop in (signal.SIGTERM, signal.SIGINT):
     signal.signal(stop, lambda number, frame: sys.exit())
@@ -63,6 +63,6 @@ while True:
             show()
             break
         except (OSError, http.client.HTTPException) as error:
-            # The agent may be restarting: go on with what we have, and try again.
+            # The agent may be restarting: keep the old configuration and try again.
             print(f"configuration not read again yet: {error}", file=sys.stderr, flush=True)
             time.sleep(1)

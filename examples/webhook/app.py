@@ -33,14 +33,14 @@ def token():
 
 TOKEN = token()
 SECRET = base64.b64decode(TOKEN)  # what the agent signs with
-TOLERANCE = 5 * 60  # seconds that a delivery may be old, so that nobody can replay an older one
+TOLERANCE = 5 * 60  # the most seconds that a delivery may be old; older ones may be replays
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 if "MY_CONFIG_CONTAINER" in os.environ:
-    # Lets the agent see which container subscribes, and which version it has fetched.
+    # Shows the agent which container subscribes, and which version it has read.
     HEADERS["Nudge-Container"] = os.environ["MY_CONFIG_CONTAINER"]
 
-# Trusts the pod's own authority and nothing else. No proxy, whatever the environment says: the agent is in this pod.
+# Trusts only the pod's own authority. Uses no proxy, whatever the environment says: the agent is in this pod.
 CLIENT = urllib.request.build_opener(
     urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=os.environ["MY_CONFIG_CERT"])),
     urllib.request.ProxyHandler({}),
@@ -111,7 +111,7 @@ try:
     while True:
         try:
             # Subscribing again changes nothing, so every round begins with it. That renews a subscription which the
-            # agent has lost by a restart, and the ETag in the reply tells of any change that no delivery told of.
+            # agent has lost by a restart, and the ETag in the reply shows any change that no delivery has reported.
             hook = json.loads(call("POST", "/hooks", subscription)[1])
             if hook["etag"] != loaded:
                 loaded = show()
@@ -119,7 +119,7 @@ try:
         except (OSError, http.client.HTTPException) as error:
             if loaded is None:
                 raise
-            # The agent may be restarting: go on with what we have, and try again.
+            # The agent may be restarting: keep the old configuration and try again.
             print(f"configuration not read again yet: {error}", file=sys.stderr, flush=True)
             patience = 1
         with contextlib.suppress(queue.Empty):

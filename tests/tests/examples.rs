@@ -1,4 +1,4 @@
-//! Every example runs as it stands in the repository, and takes a new version in the same process.
+//! Every example runs unchanged from the repository, and takes a new version in the same process.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -74,7 +74,7 @@ async fn every_key_is_a_file_with_its_bytes_before_the_child_starts() -> Result<
 }
 
 #[tokio::test]
-async fn keys_that_go_away_vanish_and_new_ones_come() -> Result<()> {
+async fn removed_keys_vanish_and_new_ones_appear() -> Result<()> {
     let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("greeting", "hello")])?;
     let (mut scene, files) = start(dir, &[], &IDLE).await?;
@@ -178,7 +178,7 @@ async fn a_users_file_in_the_way_stays_and_holds_up_only_the_files() -> Result<(
     scene.serves("shop=2.0.0").await?;
     let status = scene.status_when("the files are not written", |status| reason(status).is_some()).await?;
     assert!(reason(&status).is_some_and(|reason| reason.contains("mine is in the way")), "{status:?}");
-    assert_eq!(status.containers[0].notified.outcome, Outcome::NothingYet, "told before the files are in place");
+    assert_eq!(status.containers[0].notified.outcome, Outcome::NothingYet, "notified before the files are in place");
     assert_eq!(fs::read_to_string(&mine)?, "the user's");
     assert_eq!(fs::read_to_string(files.join("lives"))?, "3");
     scene.logs("files not written").await?;
@@ -217,7 +217,7 @@ async fn an_agent_takes_over_the_folder_of_one_that_was_killed() -> Result<()> {
     // The agent first: it would end in good order with its child.
     kill(pid, Signal::SIGKILL)?;
     for child in children {
-        // One that the agent's end has ended already is what is wanted.
+        // The agent's end may have ended it already.
         match kill(Pid::from_raw(child), Signal::SIGKILL) {
             Ok(()) | Err(Errno::ESRCH) => {}
             Err(error) => return Err(error.into()),
@@ -279,7 +279,7 @@ async fn on_a_full_disk_the_old_files_stay_whole_until_there_is_room() -> Result
     assert!(reason(&status).is_some_and(|reason| reason.contains("No space left")), "{status:?}");
     assert_eq!(status.files.and_then(|files| files.etag), Some(first.etag));
     assert_eq!(status.configs[0].version.as_str(), "2.0.0", "the endpoint needs no room");
-    assert_eq!(status.containers[0].notified.outcome, Outcome::NothingYet, "told before the files are in place");
+    assert_eq!(status.containers[0].notified.outcome, Outcome::NothingYet, "notified before the files are in place");
     assert_eq!((names(&files)?, fs::read_link(files.join("..data"))?), before);
     assert_eq!(fs::read_to_string(files.join("lives"))?, "3");
 

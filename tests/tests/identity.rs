@@ -168,7 +168,7 @@ async fn the_child_gets_all_variables_and_the_rest_of_the_environment() -> Resul
     assert_eq!(certificate.matches("-----BEGIN CERTIFICATE-----").count(), 1);
     assert!(!certificate.contains("PRIVATE"));
 
-    // Everybody on the machine can see a command line.
+    // Every user of the machine can see a command line.
     for process in [pod.agent.pid(), procfs::descendants(pod.agent.pid())?[0]] {
         let line = fs::read(format!("/proc/{process}/cmdline"))?;
         assert!(!String::from_utf8_lossy(&line).contains(token), "the token stands in a command line");
@@ -207,7 +207,7 @@ async fn the_folder_with_the_token_is_gone_however_the_child_ends() -> Result<()
 }
 
 #[tokio::test]
-async fn an_ipv6_endpoint_stands_in_brackets() -> Result<()> {
+async fn an_ipv6_endpoint_is_in_brackets() -> Result<()> {
     if TcpListener::bind("[::1]:0").is_err() {
         tools::skipped("this machine has no IPv6");
         return Ok(());
@@ -233,7 +233,7 @@ async fn the_certificate_is_for_the_address_that_was_asked_for() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_said_with_the_way_out_and_the_child_never_starts() -> Result<()> {
+async fn a_port_in_use_is_reported_with_what_to_do_and_the_child_never_starts() -> Result<()> {
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let port = taken.local_addr()?.port();
     let dir = AgentUnderTest::shop()?;

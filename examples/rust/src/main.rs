@@ -18,8 +18,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    // The handlers come before the first fetch: a change between the two would otherwise go unseen, as the agent sends
-    // no signal to a process that does not catch it.
+    // Install the handlers before the first fetch. Otherwise a change between the two is missed, since the agent sends no signal
+    // to a process without a handler.
     let changes = signal(SignalKind::user_defined1())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -30,7 +30,7 @@ async fn main() -> Result<()> {
     }
 }
 
-/// Prints what this application wants from its configuration, now and after every change.
+/// Prints what this application uses of its configuration, now and after every change.
 async fn follow(mut changes: Signal) -> Result<()> {
     let agent = Agent::from_env()?;
     show(&agent.load().await?);
@@ -38,7 +38,7 @@ async fn follow(mut changes: Signal) -> Result<()> {
         loop {
             match agent.load().await {
                 Ok(config) => break show(&config),
-                // The agent may be restarting: go on with what we have, and try again.
+                // The agent may be restarting: keep the old configuration and try again.
                 Err(error) => eprintln!("configuration not read again yet: {error}"),
             }
             sleep(Duration::from_secs(1)).await;
@@ -53,7 +53,7 @@ fn show(config: &BTreeMap<String, String>) {
     println!("pid {}: {configs} greeting={greeting} lives={lives}", process::id());
 }
 
-/// The agent's endpoint, and what it takes to ask it.
+/// The agent's endpoint, and what a request needs.
 struct Agent {
     endpoint: Uri,
     token: String,
@@ -87,7 +87,7 @@ impl Agent {
 
     async fn fetch(&self) -> Result<BTreeMap<String, String>> {
         let authority = self.endpoint.authority().ok_or("MY_CONFIG_ENDPOINT is not a URL")?.as_str();
-        // An IPv6 address stands in brackets in a URL, but not in a certificate.
+        // An IPv6 address has brackets in a URL, but not in a certificate.
         let host = self.endpoint.host().unwrap_or_default().trim_matches(['[', ']']);
         let stream = TcpStream::connect(authority).await?;
         let stream = self.tls.connect(ServerName::try_from(host.to_owned())?, stream).await?;
@@ -98,7 +98,7 @@ impl Agent {
             .header(header::HOST, authority)
             .header(header::AUTHORIZATION, format!("Bearer {}", self.token));
         if !self.container.is_empty() {
-            // Lets the agent see which container has fetched which version.
+            // Shows the agent which container has read which version.
             request = request.header("nudge-container", &self.container);
         }
         let reply = sender.send_request(request.body(String::new())?).await?;

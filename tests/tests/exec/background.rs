@@ -43,7 +43,7 @@ async fn a_child_in_the_background_that_reads_the_terminal_waits_quietly() -> Re
     assert!(!terminal.shown().contains("again\r\n"), "it is woken in vain: {}", terminal.shown());
     terminal.types("echo still $((6 * 7))\n")?;
     terminal.shows(1, "still 42").await?;
-    // It belongs to no shell, so nobody else will end it.
+    // It belongs to no shell, so only this test ends it.
     let agent = procfs::parent(child).context("no parent")?;
     kill(Pid::from_raw(child), Signal::SIGKILL)?;
     eventually(SOON, "the agent has ended", async || procfs::state(agent).is_none().then_some(())).await

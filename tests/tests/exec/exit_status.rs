@@ -1,4 +1,4 @@
-//! The exit status is the child's, or says whose failure it was.
+//! The exit status is the child's, or shows which failure it was.
 
 use std::fs;
 

@@ -5,12 +5,12 @@ use nudge_tests::agent::SOON;
 use nudge_tests::{AgentUnderTest, eventually, procfs};
 
 use super::exec_command::APP;
-use super::terminal::{CTRL_C, CTRL_Z, Terminal, command_line, words};
+use super::terminal::{CTRL_C, CTRL_Z, Terminal, arguments, command_line};
 
 #[tokio::test]
 async fn ctrl_c_reaches_the_child_once() -> Result<()> {
     let dir = AgentUnderTest::shop()?;
-    let mut terminal = Terminal::start(&words(&dir, &[APP, "--catch", "SIGINT"])?)?;
+    let mut terminal = Terminal::start(&arguments(&dir, &[APP, "--catch", "SIGINT"])?)?;
     terminal.ready_in_front().await?;
     for times in 1..=3 {
         terminal.types(CTRL_C)?;
@@ -26,7 +26,7 @@ async fn a_child_that_reads_the_terminal_at_once_is_not_stopped() -> Result<()> 
     let dir = AgentUnderTest::shop()?;
     for _ in 0..10 {
         let child = ["sh", "-c", "read word && echo \"read $word\""];
-        let mut terminal = Terminal::start(&words(&dir, &child)?)?;
+        let mut terminal = Terminal::start(&arguments(&dir, &child)?)?;
         terminal.types("something\n")?;
         terminal.shows(1, "read something").await?;
         assert_eq!(terminal.process.exited(SOON).await?.code(), Some(0));
@@ -73,7 +73,7 @@ async fn a_script_has_the_terminal_again_when_the_child_has_ended() -> Result<()
 async fn ctrl_z_where_no_shell_could_go_on_with_the_job_stops_nothing() -> Result<()> {
     let dir = AgentUnderTest::shop()?;
     // As with `ssh -t` or `docker run -it`: the agent is the session's first process.
-    let mut terminal = Terminal::start(&words(&dir, &[APP, "--catch", "SIGUSR1", "--catch", "SIGCONT"])?)?;
+    let mut terminal = Terminal::start(&arguments(&dir, &[APP, "--catch", "SIGUSR1", "--catch", "SIGCONT"])?)?;
     let app = terminal.ready_in_front().await?;
     terminal.types(CTRL_Z)?;
     terminal.shows(1, &format!("{app} SIGCONT")).await?;

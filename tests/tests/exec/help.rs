@@ -18,7 +18,7 @@ fn every_command_has_help_that_names_its_arguments() -> Result<()> {
         let help = Finished::agent(command.iter().chain(&["--help"]))?;
         assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""), "{command:?}");
         for part in parts {
-            assert!(help.stdout.contains(part), "{command:?} does not tell of {part}: {}", help.stdout);
+            assert!(help.stdout.contains(part), "{command:?} does not mention {part}: {}", help.stdout);
         }
     }
     Ok(())

@@ -15,7 +15,7 @@ async fn inside(dir: ConfigDir) -> Result<AgentUnderTest> {
     AgentUnderTest::start(dir, &[], &IDLE).await
 }
 
-/// Runs `nudge-agent` with the agent's variables, changed as wanted.
+/// Runs `nudge-agent` with the agent's variables, with changes.
 fn from_inside(scene: &AgentUnderTest, arguments: &[&str], change: &[(&str, &str)]) -> Result<Finished> {
     let mut command = Command::new(binary::debug()?);
     command.args(arguments);

@@ -105,16 +105,16 @@ impl Drop for Terminal {
 }
 
 /// A command line that runs the application under the agent.
-pub(super) fn words(dir: &ConfigDir, app: &[&str]) -> Result<Vec<String>> {
+pub(super) fn arguments(dir: &ConfigDir, app: &[&str]) -> Result<Vec<String>> {
     let agent = binary::debug()?.to_str().context("odd path")?;
     let dir = dir.path().to_str().context("odd path")?;
-    let words = [agent, "exec", "--dir", dir, "--port", "0", "--notify", "SIGUSR1", "--log-level", "debug", "--"];
-    Ok(words.iter().chain(app).map(|&word| word.to_owned()).collect())
+    let arguments = [agent, "exec", "--dir", dir, "--port", "0", "--notify", "SIGUSR1", "--log-level", "debug", "--"];
+    Ok(arguments.iter().chain(app).map(|&argument| argument.to_owned()).collect())
 }
 
 /// The same for a shell to type.
 pub(super) fn command_line(dir: &ConfigDir, app: &[&str]) -> Result<String> {
-    Ok(words(dir, app)?.join(" "))
+    Ok(arguments(dir, app)?.join(" "))
 }
 
 pub(super) const CTRL_C: &str = "\x03";

@@ -32,7 +32,7 @@ pub(crate) struct Hook {
 }
 
 impl Hook {
-    /// Refuses with this sentence.
+    /// Refuses with this message.
     pub(crate) async fn start(message: &'static str) -> Result<Self> {
         let authority = Authority::new("webhook")?;
         let tls = TlsAcceptor::from(Arc::new(server_config(&authority.server(&["127.0.0.1"])?)?));

@@ -1,4 +1,4 @@
-//! What the hub says arrives, whole, once, and never an older state.
+//! What the hub assigns arrives completely, once, and never in an older state.
 
 use anyhow::{Result, ensure};
 use nudge_tests::agent::SOON;
@@ -77,7 +77,7 @@ async fn configs_of_one_reply_change_together_and_are_told_once() -> Result<()> 
     let metrics = client.get("/metrics").await?;
     ensure!(String::from_utf8_lossy(&metrics.body).contains("nudge_agent_switches_total 10\n"), "10 switches");
     ensure!(!pod.app_output().contains("SIGUSR1 SIGUSR1"));
-    assert_eq!(pod.app_output().matches("SIGUSR1").count(), 10, "told once for each");
+    assert_eq!(pod.app_output().matches("SIGUSR1").count(), 10, "one signal for each");
     Ok(())
 }
 
@@ -96,7 +96,7 @@ async fn a_lower_revision_is_ignored_and_another_uid_replaces() -> Result<()> {
     });
     assert_eq!(served(&notified.await?), "shop=1.0.0");
     let polls = hub.polls();
-    ensure!(polls.iter().all(|poll| poll.request.configs[0].revision != 39), "nobody claims to hold it");
+    ensure!(polls.iter().all(|poll| poll.request.configs[0].revision != 39), "no poll claims to hold it");
 
     hub.say(|say| {
         let shop = say.config("shop");

@@ -32,7 +32,7 @@ async fn a_hub_that_goes_is_missed_by_nobody_and_caught_up_with_when_it_returns(
     assert_eq!(client.get("/config/lives").await?.body, &b"5"[..]);
     let before = hub.reports().len();
     hub.cut().await?;
-    // A hub that was away may have forgotten: it is told again.
+    // A hub that was away may have lost the report: it is sent again.
     let what = "the report is repeated";
     let repeated = async || (hub.reports().len() > before).then_some(());
     nudge_tests::eventually(SOON, what, repeated).await?;
@@ -98,7 +98,7 @@ async fn another_authority_is_trusted_as_soon_as_it_stands_in_the_bundle() -> Re
     hub.rotate()?;
     hub.cut().await?;
     let status = fails_with(&pod, &mut client, "Tls").await?;
-    ensure!(status.contact.is_some_and(|contact| contact.message.contains("CA bundle")), "the way out is said");
+    ensure!(status.contact.is_some_and(|contact| contact.message.contains("CA bundle")), "the message says what to do");
     // Both, as during a rotation.
     std::fs::write(pod.path("hub-ca.crt"), format!("{old}{}", hub.ca()))?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;

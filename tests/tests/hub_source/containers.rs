@@ -62,10 +62,10 @@ async fn the_processes_of_a_container_are_found_by_its_id_also_after_a_restart()
 }
 
 #[tokio::test]
-async fn where_it_is_asked_to_it_ends_in_good_order_when_all_other_containers_have() -> Result<()> {
+async fn with_the_setting_it_ends_cleanly_when_all_other_containers_have() -> Result<()> {
     let hub = FakeHub::start()?;
     let mut pod = Pod::new(&hub)?;
-    // As the injector asks for it.
+    // As the injector sets it.
     pod.variables.push((env::END_WITH_CONTAINERS, "true".to_owned()));
     let mut client = pod.start().await?;
     let (app, helper) = (id("app"), id("helper"));
@@ -85,7 +85,7 @@ async fn where_it_is_asked_to_it_ends_in_good_order_when_all_other_containers_ha
 }
 
 #[tokio::test]
-async fn where_it_is_not_asked_to_it_stays() -> Result<()> {
+async fn without_the_setting_it_stays() -> Result<()> {
     let hub = FakeHub::start()?;
     let mut pod = Pod::new(&hub)?;
     let mut client = pod.start().await?;

@@ -18,7 +18,7 @@ fn wait_ready(pod: &Pod, time: &str) -> Result<Process> {
 }
 
 #[tokio::test]
-async fn it_returns_when_there_is_something_to_read_and_what_containers_get_is_there() -> Result<()> {
+async fn it_returns_when_configuration_is_served_and_the_files_for_containers_exist() -> Result<()> {
     let mut hub = FakeHub::start()?;
     hub.down().await?;
     let mut pod = Pod::new(&hub)?;
@@ -76,8 +76,8 @@ async fn it_gives_up_with_the_reason() -> Result<()> {
     let mut waiting = wait_ready(&pod, "500ms")?;
     assert_eq!(waiting.exited(SOON).await?.code(), Some(1));
     for file in ["termination", "wait.err"] {
-        let said = fs::read_to_string(pod.path(file))?;
-        ensure!(said.contains("no configuration within 0.5 s") && said.contains("create it"), "{file}: {said}");
+        let reason = fs::read_to_string(pod.path(file))?;
+        ensure!(reason.contains("no configuration within 0.5 s") && reason.contains("create it"), "{file}: {reason}");
     }
     Ok(())
 }

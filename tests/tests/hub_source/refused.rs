@@ -1,4 +1,4 @@
-//! Replies that can't be taken in: what is served stays, and that is said.
+//! Replies that can't be taken in: the served version stays, and the status says why.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn reason(status: &Status) -> Option<ProblemReason> {
 }
 
 #[tokio::test]
-async fn what_is_no_reply_changes_nothing_and_the_next_one_counts() -> Result<()> {
+async fn a_malformed_reply_changes_nothing_and_the_next_one_counts() -> Result<()> {
     let head = |text: &str| framed(&[text.as_bytes()]);
     let huge = br#"{"configs":[{"name":"shop","uid":"u","version":"9","sha256":"x","length":4294967295}]}"#;
     let answers = [
@@ -35,13 +35,13 @@ async fn what_is_no_reply_changes_nothing_and_the_next_one_counts() -> Result<()
     let mut hub = FakeHub::start()?;
     let mut pod = Pod::new(&hub)?;
     let mut client = pod.start().await?;
-    for (round, (name, answer, desired)) in answers.into_iter().enumerate() {
+    for (round, (name, answer, expected)) in answers.into_iter().enumerate() {
         let round = round.to_string();
         hub.say(|say| say.always = Some(answer));
         // The one that is held is answered by what the hub says by itself.
         hub.cut().await?;
         let failed = pod.status_when(&mut client, SOON, name, |status| {
-            status.contact.as_ref().is_some_and(|contact| contact.reason == desired && !contact.message.is_empty())
+            status.contact.as_ref().is_some_and(|contact| contact.reason == expected && !contact.message.is_empty())
         });
         failed.await.context(name)?;
         hub.say(|say| say.always = None);
@@ -66,7 +66,7 @@ async fn garbage_is_reported() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_content_that_is_not_what_its_digest_says_is_refused_and_said() -> Result<()> {
+async fn a_content_that_does_not_match_its_digest_is_refused_and_reported() -> Result<()> {
     let hub = FakeHub::start()?;
     let mut pod = Pod::new(&hub)?;
     let mut client = pod.start().await?;
@@ -115,7 +115,7 @@ async fn what_is_too_large_together_is_refused_once_and_taken_when_it_fits() -> 
         report.configs[0].problem.as_ref().is_some_and(|problem| problem.reason == "TooLarge")
     })
     .await?;
-    // The hub is told that the agent knows it, so it is not sent again and again.
+    // The poll claims that the agent holds it, so it is not sent again and again.
     let polls = hub.polls();
     ensure!(polls.len() < 12, "{} polls", polls.len());
     hub.activate("keys", "2", &[("a", b"small")])?;

@@ -1,4 +1,4 @@
-//! What the hub is told, and how often.
+//! What the agent reports to the hub, and how often.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn container(name: &str, id: &str, ended: bool) -> Result<PodContainer> {
 }
 
 #[tokio::test]
-async fn a_report_says_what_is_served_and_how_it_was_taken_and_no_value() -> Result<()> {
+async fn a_report_has_what_is_served_and_how_it_was_taken_and_no_value() -> Result<()> {
     let hub = FakeHub::start()?;
     let mut pod = Pod::new(&hub)?.with(&USR1);
     pod.start_app(APP, &CATCHES).await?;
@@ -43,7 +43,7 @@ async fn a_report_says_what_is_served_and_how_it_was_taken_and_no_value() -> Res
 }
 
 #[tokio::test]
-async fn what_happens_in_quick_succession_is_told_together() -> Result<()> {
+async fn changes_in_quick_succession_are_reported_together() -> Result<()> {
     let hub = FakeHub::start()?;
     hub.say(|say| say.settings.report_seconds = 2);
     let mut pod = Pod::new(&hub)?;
@@ -114,7 +114,7 @@ async fn a_container_without_an_id_is_waited_for_and_an_ended_one_is_not() -> Re
 }
 
 #[tokio::test]
-async fn who_must_fetch_is_asked_for_that() -> Result<()> {
+async fn a_container_that_must_fetch_acknowledges_by_fetching() -> Result<()> {
     let hub = FakeHub::start()?;
     let mut pod = Pod::new(&hub)?.with(&USR1).with(&["--ack", "fetched"]);
     pod.start_app(APP, &CATCHES).await?;
@@ -130,7 +130,7 @@ async fn who_must_fetch_is_asked_for_that() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_containers_are_told_by_webhook_too() -> Result<()> {
+async fn containers_are_notified_by_webhook_too() -> Result<()> {
     let hub = FakeHub::start()?;
     let hook = nudge_tests::HookServer::willing().await?;
     let to = format!("app={}", hook.url());
@@ -138,8 +138,8 @@ async fn the_containers_are_told_by_webhook_too() -> Result<()> {
     pod.start().await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     hook.notified_of("1.0.1", SOON).await?;
-    assert_eq!(hook.deliveries().len(), 1, "nobody is told of what it starts with");
-    let report = hub.reported(SOON, "it was told", |report| {
+    assert_eq!(hook.deliveries().len(), 1, "no notification of the version that it starts with");
+    let report = hub.reported(SOON, "it was notified", |report| {
         report.acknowledged && report.containers[0].outcome == Outcome::Delivered
     });
     assert_eq!(report.await?.request.containers.len(), 1);

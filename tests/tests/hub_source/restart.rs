@@ -11,7 +11,7 @@ use nudge_tests::{Answer, Delivery, FakeHub, HookServer, Pod};
 use crate::{APP, CATCHES, TWO, USR1};
 
 #[tokio::test]
-async fn what_was_last_good_is_served_again_and_told_to_the_hub() -> Result<()> {
+async fn the_last_good_contents_are_served_again_and_reported_to_the_hub() -> Result<()> {
     let mut hub = FakeHub::start()?;
     let mut pod = Pod::new(&hub)?;
     pod.mount("shop", "0.1.0", "1", &[("lives", b"0")])?;
@@ -141,10 +141,11 @@ async fn it_ends_soon_when_asked_to_and_its_memory_is_its_own() -> Result<()> {
     Ok(())
 }
 
-/// A line of what the agent notes of whom it told.
-async fn notes(pod: &Pod, what: &str, desired: impl Fn(&str) -> bool) -> Result<()> {
-    let noted = async || fs::read_to_string(pod.path("state/notified")).is_ok_and(|text| desired(&text)).then_some(());
-    nudge_tests::eventually(SOON, what, noted).await
+/// Waits until the agent's record of notifications is as expected.
+async fn recorded(pod: &Pod, what: &str, expected: impl Fn(&str) -> bool) -> Result<()> {
+    let recorded =
+        async || fs::read_to_string(pod.path("state/notified")).is_ok_and(|text| expected(&text)).then_some(());
+    nudge_tests::eventually(SOON, what, recorded).await
 }
 
 /// Waits until the agent would serve this version after a restart.
@@ -159,9 +160,9 @@ async fn keeps(pod: &Pod, version: &str) -> Result<()> {
 async fn a_signal_that_was_due_when_the_agent_was_killed_is_sent_once_when_it_is_back() -> Result<()> {
     let mut hub = FakeHub::start()?;
     let mut pod = Pod::new(&hub)?.with(&USR1);
-    // Nobody has said yet which processes are the container's, so the signal waits.
+    // The hub has not reported yet which processes are the container's, so the signal waits.
     let mut client = pod.start().await?;
-    notes(&pod, "it is noted with what the container starts", |text| text.contains("app")).await?;
+    recorded(&pod, "the record has the version that the container starts with", |text| text.contains("app")).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
     keeps(&pod, "1.0.1").await?;
@@ -172,8 +173,8 @@ async fn a_signal_that_was_due_when_the_agent_was_killed_is_sent_once_when_it_is
     pod.start_app(APP, &CATCHES).await?;
     pod.start().await?;
     pod.app_says(1, "SIGUSR1").await?;
-    notes(&pod, "it is noted that it was told", |text| text != before).await?;
-    // What was told is not told again, whether the hub is there or not.
+    recorded(&pod, "the record has the notification", |text| text != before).await?;
+    // The notification is not repeated, with or without the hub.
     pod.kill().await?;
     let mut client = pod.start().await?;
     pod.serves(&mut client, "shop=1.0.1").await?;
@@ -188,12 +189,12 @@ async fn a_signal_that_was_due_when_the_agent_was_killed_is_sent_once_when_it_is
 }
 
 #[tokio::test]
-async fn a_change_while_the_agent_was_away_is_told_though_nothing_was_kept() -> Result<()> {
+async fn a_change_while_the_agent_was_away_is_notified_although_nothing_was_stored() -> Result<()> {
     let hub = FakeHub::start()?;
     let mut pod = Pod::new(&hub)?.with(&USR1);
     pod.start_app(APP, &CATCHES).await?;
     pod.start().await?;
-    notes(&pod, "it is noted with what the container starts", |text| text.contains("app")).await?;
+    recorded(&pod, "the record has the version that the container starts with", |text| text.contains("app")).await?;
     keeps(&pod, "1.0.0").await?;
     pod.kill().await?;
     fs::remove_file(pod.path("state/last-good"))?;
@@ -208,7 +209,7 @@ async fn a_webhook_that_was_due_when_the_agent_was_killed_is_posted_once_when_it
     let server = HookServer::start(Answer::Status(hyper::StatusCode::SERVICE_UNAVAILABLE)).await?;
     let mut pod = Pod::new(&hub)?.with(&["--notify", "app=webhook", "--webhooks", &format!("app={}", server.url())]);
     let mut client = pod.start().await?;
-    notes(&pod, "it is noted with what the container starts", |text| text.contains("app")).await?;
+    recorded(&pod, "the record has the version that the container starts with", |text| text.contains("app")).await?;
     let before = fs::read_to_string(pod.path("state/notified"))?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
@@ -217,7 +218,7 @@ async fn a_webhook_that_was_due_when_the_agent_was_killed_is_posted_once_when_it
     let refused = server.deliveries().len();
     server.answer(Answer::Status(hyper::StatusCode::NO_CONTENT));
     pod.start().await?;
-    notes(&pod, "it is noted that it was told", |text| text != before).await?;
+    recorded(&pod, "the record has the notification", |text| text != before).await?;
     pod.kill().await?;
     let mut client = pod.start().await?;
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
@@ -225,7 +226,7 @@ async fn a_webhook_that_was_due_when_the_agent_was_killed_is_posted_once_when_it
     let deliveries = server.wait_for(refused + 2, SOON).await?;
     let notified =
         |delivery: &Delivery| -> Result<(String, bool)> { Ok((delivery.version()?, delivery.event()?.data.truncated)) };
-    // Which keys had changed before it was killed nobody knows any more.
+    // The agent does not know any more which keys had changed before it was killed.
     assert_eq!(notified(&deliveries[refused])?, ("1.0.1".to_owned(), true));
     assert_eq!(notified(&deliveries[refused + 1])?, ("1.0.2".to_owned(), false));
     Ok(())

@@ -38,7 +38,7 @@ async fn fetched_is_acknowledged_by_a_request_that_names_the_container() -> Resu
     assert!(status.containers[0].acknowledged, "{status:?}");
     assert_eq!(status.containers[0].fetched, Some(status.etag));
 
-    // It had the version before; of the next it has nothing yet.
+    // It has the version before, and not the next one yet.
     scene.dir.switch("shop", "1.0.2")?;
     let status = scene.status_when("1.0.2", |status| status.configs[0].version.as_str() == "1.0.2").await?;
     assert!(!status.containers[0].acknowledged, "{status:?}");
@@ -46,7 +46,7 @@ async fn fetched_is_acknowledged_by_a_request_that_names_the_container() -> Resu
 }
 
 #[tokio::test]
-async fn a_request_that_names_no_container_counts_for_the_only_one_that_is_told() -> Result<()> {
+async fn a_request_that_names_no_container_counts_for_the_only_one_that_is_notified() -> Result<()> {
     for (notify, child, counts) in [("SIGUSR1", &CATCHES[..], true), ("none", &IDLE[..], false)] {
         let mut scene =
             AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", notify, "--ack", "fetched"], child).await?;

@@ -1,4 +1,4 @@
-//! What a webhook is told.
+//! The events that a webhook gets.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use nudge_tests::{AgentUnderTest, HookServer};
 use super::signalled_app::delivered;
 
 #[tokio::test]
-async fn a_webhook_is_signed_as_the_specification_wants_and_holds_no_value() -> Result<()> {
+async fn a_webhook_is_signed_as_specified_and_holds_no_value() -> Result<()> {
     let Some(verifier) = Verifier::in_folder(Path::new(env!("CARGO_TARGET_TMPDIR")))? else { return Ok(()) };
     let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("lives", "hunter2-new"), ("greeting", "hunter2-added")])?;
@@ -67,7 +67,7 @@ async fn the_flag_subscribes_for_the_child_and_counts_as_its_acknowledgement() -
     assert_eq!(hooks.iter().map(|hook| hook.url.as_str()).collect::<Vec<_>>(), [server.url()]);
     scene.dir.switch("shop", "1.0.1")?;
     server.notified_of("1.0.1", SOON).await?;
-    let container = scene.notified_when("the child counts as told", delivered).await?;
+    let container = scene.notified_when("the child counts as notified", delivered).await?;
     assert!(container.acknowledged, "{container:?}");
     Ok(())
 }

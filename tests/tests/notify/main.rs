@@ -1,4 +1,4 @@
-//! Telling the application of a change: by signals and by webhooks, never too early, and never the last change lost.
+//! The application is notified of a change by signals and by webhooks: never too early, and the last change is never lost.
 
 mod acknowledgement;
 mod events;

@@ -1,4 +1,4 @@
-//! After changes in quick succession everybody is at the newest.
+//! After changes in quick succession every subscriber has the newest.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use nudge_tests::{AgentUnderTest, HookServer};
 use super::signalled_app::{FETCHES, USR1, delivered};
 
 #[tokio::test]
-async fn whoever_fetches_at_once_with_the_signal_finds_the_new_version() -> Result<()> {
+async fn an_application_that_fetches_at_once_with_the_signal_gets_the_new_version() -> Result<()> {
     let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &FETCHES).await?;
     scene.says(1, "ready").await?;
     for round in 1..=100 {
@@ -35,7 +35,7 @@ async fn storm(slow: &str) -> Result<()> {
     let script = format!("{app} & {app} & wait");
     let mut scene = AgentUnderTest::start(dir, &USR1, &["sh", "-c", &script]).await?;
     let output = scene.says(2, "ready").await?;
-    let pids: BTreeSet<&str> = output.split_whitespace().filter(|word| *word != "ready").collect();
+    let pids: BTreeSet<&str> = output.split_whitespace().filter(|part| *part != "ready").collect();
     ensure!(pids.len() == 2, "{output}");
     let hooks = [HookServer::willing().await?, HookServer::willing().await?];
     for hook in &hooks {
@@ -44,7 +44,7 @@ async fn storm(slow: &str) -> Result<()> {
 
     for version in &versions {
         scene.dir.switch("shop", version)?;
-        // Lets the webhooks and the agent run in between, as they would beside whoever switches.
+        // Lets the webhooks and the agent run in between, as they would beside another process that switches.
         tokio::task::yield_now().await;
     }
     scene.serves("shop=2.49").await?;
@@ -59,7 +59,7 @@ async fn storm(slow: &str) -> Result<()> {
         ensure!(last.event()?.data.etag == status.etag);
     }
     let newest = |notified: &Notified| delivered(notified) && notified.etag.as_ref() == Some(&status.etag);
-    let settled = scene.status_when("everybody was told of the newest version", |status| {
+    let settled = scene.status_when("every subscriber was notified of the newest version", |status| {
         status.containers.iter().all(|container| newest(&container.notified) && container.acknowledged)
             && status.hooks.iter().all(|hook| newest(&hook.notified))
     });
@@ -77,7 +77,7 @@ async fn storm(slow: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn fifty_changes_at_once_end_with_everybody_on_the_newest() -> Result<()> {
+async fn fifty_changes_at_once_end_with_every_subscriber_on_the_newest() -> Result<()> {
     storm("0").await
 }
 

@@ -1,4 +1,4 @@
-//! Applications that are told by a signal, with a handler or without.
+//! Applications that are notified by a signal, with a handler or without.
 
 use nudge_protocol::status::{Notified, Outcome};
 

@@ -1,4 +1,4 @@
-//! Who has no handler gets no signal, and why nobody was told is said.
+//! A process without a handler gets no signal, and the status says why.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use nudge_tests::{AgentUnderTest, procfs, tools};
 use super::signalled_app::{APP, USR1, delivered};
 
 #[tokio::test]
-async fn a_child_without_a_handler_survives_and_that_is_said() -> Result<()> {
+async fn a_child_without_a_handler_survives_and_is_reported() -> Result<()> {
     let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &[APP]).await?;
     let app = scene.ready().await?;
     scene.dir.switch("shop", "1.0.1")?;
@@ -35,7 +35,7 @@ async fn a_child_without_a_handler_survives_and_that_is_said() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_child_that_ignores_the_signal_is_named_as_such() -> Result<()> {
+async fn a_child_that_ignores_the_signal_is_reported_as_such() -> Result<()> {
     let script = format!("trap '' USR1; exec {APP}");
     let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &["sh", "-c", &script]).await?;
     scene.says(1, "ready").await?;
@@ -46,7 +46,7 @@ async fn a_child_that_ignores_the_signal_is_named_as_such() -> Result<()> {
     Ok(())
 }
 
-/// An application that installs its handlers when there is the file that comes with it; a switch has come before.
+/// An application that installs its handlers once the returned file exists. A switch comes before that.
 async fn switched_before_there_are_handlers() -> Result<(AgentUnderTest, PathBuf)> {
     let dir = AgentUnderTest::shop()?;
     let handlers = dir.beside("handlers");

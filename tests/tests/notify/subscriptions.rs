@@ -11,8 +11,8 @@ use nudge_tests::{AgentUnderTest, HookServer, eventually};
 use super::signalled_app::delivered;
 
 #[tokio::test]
-async fn a_webhook_that_points_outside_is_refused_with_the_way_out() -> Result<()> {
-    // TEST-NET-1 of RFC 5737: nobody's address.
+async fn a_webhook_that_points_outside_is_refused_with_what_to_do() -> Result<()> {
+    // TEST-NET-1 of RFC 5737: no host has this address.
     let url = "http://192.0.2.1:8080/changed";
     let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
     let refused = scene.subscribe(url).await?;
@@ -65,7 +65,7 @@ async fn a_webhook_that_is_cancelled_gets_nothing_more() -> Result<()> {
     assert_eq!(scene.send(Method::DELETE, &path, String::new()).await?.status, StatusCode::NOT_FOUND);
     scene.dir.switch("shop", "1.0.2")?;
     other.notified_of("1.0.2", SOON).await?;
-    // Both are told at the same moment, so the one that is not has had its time.
+    // Both would be notified at the same moment, so the cancelled one would have its event by now.
     eventually(SOON, "the other is done", async || {
         scene
             .client

@@ -25,7 +25,7 @@ async fn the_child_gets_the_signal_and_the_status_says_so() -> Result<()> {
 }
 
 #[tokio::test]
-async fn each_of_the_three_signals_can_be_chosen() -> Result<()> {
+async fn each_of_the_three_signals_works() -> Result<()> {
     for signal in ["SIGUSR1", "SIGUSR2", "SIGHUP"] {
         let mut scene =
             AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", signal], &[APP, "--catch", signal])
@@ -38,8 +38,8 @@ async fn each_of_the_three_signals_can_be_chosen() -> Result<()> {
     Ok(())
 }
 
-/// Switches, and gives the process id of the application, which is the only one that was told.
-async fn the_application_alone_is_told(scene: &mut AgentUnderTest) -> Result<i32> {
+/// Switches, and returns the process ID of the application, the only process that was notified.
+async fn only_the_application_is_notified(scene: &mut AgentUnderTest) -> Result<i32> {
     let app = scene.ready().await?;
     scene.dir.switch("shop", "1.0.1")?;
     scene.says(1, "SIGUSR1").await?;
@@ -52,7 +52,7 @@ async fn the_application_alone_is_told(scene: &mut AgentUnderTest) -> Result<i32
 async fn the_application_below_a_shell_gets_the_signal_and_the_shell_survives() -> Result<()> {
     let script = format!("{APP} --catch SIGUSR1; echo the shell goes on");
     let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &["sh", "-c", &script]).await?;
-    the_application_alone_is_told(&mut scene).await?;
+    only_the_application_is_notified(&mut scene).await?;
     assert!(!scene.agent.output().contains("the shell goes on"));
     Ok(())
 }
@@ -62,7 +62,7 @@ async fn the_application_below_an_init_gets_the_signal() -> Result<()> {
     // The init catches what an init does, and starts the application by a shell.
     let script = format!("trap : TERM INT CHLD; sh -c '{APP} --catch SIGUSR1; exit'; wait");
     let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &["sh", "-c", &script]).await?;
-    let app = the_application_alone_is_told(&mut scene).await?;
+    let app = only_the_application_is_notified(&mut scene).await?;
     // The init would wait for ever.
     kill(Pid::from_raw(app), Signal::SIGKILL)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! `nudge-agent check` says all that is wrong with a folder.
+//! `nudge-agent check` reports everything that is wrong with a folder.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -78,10 +78,10 @@ async fn a_value_that_is_being_written_is_not_served_half() -> Result<()> {
     let child = [APP, "--catch", "SIGUSR1"];
     let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", "SIGUSR1"], &child).await?;
     scene.says(1, "ready").await?;
-    // An editor that truncates the file and takes its time: nothing is told before it has closed the file.
+    // An editor that truncates the file and takes its time: no notification before it has closed the file.
     let mut file = File::create(scene.dir.path().join("shop/1.0.0/lives"))?;
     file.write_all(b"4")?;
-    scene.notified_when("nothing told", |notified| notified.outcome == Outcome::NothingYet).await?;
+    scene.notified_when("no notification", |notified| notified.outcome == Outcome::NothingYet).await?;
     scene.serves_value("lives", b"3").await?;
     file.write_all(b"2")?;
     drop(file);

@@ -1,4 +1,4 @@
-//! An agent that serves a folder to nobody in particular, and what every fault in the folder must leave as it was.
+//! An agent that serves a folder, and a check that a fault in the folder leaves the served version as it was.
 
 use anyhow::{Result, ensure};
 use nudge_protocol::status::ProblemReason;

@@ -42,7 +42,7 @@ async fn a_folder_deleted_and_put_back_is_found_by_the_re_read() -> Result<()> {
 #[tokio::test]
 async fn without_inotify_the_re_read_finds_a_switch() -> Result<()> {
     for limit in ["max_inotify_instances", "max_inotify_watches"] {
-        // A user namespace has limits of its own, which nobody else meets.
+        // A user namespace has limits of its own, so no other process meets them.
         let script = format!("echo 0 >/proc/sys/user/{limit} && exec \"$@\"");
         let limited = ["unshare", "--user", "--map-root-user", "sh", "-c", &script, "sh"];
         let works = Command::new(limited[0]).args(&limited[1..]).arg("true").status();

@@ -12,8 +12,8 @@ use nudge_tests::{AgentUnderTest, ConfigDir, Finished};
 use super::idle_agent::idle;
 
 fn switch(dir: &ConfigDir, config: &str, version: &str) -> Result<Finished> {
-    let words = [OsStr::new("use"), "--dir".as_ref(), dir.path().as_ref(), config.as_ref(), version.as_ref()];
-    Finished::agent(words)
+    let arguments = [OsStr::new("use"), "--dir".as_ref(), dir.path().as_ref(), config.as_ref(), version.as_ref()];
+    Finished::agent(arguments)
 }
 
 #[test]
