@@ -155,6 +155,15 @@ async fn what_is_not_immutable_or_not_right_is_not_sealed() -> Result<()> {
     let invalid = status(&space, "shop", "2 is invalid", has_reason("Ready", "VersionInvalid")).await?;
     assert!(condition(&invalid, "Ready").2.contains("begin with 'nudge.'"), "{invalid:?}");
     assert_eq!(invalid.current.as_deref(), Some("1"));
+
+    // Admission refuses such a number; here nobody has asked it.
+    let mut numbered = part("shop", "3", "numbered", &json!({"key": "value"}));
+    numbered["metadata"]["labels"]["nudge.dev/part"] = json!("01");
+    create_part::<ConfigMap>(&space, numbered).await?;
+    set_current(&space, "shop", "3").await?;
+    let expected = "ConfigMap numbered can't be part of version 3: label nudge.dev/part must be a number from 1 to 1, not \"01\"; delete it \
+                    and create it with the right one";
+    status(&space, "shop", "3 is invalid", |status| condition(status, "Ready").2 == expected).await?;
     Ok(())
 }
 

@@ -10,5 +10,5 @@ mod update;
 pub use delete::decide as delete;
 pub use immutable::make_immutable;
 pub use marking::{keep_mark, not_by_itself, set_mark};
-pub use shape::{PartId, check as shape};
+pub use shape::check as shape;
 pub use update::decide as update;

@@ -190,6 +190,27 @@ pub(crate) fn sealed(version: &str, parts: &[&ConfigMap]) -> Value {
     json!({"version": version, "state": "Available", "keys": 1, "bytes": 1, "parts": parts})
 }
 
+/// Values of label and annotation that number no part, with the end of the refusal: the webhook and the policies say the same.
+pub(crate) const MISNUMBERED: [(Option<&str>, Option<&str>, &str); 7] = [
+    (None, Some("2"), "label nudge.dev/part is missing; it must be a number from 1 to 2; add it"),
+    (Some("1"), Some("17"), "annotation nudge.dev/parts must be a number from 1 to 16, not \"17\"; correct it"),
+    (Some("1"), Some("01"), "annotation nudge.dev/parts must be a number from 1 to 16, not \"01\"; correct it"),
+    (Some("1"), Some("+1"), "annotation nudge.dev/parts must be a number from 1 to 16, not \"+1\"; correct it"),
+    (Some("01"), Some("2"), "label nudge.dev/part must be a number from 1 to 2, not \"01\"; correct it"),
+    (Some("3"), Some("2"), "label nudge.dev/part must be a number from 1 to 2, not \"3\"; correct it"),
+    (Some("1.0"), None, "label nudge.dev/part must be a number from 1 to 1, not \"1.0\"; correct it"),
+];
+
+/// Numbers a part with these values of `nudge.dev/part` and `nudge.dev/parts`.
+pub(crate) fn number(part: &mut Value, label: Option<&str>, annotation: Option<&str>) {
+    if let Some(label) = label {
+        part["metadata"]["labels"]["nudge.dev/part"] = json!(label);
+    }
+    if let Some(annotation) = annotation {
+        part["metadata"]["annotations"] = json!({"nudge.dev/parts": annotation});
+    }
+}
+
 /// A part of version 1.0.1 of the config shop, as users write it.
 pub(crate) fn part(name: &str) -> Value {
     json!({

@@ -12,7 +12,7 @@ use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::configs::allow_devs;
-use crate::guarded_cluster::{SOON, config, create, decisive_changes, install_crd, part, sealed};
+use crate::guarded_cluster::{MISNUMBERED, SOON, config, create, decisive_changes, install_crd, number, part, sealed};
 
 macro_rules! policy {
     ($name:literal) => {
@@ -120,7 +120,18 @@ async fn versions_made(space: &Space) -> Result<()> {
     object["metadata"]["labels"] = json!({"nudge.dev/config": "shop"});
     assert_eq!(
         message(POLICY, made(space, object).await),
-        "ConfigMap a has the label nudge.dev/config but not nudge.dev/version, and a version needs both; add it"
+        "ConfigMap a can't be a version: label nudge.dev/version is missing; add it"
+    );
+    for (label, annotation, expected) in MISNUMBERED {
+        let mut object = immutable("a");
+        number(&mut object, label, annotation);
+        assert_eq!(message(POLICY, made(space, object).await), format!("ConfigMap a can't be a version: {expected}"));
+    }
+    let mut object = immutable("a");
+    object["metadata"]["labels"]["nudge.dev/config"] = json!("Shop");
+    assert_eq!(
+        message(POLICY, made(space, object).await),
+        "ConfigMap a can't be a version: label nudge.dev/config must be the name of a config; correct it"
     );
     let mut object = immutable("a");
     object["metadata"]["ownerReferences"] =

@@ -12,7 +12,7 @@ use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::configs::allow_devs;
-use crate::guarded_cluster::{GuardedCluster, SOON, config, key, message, message_of, part, sealed};
+use crate::guarded_cluster::{MISNUMBERED, SOON, GuardedCluster, config, key, message, message_of, number, part, sealed};
 
 const GUARD: &str = "versions.nudge.dev";
 const KEEPER: &str = "versions-delete.nudge.dev";
@@ -57,22 +57,20 @@ async fn what_can_not_be_a_version_is_refused_with_a_sentence() -> Result<()> {
     };
     assert_eq!(
         refused("/metadata/labels/nudge.dev~1config", json!("Shop")).await,
-        "ConfigMap a can't be a version: config \"Shop\" is not allowed: it must be a DNS name: lower-case letters, digits, '-' \
-         and '.', beginning and ending with a letter or digit, at most 253 characters; correct its label nudge.dev/config"
+        "ConfigMap a can't be a version: label nudge.dev/config: config \"Shop\" is not allowed: it must be a DNS name: \
+         lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 characters; correct it"
     );
     assert_eq!(
         refused("/metadata/labels/nudge.dev~1version", json!("current")).await,
-        "ConfigMap a can't be a version: version \"current\" is not allowed: 'current' stands for whatever version is current; \
-         choose another name; correct its label nudge.dev/version"
+        "ConfigMap a can't be a version: label nudge.dev/version: version \"current\" is not allowed: 'current' stands for \
+         whatever version is current; choose another name; correct it"
     );
-    assert_eq!(
-        refused("/metadata/annotations", json!({"nudge.dev/parts": "2"})).await,
-        "ConfigMap a is one of 2 parts of a version and must say which; add the label nudge.dev/part, from \"1\" to \"2\""
-    );
-    assert_eq!(
-        refused("/metadata/annotations", json!({"nudge.dev/parts": "17"})).await,
-        "ConfigMap a can't be a version: its annotation nudge.dev/parts must be a number from 1 to 16, not \"17\"; correct it"
-    );
+    for (label, annotation, expected) in MISNUMBERED {
+        let mut object = part("a");
+        number(&mut object, label, annotation);
+        let refusal = message_of(GUARD, made(&space, object).await);
+        assert_eq!(refusal, format!("ConfigMap a can't be a version: {expected}"));
+    }
     let owner = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "1"}]);
     assert_eq!(
         refused("/metadata/ownerReferences", owner).await,

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Consent, PartKind, PartStatus, RetiredVersion, VersionState, VersionStatus, VersionedConfigStatus};
 
 use super::facts::object_name;
-use super::seal_check::{Facts, SealCheck, facts_of, number, stand};
+use super::seal_check::{Facts, SealCheck, facts_of, part_number, stand};
 use crate::keys::PartMeta;
 
 /// Most digests of deleted versions that are kept; the oldest go first.
@@ -173,7 +173,7 @@ impl Inventory {
             };
             let differs = if part.digest != facts.keyed && Some(&part.digest) != facts.plain.as_ref() {
                 "with other content"
-            } else if number(object) != Some((at + 1, count)) {
+            } else if part_number(object).map(|part| (part.number(), part.count())) != Ok((at + 1, count)) {
                 "as another part"
             } else if !facts.immutable {
                 "without immutable: true"

@@ -9,10 +9,8 @@ use nudge_protocol::block::MAX_BLOCK_BYTES;
 use nudge_protocol::limits::MAX_KEYS;
 
 use super::facts::{PartFacts, object_name};
+use super::part_labels::PartNumber;
 use crate::keys::PartMeta;
-
-/// Most parts of one version.
-pub const MAX_PARTS: usize = 16;
 
 /// Facts by uid of the object.
 pub type Facts = HashMap<String, PartFacts>;
@@ -60,9 +58,10 @@ fn judge(
 ) -> Result<SealCheck, String> {
     VersionName::new(version).map_err(|error| error.to_string())?;
     let Some(ordered) = in_order(version, parts)? else {
-        let (have, want) = (parts.len(), parts.first().map_or(Ok(1), |part| desired(part))?);
+        let count = parts.first().map_or(Ok(1), |part| part_number(part).map(PartNumber::count))?;
         return Ok(SealCheck::Incomplete(format!(
-            "version {version} has {have} of its {want} parts; create the others, or correct nudge.dev/parts by deleting and creating them"
+            "version {version} has {} of its {count} parts; create the others, or correct nudge.dev/parts by deleting and creating them",
+            parts.len()
         )));
     };
     let unread: Vec<(PartKind, String)> = ordered
@@ -125,47 +124,28 @@ fn judge(
     Ok(SealCheck::Complete { parts: sealed, keys, bytes, marked })
 }
 
-/// How many parts this object says there are.
-fn desired(part: &PartMeta) -> Result<usize, String> {
-    let Some(text) = &part.parts else { return Ok(1) };
-    text.parse().ok().filter(|count| (1..=MAX_PARTS).contains(count)).ok_or_else(|| {
+/// Which part of the version the object is.
+pub(super) fn part_number(part: &PartMeta) -> Result<PartNumber, String> {
+    PartNumber::parse(part.part.as_deref(), part.parts.as_deref()).map_err(|error| {
         let name = object_name(part.kind, &part.name);
-        let text: String = text.chars().take(40).collect();
-        format!("{name}: annotation nudge.dev/parts is {text:?}; it must be a number from 1 to {MAX_PARTS}")
+        format!("{name} can't be part of version {}: {error}; delete it and create it with the right one", part.version)
     })
-}
-
-/// Which part of how many the object says that it is, if that is possible.
-pub(super) fn number(part: &PartMeta) -> Option<(usize, usize)> {
-    let count = desired(part).ok()?;
-    let number = part.part.as_ref().map_or(Some(1), |text| text.parse().ok())?;
-    (number <= count).then_some((number, count))
 }
 
 /// The parts in their order, or `None` while some are missing.
 fn in_order(version: &str, parts: &[Arc<PartMeta>]) -> Result<Option<Vec<Arc<PartMeta>>>, String> {
     let Some(first) = parts.first() else { return Ok(None) };
-    let count = desired(first)?;
+    let count = part_number(first)?.count();
     let mut ordered: BTreeMap<usize, Arc<PartMeta>> = BTreeMap::new();
     for part in parts {
-        let name = object_name(part.kind, &part.name);
-        if desired(part)? != count {
+        let (name, own) = (object_name(part.kind, &part.name), part_number(part)?);
+        if own.count() != count {
             let other = object_name(first.kind, &first.name);
             return Err(format!(
                 "{name} and {other} of version {version} differ in nudge.dev/parts; delete one and create it with the other's number"
             ));
         }
-        let number = match &part.part {
-            None if count == 1 => 1,
-            None => {
-                return Err(format!(
-                    "{name} of version {version} lacks the label nudge.dev/part, a number from 1 to {count}; delete and create it"
-                ));
-            }
-            Some(text) => text.parse().ok().filter(|number| (1..=count).contains(number)).ok_or_else(|| {
-                format!("{name}: label nudge.dev/part is {text:?}; it must be a number from 1 to {count}")
-            })?,
-        };
+        let number = own.number();
         if let Some(other) = ordered.insert(number, Arc::clone(part)) {
             let other = object_name(other.kind, &other.name);
             return Err(format!("{other} and {name} are both part {number} of version {version}; delete one of them"));
@@ -258,10 +238,15 @@ pub(super) mod tests {
                 vec![map("a", "1", "2"), map("b", "1", "2")],
                 "ConfigMap a and ConfigMap b are both part 1 of version 1; delete one of them",
             ),
-            (vec![map("a", "3", "2")], "ConfigMap a: label nudge.dev/part is \"3\"; it must be a number from 1 to 2"),
+            (
+                vec![map("a", "3", "2")],
+                "ConfigMap a can't be part of version 1: label nudge.dev/part must be a number from 1 to 2, not \"3\"; delete it and \
+                 create it with the right one",
+            ),
             (
                 vec![map("a", "1", "17")],
-                "ConfigMap a: annotation nudge.dev/parts is \"17\"; it must be a number from 1 to 16",
+                "ConfigMap a can't be part of version 1: annotation nudge.dev/parts must be a number from 1 to 16, not \"17\"; delete it \
+                 and create it with the right one",
             ),
             (
                 vec![map("a", "1", "2"), map("b", "2", "3")],
