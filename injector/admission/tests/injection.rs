@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem, Pod};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use nudge_api::PartKind;
-use nudge_core::injection::{Facts, Features, InjectionSettings, MountedPart, PlainMap, ResolvedConfig, inject, read};
+use nudge_core::injection::{
+    Facts, Features, InjectionSettings, MountedPart, ReferencedConfigMap, ResolvedConfig, inject, read,
+};
 use nudge_protocol::ConfigName;
 use nudge_tests::cluster::{Space, Version};
 use nudge_tests::{Cluster, eventually};
@@ -34,7 +36,7 @@ fn facts(features: Features) -> Result<Facts> {
         features,
         hub_ca: "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".to_owned(),
         configs: [(ConfigName::new("shop")?, shop)].into(),
-        maps: [("web".to_owned(), PlainMap::default())].into(),
+        config_maps: [("web".to_owned(), ReferencedConfigMap::default())].into(),
         limits: Vec::new(),
     })
 }

@@ -11,7 +11,7 @@ use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::index::Index;
-use nudge_core::injection::{Features, MountedPart, PlainMap, ResolvedConfig};
+use nudge_core::injection::{Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
 use nudge_core::keys::ConfigKey;
 use nudge_core::rollout::newborn;
 use nudge_protocol::error_chain::chain;
@@ -54,7 +54,11 @@ pub trait Surroundings: Send + Sync + 'static {
     fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta) -> Option<ResolvedConfig>;
 
     /// The plain ConfigMap; `None` where there is none.
-    fn map(&self, namespace: &str, name: &str) -> impl Future<Output = Result<Option<PlainMap>, LookupError>> + Send;
+    fn config_map(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<ReferencedConfigMap>, LookupError>> + Send;
 
     /// The limits of a namespace; none where they can't be read.
     fn limits(&self, namespace: &str) -> impl Future<Output = Vec<LimitRangeItem>> + Send;
@@ -64,7 +68,7 @@ pub trait Surroundings: Send + Sync + 'static {
 pub struct ClusterSurroundings {
     client: Client,
     known: Known,
-    maps: Recent<ConfigKey, PlainMap>,
+    maps: Recent<ConfigKey, ReferencedConfigMap>,
     limits: Recent<String, Arc<[LimitRangeItem]>>,
     room: Arc<Semaphore>,
 }
@@ -104,7 +108,7 @@ impl Surroundings for ClusterSurroundings {
         Some(resolved(&config, pod, index.secrets_allowed(namespace)))
     }
 
-    async fn map(&self, namespace: &str, name: &str) -> Result<Option<PlainMap>, LookupError> {
+    async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<ReferencedConfigMap>, LookupError> {
         let key = ConfigKey::new(namespace, name);
         let ask = || {
             let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
@@ -114,7 +118,7 @@ impl Surroundings for ClusterSurroundings {
                 // It comes whole, up to a MiB: the memory of all that are on their way is bounded.
                 let _room = room.acquire().await;
                 match timeout(LOOKUP_TIMEOUT, api.get_opt(&name)).await {
-                    Ok(Ok(found)) => Ok(found.as_ref().map(plain_map)),
+                    Ok(Ok(found)) => Ok(found.as_ref().map(referenced_config_map)),
                     Ok(Err(error)) => Err(LookupError::Api { what, source: Box::new(error) }),
                     Err(_) => Err(LookupError::TooSlow { what, within: LOOKUP_TIMEOUT }),
                 }
@@ -155,13 +159,13 @@ impl Surroundings for ClusterSurroundings {
     }
 }
 
-fn plain_map(map: &ConfigMap) -> PlainMap {
+fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
     let meta = &map.metadata;
     let labelled = |name: &str| meta.labels.as_ref().is_some_and(|labels| labels.contains_key(name));
-    PlainMap {
+    ReferencedConfigMap {
         owned: meta.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
         immutable: map.immutable.unwrap_or(false),
-        version: labelled(labels::CONFIG) || labelled(labels::VERSION),
+        part: labelled(labels::CONFIG) || labelled(labels::VERSION),
     }
 }
 
@@ -219,13 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn of_a_plain_map_three_flags_are_taken() {
-        let map = |value| plain_map(&serde_json::from_value(value).unwrap());
-        assert_eq!(map(json!({"metadata": {"name": "a"}})), PlainMap::default());
+    fn of_a_referenced_config_map_three_flags_are_taken() {
+        let map = |value| referenced_config_map(&serde_json::from_value(value).unwrap());
+        assert_eq!(map(json!({"metadata": {"name": "a"}})), ReferencedConfigMap::default());
         let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}]);
         let all = map(
             json!({"metadata": {"labels": {"nudge.dev/config": "a"}, "ownerReferences": owner}, "immutable": true}),
         );
-        assert_eq!(all, PlainMap { owned: true, immutable: true, version: true });
+        assert_eq!(all, ReferencedConfigMap { owned: true, immutable: true, part: true });
     }
 }

@@ -70,22 +70,22 @@ impl<S: Surroundings> InjectPods<S> {
         (features, hub_ca): (Features, impl AsRef<str>),
     ) -> Result<Facts, LookupError> {
         let mut names: BTreeSet<ConfigName> = request.configs().into_iter().collect();
-        let maps: Vec<String> = request.maps();
-        names.extend(maps.iter().filter_map(|name| ConfigName::new(name).ok()));
+        let references = request.config_maps();
+        names.extend(references.iter().filter_map(|name| ConfigName::new(name).ok()));
         let configs = names.into_iter().filter_map(|name| {
             let config = self.surroundings.config(namespace, name.as_str(), pod)?;
             Some((name, config))
         });
         let mut facts =
             Facts { features, hub_ca: hub_ca.as_ref().to_owned(), configs: configs.collect(), ..Facts::default() };
-        // A ConfigMap with a config of its name stands for that, whatever it is itself.
-        let plain = maps.into_iter().filter(|name| !facts.configs.keys().any(|config| config.as_str() == name));
-        let look = plain.map(async |name| {
-            let found = self.surroundings.map(namespace, &name).await?;
-            Ok::<_, LookupError>((name, found))
+        // A ConfigMap with a config of its name stands for that config.
+        let unknown = references.iter().filter(|name| !facts.configs.keys().any(|config| config.as_str() == *name));
+        let lookups = unknown.map(async |name| {
+            let found = self.surroundings.config_map(namespace, name).await?;
+            Ok::<_, LookupError>((name.clone(), found))
         });
-        let (found, limits) = join(try_join_all(look), self.surroundings.limits(namespace)).await;
-        facts.maps = found?.into_iter().filter_map(|(name, found)| Some((name, found?))).collect();
+        let (found, limits) = join(try_join_all(lookups), self.surroundings.limits(namespace)).await;
+        facts.config_maps = found?.into_iter().filter_map(|(name, found)| Some((name, found?))).collect();
         facts.limits = limits;
         Ok(facts)
     }

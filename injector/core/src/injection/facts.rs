@@ -1,4 +1,4 @@
-//! What must be known beyond the pod: gathered by the webhook, plain data here.
+//! What injection needs to know beyond the pod. The webhook gathers it.
 
 use std::collections::BTreeMap;
 
@@ -13,53 +13,60 @@ pub struct Features {
     pub native_sidecars: bool,
     /// `env.valueFrom.fileKeyRef` (1.35).
     pub env_files: bool,
-    /// Pods' first address is one of IPv6.
+    /// A pod's first address is an IPv6 address.
     pub ipv6: bool,
 }
 
-/// A ConfigMap that a pod's containers name.
+/// A ConfigMap that a pod's containers reference: whether it can become a config of its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlainMap {
+pub struct ReferencedConfigMap {
     /// It has an owner.
     pub owned: bool,
     /// It is immutable.
     pub immutable: bool,
-    /// It has labels of a version.
-    pub version: bool,
+    /// It has the labels of a version's part.
+    pub part: bool,
 }
 
-/// One object of a version that the agent can have mounted.
+impl ReferencedConfigMap {
+    /// Whether it can become a config: nobody else writes it, and it can change.
+    pub fn can_be_config(self) -> bool {
+        !self.owned && !self.immutable && !self.part
+    }
+}
+
+/// A part of a version that the agent can have mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountedPart {
-    /// Its kind.
+    /// The object's kind.
     pub kind: PartKind,
-    /// Its name.
+    /// The object's name.
     pub name: String,
     /// The number of the part, from 1.
     pub part: u32,
 }
 
-/// A config as it stands at admission.
+/// A config as it is at admission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvedConfig {
-    /// The version that the pod would be assigned; absent where there is none yet.
+    /// The version that a new pod is assigned; `None` while there is none.
     pub version: Option<String>,
-    /// All of its parts, numbered from 1. Empty where one of them may not be mounted here (Secrets, unless the namespace's admin has
-    /// allowed them): the agent would take the others for the whole version.
+    /// All of its parts, numbered from 1. Empty where one of them may not be mounted here (Secrets, unless the namespace's admin
+    /// allows them): the agent would take the others for the whole version.
     pub parts: Vec<MountedPart>,
 }
 
-/// See the module's text.
+/// What injection needs to know beyond the pod.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// What the cluster can do.
     pub features: Features,
     /// The hub's CA bundle (PEM).
     pub hub_ca: String,
-    /// The configs that are there, of those that the pod names or could mean.
+    /// The existing configs among those that the pod names or may mean.
     pub configs: BTreeMap<ConfigName, ResolvedConfig>,
-    /// The plain ConfigMaps that are there, of those that the pod's containers name.
-    pub maps: BTreeMap<String, PlainMap>,
+    /// The existing ConfigMaps among those that the pod's containers reference.
+    pub config_maps: BTreeMap<String, ReferencedConfigMap>,
     /// Limits of the pod's namespace.
     pub limits: Vec<LimitRangeItem>,
 }

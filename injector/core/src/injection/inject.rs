@@ -1,36 +1,33 @@
-//! The whole injection: the parts decided one after the other, then the changes.
+//! The whole injection: first each decision, then the patch.
 
 use std::collections::BTreeMap;
 
 use nudge_protocol::limits::MAX_CONFIGS;
 use serde_json::Value;
 
-use super::agent::{self, Parts, port};
-use super::apply::{Plan, apply};
-use super::container_patch::ContainerPatch;
 use super::facts::Facts;
-use super::pod_request::PodRequest;
+use super::patch::{AgentContainer, ContainerPatch, Plan, Volumes, agent_container, apply, port};
+use super::preflight;
 use super::refusal::Refusal;
-use super::run_as_user::RunAsUser;
+use super::request::{PodRequest, resolve};
+use super::resources::agent_resources;
 use super::settings::InjectionSettings;
-use super::targets::Targets;
+use super::targets::{RunAsUser, Targets};
 use super::user_pod::UserPod;
-use super::volumes::Volumes;
-use super::{candidates, preflight, resources};
 
 /// Most warnings: the API server passes on 4096 characters of them.
 const MAX_WARNINGS: usize = MAX_CONFIGS;
 
-/// What becomes of a pod.
+/// The result for one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Injection {
-    /// What to change; empty where all is there.
+    /// What to change; empty where nothing is missing.
     pub patch: json_patch::Patch,
-    /// Sentences for the user.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
-/// Puts the agent into a pod that asks for it with `request`, as [`read`](super::read) has read it.
+/// Injects the agent into a pod that opts in. `request` is what [`read`](super::read) returned for the same pod.
 pub fn inject(
     pod: &Value,
     request: &PodRequest,
@@ -42,42 +39,42 @@ pub fn inject(
     let sidecar = facts.features.native_sidecars;
     let mut warnings = request.warnings.clone();
 
-    let (configs, more) = candidates::resolve(&user, request, facts, foreign)?;
+    let (configs, more) = resolve(&user, request, facts, foreign)?;
     warnings.extend(more);
     let targets = Targets::of(&user, request, foreign, sidecar)?;
     warnings.extend(preflight::check(&user, request, &targets, sidecar)?);
     let run_as_user = RunAsUser::of(&user, request, &targets);
     warnings.extend(run_as_user.warnings.iter().cloned());
-    let (amounts, more) = resources::amounts(&user, request, &facts.limits)?;
+    let (resources, more) = agent_resources(&user, request, &facts.limits)?;
     warnings.extend(more);
-    let files = request.mount_path.as_deref();
-    let volumes = Volumes::of(&configs, files.is_some(), facts);
+    let mount_path = request.mount_path.as_deref();
+    let volumes = Volumes::of(&configs, mount_path.is_some(), facts);
     warnings.extend(volumes.warnings.iter().cloned());
-    let mut container_patch = BTreeMap::new();
+    let mut container_patches = BTreeMap::new();
     for member in &targets.members {
-        let own = ContainerPatch::of(member, port(request), files, facts.features)?;
-        warnings.extend(own.warnings.iter().cloned());
-        container_patch.insert(member.name().to_owned(), own);
+        let patch = ContainerPatch::of(member, port(request), mount_path, facts.features)?;
+        warnings.extend(patch.warnings.iter().cloned());
+        container_patches.insert(member.name().to_owned(), patch);
     }
 
     warnings.truncate(MAX_WARNINGS);
-    let agent = agent::container(&Parts {
+    let agent = agent_container(&AgentContainer {
         configs: &configs,
         request,
         targets: &targets,
         run_as_user: &run_as_user,
-        amounts,
+        resources,
         volumes: &volumes,
         facts,
         settings,
-        ends: !sidecar && user.spec.restart_policy.as_deref().unwrap_or("Always") != "Always",
-        on_node: user.spec.host_network == Some(true),
+        end_with_containers: !sidecar && user.spec.restart_policy.as_deref().unwrap_or("Always") != "Always",
+        host_network: user.spec.host_network == Some(true),
     });
     let plan = Plan {
         agent,
         list: if sidecar { "initContainers" } else { "containers" },
         volumes: &volumes.list,
-        container_patch,
+        container_patches,
         share_processes: targets.signalled().next().is_some() && user.spec.host_pid != Some(true),
         pull_secrets: &settings.image_pull_secrets,
         warnings: &warnings,

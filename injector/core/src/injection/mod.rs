@@ -1,39 +1,31 @@
-//! Injection: what becomes of a pod that opts in. Plain functions over the pod as JSON and a few facts; no I/O.
+//! Injection of the agent into a pod that opts in. Plain functions over the pod as JSON and a few facts; no I/O.
 //!
-//! The pod stays JSON throughout, so that fields of a newer API than this release knows are kept.
+//! | question | folder |
+//! |---|---|
+//! | How does a pod opt in, and what may its annotations say? Which configs does it get? | `request` |
+//! | Which containers get variables, which are notified, and by which user? | `targets` |
+//! | How much CPU and memory does the agent get? | `resources` |
+//! | What is added to the pod, and how is that repeated without harm? | `patch` |
+//!
+//! The pod stays JSON throughout, so that fields of an API newer than this release are kept.
 
-mod agent;
-pub mod annotations;
-mod apply;
-mod candidates;
-mod container_patch;
-mod covers;
-mod edit;
 mod facts;
 mod inject;
-mod limits;
-mod nearest;
-mod pod_request;
+mod patch;
 mod preflight;
 #[cfg(test)]
 mod properties;
-mod qos;
-mod quantity;
 mod refusal;
-mod remarks;
+mod request;
 mod resources;
-mod run_as_user;
 mod settings;
 mod targets;
 #[cfg(test)]
 mod tests;
-mod url;
 mod user_pod;
-mod values;
-mod volumes;
 
-pub use facts::{Facts, Features, MountedPart, PlainMap, ResolvedConfig};
+pub use facts::{Facts, Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
 pub use inject::{Injection, inject};
-pub use pod_request::{PodRequest, read};
 pub use refusal::Refusal;
+pub use request::{PodRequest, annotations, read};
 pub use settings::InjectionSettings;

@@ -1,16 +1,16 @@
-//! What in a pod stands in the agent's way: refused with a sentence, or warned of.
+//! Checks of a pod before injection: what keeps the agent from working is refused, what may keep it is a warning.
 
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{ContainerPort, PodSpec};
 use nudge_protocol::env::DEFAULT_PORT;
 
-use super::agent::port;
-use super::annotations::{INJECT, NOTIFY, PORT};
-use super::pod_request::PodRequest;
+use super::patch::port;
 use super::refusal::Refusal;
+use super::request::PodRequest;
+use super::request::annotations::{INJECT, NOTIFY, PORT};
 use super::targets::Targets;
-use super::user_pod::UserPod;
+use super::user_pod::{Member, UserPod};
 
-/// Refuses what can't work; gives warnings of what might not.
+/// Refuses a pod in which the agent can't work. Returns warnings about what may not work.
 pub(super) fn check(
     user: &UserPod,
     request: &PodRequest,
@@ -20,21 +20,21 @@ pub(super) fn check(
     let refuse = |message: String| Err(Refusal::Pod(message));
     let spec = &user.spec;
     if is_windows(spec) {
-        return refuse(format!("Nudge's agent runs on Linux only, and this pod asks for Windows; take {INJECT} out"));
+        return refuse(format!("Nudge's agent runs on Linux only, and this pod asks for Windows; remove {INJECT}"));
     }
     if !sidecar && user.owners.iter().any(|kind| kind == "Job") {
         return refuse(format!(
-            "this pod belongs to a Job, which could not end beside the agent: this cluster has no native sidecars (Kubernetes 1.29); take \
-             {INJECT} out"
+            "this pod belongs to a Job, which could not end beside the agent: this cluster has no native sidecars (Kubernetes 1.29); remove \
+             {INJECT}"
         ));
     }
-    let on_node = spec.host_network == Some(true);
-    if on_node && request.port.is_none() {
+    let host_network = spec.host_network == Some(true);
+    if host_network && request.port.is_none() {
         return refuse(format!(
-            "this pod uses its node's network, where {DEFAULT_PORT} may be taken; say with annotation {PORT} on which port the agent may listen"
+            "this pod uses its node's network, where port {DEFAULT_PORT} may be taken; set annotation {PORT} to a port that is free on the nodes"
         ));
     }
-    if let Some(name) = listens(user, port(request)) {
+    if let Some(name) = declares_port(user, port(request)) {
         return refuse(format!(
             "container {name} declares port {0}, on which the agent would listen; choose another with annotation {PORT}",
             port(request)
@@ -45,14 +45,14 @@ pub(super) fn check(
         && let Some(name) = targets.signalled().next()
     {
         return refuse(format!(
-            "container {name} is to be told by signal, and this pod says shareProcessNamespace: false; take that out, or tell it by webhook \
-             with {NOTIFY}.{name}: webhook"
+            "container {name} is notified by a signal, and this pod has shareProcessNamespace: false; remove that, or notify the container \
+             by webhook with {NOTIFY}.{name}: webhook"
         ));
     }
     let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
     Ok(match policy {
         "ClusterFirstWithHostNet" => Vec::new(),
-        "ClusterFirst" if !on_node => Vec::new(),
+        "ClusterFirst" if !host_network => Vec::new(),
         "ClusterFirst" => vec![
             "this pod uses its node's network and DNS, so the agent may not find the hub; set dnsPolicy: ClusterFirstWithHostNet".to_owned(),
         ],
@@ -67,10 +67,10 @@ fn is_windows(spec: &PodSpec) -> bool {
 }
 
 /// A container that declares the port.
-fn listens(user: &UserPod, port: u16) -> Option<&str> {
-    let declares = |declared: &k8s_openapi::api::core::v1::ContainerPort| {
+fn declares_port(user: &UserPod, port: u16) -> Option<&str> {
+    let declares = |declared: &ContainerPort| {
         declared.container_port == i32::from(port) && declared.protocol.as_deref().unwrap_or("TCP") == "TCP"
     };
     let mut members = user.members.iter();
-    members.find(|member| member.container.ports.iter().flatten().any(declares)).map(super::user_pod::Member::name)
+    members.find(|member| member.container.ports.iter().flatten().any(declares)).map(Member::name)
 }

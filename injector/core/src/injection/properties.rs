@@ -1,4 +1,4 @@
-//! What holds for every pod that is injected.
+//! Properties of every injected pod.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use nudge_protocol::pod as names;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use super::qos::QosClass;
+use super::resources::QosClass;
 use super::tests::{facts, pod, try_with};
 use super::user_pod::{LISTS, items, strip};
 use super::{Facts, Features};
@@ -29,7 +29,7 @@ fn variable() -> impl Strategy<Value = Value> {
         .prop_map(|(name, value)| json!({"name": name, "value": value}))
 }
 
-/// A container but for its name.
+/// A container without its name.
 fn container() -> impl Strategy<Value = Value> {
     let parts = (
         option::of(vec(variable(), 0..3)),
@@ -134,7 +134,7 @@ fn each_container(pod: &mut Value, mut edit: impl FnMut(&mut Value)) {
     }
 }
 
-/// What the API server adds.
+/// The pod with the API server's defaults.
 fn defaulted(mut pod: Value) -> Value {
     each_container(&mut pod, |container| {
         container["terminationMessagePath"] = json!("/dev/termination-log");
@@ -164,8 +164,8 @@ fn defaulted(mut pod: Value) -> Value {
     pod
 }
 
-/// What other injectors add: to every container, and containers and volumes in front.
-fn disturbed(mut pod: Value) -> Value {
+/// The pod after other injectors: they add to every container, and put containers and volumes first.
+fn injected_by_others(mut pod: Value) -> Value {
     each_container(&mut pod, |container| {
         for (list, element) in [
             ("env", json!({"name": "TRACE", "value": "1"})),
@@ -193,7 +193,7 @@ fn placed(pod: &mut Value, list: &str, name: &str, front: bool) {
     containers.insert(at, json!({"name": name, "image": "mesh"}));
 }
 
-/// Without what makes no difference: empty lists, and what injection adds to the pod itself.
+/// The pod without empty lists and what injection adds to the pod itself.
 fn bare(mut pod: Value, before: &Value) -> Value {
     strip(&mut pod).unwrap();
     let spec = pod["spec"].as_object_mut().unwrap();
@@ -256,7 +256,7 @@ proptest! {
     }
 
     #[test]
-    fn twice_is_once(pod in any_pod(), facts in any_facts()) {
+    fn a_second_injection_changes_nothing(pod in any_pod(), facts in any_facts()) {
         let once = injected(&pod, &facts);
         prop_assert_eq!(&injected(&once, &facts), &once);
         let stored = defaulted(once);
@@ -266,16 +266,16 @@ proptest! {
     #[test]
     fn other_injectors_before_and_after_make_no_difference(pod in any_pod(), facts in any_facts()) {
         let list = if facts.features.native_sidecars { "initContainers" } else { "containers" };
-        let disturbed_later = disturbed(injected(&pod, &facts));
-        let settled = injected(&disturbed_later, &facts);
+        let later = injected_by_others(injected(&pod, &facts));
+        let settled = injected(&later, &facts);
         prop_assert_eq!(agents(&settled), [(list, 0)]);
         prop_assert_eq!(&injected(&settled, &facts), &settled);
         // What they added stays, and so does what the user wrote.
-        prop_assert_eq!(bare(settled, &pod), bare(injected(&disturbed(pod.clone()), &facts), &pod));
+        prop_assert_eq!(bare(settled, &pod), bare(injected(&injected_by_others(pod.clone()), &facts), &pod));
     }
 
     #[test]
-    fn the_place_of_foreign_containers_makes_no_difference(pod in any_pod(), facts in any_facts(), front in any::<bool>()) {
+    fn the_position_of_foreign_containers_makes_no_difference(pod in any_pod(), facts in any_facts(), front in any::<bool>()) {
         let with = |front| {
             let mut pod = pod.clone();
             placed(&mut pod, "containers", "istio-proxy", front);
@@ -294,7 +294,7 @@ proptest! {
     }
 
     #[test]
-    fn the_class_stays(pod in any_pod(), facts in any_facts()) {
+    fn the_qos_class_stays(pod in any_pod(), facts in any_facts()) {
         let injected = injected(&pod, &facts);
         let asked = ["cpu", "memory"].iter().any(|name| pod["metadata"]["annotations"].get(format!("nudge.dev/{name}")).is_some());
         let before = qos_class(&pod);
@@ -304,7 +304,7 @@ proptest! {
     }
 
     #[test]
-    fn the_agent_may_only_what_it_needs(pod in any_pod(), facts in any_facts()) {
+    fn the_agent_has_only_the_privileges_it_needs(pod in any_pod(), facts in any_facts()) {
         let injected = injected(&pod, &facts);
         let (list, at) = agents(&injected)[0];
         let agent = &injected["spec"][list][at];
@@ -319,7 +319,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_makes_it_panic(path in select(vec!["/spec", "/spec/containers", "/spec/containers/0", "/spec/volumes/0", "/metadata", "/metadata/annotations", "/spec/containers/0/env", "/spec/initContainers"]), odd in select(vec![json!(null), json!("x"), json!(1), json!([]), json!([1]), json!({}), json!({"name": 1})])) {
+    fn no_pod_makes_it_panic(path in select(vec!["/spec", "/spec/containers", "/spec/containers/0", "/spec/volumes/0", "/metadata", "/metadata/annotations", "/spec/containers/0/env", "/spec/initContainers"]), odd in select(vec![json!(null), json!("x"), json!(1), json!([]), json!([1]), json!({}), json!({"name": 1})])) {
         let mut pod = pod(&json!({"notify": "SIGHUP"}));
         pod["spec"]["volumes"] = json!([{"name": "own"}]);
         if let Some(place) = pod.pointer_mut(path) {

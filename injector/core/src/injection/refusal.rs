@@ -1,10 +1,10 @@
-//! Why a pod that opts in is not admitted, as a sentence with the way out.
+//! Why a pod that opts in is not admitted. The message names the problem and the way out.
 
 use std::fmt;
 
 use nudge_protocol::bounded_text;
 
-/// Longest part of a user's value in a sentence, in bytes.
+/// Longest part of a user's value in a message, in bytes.
 const SHOWN: usize = 80;
 
 /// Why a pod can't be injected. `to_string` is what the user sees.
@@ -30,7 +30,7 @@ pub enum Refusal {
         /// The pod's containers.
         has: String,
     },
-    /// Two annotations that exclude each other.
+    /// Two annotations exclude each other.
     #[error("annotations {one} and {other} exclude each other: {message}")]
     Both {
         /// The first.
@@ -40,7 +40,7 @@ pub enum Refusal {
         /// What to choose from.
         message: String,
     },
-    /// Something in the pod itself.
+    /// The pod itself can't be injected.
     #[error("{0}")]
     Pod(String),
 }
@@ -61,7 +61,7 @@ impl Refusal {
     }
 }
 
-/// A user's text, shortened for a sentence.
+/// A user's text, shortened for a message.
 pub(super) fn shown(value: &str) -> String {
     let mut cut = value.to_owned();
     bounded_text::clip(&mut cut, SHOWN);
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_is_short_however_long_the_value() {
+    fn a_message_is_short_however_long_the_value() {
         let refusal = Refusal::value("nudge.dev/port", &"9".repeat(100_000), "a port").to_string();
         assert!(refusal.len() < 200 && refusal.contains("nudge.dev/port") && refusal.ends_with("a port"), "{refusal}");
         let names = vec!["container"; 10_000];

@@ -1,4 +1,4 @@
-//! The pod as its user and other injectors wrote it: without the parts that an earlier run of this injection put in.
+//! The pod as its user and other injectors wrote it, without what an earlier injection added.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +24,11 @@ pub(super) const POD_IP: &str = "NUDGE_POD_IP";
 /// When a container runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Before the pod's containers, and then no more.
+    /// Before the pod's main containers, then no longer.
     Init,
-    /// From before the pod's containers on.
+    /// From before the pod's main containers on.
     Sidecar,
-    /// One of the pod's containers.
+    /// As one of the pod's main containers.
     Main,
 }
 
@@ -45,14 +45,14 @@ impl Member {
     }
 }
 
-/// See the module's text.
+/// The user's pod.
 #[derive(Clone, Debug)]
 pub(super) struct UserPod {
     pub(super) spec: PodSpec,
-    /// Init containers first, as they stand in the pod.
+    /// Init containers first, in the order of the pod.
     pub(super) members: Vec<Member>,
     pub(super) annotations: BTreeMap<String, String>,
-    /// Kinds of the owners.
+    /// Kinds of its owners.
     pub(super) owners: Vec<String>,
 }
 
@@ -60,8 +60,8 @@ impl UserPod {
     pub(super) fn of(pod: &Value) -> Result<Self, Refusal> {
         let mut own = pod.clone();
         strip(&mut own)?;
-        let typed: Pod = serde_json::from_value(own)
-            .map_err(|error| Refusal::Pod(format!("this can't be understood as a pod: {error}")))?;
+        let typed: Pod =
+            serde_json::from_value(own).map_err(|error| Refusal::Pod(format!("this is not a pod: {error}")))?;
         let spec = typed.spec.ok_or_else(|| Refusal::Pod("this pod has no spec".to_owned()))?;
         let init = spec.init_containers.iter().flatten().map(|container| Member {
             role: if container.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init },
@@ -87,7 +87,7 @@ impl UserPod {
     }
 }
 
-/// The elements of a list in an object; none where it is absent or `null`.
+/// The elements of a list in an object; none where the list is absent or `null`.
 pub(super) fn items<'a>(object: &'a Value, list: &str) -> impl DoubleEndedIterator<Item = (usize, &'a Value)> {
     object.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default().iter().enumerate()
 }
@@ -111,19 +111,19 @@ fn is_reserved(name: &str) -> bool {
     matches!(name, STATE | SHARE | FILES | HUB) || name.starts_with(BOOTSTRAP)
 }
 
-/// Whether the mount of a container other than the agent is one that injection makes.
+/// Whether a mount of a container other than the agent is one that injection adds.
 pub(super) fn is_our_mount(mount: &Value) -> bool {
     mount["name"] == FILES || (mount["name"] == SHARE && mount["mountPath"] == names::CONTAINER_PATH)
 }
 
-/// Whether an earlier run gave something to the container: only then can its variables be ours, however much they look like it.
-fn is_equipped(container: &Value) -> bool {
+/// Whether an earlier injection patched the container. Otherwise its variables are the user's, even if they look like ours.
+fn is_patched(container: &Value) -> bool {
     items(container, "volumeMounts").any(|(_, mount)| mount["name"] == SHARE && is_our_mount(mount))
 }
 
-/// The places of the variables that an earlier run gave to a container, also from other annotations than now.
+/// The indexes of the variables that an earlier injection added to a container, also from other annotations than now.
 pub(super) fn our_variables(container: &Value) -> Vec<usize> {
-    if !is_equipped(container) {
+    if !is_patched(container) {
         return Vec::new();
     }
     let name = container["name"].as_str().unwrap_or_default();
@@ -156,7 +156,7 @@ pub(super) fn certificate_file() -> String {
     format!("{}/ca.crt", names::CONTAINER_PATH)
 }
 
-/// Takes our parts out, and refuses what stands in their places but is not ours.
+/// Removes what an earlier injection added. Refuses reserved names that it did not add.
 pub(super) fn strip(pod: &mut Value) -> Result<(), Refusal> {
     let labelled = pod["metadata"]["labels"][labels::AGENT].is_string();
     let Some(spec) = pod.get_mut("spec") else { return Ok(()) };
@@ -203,7 +203,7 @@ fn strip_container(container: &mut Value) -> Result<(), Refusal> {
         if let Some(volume) = mounts.iter().filter_map(|mount| mount["name"].as_str()).find(|name| is_reserved(name)) {
             let (container, volume) = (shown(&name), shown(volume));
             return Err(Refusal::Pod(format!(
-                "container {container} mounts volume {volume}, whose name is reserved for Nudge; take the mount out"
+                "container {container} mounts volume {volume}, whose name is reserved for Nudge; remove the mount"
             )));
         }
     }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_ours_are_reserved() {
+    fn nudges_names_are_reserved() {
         let own = json!({"containers": [{"name": "nudge-agent", "image": "mine"}]});
         assert!(refused(&own).contains("container name nudge-agent is reserved"));
         let own = json!({"containers": [{"name": "app"}], "volumes": [{"name": "nudge-state", "emptyDir": {"medium": "Memory"}}]});
@@ -249,8 +249,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pod_is_refused() {
+    fn anything_but_a_pod_is_refused() {
         assert!(UserPod::of(&json!({"metadata": {}})).unwrap_err().to_string().contains("no spec"));
-        assert!(refused(&json!({"containers": "app"})).contains("can't be understood as a pod"));
+        assert!(refused(&json!({"containers": "app"})).contains("this is not a pod"));
     }
 }

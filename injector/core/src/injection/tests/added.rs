@@ -1,4 +1,4 @@
-//! What is put into a pod that opts in.
+//! What injection adds to a pod that opts in.
 
 use super::*;
 
@@ -61,7 +61,7 @@ fn the_secret_volumes_are_the_agents_alone() {
 }
 
 #[test]
-fn addresses_of_ipv6_stand_in_brackets_and_env_files_hold_the_token() {
+fn ipv6_addresses_are_in_brackets_and_env_files_hold_the_token() {
     let mut facts = facts();
     facts.features.ipv6 = true;
     let pod = pod(&json!({"port": "9002"}));
@@ -108,7 +108,7 @@ fn legacy_mode_has_an_ordinary_container_and_leaves_init_containers_alone() {
 }
 
 #[test]
-fn who_runs_the_agent_follows_from_whom_it_signals() {
+fn the_agents_user_follows_from_the_signalled_containers() {
     let context = |uid: Option<i64>| json!({"runAsUser": uid});
     let run = |annotations: &Value, of_pod: Option<i64>, app: Option<i64>, web: Option<i64>| {
         let containers =
@@ -124,24 +124,24 @@ fn who_runs_the_agent_follows_from_whom_it_signals() {
     };
     let all = json!({"notify": "SIGHUP"});
     let one = json!({"notify.app": "SIGUSR1"});
-    let quiet = String::new;
-    assert_eq!(run(&json!({}), None, None, None), (false, 65532, false, quiet()));
-    assert_eq!(run(&json!({"notify": "webhook"}), Some(7), None, None), (false, 65532, false, quiet()));
-    assert_eq!(run(&all, Some(1000), None, None), (false, 1000, true, quiet()));
-    assert_eq!(run(&one, None, Some(7), None), (false, 7, true, quiet()));
-    assert_eq!(run(&all, Some(7), None, Some(7)), (false, 7, true, quiet()));
-    for (uids, why) in [
+    let no_warning = String::new;
+    assert_eq!(run(&json!({}), None, None, None), (false, 65532, false, no_warning()));
+    assert_eq!(run(&json!({"notify": "webhook"}), Some(7), None, None), (false, 65532, false, no_warning()));
+    assert_eq!(run(&all, Some(1000), None, None), (false, 1000, true, no_warning()));
+    assert_eq!(run(&one, None, Some(7), None), (false, 7, true, no_warning()));
+    assert_eq!(run(&all, Some(7), None, Some(7)), (false, 7, true, no_warning()));
+    for (uids, reason) in [
         ((None, Some(7), None), "user of container web is not known"),
         ((None, Some(7), Some(0)), "container web runs as root"),
         ((Some(7), Some(8), None), "several users"),
     ] {
         let (kill, uid, shared, warnings) = run(&all, uids.0, uids.1, uids.2);
-        assert!(kill && uid == 65532 && shared, "{why}");
-        assert!(warnings.contains(why) && warnings.contains("restricted"), "{warnings}");
+        assert!(kill && uid == 65532 && shared, "{reason}");
+        assert!(warnings.contains(reason) && warnings.contains("restricted"), "{warnings}");
         assert!(warnings.len() < 256, "the API server cuts longer ones: {warnings}");
     }
     let own = json!({"notify": "SIGHUP", "run-as-user": "1000"});
-    assert_eq!(run(&own, Some(1000), None, None), (false, 1000, true, quiet()));
+    assert_eq!(run(&own, Some(1000), None, None), (false, 1000, true, no_warning()));
     let (kill, uid, _, warnings) = run(&own, None, Some(7), None);
     assert!(!kill && uid == 1000);
     assert!(
@@ -152,7 +152,7 @@ fn who_runs_the_agent_follows_from_whom_it_signals() {
 }
 
 #[test]
-fn on_the_nodes_network_the_port_is_declared_and_dns_warned_of() {
+fn with_the_nodes_network_the_port_is_declared_and_dns_is_a_warning() {
     let spec = json!({"hostNetwork": true, "hostPID": true, "dnsPolicy": "ClusterFirst"});
     let pod = with_spec(&json!({"port": "9400", "notify": "SIGHUP"}), &spec);
     let (injected, warnings) = try_with(&pod, &facts()).unwrap();

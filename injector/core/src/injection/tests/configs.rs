@@ -3,14 +3,14 @@
 use super::*;
 
 #[test]
-fn configs_come_from_what_the_containers_use() {
+fn configs_are_the_config_maps_that_the_containers_reference() {
     let spec = json!({
         "initContainers": [{"name": "setup", "envFrom": [{"configMapRef": {"name": "web"}}]}],
         "containers": [
             {
                 "name": "app",
                 "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "shop", "key": "a"}}}],
-                "envFrom": [{"configMapRef": {"name": "gone", "optional": true}}, {"secretRef": {"name": "secret"}}],
+                "envFrom": [{"configMapRef": {"name": "absent", "optional": true}}, {"secretRef": {"name": "secret"}}],
                 "volumeMounts": [{"name": "v", "mountPath": "/v"}, {"name": "p", "mountPath": "/p"}, {"name": "r", "mountPath": "/r"}],
             },
             {"name": "istio-proxy", "envFrom": [{"configMapRef": {"name": "mesh"}}]},
@@ -25,29 +25,30 @@ fn configs_come_from_what_the_containers_use() {
     let mut pod = with_spec(&json!({}), &spec);
     pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
     let request = read(&pod).unwrap().unwrap();
-    assert_eq!(request.maps(), ["web", "gone", "shop", "files", "mesh"]);
+    assert_eq!(request.config_maps(), ["web", "absent", "shop", "files", "mesh"]);
     let configs = |facts: &Facts| {
         let (injected, _) = try_with(&pod, facts)?;
         Ok::<_, String>(variable(&injected["spec"]["initContainers"][0], "NUDGE_CONFIGS").as_str().unwrap().to_owned())
     };
     let mut facts = facts();
     facts.configs.clear();
-    facts.maps = ["web", "shop", "files", "mesh", "unused"].map(|name| (name.to_owned(), PlainMap::default())).into();
+    facts.config_maps =
+        ["web", "shop", "files", "mesh", "unused"].map(|name| (name.to_owned(), ReferencedConfigMap::default())).into();
     assert_eq!(configs(&facts).unwrap(), "web,shop,files");
-    assert!(try_with(&pod, &facts).unwrap().1.concat().contains("ConfigMap gone is not there"));
-    let shop = facts.maps.remove("shop").unwrap();
-    assert!(configs(&facts).unwrap_err().contains("use ConfigMap shop, which is not there; create it first"));
-    facts.maps.insert("shop".to_owned(), shop);
-    facts.maps.get_mut("web").unwrap().owned = true;
-    facts.maps.get_mut("files").unwrap().version = true;
-    facts.configs.insert(ConfigName::new("gone").unwrap(), ResolvedConfig::default());
-    assert_eq!(configs(&facts).unwrap(), "gone,shop");
-    facts.maps.get_mut("shop").unwrap().immutable = true;
+    assert!(try_with(&pod, &facts).unwrap().1.concat().contains("ConfigMap absent does not exist"));
+    let shop = facts.config_maps.remove("shop").unwrap();
+    assert!(configs(&facts).unwrap_err().contains("use ConfigMap shop, which does not exist; create it first"));
+    facts.config_maps.insert("shop".to_owned(), shop);
+    facts.config_maps.get_mut("web").unwrap().owned = true;
+    facts.config_maps.get_mut("files").unwrap().part = true;
+    facts.configs.insert(ConfigName::new("absent").unwrap(), ResolvedConfig::default());
+    assert_eq!(configs(&facts).unwrap(), "absent,shop");
+    facts.config_maps.get_mut("shop").unwrap().immutable = true;
     facts.configs.clear();
-    assert!(configs(&facts).unwrap_err().contains("say with annotation nudge.dev/configs"));
+    assert!(configs(&facts).unwrap_err().contains("name its configs with annotation nudge.dev/configs"));
     pod["metadata"]["annotations"]["nudge.dev/configs"] = json!("shop,later");
     let request = read(&pod).unwrap().unwrap();
-    assert_eq!((request.maps().len(), request.configs().len()), (0, 2));
+    assert_eq!((request.config_maps().len(), request.configs().len()), (0, 2));
     let warnings = warned(&pod);
     assert!(
         warnings.contains("config later has no current version yet") && !warnings.contains("config shop"),

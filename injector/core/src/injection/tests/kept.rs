@@ -1,9 +1,9 @@
-//! What of a pod stays as it is, also when it is seen again.
+//! What injection keeps of a pod, also of one that was injected before.
 
 use super::*;
 
 #[test]
-fn what_a_kubelet_shows_of_a_pod_from_a_file_stays_as_it_is() {
+fn a_mirror_pod_stays_as_it_is() {
     let mut pod = pod(&json!({}));
     pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("0123");
     assert_eq!(read(&pod), Ok(None));
@@ -26,7 +26,7 @@ fn the_users_own_variables_stay() {
 }
 
 #[test]
-fn what_looks_like_ours_but_is_the_users_stays_too() {
+fn variables_that_only_look_like_ours_stay() {
     let own = json!([
         {"name": "A", "value": "1"}, {"name": "MY_CONFIG_CONTAINER", "value": "app"}, {"name": "MY_CONFIG_CERT", "value": "/run/nudge/ca.crt"},
     ]);
@@ -40,7 +40,7 @@ fn what_looks_like_ours_but_is_the_users_stays_too() {
 }
 
 #[test]
-fn another_wish_changes_what_an_earlier_run_put_in() {
+fn changed_annotations_change_an_earlier_injection() {
     let first = injected(&pod(&json!({"mount-path": "/etc/a", "port": "9002"})));
     let mut second = first.clone();
     second["metadata"]["annotations"]["nudge.dev/mount-path"] = json!("/etc/b");
@@ -53,20 +53,20 @@ fn another_wish_changes_what_an_earlier_run_put_in() {
 }
 
 #[test]
-fn what_is_not_wanted_any_more_goes() {
+fn a_removed_annotation_removes_what_it_added() {
     let mut pod = injected(&pod(&json!({"mount-path": "/etc/a", "notify": "SIGHUP", "webhook-allow": "10.0.0.9:80"})));
-    for (annotation, gone) in
+    for (annotation, added) in
         [("mount-path", "nudge-files"), ("notify", "KILL"), ("webhook-allow", "NUDGE_WEBHOOK_ALLOW")]
     {
-        assert!(pod["spec"].to_string().contains(gone));
+        assert!(pod["spec"].to_string().contains(added));
         pod["metadata"]["annotations"].as_object_mut().unwrap().remove(&format!("nudge.dev/{annotation}"));
         pod = injected(&pod);
-        assert!(!pod["spec"].to_string().contains(gone), "{gone}");
+        assert!(!pod["spec"].to_string().contains(added), "{added}");
     }
 }
 
 #[test]
-fn an_image_or_amounts_that_others_changed_stay_and_another_agent_does_not() {
+fn an_image_or_resources_that_others_changed_stay_until_the_agent_changes() {
     let mut pod = injected(&pod(&json!({})));
     pod["spec"]["initContainers"][0]["image"] = json!("mirror.example.com/nudge-agent:1");
     pod["spec"]["initContainers"][0]["resources"] = json!({"requests": {"memory": "64Mi"}});

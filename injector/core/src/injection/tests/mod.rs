@@ -1,4 +1,4 @@
-//! What injection makes of typical pods: fixtures, and the tests by idea.
+//! Injection of typical pods: fixtures, and tests by concept.
 
 mod added;
 mod configs;
@@ -31,7 +31,11 @@ pub(super) fn facts() -> Facts {
         features: Features { native_sidecars: true, ..Features::default() },
         hub_ca: "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".to_owned(),
         configs: [(ConfigName::new("shop").unwrap(), shop)].into(),
-        maps: [("shop".to_owned(), PlainMap::default()), ("web".to_owned(), PlainMap::default())].into(),
+        config_maps: [
+            ("shop".to_owned(), ReferencedConfigMap::default()),
+            ("web".to_owned(), ReferencedConfigMap::default()),
+        ]
+        .into(),
         limits: Vec::new(),
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_pod_that_does_not_opt_in_is_none_of_ours() {
+fn a_pod_that_does_not_opt_in_is_not_injected() {
     assert_eq!(read(&json!({"metadata": {}, "spec": {"containers": [{"name": "nudge-agent"}]}})), Ok(None));
     let by = |annotation: Option<&str>, label: Option<&str>| {
         let mut pod = pod(&json!({"inject": annotation}));
@@ -26,18 +26,18 @@ fn a_pod_that_does_not_opt_in_is_none_of_ours() {
 }
 
 #[test]
-fn who_is_told_and_how() {
+fn containers_are_notified_as_annotated() {
     let spec = json!({
         "initContainers": [{"name": "setup"}, {"name": "proxy", "restartPolicy": "Always"}],
         "containers": [{"name": "app"}, {"name": "web"}, {"name": "istio-proxy"}],
     });
-    let told = |annotations: &Value| {
+    let agent_settings = |annotations: &Value| {
         let injected = injected(&with_spec(annotations, &spec));
         let agent = &injected["spec"]["initContainers"][0];
         let text = |name| variable(agent, name).as_str().unwrap_or_default().to_owned();
         (text("NUDGE_NOTIFY"), text("NUDGE_WEBHOOKS"), text("NUDGE_ACK"))
     };
-    let notify = |annotations: &Value| told(annotations).0;
+    let notify = |annotations: &Value| agent_settings(annotations).0;
     assert_eq!(notify(&json!({})), "");
     assert_eq!(notify(&json!({"notify": "SIGHUP"})), "app=SIGHUP,proxy=SIGHUP,web=SIGHUP");
     assert_eq!(notify(&json!({"notify": "SIGHUP", "containers": "app, setup"})), "app=SIGHUP");
@@ -47,7 +47,10 @@ fn who_is_told_and_how() {
     );
     assert_eq!(notify(&json!({"notify.istio-proxy": "SIGHUP"})), "istio-proxy=SIGHUP");
     let hook = json!({"webhook.app": "http://127.0.0.1:8080/$(X)", "ack": "fetched"});
-    assert_eq!(told(&hook), ("app=webhook".into(), "app=http://127.0.0.1:8080/$$(X)".into(), "fetched".into()));
+    assert_eq!(
+        agent_settings(&hook),
+        ("app=webhook".into(), "app=http://127.0.0.1:8080/$$(X)".into(), "fetched".into())
+    );
     let refused = |annotations: &Value| refused(&with_spec(annotations, &spec));
     assert!(refused(&json!({"notify.setup": "SIGHUP"})).contains("names init container setup, which ends"));
     let other = refused(&json!({"notify.api": "SIGHUP"}));
@@ -66,7 +69,7 @@ fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
     for (name, value, allowed) in [
         ("configs", "Shop", "DNS name"),
         ("config-restarts", "maybe", "\"true\" or \"false\""),
-        ("config-restarts", "in-place", "not there yet"),
+        ("config-restarts", "in-place", "not supported yet"),
         ("notify", "SIGKILL", "SIGUSR1, SIGUSR2, SIGHUP, webhook, none"),
         ("notify.app", "", "SIGUSR1, SIGUSR2, SIGHUP, webhook, none"),
         ("webhook.app", "https://127.0.0.1/", "http://"),
@@ -168,8 +171,8 @@ fn bounds_are_kept_at_admission() {
             (0..count).map(|number| json!({"configMapRef": {"name": format!("m{number}")}})).collect();
         let mut pod = with_spec(&json!({}), &json!({"containers": [{"name": "app", "image": "app", "envFrom": from}]}));
         pod["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/configs");
-        read(&pod).map(|request| request.unwrap().maps().len()).map_err(|refusal| refusal.to_string())
+        read(&pod).map(|request| request.unwrap().config_maps().len()).map_err(|refusal| refusal.to_string())
     };
     assert_eq!(maps(64), Ok(64));
-    assert!(maps(65).unwrap_err().contains("say with annotation nudge.dev/configs"));
+    assert!(maps(65).unwrap_err().contains("name its configs with annotation nudge.dev/configs"));
 }

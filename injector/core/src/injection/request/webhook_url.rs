@@ -1,4 +1,4 @@
-//! Whether a webhook may point where an annotation says: the agent's own rules, as it reads the same text in its environment.
+//! The URL of a webhook: the agent reads the same text from its environment, and its rules apply here too.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use nudge_protocol::webhook_url::{TargetPolicy, WebhookUrlError};
 
 use super::annotations::WEBHOOK_ALLOW;
 
-/// Checks a URL. The pod's own addresses are not known yet, so loopback and `allowed` it is.
+/// Checks a URL. The pod's own addresses are not known yet, so only loopback and `allowed` pass.
 pub(super) fn check(text: &str, allowed: &[SocketAddr]) -> Result<(), String> {
     let policy = TargetPolicy::new(Vec::new(), allowed.to_vec());
     match listed_webhook(text).and_then(|url| policy.check(url)) {
@@ -19,7 +19,7 @@ pub(super) fn check(text: &str, allowed: &[SocketAddr]) -> Result<(), String> {
     }
 }
 
-/// The URL for a sentence that may stand in a log: without what may hold a password or a token.
+/// The URL for messages and logs, without the fields that may hold a password or a token.
 pub(super) fn without_secrets(text: &str) -> String {
     let text = text.split(['?', '#']).next().unwrap_or_default();
     match (text.split_once("://"), text.rsplit_once('@')) {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_of_a_url_holds_no_secret() {
+    fn a_shown_url_has_no_secret() {
         for (text, shown) in [
             ("http://10.1.1.1/a?token=hunter2", "http://10.1.1.1/a"),
             ("http://me:hunter2@10.1.1.1/a#hunter2", "http://…@10.1.1.1/a"),
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_itself_and_what_is_allowed() {
+    fn loopback_and_allowed_addresses_pass() {
         let allowed = ["10.9.9.9:8080".parse().unwrap()];
         for good in ["http://127.0.0.1:8080/a?b=c", "http://localhost", "http://[::1]:81/", "http://10.9.9.9:8080/x"] {
             assert_eq!(check(good, &allowed), Ok(()), "{good}");

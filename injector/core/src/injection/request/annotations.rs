@@ -2,22 +2,22 @@
 
 use nudge_protocol::labels;
 
-/// Restart instead of telling.
+/// Restart the containers instead of notifying them.
 pub use nudge_protocol::labels::CONFIG_RESTARTS;
 /// Whether the pod opts in: `"true"`. Also as a label.
 pub use nudge_protocol::labels::INJECT;
 
-/// The configs that the pod gets, with commas; of two with the same key the later one wins.
+/// The configs that the pod gets, separated by commas; where two have the same key the later one wins.
 pub const CONFIGS: &str = "nudge.dev/configs";
-/// How containers are told; with a dot and a name, how that container is.
+/// How containers are notified; with a dot and a name, how that container is.
 pub const NOTIFY: &str = "nudge.dev/notify";
 /// With a dot and a container's name: the URL of its webhook.
 pub const WEBHOOK: &str = "nudge.dev/webhook";
-/// Targets of webhooks outside of the pod.
+/// Addresses outside of the pod that webhooks may have.
 pub const WEBHOOK_ALLOW: &str = "nudge.dev/webhook-allow";
 /// The endpoint's port.
 pub const PORT: &str = "nudge.dev/port";
-/// Where the values are projected as files.
+/// Where the values are mounted as files.
 pub const MOUNT_PATH: &str = "nudge.dev/mount-path";
 /// What counts as an acknowledgement.
 pub const ACK: &str = "nudge.dev/ack";
@@ -29,9 +29,9 @@ pub const RUN_AS_USER: &str = "nudge.dev/run-as-user";
 pub const CPU: &str = "nudge.dev/cpu";
 /// The agent's memory request and limit.
 pub const MEMORY: &str = "nudge.dev/memory";
-/// How long the pod's start waits for a first dictionary.
+/// How long the start of the pod waits for the first dictionary.
 pub const START_TIMEOUT: &str = "nudge.dev/start-timeout";
-/// No agent, but the kubelet is made to refresh the pod's volumes at once.
+/// The pod has no agent, but the kubelet refreshes its volumes at once.
 pub const REFRESH: &str = "nudge.dev/refresh";
 
 /// All that users may set on a pod.
@@ -53,6 +53,6 @@ pub(super) const KNOWN: [&str; 15] = [
     REFRESH,
 ];
 
-/// What Nudge itself writes on pods and their templates.
+/// Annotations that Nudge itself writes on pods and their templates.
 pub(super) const OURS: [&str; 4] =
     ["nudge.dev/config-digest", "nudge.dev/refreshed", "nudge.dev/restarted-at", labels::WARNINGS];

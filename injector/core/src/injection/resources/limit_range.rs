@@ -1,28 +1,27 @@
-//! The limits of the pod's namespace (LimitRange): the agent keeps them, or the pod is refused with what to set.
+//! The LimitRanges of the pod's namespace: the agent's resources fit into them, or the pod is refused with what to set.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::LimitRangeItem;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
-use super::annotations::{CPU, MEMORY};
-use super::pod_request::PodRequest;
+use super::agent_resources::{AgentResources, CPU_LIMIT, MIN_MEMORY};
 use super::qos::{QosClass, amount, limit, request};
 use super::quantity::Quantity;
-use super::refusal::Refusal;
-use super::resources::{Amounts, CPU_LIMIT};
-use super::user_pod::{Role, UserPod};
-use super::values::MIN_MEMORY;
+use crate::injection::refusal::Refusal;
+use crate::injection::request::PodRequest;
+use crate::injection::request::annotations::{CPU, MEMORY};
+use crate::injection::user_pod::{Role, UserPod};
 
 /// All bounds for one resource of one container.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bounds {
     min: Option<Quantity>,
     max: Option<Quantity>,
-    /// Most that a limit may be over its request.
+    /// The largest allowed ratio of a limit to its request.
     ratio: Option<Quantity>,
-    /// Containers without a limit are given one.
-    given: bool,
+    /// The API server sets a limit on containers without one.
+    default_limit: bool,
 }
 
 impl Bounds {
@@ -30,18 +29,18 @@ impl Bounds {
         let mut bounds = Self::default();
         for range in ranges.iter().filter(|range| range.type_ == "Container") {
             let get = |map: &Option<BTreeMap<String, Text>>| amount(map.as_ref(), resource);
-            let least = |one: Option<Quantity>, other: Option<Quantity>| one.into_iter().chain(other).min();
+            let lowest = |one: Option<Quantity>, other: Option<Quantity>| one.into_iter().chain(other).min();
             bounds.min = bounds.min.max(get(&range.min));
-            bounds.max = least(bounds.max, get(&range.max));
-            bounds.ratio = least(bounds.ratio, get(&range.max_limit_request_ratio));
-            bounds.given |= get(&range.default).is_some();
+            bounds.max = lowest(bounds.max, get(&range.max));
+            bounds.ratio = lowest(bounds.ratio, get(&range.max_limit_request_ratio));
+            bounds.default_limit |= get(&range.default).is_some();
         }
-        bounds.given |= bounds.max.is_some() || bounds.ratio.is_some();
+        bounds.default_limit |= bounds.max.is_some() || bounds.ratio.is_some();
         bounds
     }
 
-    /// A value that the user has set must fit; a default is raised to the least that is allowed, and never lowered.
-    fn place(
+    /// The user's own value must fit. The default is raised to the minimum, and never lowered.
+    fn fit(
         &self,
         annotation: &str,
         own: Option<Quantity>,
@@ -53,7 +52,7 @@ impl Bounds {
             let (value, bound) = (write(value), write(bound));
             Refusal::Pod(format!(
                 "a LimitRange of this namespace has {name} {bound} for a container, and Nudge's agent has {value}; set annotation {annotation} to \
-                 what fits, such as {annotation}: {bound}"
+                 a value that fits, such as {annotation}: {bound}"
             ))
         };
         match (self.min.filter(|min| value < *min), self.max.filter(|max| value > *max)) {
@@ -64,49 +63,49 @@ impl Bounds {
     }
 }
 
-/// The agent's amounts within the bounds for a container.
+/// The agent's resources within the bounds for a container.
 pub(super) fn fit(
-    amounts: Amounts,
+    default: AgentResources,
     qos_class: QosClass,
     request: &PodRequest,
     ranges: &[LimitRangeItem],
-) -> Result<Amounts, Refusal> {
+) -> Result<AgentResources, Refusal> {
     let bounds = Bounds::of(ranges, "memory");
     if let Some(max) = bounds.max.filter(|max| *max < MIN_MEMORY) {
         return Err(Refusal::Pod(format!(
-            "a LimitRange of this namespace has max memory {} for a container, and Nudge's agent needs {} ({MEMORY}); raise it there",
+            "a LimitRange of this namespace has max memory {} for a container, and Nudge's agent needs {} ({MEMORY}); raise the maximum",
             max.memory(),
             MIN_MEMORY.memory()
         )));
     }
-    let memory = bounds.place(MEMORY, request.memory, amounts.memory, Quantity::memory)?;
+    let memory = bounds.fit(MEMORY, request.memory, default.memory, Quantity::memory)?;
 
     let bounds = Bounds::of(ranges, "cpu");
-    let mut cpu = bounds.place(CPU, request.cpu, amounts.cpu, |cpu| cpu.to_string())?;
+    let mut cpu = bounds.fit(CPU, request.cpu, default.cpu, |cpu| cpu.to_string())?;
     if qos_class == QosClass::Guaranteed {
-        return Ok(Amounts { cpu, cpu_limit: Some(cpu), memory });
+        return Ok(AgentResources { cpu, cpu_limit: Some(cpu), memory });
     }
-    if amounts.cpu_limit.is_none() && !bounds.given {
-        return Ok(Amounts { cpu, cpu_limit: None, memory });
+    if default.cpu_limit.is_none() && !bounds.default_limit {
+        return Ok(AgentResources { cpu, cpu_limit: None, memory });
     }
-    // Without one of its own it would be given one, which may be far over its request or below it.
-    let most = bounds.max.unwrap_or(CPU_LIMIT.max(cpu));
-    let limit = cpu.max(CPU_LIMIT.min(most)).max(bounds.min.unwrap_or_default());
+    // Otherwise the API server would set one, which may be far above the request or below it.
+    let max = bounds.max.unwrap_or(CPU_LIMIT.max(cpu));
+    let limit = cpu.max(CPU_LIMIT.min(max)).max(bounds.min.unwrap_or_default());
     if let Some(ratio) = bounds.ratio {
-        let least = limit.divided_up(ratio);
-        if cpu < least && request.cpu.is_some() {
+        let min = limit.divided_up(ratio);
+        if cpu < min && request.cpu.is_some() {
             return Err(Refusal::Pod(format!(
                 "a LimitRange of this namespace has maxLimitRequestRatio {ratio} for a container's cpu, and Nudge's agent has limit {limit}; \
-                 set annotation {CPU} to {least} or more"
+                 set annotation {CPU} to {min} or more"
             )));
         }
-        cpu = cpu.max(least);
+        cpu = cpu.max(min);
     }
-    Ok(Amounts { cpu, cpu_limit: Some(limit), memory })
+    Ok(AgentResources { cpu, cpu_limit: Some(limit), memory })
 }
 
-/// Whether the whole pod, with the agent, is within the bounds for a pod.
-pub(super) fn fit_pod(user: &UserPod, agent: Amounts, ranges: &[LimitRangeItem]) -> Result<(), Refusal> {
+/// Refuses a pod that, with the agent, exceeds the bounds for a pod.
+pub(super) fn check_pod(user: &UserPod, agent: AgentResources, ranges: &[LimitRangeItem]) -> Result<(), Refusal> {
     for (resource, annotation, own) in
         [("cpu", CPU, agent.cpu_limit.unwrap_or(agent.cpu)), ("memory", MEMORY, agent.memory)]
     {
@@ -128,14 +127,14 @@ pub(super) fn fit_pod(user: &UserPod, agent: Amounts, ranges: &[LimitRangeItem])
     Ok(())
 }
 
-/// What the pod's containers may use at once: the limit, or the request where there is none.
+/// What the pod's containers may use at the same time: the limit, or the request where there is no limit.
 fn sum(user: &UserPod, resource: &str) -> Quantity {
     let (mut running, mut most) = (Quantity::ZERO, Quantity::ZERO);
     for member in &user.members {
         let own = member.container.resources.as_ref();
         let amount = limit(own, resource).or_else(|| request(own, resource)).unwrap_or_default();
         match member.role {
-            // Beside the sidecars that stand before it.
+            // It runs beside the sidecars before it.
             Role::Init => most = most.max(running.plus(amount)),
             Role::Sidecar | Role::Main => running = running.plus(amount),
         }
@@ -147,11 +146,15 @@ fn sum(user: &UserPod, resource: &str) -> Quantity {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::pod_request::read;
-    use super::super::resources::amounts;
+    use super::super::agent_resources::agent_resources;
     use super::*;
+    use crate::injection::read;
 
-    fn fitted(ranges: &Value, annotations: &[(&str, &str)], resources: &Value) -> Result<Option<Amounts>, String> {
+    fn fitted(
+        ranges: &Value,
+        annotations: &[(&str, &str)],
+        resources: &Value,
+    ) -> Result<Option<AgentResources>, String> {
         let mut pod = json!({
             "metadata": {"annotations": {"nudge.dev/inject": "true", "nudge.dev/configs": "shop"}},
             "spec": {"containers": [{"name": "app", "resources": resources}]},
@@ -161,17 +164,17 @@ mod tests {
         }
         let request = read(&pod).map_err(|refusal| refusal.to_string())?.unwrap();
         let ranges: Vec<LimitRangeItem> = serde_json::from_value(ranges.clone()).unwrap();
-        let fitted = amounts(&UserPod::of(&pod).unwrap(), &request, &ranges);
-        fitted.map(|(amounts, _)| amounts).map_err(|refusal| refusal.to_string())
+        let fitted = agent_resources(&UserPod::of(&pod).unwrap(), &request, &ranges);
+        fitted.map(|(resources, _)| resources).map_err(|refusal| refusal.to_string())
     }
 
     fn burstable() -> Value {
         json!({"requests": {"cpu": "100m"}})
     }
 
-    fn some(cpu: &str, cpu_limit: Option<&str>, memory: &str) -> Amounts {
+    fn some(cpu: &str, cpu_limit: Option<&str>, memory: &str) -> AgentResources {
         let read = |text: &str| text.parse().unwrap();
-        Amounts { cpu: read(cpu), cpu_limit: cpu_limit.map(read), memory: read(memory) }
+        AgentResources { cpu: read(cpu), cpu_limit: cpu_limit.map(read), memory: read(memory) }
     }
 
     #[test]
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_is_raised_to_the_least_and_never_lowered() {
+    fn a_default_is_raised_to_the_minimum_and_never_lowered() {
         let min = json!([{"type": "Container", "min": {"cpu": "10m", "memory": "64Mi"}}, {"type": "Container", "min": {"cpu": "20m"}}]);
         assert_eq!(fitted(&min, &[], &burstable()), Ok(Some(some("20m", None, "64Mi"))));
         let refusal = fitted(&min, &[("nudge.dev/memory", "32Mi")], &burstable()).unwrap_err();
@@ -199,11 +202,11 @@ mod tests {
         assert!(refusal.contains("max 20Mi") && refusal.contains("nudge.dev/memory: 20Mi"), "{refusal}");
         assert_eq!(fitted(&max, &[("nudge.dev/memory", "20Mi")], &burstable()), Ok(Some(some("5m", None, "20Mi"))));
         let max = json!([{"type": "Container", "max": {"memory": "8Mi"}}]);
-        assert!(fitted(&max, &[], &burstable()).unwrap_err().contains("raise it there"));
+        assert!(fitted(&max, &[], &burstable()).unwrap_err().contains("raise the maximum"));
     }
 
     #[test]
-    fn a_limit_that_would_be_given_is_set_so_that_it_fits() {
+    fn a_limit_that_the_api_server_would_set_is_set_to_fit() {
         let given = json!([{"type": "Container", "default": {"cpu": "500m"}}]);
         assert_eq!(fitted(&given, &[], &burstable()), Ok(Some(some("5m", Some("100m"), "32Mi"))));
         assert_eq!(fitted(&given, &[("nudge.dev/cpu", "1")], &burstable()), Ok(Some(some("1", Some("1"), "32Mi"))));

@@ -1,20 +1,23 @@
-//! Which containers get variables and mounts, and which are told of a change.
+//! Which containers use the agent, and which of them it notifies of a change, by a signal or a webhook.
+
+mod run_as_user;
 
 use std::collections::BTreeMap;
 
 use nudge_protocol::Notify;
 
-use super::annotations::CONTAINERS;
-use super::pod_request::PodRequest;
+pub(super) use self::run_as_user::{NOBODY, RunAsUser};
 use super::refusal::Refusal;
+use super::request::PodRequest;
+use super::request::annotations::CONTAINERS;
 use super::user_pod::{Member, Role, UserPod};
 
-/// See the module's text.
+/// The containers that use the agent.
 pub(super) struct Targets<'a> {
-    /// Who gets variables and mounts.
+    /// They get variables and mounts.
     pub(super) members: Vec<&'a Member>,
-    /// Who is told, and how; by name, so that containers of other injectors between them make no difference.
-    pub(super) told: BTreeMap<&'a str, Notify>,
+    /// How each container is notified, if at all. By name, so that the position of other injectors' containers makes no difference.
+    pub(super) notified: BTreeMap<&'a str, Notify>,
 }
 
 impl<'a> Targets<'a> {
@@ -25,32 +28,32 @@ impl<'a> Targets<'a> {
         foreign: &[String],
         sidecar: bool,
     ) -> Result<Self, Refusal> {
-        let reached = |member: &Member| sidecar || member.role == Role::Main;
+        let can_use = |member: &Member| sidecar || member.role == Role::Main;
         let members: Vec<&Member> = if let Some(names) = &request.containers {
             let named = user.members.iter().filter(|member| names.iter().any(|name| name == member.name()));
             let named: Vec<&Member> = named.collect();
-            if let Some(early) = named.iter().find(|member| !reached(member)) {
+            if let Some(early) = named.iter().find(|member| !can_use(member)) {
                 return Err(Refusal::Pod(format!(
                     "annotation {CONTAINERS} names init container {}, which ends before the agent starts: this cluster has no native \
-                         sidecars (Kubernetes 1.29); take it out",
+                     sidecars (Kubernetes 1.29); remove it from the annotation",
                     early.name()
                 )));
             }
             named
         } else {
             let own = user.members.iter().filter(|member| !foreign.iter().any(|name| name == member.name()));
-            own.filter(|member| reached(member)).collect()
+            own.filter(|member| can_use(member)).collect()
         };
         let running = members.iter().filter(|member| member.role != Role::Init);
-        let mut told: BTreeMap<&str, Notify> =
+        let mut notified: BTreeMap<&str, Notify> =
             running.map(|member| (member.name(), request.notify.unwrap_or_default())).collect();
-        told.extend(request.notify_of.iter().map(|(name, way)| (name.as_str(), *way)));
-        told.retain(|_, way| *way != Notify::None);
-        Ok(Self { members, told })
+        notified.extend(request.notify_of.iter().map(|(name, notify)| (name.as_str(), *notify)));
+        notified.retain(|_, notify| *notify != Notify::None);
+        Ok(Self { members, notified })
     }
 
-    /// The containers that are told by signal.
+    /// The containers that are notified by a signal.
     pub(super) fn signalled(&self) -> impl Iterator<Item = &'a str> {
-        self.told.iter().filter(|(_, way)| way.signal().is_some()).map(|(name, _)| *name)
+        self.notified.iter().filter(|(_, notify)| notify.signal().is_some()).map(|(name, _)| *name)
     }
 }

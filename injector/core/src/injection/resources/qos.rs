@@ -7,28 +7,28 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
 use super::quantity::Quantity;
 
-/// The resources that count.
-pub(super) const COUNTED: [&str; 2] = ["cpu", "memory"];
+/// The resources that count for the class.
+const COUNTED: [&str; 2] = ["cpu", "memory"];
 
-/// See the module's text.
+/// The class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QosClass {
+pub(in crate::injection) enum QosClass {
     Guaranteed,
     Burstable,
     BestEffort,
 }
 
-/// A container's request or limit; nothing where it is absent, 0 or unreadable (the API server refuses what is).
+/// A request or limit; `None` where it is absent, 0 or not a quantity (which the API server refuses).
 pub(super) fn amount(map: Option<&BTreeMap<String, Text>>, resource: &str) -> Option<Quantity> {
     map?.get(resource)?.0.parse().ok().filter(|amount| *amount > Quantity::ZERO)
 }
 
-/// Limit of a resource.
+/// The limit of a resource.
 pub(super) fn limit(of: Option<&ResourceRequirements>, resource: &str) -> Option<Quantity> {
     amount(of?.limits.as_ref(), resource)
 }
 
-/// Request of a resource: the limit where there is none of its own.
+/// The request of a resource; the limit, where there is no request.
 pub(super) fn request(of: Option<&ResourceRequirements>, resource: &str) -> Option<Quantity> {
     if of?.requests.as_ref().is_some_and(|requests| requests.contains_key(resource)) {
         amount(of?.requests.as_ref(), resource)
@@ -37,15 +37,15 @@ pub(super) fn request(of: Option<&ResourceRequirements>, resource: &str) -> Opti
     }
 }
 
-/// Whether the pod as a whole says what it may use.
-pub(super) fn pod_level(spec: &PodSpec) -> bool {
+/// Whether the pod has resources of its own, beside those of its containers.
+pub(super) fn has_pod_resources(spec: &PodSpec) -> bool {
     let own = spec.resources.as_ref();
     COUNTED.iter().any(|resource| request(own, resource).is_some() || limit(own, resource).is_some())
 }
 
 impl QosClass {
-    pub(super) fn of(spec: &PodSpec) -> Self {
-        if pod_level(spec) {
+    pub(in crate::injection) fn of(spec: &PodSpec) -> Self {
+        if has_pod_resources(spec) {
             return Self::among([spec.resources.as_ref()]);
         }
         let init = spec.init_containers.iter().flatten();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_those_of_kubernetes() {
+    fn classes_follow_the_rules_of_kubernetes() {
         let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
         let same = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}});
         let less = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1"}, "x": 1});

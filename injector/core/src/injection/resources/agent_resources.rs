@@ -1,36 +1,38 @@
-//! What the agent requests and may use: little, and such that the pod keeps its class.
+//! Requests and limits of the agent's container: small, and such that the pod keeps its QoS class.
 
 use k8s_openapi::api::core::v1::LimitRangeItem;
 use serde_json::{Value, json};
 
-use super::annotations::{CPU, MEMORY};
-use super::limits;
-use super::pod_request::PodRequest;
-use super::qos::{QosClass, limit, pod_level};
+use super::limit_range;
+use super::qos::{QosClass, has_pod_resources, limit};
 use super::quantity::Quantity;
-use super::refusal::Refusal;
-use super::user_pod::UserPod;
+use crate::injection::refusal::Refusal;
+use crate::injection::request::PodRequest;
+use crate::injection::request::annotations::{CPU, MEMORY};
+use crate::injection::user_pod::UserPod;
 
 const DEFAULT_CPU: Quantity = Quantity::millis(5);
-/// Where the request is the limit too: 5m of each 100 ms would stop the agent in the middle of a handshake.
+/// In a Guaranteed pod the request is also the limit, and with 5m the agent would stop in the middle of a handshake.
 const GUARANTEED_CPU: Quantity = Quantity::millis(50);
-/// Where every container has a limit, which a quota may ask for.
+/// The limit where every container has one, which a quota may require.
 pub(super) const CPU_LIMIT: Quantity = Quantity::millis(100);
+/// With less, the agent can't hold its connections and one dictionary.
+pub(in crate::injection) const MIN_MEMORY: Quantity = Quantity::mebi(16);
 const DEFAULT_MEMORY: Quantity = Quantity::mebi(32);
-/// With the values as files too, in memory, twice while they are swapped.
+/// With the values as files too: they are in memory, twice during an update.
 const MEMORY_WITH_FILES: Quantity = Quantity::mebi(40);
 
 /// Requests and limits of the agent's container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Amounts {
+pub(in crate::injection) struct AgentResources {
     pub(super) cpu: Quantity,
     pub(super) cpu_limit: Option<Quantity>,
     /// Request and limit.
     pub(super) memory: Quantity,
 }
 
-impl Amounts {
-    pub(super) fn json(&self) -> Value {
+impl AgentResources {
+    pub(in crate::injection) fn json(&self) -> Value {
         let (cpu, memory) = (self.cpu.to_string(), self.memory.memory());
         let limits = match self.cpu_limit {
             Some(limit) => json!({"cpu": limit.to_string(), "memory": memory}),
@@ -40,19 +42,18 @@ impl Amounts {
     }
 }
 
-/// The agent's amounts, where it has any, and warnings.
-pub(super) fn amounts(
+/// The agent's resources, `None` where it has none of its own, and warnings.
+pub(in crate::injection) fn agent_resources(
     user: &UserPod,
     request: &PodRequest,
     ranges: &[LimitRangeItem],
-) -> Result<(Option<Amounts>, Vec<String>), Refusal> {
-    // The pod's own amount holds for the agent too.
-    if pod_level(&user.spec) {
+) -> Result<(Option<AgentResources>, Vec<String>), Refusal> {
+    // The pod's own resources include the agent.
+    if has_pod_resources(&user.spec) {
         let ignored = [(CPU, request.cpu), (MEMORY, request.memory)];
         let ignored = ignored.iter().filter(|(_, amount)| amount.is_some());
-        let warnings = ignored.map(|(name, _)| {
-            format!("annotation {name} has no effect: this pod's spec.resources holds for the agent too")
-        });
+        let warnings = ignored
+            .map(|(name, _)| format!("annotation {name} has no effect: this pod's spec.resources includes the agent"));
         return Ok((None, warnings.collect()));
     }
     let qos_class = QosClass::of(&user.spec);
@@ -62,7 +63,7 @@ pub(super) fn amounts(
             return Ok((None, warnings));
         }
         warnings.push(format!(
-            "{CPU} and {MEMORY} give the agent requests, so this pod's class is Burstable and no more BestEffort"
+            "{CPU} and {MEMORY} give the agent requests, so this pod's QoS class is Burstable and no longer BestEffort"
         ));
     }
     let default = if qos_class == QosClass::Guaranteed { GUARANTEED_CPU } else { DEFAULT_CPU };
@@ -74,8 +75,8 @@ pub(super) fn amounts(
         _ => None,
     };
     let memory = if request.mount_path.is_some() { MEMORY_WITH_FILES } else { DEFAULT_MEMORY };
-    let amounts = Amounts { cpu, cpu_limit, memory: request.memory.unwrap_or(memory) };
-    let amounts = limits::fit(amounts, qos_class, request, ranges)?;
-    limits::fit_pod(user, amounts, ranges)?;
-    Ok((Some(amounts), warnings))
+    let resources = AgentResources { cpu, cpu_limit, memory: request.memory.unwrap_or(memory) };
+    let resources = limit_range::fit(resources, qos_class, request, ranges)?;
+    limit_range::check_pod(user, resources, ranges)?;
+    Ok((Some(resources), warnings))
 }

@@ -1,59 +1,64 @@
-//! What the pod's own containers get: variables and mounts.
+//! The variables and mounts that the pod's own containers get.
 
 use nudge_protocol::{env, pod};
 use serde_json::{Value, json};
 
-use super::annotations::{CONTAINERS, MOUNT_PATH};
-use super::facts::Features;
-use super::refusal::{Refusal, shown};
-use super::user_pod::{FILES, Member, POD_IP, SHARE, certificate_file, token_file};
-use super::values::is_within;
+use crate::injection::facts::Features;
+use crate::injection::refusal::{Refusal, shown};
+use crate::injection::request::annotations::{CONTAINERS, MOUNT_PATH};
+use crate::injection::request::values::is_within;
+use crate::injection::user_pod::{FILES, Member, POD_IP, SHARE, certificate_file, token_file};
 
 /// Variables and mounts of one container.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ContainerPatch {
-    pub(super) variables: Vec<Value>,
-    pub(super) mounts: Vec<Value>,
-    pub(super) warnings: Vec<String>,
+pub(in crate::injection) struct ContainerPatch {
+    pub(in crate::injection) variables: Vec<Value>,
+    pub(in crate::injection) mounts: Vec<Value>,
+    pub(in crate::injection) warnings: Vec<String>,
 }
 
 impl ContainerPatch {
-    pub(super) fn of(member: &Member, port: u16, files: Option<&str>, features: Features) -> Result<Self, Refusal> {
+    pub(in crate::injection) fn of(
+        member: &Member,
+        port: u16,
+        files: Option<&str>,
+        features: Features,
+    ) -> Result<Self, Refusal> {
         let name = member.name();
-        let mut container_patch = Self::default();
+        let mut patch = Self::default();
         for variable in variables(name, port, features) {
-            let called = variable["name"].as_str().unwrap_or_default();
-            if !member.container.env.iter().flatten().any(|own| own.name == called) {
-                container_patch.variables.push(variable);
-            } else if called == POD_IP {
+            let variable_name = variable["name"].as_str().unwrap_or_default();
+            if !member.container.env.iter().flatten().any(|own| own.name == variable_name) {
+                patch.variables.push(variable);
+            } else if variable_name == POD_IP {
                 return Err(Refusal::Pod(format!(
                     "container {} sets variable {POD_IP}, which is Nudge's own; rename it",
                     shown(name)
                 )));
             } else {
-                container_patch
+                patch
                     .warnings
-                    .push(format!("container {name} sets {called} itself, so Nudge leaves it out there"));
+                    .push(format!("container {name} sets {variable_name} itself, so Nudge does not set it there"));
             }
         }
-        container_patch.mount(member, SHARE, pod::CONTAINER_PATH, None)?;
+        patch.mount(member, SHARE, pod::CONTAINER_PATH, None)?;
         if let Some(path) = files {
-            container_patch.mount(member, FILES, path, Some(MOUNT_PATH))?;
+            patch.mount(member, FILES, path, Some(MOUNT_PATH))?;
         }
-        Ok(container_patch)
+        Ok(patch)
     }
 
-    /// Mounts a volume to be read, unless the container has something there already.
+    /// Mounts a volume read-only. Refuses a container that has another mount there.
     fn mount(&mut self, member: &Member, volume: &str, path: &str, annotation: Option<&str>) -> Result<(), Refusal> {
         let taken = member.container.volume_mounts.iter().flatten().map(|mount| mount.mount_path.trim_end_matches('/'));
         if let Some(taken) = taken.into_iter().find(|taken| is_within(taken, path)) {
             let (name, taken) = (shown(member.name()), shown(taken));
-            let way = match annotation {
+            let remedy = match annotation {
                 Some(annotation) => format!("choose another path with annotation {annotation}"),
                 None => "mount it elsewhere".to_owned(),
             };
             return Err(Refusal::Pod(format!(
-                "container {name} mounts a volume at {taken}, where Nudge's files would be; {way}, or leave the container out with \
+                "container {name} mounts a volume at {taken}, where Nudge's files would be; {remedy}, or exclude the container with \
                  annotation {CONTAINERS}"
             )));
         }
@@ -62,7 +67,7 @@ impl ContainerPatch {
     }
 }
 
-/// The variables of the container `name`, in an order in which each refers to earlier ones only.
+/// The variables of the container `name`. Each refers only to earlier ones.
 fn variables(name: &str, port: u16, features: Features) -> Vec<Value> {
     let mut variables = if features.env_files {
         let from_file = |key: &str| json!({"name": key, "valueFrom": {"fileKeyRef": {"volumeName": SHARE, "path": "env", "key": key}}});

@@ -1,11 +1,11 @@
-//! The volumes that injection adds, and where the agent mounts them.
+//! The volumes that injection adds, and the agent's mounts of them.
 
 use nudge_api::PartKind;
 use nudge_protocol::{ConfigName, VersionName, pod};
 use serde_json::{Value, json};
 
-use super::facts::Facts;
-use super::user_pod::{BOOTSTRAP, FILES, HUB, SHARE, STATE};
+use crate::injection::facts::Facts;
+use crate::injection::user_pod::{BOOTSTRAP, FILES, HUB, SHARE, STATE};
 
 /// The agent's own folders.
 pub(super) const STATE_DIR: &str = "/run/nudge/state";
@@ -13,23 +13,23 @@ pub(super) const SHARE_DIR: &str = "/run/nudge/share";
 pub(super) const FILES_DIR: &str = "/run/nudge/files";
 pub(super) const BOOTSTRAP_DIR: &str = "/run/nudge/bootstrap";
 
-/// Most volumes with parts of versions.
-const MAX_PARTS: usize = 32;
-/// Everyone may read: the agent's user differs from pod to pod, and nobody else mounts them.
+/// Most volumes with parts of versions in one pod.
+const MAX_PART_VOLUMES: usize = 32;
+/// Readable for every user: the agent's user differs from pod to pod, and only the agent mounts these volumes.
 const MODE: u32 = 0o444;
 
-/// See the module's text.
+/// The volumes and mounts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Volumes {
-    pub(super) list: Vec<Value>,
+pub(in crate::injection) struct Volumes {
+    pub(in crate::injection) list: Vec<Value>,
     /// The agent's mounts.
-    pub(super) mounts: Vec<Value>,
-    pub(super) bootstrap: bool,
-    pub(super) warnings: Vec<String>,
+    pub(in crate::injection) mounts: Vec<Value>,
+    pub(in crate::injection) bootstrap: bool,
+    pub(in crate::injection) warnings: Vec<String>,
 }
 
 impl Volumes {
-    pub(super) fn of(configs: &[ConfigName], files: bool, facts: &Facts) -> Self {
+    pub(in crate::injection) fn of(configs: &[ConfigName], files: bool, facts: &Facts) -> Self {
         let mut all = Self::default();
         all.memory(STATE, "16Mi", STATE_DIR);
         all.memory(SHARE, "1Mi", SHARE_DIR);
@@ -47,16 +47,16 @@ impl Volumes {
         self.mounts.push(json!({"name": name, "mountPath": path}));
     }
 
-    /// The versions current now, whole or not at all: the agent takes what it finds for the whole version.
+    /// The current versions, each whole or not at all: the agent takes what it finds for the whole version.
     fn bootstrap(&mut self, configs: &[ConfigName], facts: &Facts) {
-        let (mut count, mut left): (usize, Vec<&str>) = (0, Vec::new());
+        let (mut count, mut omitted): (usize, Vec<&str>) = (0, Vec::new());
         for name in configs {
             let Some(config) = facts.configs.get(name) else { continue };
             let version = config.version.as_deref().and_then(|version| VersionName::new(version).ok());
             let whole = (1..).zip(&config.parts).all(|(number, part)| part.part == number);
             let Some(version) = version.filter(|_| whole) else { continue };
-            if count + config.parts.len() > MAX_PARTS {
-                left.push(name.as_str());
+            if count + config.parts.len() > MAX_PART_VOLUMES {
+                omitted.push(name.as_str());
                 continue;
             }
             for part in &config.parts {
@@ -75,16 +75,16 @@ impl Volumes {
             }
         }
         self.bootstrap = count > 0;
-        if !left.is_empty() {
-            let left = left.join(", ");
+        if !omitted.is_empty() {
+            let omitted = omitted.join(", ");
             self.warnings.push(format!(
-                "with more than {MAX_PARTS} parts not all are mounted: without the hub this pod does not start with {left}"
+                "at most {MAX_PART_VOLUMES} parts of versions are mounted: while the hub is away, this pod does not start with {omitted}"
             ));
         }
     }
 }
 
-/// The agent's token for the hub, and the hub's authority.
+/// The agent's token for the hub, and the hub's certificate authority.
 fn hub() -> Value {
     json!({"name": HUB, "projected": {"sources": [
         {"serviceAccountToken": {"audience": pod::TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": "token"}},

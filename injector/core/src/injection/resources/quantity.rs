@@ -5,38 +5,38 @@ use std::str::FromStr;
 
 /// A billionth is the finest that Kubernetes keeps.
 const NANOS: i128 = 1_000_000_000;
-/// Longest text that is looked at: more digits than any amount has.
+/// Longest text that is parsed: no amount has more digits.
 const MAX_BYTES: usize = 40;
 
-/// Why a text is no quantity.
+/// The text is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is a quantity such as 250m, 0.5, 64Mi or 1Gi")]
-pub(super) struct QuantityError;
+pub(in crate::injection) struct QuantityError;
 
 /// An amount, in billionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Quantity(i128);
+pub(in crate::injection) struct Quantity(i128);
 
 impl Quantity {
-    /// Nothing.
+    /// Zero.
     pub(super) const ZERO: Self = Self(0);
 
     /// Thousandths, as for CPU.
-    pub(super) const fn millis(millis: i128) -> Self {
+    pub(in crate::injection) const fn millis(millis: i128) -> Self {
         Self(millis * (NANOS / 1000))
     }
 
     /// Units, as bytes.
-    pub(super) const fn units(units: i128) -> Self {
+    pub(in crate::injection) const fn units(units: i128) -> Self {
         Self(units * NANOS)
     }
 
     /// Mebibytes.
-    pub(super) const fn mebi(mebi: i128) -> Self {
+    pub(in crate::injection) const fn mebi(mebi: i128) -> Self {
         Self::units(mebi << 20)
     }
 
-    /// The sum, or the most that there is.
+    /// The sum, saturating.
     #[must_use]
     pub(super) fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
@@ -52,7 +52,7 @@ impl Quantity {
     }
 
     /// Whether it is a whole number of `part`.
-    pub(super) fn is_whole(self, part: Self) -> bool {
+    pub(in crate::injection) fn is_whole(self, part: Self) -> bool {
         part.0 != 0 && self.0 % part.0 == 0
     }
 

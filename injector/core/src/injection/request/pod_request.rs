@@ -9,44 +9,45 @@ use nudge_protocol::{Ack, ConfigName, Notify, labels, pod};
 use serde_json::Value;
 
 use super::annotations as names;
-use super::candidates::{bounded, referenced_maps};
-use super::quantity::Quantity;
-use super::refusal::{Refusal, shown};
-use super::user_pod::{Role, UserPod};
-use super::{nearest, url, values};
+use super::configs::{check_count, references};
+use super::suggestion::suggestion;
+use super::{values, webhook_url};
+use crate::injection::refusal::{Refusal, shown};
+use crate::injection::resources::Quantity;
+use crate::injection::user_pod::{Role, UserPod};
 
 /// What a pod asks for; made by [`read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRequest {
-    pub(super) named: Option<Vec<ConfigName>>,
-    pub(super) maps: Vec<String>,
-    pub(super) notify: Option<Notify>,
-    pub(super) notify_of: BTreeMap<String, Notify>,
-    pub(super) webhooks: BTreeMap<String, String>,
-    pub(super) webhook_allow: Vec<SocketAddr>,
-    pub(super) port: Option<u16>,
-    pub(super) mount_path: Option<String>,
-    pub(super) ack: Option<Ack>,
-    pub(super) containers: Option<Vec<String>>,
-    pub(super) run_as_user: Option<i64>,
-    pub(super) cpu: Option<Quantity>,
-    pub(super) memory: Option<Quantity>,
-    pub(super) start_timeout: Option<String>,
-    pub(super) warnings: Vec<String>,
+    pub(in crate::injection) named: Option<Vec<ConfigName>>,
+    pub(in crate::injection) references: Vec<String>,
+    pub(in crate::injection) notify: Option<Notify>,
+    pub(in crate::injection) notify_of: BTreeMap<String, Notify>,
+    pub(in crate::injection) webhooks: BTreeMap<String, String>,
+    pub(in crate::injection) webhook_allow: Vec<SocketAddr>,
+    pub(in crate::injection) port: Option<u16>,
+    pub(in crate::injection) mount_path: Option<String>,
+    pub(in crate::injection) ack: Option<Ack>,
+    pub(in crate::injection) containers: Option<Vec<String>>,
+    pub(in crate::injection) run_as_user: Option<i64>,
+    pub(in crate::injection) cpu: Option<Quantity>,
+    pub(in crate::injection) memory: Option<Quantity>,
+    pub(in crate::injection) start_timeout: Option<String>,
+    pub(in crate::injection) warnings: Vec<String>,
 }
 
 impl PodRequest {
-    /// The configs to look up: those that the annotation names, else those of the ConfigMaps that could be meant.
+    /// The configs to look up: those that the annotation names, else those of the ConfigMaps that the containers reference.
     pub fn configs(&self) -> Vec<ConfigName> {
         match &self.named {
             Some(named) => named.clone(),
-            None => self.maps.iter().filter_map(|name| ConfigName::new(name).ok()).collect(),
+            None => self.references.iter().filter_map(|name| ConfigName::new(name).ok()).collect(),
         }
     }
 
-    /// The plain ConfigMaps whose metadata must be looked up: those that could be meant where no annotation names the configs.
-    pub fn maps(&self) -> Vec<String> {
-        if self.named.is_some() { Vec::new() } else { self.maps.clone() }
+    /// Names of the ConfigMaps to look up: those that the containers reference, where no annotation names the configs.
+    pub fn config_maps(&self) -> &[String] {
+        &self.references
     }
 }
 
@@ -59,10 +60,10 @@ pub fn read(pod: &Value) -> Result<Option<PodRequest>, Refusal> {
     Reader { user: &user }.read().map(Some)
 }
 
-/// Annotation of what a kubelet shows of a pod that it runs from a file: it runs already, and the API server takes no token for it.
+/// Annotation of a mirror pod: a kubelet runs it already from a file, and the API server issues no token for it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The annotation comes before the label of the same name.
+/// The annotation takes precedence over the label of the same name.
 fn opts_in(pod: &Value) -> Result<bool, Refusal> {
     if pod["metadata"]["annotations"].get(MIRROR).is_some() {
         return Ok(false);
@@ -86,10 +87,10 @@ impl Reader<'_> {
             self.member(names::CONTAINERS, name)?;
         }
         let named = self.get(names::CONFIGS, values::configs)?;
-        let maps = if named.is_some() { Vec::new() } else { referenced_maps(self.user, containers.as_deref(), &[]) };
-        bounded(&maps)?;
+        let references = if named.is_some() { Vec::new() } else { references(self.user, containers.as_deref(), &[]) };
+        check_count(&references)?;
         let mut request = PodRequest {
-            maps: maps.into_iter().map(|map| map.name).collect(),
+            references: references.into_iter().map(|reference| reference.name).collect(),
             named,
             notify: self.get(names::NOTIFY, parsed)?,
             notify_of: BTreeMap::new(),
@@ -105,9 +106,9 @@ impl Reader<'_> {
             start_timeout: self.get(names::START_TIMEOUT, values::start_timeout)?,
             warnings: Vec::new(),
         };
-        self.of_containers(&mut request)?;
-        self.exclusions(&request)?;
-        request.warnings = self.unknown();
+        self.read_container_annotations(&mut request)?;
+        self.check_exclusions(&request)?;
+        request.warnings = self.unknown_annotations();
         Ok(request)
     }
 
@@ -122,17 +123,17 @@ impl Reader<'_> {
         member.map(|member| member.role).ok_or_else(|| Refusal::container(annotation, name, self.user.names()))
     }
 
-    /// Annotations that end with a container's name.
-    fn of_containers(&self, request: &mut PodRequest) -> Result<(), Refusal> {
+    /// Reads the annotations that end with a container's name.
+    fn read_container_annotations(&self, request: &mut PodRequest) -> Result<(), Refusal> {
         for (annotation, text) in &self.user.annotations {
             if let Some(name) = of_container(annotation, names::NOTIFY) {
-                self.told(annotation, name)?;
-                let way: Notify = parsed(text).map_err(|allowed| Refusal::value(annotation, text, allowed))?;
-                request.notify_of.insert(name.to_owned(), way);
+                self.check_notified(annotation, name)?;
+                let notify: Notify = parsed(text).map_err(|allowed| Refusal::value(annotation, text, allowed))?;
+                request.notify_of.insert(name.to_owned(), notify);
             } else if let Some(name) = of_container(annotation, names::WEBHOOK) {
-                self.told(annotation, name)?;
-                let refused = |allowed| Refusal::value(annotation, &url::without_secrets(text), allowed);
-                url::check(text, &request.webhook_allow).map_err(refused)?;
+                self.check_notified(annotation, name)?;
+                let refused = |allowed| Refusal::value(annotation, &webhook_url::without_secrets(text), allowed);
+                webhook_url::check(text, &request.webhook_allow).map_err(refused)?;
                 request.webhooks.insert(name.to_owned(), text.clone());
             }
         }
@@ -145,13 +146,14 @@ impl Reader<'_> {
         }
         for name in request.webhooks.keys() {
             let (single, own) = (request.notify_of.get(name).copied(), format!("{}.{name}", names::NOTIFY));
-            let (way, annotation) = match single {
-                Some(way) => (way, own.as_str()),
+            let (notify, annotation) = match single {
+                Some(notify) => (notify, own.as_str()),
                 None => (request.notify.unwrap_or_default(), names::NOTIFY),
             };
-            if let Some(signal) = way.signal() {
-                let message =
-                    format!("container {name} is told by {signal} or by webhook; set {own}: webhook for the hook");
+            if let Some(signal) = notify.signal() {
+                let message = format!(
+                    "container {name} is notified by {signal} or by webhook; set {own}: webhook for the webhook"
+                );
                 return Err(Refusal::both(annotation, &format!("{}.{name}", names::WEBHOOK), &message));
             }
             request.notify_of.insert(name.clone(), Notify::Webhook);
@@ -159,11 +161,11 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A container that is to be told must be there, and keep running.
-    fn told(&self, annotation: &str, name: &str) -> Result<(), Refusal> {
+    /// A container that is notified must exist and keep running.
+    fn check_notified(&self, annotation: &str, name: &str) -> Result<(), Refusal> {
         if self.member(annotation, name)? == Role::Init {
             return Err(Refusal::Pod(format!(
-                "annotation {} names init container {}, which ends before a change could be told; take the annotation out",
+                "annotation {} names init container {}, which ends before the agent can notify it of a change; remove the annotation",
                 shown(annotation),
                 shown(name)
             )));
@@ -171,28 +173,28 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Annotations that contradict each other or what there is.
-    fn exclusions(&self, request: &PodRequest) -> Result<(), Refusal> {
+    /// Refuses annotations that exclude each other.
+    fn check_exclusions(&self, request: &PodRequest) -> Result<(), Refusal> {
         if self.get(names::REFRESH, values::flag)? == Some(true) {
-            let message = "refresh is for pods without an agent; take one of the two out";
+            let message = "refresh is for pods without an agent; remove one of the two";
             return Err(Refusal::both(names::REFRESH, names::INJECT, message));
         }
         let restarts = self.get(names::CONFIG_RESTARTS, |text| match text {
-            "in-place" => Err("\"in-place\" is not there yet; write \"true\" or \"false\"".to_owned()),
+            "in-place" => Err("\"in-place\" is not supported yet; write \"true\" or \"false\"".to_owned()),
             text => values::flag(text),
         })?;
-        let ways = request.notify.iter().chain(request.notify_of.values());
-        if restarts == Some(true) && ways.into_iter().any(|way| *way != Notify::None) {
+        let notified = request.notify.iter().chain(request.notify_of.values());
+        if restarts == Some(true) && notified.into_iter().any(|notify| *notify != Notify::None) {
             let single = request.notify_of.keys().next().map(|name| format!("{}.{name}", names::NOTIFY));
             let other = single.filter(|_| request.notify.unwrap_or_default() == Notify::None);
-            let message = "a change restarts the containers or is told to them; choose one";
+            let message = "a change either restarts the containers or notifies them; choose one";
             return Err(Refusal::both(names::CONFIG_RESTARTS, other.as_deref().unwrap_or(names::NOTIFY), message));
         }
         Ok(())
     }
 
-    /// Annotations that look like ours and are not.
-    fn unknown(&self) -> Vec<String> {
+    /// Warnings about annotations with our prefix that we do not know.
+    fn unknown_annotations(&self) -> Vec<String> {
         let ours = self.user.annotations.keys().filter(|name| name.starts_with(labels::PREFIX));
         let strange = ours.filter(|name| {
             let single = [names::NOTIFY, names::WEBHOOK].iter().any(|base| of_container(name, base).is_some());
@@ -202,9 +204,9 @@ impl Reader<'_> {
                 && !names::KNOWN.contains(&name.as_str())
         });
         let mut warnings: Vec<String> = strange
-            .map(|name| match nearest::nearest(name, &names::KNOWN) {
+            .map(|name| match suggestion(name, &names::KNOWN) {
                 Some(known) => format!("annotation {} is not known; did you mean {known}?", shown(name)),
-                None => format!("annotation {} is not known; see the README for those that are", shown(name)),
+                None => format!("annotation {} is not known; the README lists the known ones", shown(name)),
             })
             .collect();
         if self.user.annotations.contains_key(names::WEBHOOK) {
@@ -222,7 +224,7 @@ fn of_container<'a>(annotation: &'a str, base: &str) -> Option<&'a str> {
 fn parsed<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: T::Err| {
         let text = error.to_string();
-        // The value stands in the sentence already.
+        // The refusal names the value already.
         text.split_once(": ").map_or(text.clone(), |(_, rule)| rule.to_owned())
     })
 }

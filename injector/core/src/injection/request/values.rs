@@ -1,4 +1,4 @@
-//! What single annotations may hold: each text is checked once and carried as a type.
+//! The values that annotations may have: each is parsed once into a type.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::settings::{self, duration};
 use nudge_protocol::{ConfigName, pod};
 
-use super::quantity::Quantity;
+use crate::injection::resources::{MIN_MEMORY, Quantity};
 
-/// Most other targets of webhooks in a pod.
+/// Most addresses of webhooks outside of a pod.
 const MAX_ALLOWED: usize = 64;
 
-/// What is allowed, as a sentence.
+/// What is allowed, for the message of a refusal.
 type Rule = String;
 
 pub(super) fn flag(text: &str) -> Result<bool, Rule> {
@@ -33,7 +33,7 @@ pub(super) fn uid(text: &str) -> Result<i64, Rule> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<i32>() {
         Ok(0) if digits => {
-            Err("the agent never runs as root; root's processes are reached by the capability KILL, so leave this out"
+            Err("the agent never runs as root; it signals root's processes by the capability KILL, so remove this"
                 .to_owned())
         }
         Ok(uid) if digits => Ok(uid.into()),
@@ -62,10 +62,7 @@ pub(super) fn memory(text: &str) -> Result<Quantity, Rule> {
     memory.ok_or_else(|| "it is a memory quantity from 16Mi to 1Gi, such as 32Mi".to_owned())
 }
 
-/// With less the agent can't hold its connections and one dictionary.
-pub(super) const MIN_MEMORY: Quantity = Quantity::mebi(16);
-
-/// The names of a list with commas; blanks around them are left out.
+/// The names of a list with commas, without the blanks around them.
 pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim)
 }
@@ -73,9 +70,10 @@ pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
 pub(super) fn configs(text: &str) -> Result<Vec<ConfigName>, Rule> {
     let mut configs = Vec::new();
     for name in list(text) {
-        let name = ConfigName::new(name).map_err(|error| format!("it is a list of names with commas; {error}"))?;
+        let name =
+            ConfigName::new(name).map_err(|error| format!("it is a list of names separated by commas; {error}"))?;
         if configs.contains(&name) {
-            return Err(format!("name each config once, in the order of merging; {name} is there twice"));
+            return Err(format!("name each config once, in the order of merging; {name} is named twice"));
         }
         configs.push(name);
         if configs.len() > MAX_CONFIGS {
@@ -91,7 +89,7 @@ pub(super) fn targets(text: &str) -> Result<Vec<SocketAddr>, Rule> {
         return Err(format!("a pod can have {MAX_ALLOWED} targets at most"));
     }
     match targets.iter().find(|target| target.ip().is_unspecified()) {
-        Some(target) => Err(format!("{target} is no address that anybody has")),
+        Some(target) => Err(format!("{target} is not an address of a host; write one")),
         None => Ok(targets),
     }
 }
@@ -110,15 +108,15 @@ pub(super) fn mount_path(text: &str) -> Result<String, Rule> {
     let own = [pod::CONTAINER_PATH.to_owned(), format!("/var{}", pod::CONTAINER_PATH)];
     if own.iter().any(|own| is_within(text, own) || is_within(own, text)) {
         return Err(format!(
-            "{} is the agent's own; choose a path that is neither in it nor above it",
+            "{} is the agent's own; choose a path that is neither below nor above it",
             pod::CONTAINER_PATH
         ));
     }
     Ok(text.to_owned())
 }
 
-/// Whether `path` is `folder` or in it. Both are normal.
-pub(super) fn is_within(path: &str, folder: &str) -> bool {
+/// Whether `path` is `folder` or below it. Both are normalized.
+pub(in crate::injection) fn is_within(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -136,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_range_is_taken_and_no_more() {
+    fn values_within_the_range_are_accepted() {
         check(flag, &["true", "false"], &["", "True", "yes", "1"]);
         check(port, &["1024", "9002", "65535"], &["", "0", "80", "1023", "65536", "+9002", "http", "-1"]);
         check(uid, &["1", "65532", "2147483647"], &["0", "-1", "2147483648", "+1", "app", ""]);
@@ -159,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_normal_and_not_ours() {
+    fn paths_are_normalized_and_not_the_agents() {
         let good = ["/etc/shop", "/a", "/run/nudges", "/run/other", "/etc/nudge/x y"];
         let bad = [
             "",
@@ -186,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn configs_are_a_list_without_repetition() {
+    fn configs_are_listed_once() {
         check(configs, &["shop", "shop,shop-keys", " shop , keys "], &["", ",", "shop,", "Shop", "a,b,a", "a b"]);
         let names = |n: usize| (0..n).map(|n| format!("c{n}")).collect::<Vec<_>>().join(",");
         assert!(configs(&names(MAX_CONFIGS)).is_ok() && configs(&names(MAX_CONFIGS + 1)).is_err());

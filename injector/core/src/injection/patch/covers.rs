@@ -1,0 +1,61 @@
+//! Whether a present value has all required fields. The API server adds defaults to it, and other injectors add theirs.
+
+use serde_json::Value;
+
+/// Fields that identify the elements of Kubernetes' lists.
+const KEYS: [&str; 3] = ["mountPath", "containerPort", "name"];
+
+/// Whether `present` has every field of `required`. Elements of lists that have a key are looked up by it and must occur once.
+/// Other lists must have the same length and order.
+pub(super) fn covers(present: &Value, required: &Value) -> bool {
+    match (present, required) {
+        (Value::Object(present), Value::Object(required)) => {
+            required.iter().all(|(key, required)| present.get(key).is_some_and(|present| covers(present, required)))
+        }
+        (Value::Array(present), Value::Array(required)) => match required.iter().find_map(key_of) {
+            Some(key) => required.iter().all(|required| {
+                let mut same = present.iter().filter(|present| present[key] == required[key]);
+                same.next().is_some_and(|present| covers(present, required)) && same.next().is_none()
+            }),
+            None => {
+                present.len() == required.len()
+                    && present.iter().zip(required).all(|(present, required)| covers(present, required))
+            }
+        },
+        (present, required) => present == required,
+    }
+}
+
+fn key_of(element: &Value) -> Option<&'static str> {
+    KEYS.into_iter().find(|key| element.get(key).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn additions_do_not_matter_and_missing_or_changed_fields_do() {
+        let required = json!({"a": 1, "env": [{"name": "X", "value": "1"}], "args": ["run"]});
+        for (present, covered) in [
+            (required.clone(), true),
+            (
+                json!({"a": 1, "b": 2, "env": [{"name": "Y"}, {"name": "X", "value": "1", "z": 0}], "args": ["run"]}),
+                true,
+            ),
+            (json!({"env": [{"name": "X", "value": "1"}], "args": ["run"]}), false),
+            (json!({"a": 1, "env": [{"name": "X", "value": "2"}], "args": ["run"]}), false),
+            (
+                json!({"a": 1, "env": [{"name": "X", "value": "1"}, {"name": "X", "value": "2"}], "args": ["run"]}),
+                false,
+            ),
+            (json!({"a": 1, "env": [], "args": ["run"]}), false),
+            (json!({"a": 1, "env": null, "args": ["run"]}), false),
+            (json!({"a": 1, "env": [{"name": "X", "value": "1"}], "args": ["run", "--port=1"]}), false),
+        ] {
+            assert_eq!(covers(&present, &required), covered, "{present}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! What a pod asks for by its annotations: whether it opts in, which configs it gets, and what the agent shall do.
+
+pub mod annotations;
+mod configs;
+mod pod_request;
+mod suggestion;
+pub(super) mod values;
+mod webhook_url;
+
+pub(super) use configs::resolve;
+pub use pod_request::{PodRequest, read};

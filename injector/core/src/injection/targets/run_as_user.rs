@@ -1,0 +1,67 @@
+//! The agent's user and image: the least privileges with which it can signal the processes it must.
+
+use std::collections::BTreeSet;
+
+use super::Targets;
+use crate::injection::request::PodRequest;
+use crate::injection::request::annotations::RUN_AS_USER;
+use crate::injection::user_pod::UserPod;
+
+/// The user of an agent that signals no process; the images have it too.
+pub(in crate::injection) const NOBODY: i64 = 65532;
+
+/// The user and the image of the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::injection) struct RunAsUser {
+    /// Use the image with the capability to signal any process.
+    pub(in crate::injection) kill: bool,
+    pub(in crate::injection) uid: i64,
+    pub(in crate::injection) warnings: Vec<String>,
+}
+
+impl RunAsUser {
+    pub(in crate::injection) fn of(user: &UserPod, request: &PodRequest, targets: &Targets<'_>) -> Self {
+        let targets: Vec<(&str, Option<i64>)> = targets.signalled().map(|name| (name, uid(user, name))).collect();
+        let without_kill = |uid, warnings| Self { kill: false, uid, warnings };
+        if let Some(own) = request.run_as_user {
+            return without_kill(own, targets.iter().filter_map(|target| not_signalled(own, *target)).collect());
+        }
+        let uids: BTreeSet<Option<i64>> = targets.iter().map(|(_, uid)| *uid).collect();
+        match Vec::from_iter(uids)[..] {
+            [] => without_kill(NOBODY, Vec::new()),
+            [Some(uid)] if uid != 0 => without_kill(uid, Vec::new()),
+            _ => Self { kill: true, uid: NOBODY, warnings: vec![needs_kill(&targets)] },
+        }
+    }
+}
+
+/// The user of a container's processes, where the pod sets it.
+fn uid(user: &UserPod, name: &str) -> Option<i64> {
+    let own = user.member(name)?.container.security_context.as_ref().and_then(|context| context.run_as_user);
+    own.or_else(|| user.spec.security_context.as_ref()?.run_as_user)
+}
+
+fn not_signalled(own: i64, (name, uid): (&str, Option<i64>)) -> Option<String> {
+    match uid {
+        Some(uid) if uid == own => None,
+        Some(uid) => Some(format!(
+            "container {name} runs as user {uid}: an agent of user {own} may not signal it; remove annotation {RUN_AS_USER} or set it to {uid}"
+        )),
+        None => Some(format!(
+            "container {name} can be signalled only if it runs as user {own}; set its securityContext.runAsUser to {own}"
+        )),
+    }
+}
+
+/// Why the capability is needed, and how to avoid it.
+fn needs_kill(targets: &[(&str, Option<i64>)]) -> String {
+    let first = |user: Option<i64>| targets.iter().find(|(_, uid)| *uid == user).map(|(name, _)| *name);
+    let reason = if let Some(name) = first(None) {
+        format!("the user of container {name} is not known (set runAsUser there, or {RUN_AS_USER})")
+    } else if let Some(name) = first(Some(0)) {
+        format!("container {name} runs as root (set another runAsUser)")
+    } else {
+        "the containers to signal run as several users (set one runAsUser)".to_owned()
+    };
+    format!("{reason}: to signal it the agent gets capability KILL, so Pod Security \"restricted\" refuses this pod")
+}
