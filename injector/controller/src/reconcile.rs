@@ -328,7 +328,12 @@ impl Controller {
     fn with_restart(more: Again, config: &VersionedConfig, restarting: &Restarting, decision: &mut Decision) -> Again {
         if let Some(found) = &restarting.found {
             let now = Time(Timestamp::now());
-            decision.notes.extend(restart::tell(&mut decision.status, found, config.metadata.generation, &now));
+            decision.notes.extend(restart::write_condition(
+                &mut decision.status,
+                found,
+                config.metadata.generation,
+                &now,
+            ));
         }
         let entered = !restarts(config.status.as_ref()) && restarts(Some(&decision.status));
         match (more, restarting.again()) {

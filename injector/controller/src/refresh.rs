@@ -28,7 +28,7 @@ impl Controller {
             Ok(count) => tracing::info!(config = %key, version, count, "volumes of pods are read again"),
             Err(error) => {
                 let message =
-                    refusal(&error, "a pod", "refreshed", false).map_or_else(|| error.to_string(), |it| it.message);
+                    refusal(&error, "a pod", "refreshed", false).map_or_else(|| error.to_string(), |it| it.why.message);
                 tracing::warn!(config = %key, cause = chain(&error), "volumes of pods are not refreshed at once");
                 let message = format!("volumes of pods are not refreshed at once: {message}");
                 self.notes.tell(config, &[Note { warning: true, reason: "NotRefreshed", message }]).await;

@@ -1,4 +1,4 @@
-//! Restarts the workloads that take a version by a restart: lists them live, decides, writes one template at a time.
+//! Restarts the workloads that take a version by a restart: lists them, decides, and writes one template at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
-use nudge_api::{RolloutStage, VersionedConfig, VersionedConfigStatus, WithoutAgent};
+use nudge_api::{Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, WithoutAgent};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::listing::each;
 use nudge_core::keys::ConfigKey;
@@ -25,16 +25,16 @@ use serde_json::json;
 
 use super::reconcile::{Controller, FIELD_MANAGER};
 
-/// How often workloads that are on their way are looked at. They are not watched: that would be all workloads of the cluster.
+/// How often workloads under restart are listed. They are not watched, because that would be all workloads of the cluster.
 const LOOK: Duration = Duration::from_secs(1);
-/// Longest text of the API server's in a report, in bytes.
+/// Longest part of the API server's message in a report, in bytes.
 const MAX_REFUSAL_BYTES: usize = 200;
 
-/// What has come of it.
+/// The result of one look.
 pub(super) struct Restarting {
     /// For the rollout's next step.
     pub(super) state: State,
-    /// For the condition; `None` where nothing was looked at.
+    /// For the condition; `None` where no workloads were listed.
     pub(super) found: Option<RestartReport>,
 }
 
@@ -43,7 +43,7 @@ impl Restarting {
         Self { state, found: None }
     }
 
-    /// When to look again, as nothing of it is watched.
+    /// When to look again: workloads are not watched.
     pub(super) fn again(&self) -> Option<Duration> {
         let held = matches!(self.state, State::Held(_));
         self.found.as_ref().map(|_| if held { Duration::from_secs(RETRY_SECONDS.into()) } else { LOOK })
@@ -56,34 +56,36 @@ pub(super) fn restarts(status: Option<&VersionedConfigStatus>) -> bool {
     matches!(stage, Some(RolloutStage::Restarting | RolloutStage::Leaving | RolloutStage::RollingBack))
 }
 
-/// The second in which it was: what it is compared with was stored in whole seconds.
+/// The time in whole seconds, because the times that it is compared with were stored so.
 pub(super) fn whole_second(time: &MicroTime) -> Timestamp {
     Timestamp::from_second(time.0.as_second()).unwrap_or(time.0)
 }
 
-/// A refusal that the next attempt would get, too, of an object whose pods have an agent, or have none.
+/// The report about a refusal that the next attempt would get too. `agent`: the object's pods have an agent.
 pub(super) fn refusal(error: &CallError, id: &str, doing: &str, agent: bool) -> Option<Report> {
     let CallError::Api { source, .. } = error else { return None };
     let kube::Error::Api(status) = &**source else { return None };
     let mut text = status.message.clone();
     clip(&mut text, MAX_REFUSAL_BYTES);
-    let way_out = if agent {
-        "restart it yourself, or take the annotation nudge.dev/config-restarts off its template"
+    let remedy = if agent {
+        "restart it yourself, or remove the annotation nudge.dev/config-restarts from its template"
     } else {
         "set spec.withoutAgent to Ignore"
     };
-    let (word, message) = match status.code {
+    let (reason, message) = match status.code {
         403 if text.contains("cannot") => (
-            "NotAllowed",
+            Reason::NotAllowed,
             format!(
                 "{id} can't be {doing}; bind ClusterRole nudge-restart in this namespace (RoleBinding for ServiceAccount \
-                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE --restart), or {way_out}"
+                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE --restart), or {remedy}"
             ),
         ),
-        400 | 403 | 422 => ("Refused", format!("{id} can't be {doing}, the API server refuses it: {text}")),
+        400 | 403 | 422 => {
+            (Reason::Refused, format!("{id} can't be {doing}, because the API server refuses it: {text}"))
+        }
         _ => return None,
     };
-    Some(Report { word, message, object: id.to_owned() })
+    Some(Report::new(reason, id, message))
 }
 
 impl Controller {
@@ -96,15 +98,15 @@ impl Controller {
         };
         let rollout = &status.rollout;
         let back = rollout.stage != Some(RolloutStage::Restarting);
-        // What is not wanted any more, or is held, goes no further.
+        // A rollout to another version than spec.current, or a paused one, goes no further.
         let left = config.spec.current.is_some() && config.spec.current != status.target;
         if !back && (left || config.spec.rollout.paused) {
             return Ok(later());
         }
         let Some(version) = to_publish(status) else { return Ok(Restarting::not_looked(State::Done)) };
-        // For those without an agent.
+        // For workloads without an agent.
         let holds = status.published.as_deref() == Some(version) && config.spec.without_agent == WithoutAgent::Restart;
-        // Whoever reads the plain ConfigMap, too, is restarted when it holds what it should, or can't.
+        // Some workloads also read the published ConfigMap: they are restarted once it was written, or can't be.
         let tried = self.looked(key).is_some_and(|(_, looked)| looked.version == version);
         if !tried || (back && rollout.workloads_restarted_at.is_none()) {
             return Ok(Restarting::not_looked(State::Done));
@@ -151,14 +153,14 @@ impl Controller {
             }
             Err(error) => Err(error),
         };
-        // What was done before something failed was done.
+        // Restarts before an error happened all the same.
         self.keep_restarts(key, part, memory);
         let state = state?;
         found.done = state == State::Done;
         Ok(Restarting { state, found: Some(found) })
     }
 
-    /// Restarts what `look` says, until there is something to wait for.
+    /// Restarts workloads as `look` decides, until one must be waited for.
     async fn restart_all(
         &self,
         key: &ConfigKey,
@@ -173,12 +175,12 @@ impl Controller {
                     let id = workloads[index].0.id();
                     match self.annotate(key, &workloads[index].0, &mark).await {
                         Ok(Some(written)) => {
-                            tracing::info!(config = %key, workload = id, "restarted by its template");
+                            tracing::info!(config = %key, workload = id, "workload restarted");
                             self.figures.restarted("restarted");
                             memory.restarted(&written, &mark.digest);
                             workloads[index].0 = written;
                         }
-                        // It is gone.
+                        // It was deleted.
                         Ok(None) => _ = workloads.remove(index),
                         Err(error) => {
                             let workload = &workloads[index].0;
@@ -214,7 +216,7 @@ impl Controller {
         Ok(all.into_iter().filter_map(desired).collect())
     }
 
-    /// Writes the digest into the workload's template. Returns it as it is then; `None` where it is gone.
+    /// Writes the digest into the workload's template. Returns the workload after that; `None` where it was deleted.
     async fn annotate(
         &self,
         key: &ConfigKey,
@@ -237,7 +239,7 @@ impl Controller {
         }
     }
 
-    /// Patches an object; `None` where it is gone.
+    /// Patches an object; `None` where it was deleted.
     pub(super) async fn patched<K, T>(
         &self,
         key: &ConfigKey,

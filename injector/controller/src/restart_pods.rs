@@ -1,4 +1,4 @@
-//! Evicts pods of controllers without rolling updates, one by one, and names pods that nothing restarts.
+//! Evicts pods of controllers without rolling updates, one by one, and reports pods that nothing restarts.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{EvictParams, ObjectMeta};
-use nudge_api::VersionedConfigStatus;
+use nudge_api::{Reason, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::listing::each;
 use nudge_core::keys::ConfigKey;
@@ -21,17 +21,17 @@ use nudge_core::rollout::{Restarts as State, is_same, to_publish};
 use super::reconcile::Controller;
 use super::restart::refusal;
 
-/// Owners whose pods others restart, or nobody: those of Jobs run once.
+/// Kinds of owners whose pods are restarted elsewhere, or never: those of Jobs run once.
 const RESTARTED: [&str; 5] = ["Deployment", "StatefulSet", "DaemonSet", "Job", "Node"];
 
 /// What restarts the pods of an owner.
 #[derive(Clone, Copy)]
 enum Owner {
-    /// Its place among the groups.
+    /// The index of its group.
     Group(usize),
-    /// Somebody else.
+    /// Something else.
     Restarted,
-    /// Nobody that is known.
+    /// Nothing that is known.
     Unknown,
 }
 
@@ -46,7 +46,7 @@ fn ready(pod: &Pod) -> bool {
 
 impl Controller {
     /// The next step for pods, once all workloads are done; and the ids of the controllers whose pods are evicted.
-    #[allow(clippy::too_many_arguments)] // all of it is of one look
+    #[allow(clippy::too_many_arguments)] // all belong to one look
     pub(super) async fn restart_pods(
         &self,
         key: &ConfigKey,
@@ -57,11 +57,11 @@ impl Controller {
         memory: &mut Memory,
         found: &mut RestartReport,
     ) -> Result<(State, Vec<String>), CallError> {
-        // Where nothing is published no pod is too old for it; what agents say counts all the same.
+        // Without a published ConfigMap no pod is too old for it; what agents report counts all the same.
         let published = status.published_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         let stale = Stale { published, since: status.rollout.workloads_restarted_at.as_ref().map(|time| time.0) };
         let (mut groups, loose) = self.unguided(key, status, holds).await?;
-        // One whose last pod was evicted a moment ago is remembered.
+        // A group whose last pod was just evicted is remembered.
         memory.keep_groups(groups.iter().map(|group| group.id.as_str()));
         groups.retain(|group| !group.pods.is_empty());
         for group in &mut groups {
@@ -80,8 +80,8 @@ impl Controller {
                     let evicting = || format!("evicting Pod {}/{pod}", key.namespace);
                     match call(evicting, api.evict(&pod, &EvictParams::default())).await {
                         Ok(_) => {
-                            self.figures.restarted("evicted");
-                            tracing::info!(config = %key, pod, "evicted");
+                            self.figures.restarted("pod evicted");
+                            tracing::info!(config = %key, pod, "pod evicted");
                         }
                         Err(error) if error.code() == 404 => {}
                         Err(error) if error.code() == 429 => {
@@ -93,7 +93,7 @@ impl Controller {
                             let message = format!(
                                 "a PodDisruptionBudget kept pod {pod} of {group} from being evicted for {deadline} s; delete it"
                             );
-                            let report = Report { word: "NotEvicted", message, object: group.clone() };
+                            let report = Report::new(Reason::NotEvicted, &group, message);
                             memory.refuse_group(group, report);
                             continue;
                         }
@@ -111,10 +111,10 @@ impl Controller {
                 }
             }
         };
-        // On the way back it is the version that is left that has made them unwell.
+        // On the way back the version that is left may have made them unwell.
         let unwell = |group: &Group| group.unwell().filter(|_| stale.since.is_none());
-        let told = |group: &Group| memory.refused_group(&group.id).cloned().or_else(|| unwell(group));
-        found.reports.extend(groups.iter().filter_map(told));
+        let report = |group: &Group| memory.refused_group(&group.id).cloned().or_else(|| unwell(group));
+        found.reports.extend(groups.iter().filter_map(report));
         Ok((state, groups.into_iter().map(|group| group.id).collect()))
     }
 
@@ -126,7 +126,7 @@ impl Controller {
         holds: bool,
     ) -> Result<(Vec<Group>, Vec<Old>), CallError> {
         let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).takes(&key.name, holds);
-        // What the agent says its pod was born with, where it has one.
+        // What the agent reports that its pod started with.
         let behind = |pod: &Pod| {
             let state = pod_state(pod).filter(|pod| pod.by_restart)?;
             let (runs, desired) = (state.runs(&key.name), to_publish(status)?);
@@ -172,7 +172,7 @@ impl Controller {
                 behind: behind(&pod),
             };
             let owner = match controller(meta) {
-                // Their work is done some day; until then they have what they were born with.
+                // They end some day; until then they have the content that they started with.
                 Some(owner) if owner.kind == "Job" && old.behind == Some(true) => Owner::Unknown,
                 Some(owner) if RESTARTED.contains(&owner.kind.as_str()) => Owner::Restarted,
                 Some(owner) => owners.get(&owner.uid).copied().unwrap_or(Owner::Unknown),

@@ -1,11 +1,10 @@
-//! Pods with an agent that take a version by a restart alone, and what follows of those that were not restarted: no version is current that
-//! their processes have not taken. Pure.
+//! Pods with an agent that take a version only by a restart. While some of them were not restarted, the version does not become current.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{RolloutStage, VersionedConfigStatus};
+use nudge_api::{Reason, RolloutStage, VersionedConfigStatus};
 
 use super::next::{Report, over};
 use crate::pods::PodState;
@@ -19,9 +18,8 @@ pub fn rolls(pod: &PodState) -> bool {
     ROLLING.iter().any(|kind| pod.workload.starts_with(kind))
 }
 
-/// How many pods of each workload that are Ready or have been do not run what they are to run of this config; on the way back those that
-/// run something else, whether they were ever Ready or not. Bare pods and those of Jobs, which nothing restarts, are left out: they are
-/// told of, and hold nobody up.
+/// By workload, how many pods that are or were Ready do not run the version that they should. On the way back, pods that were never Ready
+/// count too. Bare pods and those of Jobs, which nothing restarts, are not counted: they are reported, and hold nothing up.
 pub fn behind(pods: &[Arc<PodState>], config: &str, status: &VersionedConfigStatus) -> BTreeMap<String, usize> {
     let mut behind = BTreeMap::new();
     let Some(desired) = to_publish(status) else { return behind };
@@ -40,51 +38,51 @@ pub fn behind(pods: &[Arc<PodState>], config: &str, status: &VersionedConfigStat
     behind
 }
 
-/// What is known when all that can be restarted was.
+/// The situation after all restarts that are possible.
 #[derive(Clone, Debug)]
 pub struct Behind<'a> {
-    /// See [`behind`].
+    /// The result of [`behind`].
     pub pods: &'a BTreeMap<String, usize>,
-    /// The version that they are to run.
+    /// The version that they should run.
     pub version: &'a str,
-    /// It is the way back from another version.
+    /// The rollout leaves another version.
     pub back: bool,
-    /// When restarting began, or a workload was restarted last.
+    /// When the stage began, or a workload was last restarted.
     pub since: Timestamp,
-    /// How long what was restarted may take, in seconds.
+    /// Deadline of the restarts, in seconds.
     pub deadline: u32,
-    /// What was restarted since all this began.
+    /// The workloads that were restarted since the stage began.
     pub restarted: BTreeSet<String>,
-    /// What is evicted instead: the ids of the groups.
+    /// The ids of the groups whose pods are evicted.
     pub groups: BTreeSet<String>,
     /// Now.
     pub now: Timestamp,
 }
 
-/// What follows. On the way back nothing is held: `reports` gets one more.
+/// Decides whether the rollout waits, is held, or goes on. On the way back nothing is held: `reports` gets one more.
 pub fn judge(behind: &Behind<'_>, reports: &mut Vec<Report>) -> State {
     let Behind { version, back, .. } = *behind;
     for (id, count) in behind.pods {
         let report = reports.iter().find(|report| report.object == *id);
         let is_known = ROLLING.iter().any(|kind| id.starts_with(kind)) || behind.groups.contains(id);
-        // What was not well before may be on its way all the same. On the way back whoever was not restarted is on none.
-        let on_its_way = !back || behind.restarted.contains(id) || behind.groups.contains(id);
-        let waits = is_known && on_its_way && report.is_none_or(|report| report.word == "Unwell");
+        // A workload that was not well before may progress all the same. On the way back only restarted ones can.
+        let may_progress = !back || behind.restarted.contains(id) || behind.groups.contains(id);
+        let waits = is_known && may_progress && report.is_none_or(|report| report.why.reason == Reason::Unwell);
         if waits && !over(behind.since, behind.deadline, behind.now) {
             return State::Busy(format!("{count} pods of {id} do not run version {version} yet"));
         }
-        let why = match report {
-            Some(report) => report.message.clone(),
+        let cause = match report {
+            Some(report) => report.why.message.clone(),
             None if is_known => format!("restart {id}"),
-            None => format!("nothing that Nudge knows restarts {id}; do it there"),
+            None => format!("Nudge does not know what restarts {id}; restart it there"),
         };
         let message =
-            format!("{count} pods of {id} do not run version {version}, which they take by a restart alone: {why}");
+            format!("{count} pods of {id} do not run version {version}, which they take only by a restart: {cause}");
         if !back {
             return State::Held(message);
         }
         if report.is_none() {
-            reports.push(Report::new("NotBack", id, message));
+            reports.push(Report::new(Reason::NotBack, id, message));
         }
     }
     State::Done
@@ -119,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_pods_that_were_born_with_other_content_are_behind() {
+    fn ready_pods_that_started_with_other_content_are_behind() {
         let web = |runs| pod("Deployment/web", runs);
         let one = |count| vec![("Deployment/web".to_owned(), count)];
         assert_eq!(found("Restarting", &[web(Some("1")), web(Some("2")), web(None)]), one(2));
@@ -139,11 +137,11 @@ mod tests {
         assert_eq!(found("Restarting", &others), []);
     }
 
-    fn judged(id: &str, report: Option<&'static str>, back: bool, now: i64) -> (State, Vec<Report>) {
+    fn judged(id: &str, report: Option<Reason>, back: bool, now: i64) -> (State, Vec<Report>) {
         let at = |second| Timestamp::from_second(second).unwrap();
         let pods = [(id.to_owned(), 2)].into();
         let mut reports: Vec<Report> =
-            report.map(|word| Report::new(word, id, format!("{id} is {word}"))).into_iter().collect();
+            report.map(|reason| Report::new(reason, id, format!("{id} is {reason}"))).into_iter().collect();
         let (groups, restarted) = (["ReplicaSet/own".to_owned()].into(), ["Deployment/web".to_owned()].into());
         let behind =
             Behind { pods: &pods, version: "2", back, since: at(100), deadline: 60, restarted, groups, now: at(now) };
@@ -151,31 +149,31 @@ mod tests {
     }
 
     #[test]
-    fn it_is_held_with_the_reason_and_never_current() {
+    fn the_rollout_is_held_with_the_reason() {
         let held = |id, report, now| match judged(id, report, false, now).0 {
             State::Held(message) => message,
             other => format!("{other:?}"),
         };
-        let message = held("Deployment/web", Some("NotAllowed"), 101);
+        let message = held("Deployment/web", Some(Reason::NotAllowed), 101);
         assert!(message.contains("2 pods of Deployment/web do not run version 2"), "{message}");
         assert!(message.ends_with("Deployment/web is NotAllowed"), "{message}");
-        // What was restarted has its time; so has what was not well before.
-        for report in [None, Some("Unwell")] {
+        // A restarted workload has its deadline; so has one that was not well before.
+        for report in [None, Some(Reason::Unwell)] {
             assert!(held("Deployment/web", report, 159).starts_with("Busy"));
             assert!(held("ReplicaSet/own", report, 159).starts_with("Busy"));
-            assert!(held("Deployment/web", report, 160).contains("by a restart alone"));
+            assert!(held("Deployment/web", report, 160).contains("only by a restart"));
         }
-        assert!(held("CloneSet/web", None, 101).contains("nothing that Nudge knows restarts CloneSet/web"));
+        assert!(held("CloneSet/web", None, 101).contains("Nudge does not know what restarts CloneSet/web"));
     }
 
     #[test]
-    fn on_the_way_back_it_is_told_and_nothing_is_held() {
+    fn on_the_way_back_it_is_reported_and_nothing_is_held() {
         assert!(matches!(judged("Deployment/web", None, true, 101).0, State::Busy(_)));
         let (state, reports) = judged("Deployment/web", None, true, 160);
-        assert_eq!((state, reports[0].word), (State::Done, "NotBack"));
+        assert_eq!((state, reports[0].why.reason), (State::Done, Reason::NotBack));
         let (state, reports) = judged("Deployment/other", None, true, 101);
-        assert_eq!((state, reports[0].word), (State::Done, "NotBack"), "nothing restarts it");
-        let (state, reports) = judged("Deployment/web", Some("NotAllowed"), true, 101);
+        assert_eq!((state, reports[0].why.reason), (State::Done, Reason::NotBack), "nothing restarts it");
+        let (state, reports) = judged("Deployment/web", Some(Reason::NotAllowed), true, 101);
         assert_eq!((state, reports.len()), (State::Done, 1));
     }
 }

@@ -1,5 +1,4 @@
-//! What stands for the content that a template's pods start with. Pure: the same contents give the same text, so that a version of the same
-//! content, or a way back, is the same template.
+//! The digest of the content that a template's pods start with. Versions of the same content, and a way back, give the same template.
 
 use nudge_api::{PartKind, VersionedConfig, WithoutAgent};
 use nudge_protocol::hex::hex;
@@ -8,29 +7,29 @@ use ring::digest::{Context, SHA256};
 use super::template::Uses;
 use crate::rollout::to_publish;
 
-/// The digest over what these configs give: of those that an agent has all of the version that is to run, of others what is published, as
-/// far as their users are restarted.
+/// The digest over the content of these configs: of those that an agent serves, the whole version that pods should run; of others, what is
+/// published, unless workloads without an agent are ignored.
 pub fn content_digest<'a>(uses: &Uses, config: impl Fn(&str) -> Option<&'a VersionedConfig>) -> Option<String> {
     let mut sum = Context::new(&SHA256);
     let mut any = false;
     for name in uses.names() {
-        let given = if uses.configs.contains(name) { whole } else { published };
-        let Some(digests) = config(name).and_then(given) else { continue };
+        let digests_of = if uses.configs.contains(name) { whole } else { published };
+        let Some(digests) = config(name).and_then(digests_of) else { continue };
         any = true;
-        // Names and digests hold neither of these two.
+        // Names and digests contain neither separator.
         sum.update(format!("{name}\n{}\0", digests.join("\n")).as_bytes());
     }
     any.then(|| hex(&sum.finish().as_ref()[..16]))
 }
 
-/// The sealed digests of all that an agent has of this config.
+/// The sealed digests of the version that an agent serves of this config.
 fn whole(config: &VersionedConfig) -> Option<Vec<&str>> {
     let status = config.status.as_ref()?;
     let version = status.version(to_publish(status)?)?;
     Some(version.parts.iter().map(|part| part.digest.as_str()).collect())
 }
 
-/// The sealed digests of what the plain ConfigMap of this config holds.
+/// The sealed digests of what the published ConfigMap of this config holds.
 fn published(config: &VersionedConfig) -> Option<Vec<&str>> {
     let status = config.status.as_ref().filter(|_| config.spec.without_agent == WithoutAgent::Restart)?;
     let version = status.version(status.published.as_deref()?)?;
@@ -61,14 +60,14 @@ pub(super) mod tests {
     }
 
     fn of(configs: &[VersionedConfig], names: &[&str]) -> Option<String> {
-        let plain = names.iter().map(|&name| name.to_owned()).collect();
-        digest(configs, &Uses { plain, ..Uses::default() })
+        let published = names.iter().map(|&name| name.to_owned()).collect();
+        digest(configs, &Uses { published, ..Uses::default() })
     }
 
     #[test]
-    fn with_an_agent_secrets_count_and_nothing_need_be_published() {
+    fn with_an_agent_secrets_count_and_nothing_is_published() {
         let by_agent = Uses { configs: ["shop".to_owned()].into(), ..Uses::default() };
-        let both = Uses { plain: by_agent.configs.clone(), ..by_agent.clone() };
+        let both = Uses { published: by_agent.configs.clone(), ..by_agent.clone() };
         let with_secret = |digest: &str| {
             let mut config = config("shop", "1", "hmac-sha256:a");
             let status = config.status.as_mut().unwrap();

@@ -1,37 +1,37 @@
-//! What Nudge writes on workloads it restarts and pods, and what users write there about it.
+//! Annotations of workloads and pods about restarts and refreshes.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 
-/// Annotation of a template: stands for the content that its pods start with, of plain ConfigMaps and of what an agent gives them.
+/// Annotation of a template: the digest of the content that its pods start with, from published ConfigMaps and from an agent.
 pub const DIGEST: &str = "nudge.dev/config-digest";
-/// Annotation of a workload (not of its template): when it was last restarted, with which digest, and whether it was well then.
+/// Annotation of a workload (not of its template): when Nudge last restarted it, with which digest, and whether it was well then.
 pub const RESTARTED: &str = "nudge.dev/restarted";
 /// Annotation of a pod whose volumes the kubelet is to read again: the version that was published.
 pub const REFRESHED: &str = "nudge.dev/refreshed";
-/// Annotation of a template without an agent: the kubelet is to refresh its volumes at once.
+/// Annotation of a template without an agent: the kubelet refreshes its volumes at once.
 pub const REFRESH: &str = "nudge.dev/refresh";
 
-/// The last restart of a workload by us.
+/// The last restart of a workload by Nudge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restarted {
-    /// When it was asked for.
+    /// When the template was written.
     pub at: Timestamp,
     /// The digest that was written.
     pub digest: String,
-    /// It was not well even before, so it is not waited for.
+    /// The workload was not well before, so the restart is not waited for.
     pub unwell: bool,
 }
 
 impl Restarted {
-    /// As it stands in the annotation.
+    /// The annotation's value.
     pub fn text(&self) -> String {
         format!("{} {}{}", self.at, self.digest, if self.unwell { " unwell" } else { "" })
     }
 
-    /// Of the annotation; what nobody but us writes and can't be read counts as none.
+    /// Reads the annotation's value. Only Nudge writes it; anything else counts as none.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split(' ');
         let (at, digest) = (fields.next()?.parse().ok()?, fields.next()?.to_owned());

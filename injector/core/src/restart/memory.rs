@@ -1,5 +1,5 @@
-//! What a leader remembers in one part of a rollout, so that it does not begin again at each look: what can't be restarted, what it has
-//! restarted, and how well groups of pods were before. Pure. The next leader does not know it: it tries once more, and looks anew.
+//! What a leader remembers in one part of a rollout: which workloads can't be restarted, which it has restarted, and how many pods of each
+//! group were Ready before. The next leader starts without it, and tries once more.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -9,53 +9,53 @@ use nudge_api::RolloutStage;
 use super::next::{Report, over};
 use super::workload::Workload;
 
-/// Digests of one object that are remembered. There is one for each content of its configs that came up in this part; of one that is
-/// forgotten an undone restart is tried once more.
+/// Most digests that are remembered of one object, one for each content of its configs in this part. When a forgotten restart is undone,
+/// it is tried once more.
 const DIGESTS: usize = 8;
-/// How long a refusal counts, in seconds: somebody may bind the role that was missing.
+/// After how many seconds a refused restart is tried again: somebody may have bound the missing role.
 pub const RETRY_SECONDS: u32 = 10;
 
-/// What is remembered belongs to this part of the rollout: in another one all is looked at anew.
+/// The part of the rollout that the memory belongs to. In another part it starts empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// What the rollout is doing.
+    /// The stage.
     pub stage: Option<RolloutStage>,
-    /// The version that is to be taken.
+    /// The version that workloads take.
     pub version: Option<String>,
 }
 
-/// See the module's text. Of what is not there any more nothing is kept, so that it is bounded by what the namespace holds.
+/// The memory. Deleted objects are forgotten, so the objects of the namespace bound its size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// By uid.
     workloads: HashMap<String, OfWorkload>,
     /// Controllers without rolling updates, by their id ([`Group::id`](super::Group)).
     groups: HashMap<String, OfGroup>,
-    /// Since when refusals count.
+    /// When refusals were last forgotten.
     refused: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct OfWorkload {
     refused: Option<Report>,
-    /// It has had these by restarts, the oldest first.
+    /// The digests that restarts gave it, oldest first.
     digests: VecDeque<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct OfGroup {
     refused: Option<Report>,
-    /// Pods that were Ready at the first look.
+    /// How many pods were Ready at the first look.
     ready: Option<usize>,
 }
 
 impl Memory {
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.workloads.is_empty() && self.groups.is_empty()
     }
 
-    /// Forgets refusals that have stood for long enough to try once more. Once for each look: what is refused while it lasts is not tried twice.
+    /// Forgets refusals that are old enough to try again. Called once for each look, so that nothing is tried twice in one.
     pub fn forget_refusals(&mut self, now: Timestamp) {
         if self.refused.is_none_or(|since| over(since, RETRY_SECONDS, now)) {
             self.refused = Some(now);
@@ -64,7 +64,7 @@ impl Memory {
         }
     }
 
-    /// The workload can't be restarted.
+    /// Remembers that the workload can't be restarted.
     pub fn refuse(&mut self, workload: &Workload, report: Report) {
         self.workloads.entry(workload.uid.clone()).or_default().refused = Some(report);
     }
@@ -74,7 +74,7 @@ impl Memory {
         self.workloads.get(&workload.uid)?.refused.as_ref()
     }
 
-    /// This workload has the digest by a restart.
+    /// Remembers that a restart gave this workload the digest.
     pub fn restarted(&mut self, workload: &Workload, digest: &str) {
         let digests = &mut self.workloads.entry(workload.uid.clone()).or_default().digests;
         digests.retain(|known| known != digest);
@@ -84,12 +84,12 @@ impl Memory {
         digests.push_back(digest.to_owned());
     }
 
-    /// Whether this workload had the digest by a restart: seen without it, somebody has undone that.
+    /// Whether a restart gave this workload the digest. If it lacks the digest now, somebody has undone the restart.
     pub fn was_restarted(&self, workload: &Workload, digest: &str) -> bool {
         self.workloads.get(&workload.uid).is_some_and(|known| known.digests.iter().any(|known| known == digest))
     }
 
-    /// Pods of this group can't be evicted, or not any more.
+    /// Remembers that pods of this group can't be evicted.
     pub fn refuse_group(&mut self, id: String, report: Report) {
         self.groups.entry(id).or_default().refused = Some(report);
     }
@@ -99,23 +99,23 @@ impl Memory {
         self.groups.get(id)?.refused.as_ref()
     }
 
-    /// Whether pods were evicted, or looked at for it.
+    /// Whether it knows any group.
     pub fn has_groups(&self) -> bool {
         !self.groups.is_empty()
     }
 
-    /// How many pods of this group were Ready at the first look. The next leader compares with what it finds: it blames rather too little.
+    /// How many pods of this group were Ready at the first look. A new leader may count fewer, and then blames the version too little.
     pub fn ready_before(&mut self, id: &str, now: usize) -> usize {
         *self.groups.entry(id.to_owned()).or_default().ready.get_or_insert(now)
     }
 
-    /// Forgets workloads that are not among these, which are all that there are.
+    /// Forgets workloads that are not among these, the existing ones.
     pub fn keep_workloads<'a>(&mut self, there: impl Iterator<Item = &'a Workload>) {
         let there: BTreeSet<&str> = there.map(|workload| workload.uid.as_str()).collect();
         self.workloads.retain(|uid, _| there.contains(uid.as_str()));
     }
 
-    /// Forgets groups that are not among these, which are all that there are, with pods or without.
+    /// Forgets groups that are not among these, the existing ones with or without pods.
     pub fn keep_groups<'a>(&mut self, there: impl Iterator<Item = &'a str>) {
         let there: BTreeSet<&str> = there.collect();
         self.groups.retain(|id, _| there.contains(id.as_str()));
@@ -124,6 +124,8 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use nudge_api::Reason;
+
     use super::super::tests::workload;
     use super::*;
 
@@ -133,7 +135,7 @@ mod tests {
     }
 
     fn report() -> Report {
-        Report { word: "Refused", message: "no".to_owned(), object: "Deployment/web".to_owned() }
+        Report::new(Reason::Refused, "Deployment/web", "no")
     }
 
     #[test]
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_and_a_restart_are_of_one_object_and_do_not_touch() {
+    fn a_refusal_and_a_restart_belong_to_one_object() {
         let (mut memory, web, anew) = (Memory::default(), web("1"), web("2"));
         memory.restarted(&web, "d");
         assert_eq!(memory.refused(&web), None);
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_no_more_than_what_is_there() {
+    fn deleted_objects_are_forgotten() {
         let (mut memory, web, other) = (Memory::default(), web("1"), web("2"));
         for number in 0..100 {
             memory.restarted(&web, &format!("digest-{number}"));

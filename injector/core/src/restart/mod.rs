@@ -1,5 +1,5 @@
-//! Workloads that take a version by a restart, since they use the plain ConfigMap without an agent, or because they say so: which of them is
-//! restarted next, and what is told of those that can't be. Pure; the controllers carry it out.
+//! Workloads that take a version by a restart, because they use the published ConfigMap without an agent, or because their annotation says so:
+//! which of them is restarted next, and the report about those that can't be. The controller carries it out.
 
 mod behind;
 mod content;
@@ -19,6 +19,6 @@ pub use marks::{DIGEST, REFRESH, REFRESHED, RESTARTED, Restarted};
 pub use memory::{Memory, Part, RETRY_SECONDS};
 pub use next::{Look, Next, Report, next};
 pub use pods::{Group, NextPod, Old, Stale, next_pod, stale_pods};
-pub use report::{RestartReport, tell};
+pub use report::{RestartReport, write_condition};
 pub use template::{Uses, refreshed_for, restarted_for};
 pub use workload::{Kind, Progress, Workload};

@@ -1,25 +1,25 @@
-//! Pods that no rolling update restarts: those of bare ReplicaSets and ReplicationControllers are evicted one by one, all others only reported.
-//! Pure.
+//! Pods that no rolling update restarts: those of bare ReplicaSets and ReplicationControllers are evicted one by one, others are reported.
 
 use k8s_openapi::jiff::Timestamp;
+use nudge_api::Reason;
 
 use super::next::{Report, over};
 
-/// Names that are listed in a sentence.
+/// Most names that a message lists.
 const NAMES: usize = 5;
 
-/// A pod that is replaced to take another version.
+/// A pod that must be replaced to take another version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Old {
     /// Its name.
     pub name: String,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
     /// It is Ready.
     pub ready: bool,
     /// It is being deleted.
     pub terminating: bool,
-    /// Of one with an agent: whether it runs another version than it is to run. Of others the time tells.
+    /// With an agent: whether it runs another version than it should. Without one its creation time decides.
     pub behind: Option<bool>,
 }
 
@@ -28,20 +28,20 @@ pub struct Old {
 pub struct Group {
     /// Such as `ReplicaSet/web`.
     pub id: String,
-    /// How many pods it is to have.
+    /// How many pods it should have.
     pub replicas: usize,
-    /// How many were Ready when this leader first looked at it in this part of the rollout.
+    /// How many were Ready when this leader first looked in this part of the rollout.
     pub before: usize,
     /// Its pods.
     pub pods: Vec<Old>,
 }
 
-/// Which pods have what was published before.
+/// Which pods have the content from before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
-    /// What is published now was written then; pods have whole seconds.
+    /// When the published ConfigMap was written. Creation times of pods have whole seconds.
     pub published: Timestamp,
-    /// On the way back: since when the version that is left can have been read.
+    /// On the way back: since when pods can have read the version that is left.
     pub since: Option<Timestamp>,
 }
 
@@ -53,49 +53,49 @@ impl Stale {
     }
 }
 
-/// What follows for the groups.
+/// The decision about the groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextPod {
-    /// All have what is published, or are reported.
+    /// All groups have the published content, or are reported.
     Done,
-    /// This pod of this group is evicted.
+    /// Evict this pod of this group.
     Evict {
         /// The group.
         group: String,
         /// The pod.
         pod: String,
     },
-    /// A new pod is on its way.
+    /// A pod is being replaced.
     Wait(String),
-    /// A new pod did not come up.
+    /// A new pod did not become Ready.
     Failed(String),
 }
 
 impl Group {
-    /// Pods that are Ready now.
+    /// How many pods are Ready now.
     pub fn ready(&self) -> usize {
         self.pods.iter().filter(|pod| pod.ready && !pod.terminating).count()
     }
 
-    /// Fewer of its pods are there, old or Ready, than were Ready before. An old pod that is not Ready is no fault of what is published.
-    fn is_less(&self, stale: Stale) -> bool {
+    /// Whether it has fewer pods, old or Ready, than were Ready before. An old pod that is not Ready is not the version's fault.
+    fn has_fewer(&self, stale: Stale) -> bool {
         let there = self.pods.iter().filter(|pod| !pod.terminating && (pod.ready || stale.is(pod))).count();
         there < self.before.min(self.replicas)
     }
 
-    /// What is told of a group that was not well before.
+    /// The report about a group that was not well before.
     pub fn unwell(&self) -> Option<Report> {
         let Self { id, replicas, before, .. } = self;
         (before < replicas).then(|| {
             let message =
-                format!("only {before} of {replicas} pods of {id} were Ready before, and no more were waited for");
-            Report::new("Unwell", id, message)
+                format!("only {before} of {replicas} pods of {id} were Ready before, so no more were waited for");
+            Report::new(Reason::Unwell, id, message)
         })
     }
 }
 
-/// Decides about the groups, one after another. `since` is when restarting last came forward, and `refused` says of which groups the pods
-/// could not be evicted. A version is held responsible only where a group has become less than it was.
+/// Decides about the groups, one after another. `since` is when the restarts last progressed; `refused` are the groups whose pods can't be
+/// evicted. A version fails only where a group has fewer pods than before.
 pub fn next_pod(
     groups: &[Group],
     stale: Stale,
@@ -108,19 +108,19 @@ pub fn next_pod(
         let id = &group.id;
         let (old, new): (Vec<&Old>, Vec<&Old>) = group.pods.iter().partition(|pod| stale.is(pod));
         let victim = old.iter().filter(|pod| !pod.terminating).min_by_key(|pod| (pod.ready, &pod.name));
-        let less = group.is_less(stale);
+        let fewer = group.has_fewer(stale);
         let terminating = match victim {
             Some(_) => group.pods.iter().any(|pod| pod.terminating),
-            // The last one may still be on its way.
+            // The last one may still be terminating.
             None => old.iter().any(|pod| pod.terminating),
         };
-        // On the way back nobody waits for the last one.
-        if (less || terminating) && (victim.is_some() || stale.since.is_none()) {
+        // On the way back the last one is not waited for.
+        if (fewer || terminating) && (victim.is_some() || stale.since.is_none()) {
             let made = new.iter().map(|pod| pod.created).max().unwrap_or(since).max(since);
             if !over(made, deadline, now) {
                 return NextPod::Wait(format!("a pod of {id} is being replaced"));
             }
-            if less && stale.since.is_none() {
+            if fewer && stale.since.is_none() {
                 return NextPod::Failed(format!("a new pod of {id} did not come up"));
             }
         }
@@ -131,7 +131,7 @@ pub fn next_pod(
     NextPod::Done
 }
 
-/// Names the pods that only a person can restart.
+/// The report about pods that only a person can restart.
 pub fn stale_pods(pods: &[Old], stale: Stale) -> Option<Report> {
     let old: Vec<&str> =
         pods.iter().filter(|pod| stale.is(pod) && !pod.terminating).map(|pod| pod.name.as_str()).collect();
@@ -139,10 +139,10 @@ pub fn stale_pods(pods: &[Old], stale: Stale) -> Option<Report> {
         let more = if old.len() > NAMES { ", …" } else { "" };
         let names = old[..old.len().min(NAMES)].join(", ");
         Report::new(
-            "Stale",
+            Reason::Stale,
             "",
             format!(
-                "{} pods that nothing restarts have what was there before: {names}{more}; delete and create them",
+                "{} pods that nothing restarts have the content from before: {names}{more}; delete and create them",
                 old.len()
             ),
         )
@@ -219,12 +219,16 @@ mod tests {
         let (end, evicted) = replaced(1, 2, &[true, false], Some(true));
         assert_eq!((end, evicted), (NextPod::Done, vec!["old-1".to_owned(), "old-0".to_owned()]));
         let report = group(Vec::new()).map(|group| Group { before: 1, ..group }.unwell())[0].clone().unwrap();
-        assert!(report.word == "Unwell" && report.message.contains("only 1 of 2 pods"), "{}", report.message);
+        assert!(
+            report.why.reason == Reason::Unwell && report.why.message.contains("only 1 of 2 pods"),
+            "{}",
+            report.why.message
+        );
         assert_eq!(group(Vec::new())[0].unwell(), None);
     }
 
     #[test]
-    fn it_is_blamed_where_a_group_has_become_less() {
+    fn a_version_is_blamed_for_a_group_with_fewer_pods() {
         let (end, evicted) = replaced(2, 2, &[true, true], Some(false));
         assert!(matches!(end, NextPod::Failed(_)) && evicted.len() == 1, "the other one runs on");
         // The one that was not Ready proves nothing, the one that was does.
@@ -250,7 +254,8 @@ mod tests {
         );
         let pods: Vec<Old> = (0..7).map(|n| pod(&format!("p{n}"), 1)).collect();
         let report = stale_pods(&pods, stale).unwrap();
-        assert!(report.message.starts_with("7 pods") && report.message.contains("p4, …"), "{}", report.message);
+        let message = report.why.message;
+        assert!(message.starts_with("7 pods") && message.contains("p4, …"), "{message}");
         assert_eq!(stale_pods(&[pod("new", 101)], stale), None);
         // An agent says what its pod runs.
         let [old, new] = [(101, true), (1, false)].map(|(made, old)| Old { behind: Some(old), ..pod("job", made) });

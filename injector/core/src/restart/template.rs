@@ -1,4 +1,4 @@
-//! Because of what the pods of a template must be restarted. Pure.
+//! The configs for which the pods of a template must be restarted.
 
 use std::collections::BTreeSet;
 
@@ -12,62 +12,62 @@ use super::marks::{REFRESH, annotation, found};
 use crate::injection;
 use crate::pods::{by_restart, references};
 
-/// What pods of a template have at their start and not anew.
+/// The configs that pods of a template take only at their start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// ConfigMaps that they read themselves: what is published there.
-    pub plain: BTreeSet<String>,
-    /// Configs that they have from an agent, Secrets included, and that their user wants to be taken by restarts.
+    /// Published ConfigMaps that they read themselves.
+    pub published: BTreeSet<String>,
+    /// Configs that they get from an agent, Secrets included, and take by restarts because their annotation says so.
     pub configs: BTreeSet<String>,
 }
 
 impl Uses {
-    /// Whether the config is among them: of those that read the plain ConfigMap only where that `holds` the version.
+    /// Whether they take the config by a restart. Pods that read the published ConfigMap do so only when it `holds` the version.
     pub fn takes(&self, config: &str, holds: bool) -> bool {
-        self.configs.contains(config) || (holds && self.plain.contains(config))
+        self.configs.contains(config) || (holds && self.published.contains(config))
     }
 
     /// All names, each once.
     pub fn names(&self) -> BTreeSet<&String> {
-        self.plain.union(&self.configs).collect()
+        self.published.union(&self.configs).collect()
     }
 }
 
-/// What pods of this template read only once, or whose user wants restarts. Nothing for pods that an agent tells of changes.
+/// The configs that pods of this template take by a restart. None for pods whose agent notifies them of changes.
 pub fn restarted_for(meta: &ObjectMeta, spec: &PodSpec) -> Uses {
     let injected =
         annotation(meta, labels::INJECT) == Some("true") || found(meta.labels.as_ref(), labels::INJECT) == Some("true");
-    // Said so, for pods with and without an agent.
+    // The annotation holds for pods with and without an agent.
     let left_alone = annotation(meta, labels::CONFIG_RESTARTS) == Some("false") || (injected && !by_restart(meta));
     if left_alone {
         return Uses::default();
     }
-    let plain = if annotation(meta, REFRESH) == Some("true") { read_once(spec) } else { config_maps(spec) };
+    let published = if annotation(meta, REFRESH) == Some("true") { read_once(spec) } else { config_maps(spec) };
     let configs = if injected { subscribed(meta, spec) } else { BTreeSet::new() };
-    Uses { plain, configs }
+    Uses { published, configs }
 }
 
-/// The configs that injection gives the pods, as far as they are there. None where it refuses them, so that no pod can come.
+/// The configs that injection gives the pods. None where it refuses the pods, because then there are none.
 fn subscribed(meta: &ObjectMeta, spec: &PodSpec) -> BTreeSet<String> {
     let pod = json!({"metadata": {"annotations": meta.annotations, "labels": meta.labels}, "spec": spec});
-    let desired = injection::read(&pod).ok().flatten();
-    desired.map(|desired| desired.configs()).into_iter().flatten().map(|name| name.to_string()).collect()
+    let request = injection::read(&pod).ok().flatten();
+    request.map(|request| request.configs()).into_iter().flatten().map(|name| name.to_string()).collect()
 }
 
-/// Whether the kubelet is to be made to read the ConfigMap's volumes of this pod again.
+/// Whether the kubelet must refresh this pod's volumes of the ConfigMap at once.
 pub fn refreshed_for(meta: &ObjectMeta, spec: &PodSpec, config: &str) -> bool {
     let agent = found(meta.labels.as_ref(), labels::AGENT).is_some();
     let volumes = PodSpec { volumes: spec.volumes.clone(), ..PodSpec::default() };
     !agent && annotation(meta, REFRESH) == Some("true") && config_maps(&volumes).contains(config)
 }
 
-/// All that are named by variables and volumes.
+/// All ConfigMaps that variables and volumes reference.
 fn config_maps(spec: &PodSpec) -> BTreeSet<String> {
     let named = references(spec).into_iter();
     named.filter(|(kind, _)| *kind == PartKind::ConfigMap).map(|(_, name)| name).collect()
 }
 
-/// Those that no refresh of volumes brings: variables, and files that are mounted by `subPath`.
+/// Those that a refresh of volumes does not update: variables, and files that are mounted by `subPath`.
 fn read_once(spec: &PodSpec) -> BTreeSet<String> {
     let containers = || spec.init_containers.iter().flatten().chain(&spec.containers);
     let mounts = containers().flat_map(|container| container.volume_mounts.iter().flatten());
@@ -90,7 +90,7 @@ mod tests {
         let (meta, spec) = (serde_json::from_value(meta).unwrap(), serde_json::from_value(spec).unwrap());
         let uses = restarted_for(&meta, &spec);
         assert!(uses.configs.is_empty(), "{uses:?}");
-        uses.plain.into_iter().collect()
+        uses.published.into_iter().collect()
     }
 
     fn configs(annotations: &Value, spec: Value) -> Vec<String> {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn with_an_agent_only_those_who_ask_for_it() {
+    fn with_an_agent_only_pods_that_ask_for_restarts() {
         for meta in [
             json!({"labels": {"nudge.dev/inject": "true"}}),
             json!({"annotations": {"nudge.dev/inject": "true", "nudge.dev/config-restarts": "false"}}),
@@ -137,7 +137,7 @@ mod tests {
         let listed = json!({"nudge.dev/configs": "one, two"});
         assert_eq!(configs(&listed, json!({"containers": [{"name": "app"}]})), ["one", "two"]);
         assert_eq!(configs(&listed, spec()), ["one", "two"], "the annotation says what the agent has");
-        // As injection finds them: what the chosen containers name.
+        // As injection finds them: what the named containers reference.
         assert_eq!(configs(&json!({}), spec()), ["by-env", "by-env-from", "by-sub-path", "by-volume"]);
         assert_eq!(configs(&json!({"nudge.dev/containers": "init"}), spec()), ["by-env"]);
         assert!(configs(&json!({"nudge.dev/notify": "SIGUSR1"}), spec()).is_empty(), "such a pod is refused");

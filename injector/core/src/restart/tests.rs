@@ -1,8 +1,9 @@
-//! The orders in which workloads are restarted, and how that ends.
+//! The order in which workloads are restarted, and how that ends.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
+use nudge_api::Reason;
 use proptest::prelude::*;
 
 use super::next::over;
@@ -18,7 +19,7 @@ pub(super) fn workload(name: &str) -> Workload {
         kind: Kind::Deployment,
         name: name.to_owned(),
         uid: format!("uid-of-{name}"),
-        uses: Uses { plain: ["shop".to_owned()].into(), ..Uses::default() },
+        uses: Uses { published: ["shop".to_owned()].into(), ..Uses::default() },
         digest: None,
         restarted: None,
         owner: None,
@@ -47,7 +48,7 @@ fn look_behind(
     next(&Look { workloads, behind, back, since: at(100), deadline: 60, memory: &memory, now: at(now) })
 }
 
-/// Does what is decided, as the API server would.
+/// Carries out the decision, as the API server would.
 fn apply(workloads: &mut [(Workload, String)], next: &Next) -> Option<usize> {
     let Next::Restart { index, mark } = next else { return None };
     let (workload, _) = &mut workloads[*index];
@@ -70,7 +71,7 @@ fn one_after_the_other_and_then_done() {
 }
 
 #[test]
-fn what_does_not_come_up_fails_by_its_own_deadline_or_by_ours() {
+fn a_restart_that_does_not_complete_fails_by_its_own_deadline_or_by_ours() {
     let mut all = [open("a")];
     let (step, _) = look(&all, false, 101);
     apply(&mut all, &step);
@@ -94,7 +95,7 @@ fn a_version_is_not_blamed_for_what_was_unwell_or_restarted_before() {
     let (step, _) = look(&all, false, 102);
     assert_eq!(apply(&mut all, &step), Some(0));
     let (last, reports) = look(&all, false, 999);
-    assert_eq!((last, reports[0].word), (Next::Done, "Unwell"));
+    assert_eq!((last, reports[0].why.reason), (Next::Done, Reason::Unwell));
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn on_the_way_back_only_what_was_restarted_is_restarted_and_nothing_fails() {
     all[1].0.progress = Progress::Failed;
     assert!(matches!(look(&all, true, 102).0, Next::Wait(_)));
     let (end, reports) = look(&all, true, 161);
-    assert_eq!((end, reports[0].word), (Next::Done, "NotBack"));
+    assert_eq!((end, reports[0].why.reason), (Next::Done, Reason::NotBack));
 }
 
 #[test]
@@ -156,32 +157,32 @@ fn on_the_way_back_what_somebody_else_restarted_is_restarted_too() {
 }
 
 #[test]
-fn what_is_held_or_undone_or_of_others_is_reported_once_written() {
+fn held_undone_and_owned_workloads_are_reported() {
     let mut all = [open("a"), open("b"), open("c")];
-    all[0].0.hold = Some(("Paused", "is paused"));
+    all[0].0.hold = Some((Reason::Paused, "is paused"));
     all[1].0.owner = Some("Prometheus/main".to_owned());
     all[2].0.restarted = Some(Restarted { at: at(101), digest: "new".to_owned(), unwell: false });
     let (step, _) = look(&all, false, 102);
     assert_eq!(apply(&mut all, &step), Some(0));
     let (end, reports) = look(&all, false, 103);
-    let words: Vec<_> = reports.iter().map(|report| report.word).collect();
-    assert_eq!((end, words), (Next::Done, vec!["Owned", "Paused", "Undone"]));
+    let reasons: Vec<_> = reports.iter().map(|report| report.why.reason).collect();
+    assert_eq!((end, reasons), (Next::Done, vec![Reason::Owned, Reason::Paused, Reason::Undone]));
 }
 
 #[test]
-fn what_is_replaced_whole_is_restarted_once_by_a_leader() {
+fn a_workload_that_a_tool_replaces_is_restarted_once_by_a_leader() {
     let mut memory = Memory::default();
     let look = |workload: &Workload, desired: &str, memory: &Memory| {
         let all = [(workload.clone(), desired.to_owned())];
         let behind = &BTreeMap::new();
         next(&Look { workloads: &all, behind, back: false, since: at(100), deadline: 60, memory, now: at(102) })
     };
-    // Template and marks are again what the tool has.
+    // Template and marks are again those of the tool.
     let mut web = workload("web");
     assert!(matches!(look(&web, "new", &memory).0, Next::Restart { .. }), "a new leader does not know of it");
     memory.restarted(&web, "new");
     let (end, reports) = look(&web, "new", &memory);
-    assert_eq!((end, reports[0].word), (Next::Done, "Undone"));
+    assert_eq!((end, reports[0].why.reason), (Next::Done, Reason::Undone));
     assert!(matches!(look(&web, "newer", &memory).0, Next::Restart { .. }), "other content");
     // Another config that it uses went there and back.
     web.digest = Some("newer".to_owned());
@@ -211,8 +212,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: never are two on their way that are waited for, none is restarted twice for the same, and it
-    /// ends.
+    /// In any order of events: never two restarts that are waited for at the same time, none twice for the same content, and it ends.
     #[test]
     fn one_at_a_time_each_once_and_it_ends(events in proptest::collection::vec(happens(), 0..60), back: bool) {
         let mut all = ["a", "b", "c", "d"].map(open);
@@ -232,7 +232,7 @@ proptest! {
                         && !workload.restarted.as_ref().is_some_and(|mark| mark.unwell)
                         && !(back && over(workload.restarted.as_ref().unwrap().at, 60, at(now)))
                 });
-                prop_assert!(moving.count() <= 1, "two on their way");
+                prop_assert!(moving.count() <= 1, "two at the same time");
             }
             Ok(step)
         };

@@ -1,8 +1,9 @@
-//! What matters of a workload that is restarted by its own rolling update. Pure.
+//! A workload that is restarted by its own rolling update.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nudge_api::Reason;
 
 use super::marks::{DIGEST, RESTARTED, Restarted, annotation};
 use super::template::{Uses, restarted_for};
@@ -21,36 +22,36 @@ pub enum Kind {
 /// How far a workload's own rollout is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// All pods are of the present template and available.
+    /// All pods have the present template and are available.
     Complete,
-    /// Not yet.
+    /// Not all pods yet.
     Moving,
     /// Its controller has given up.
     Failed,
 }
 
-/// See the module's text.
+/// What a restart needs to know of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// Its kind.
     pub kind: Kind,
     /// Its name.
     pub name: String,
-    /// Its uid: under the same name it may be created anew.
+    /// Its uid: another object may get the same name.
     pub uid: String,
-    /// What its pods must be restarted for.
+    /// The configs for which its pods must be restarted.
     pub uses: Uses,
-    /// What stands for the contents that its pods started with.
+    /// The digest of the content that its pods started with.
     pub digest: Option<String>,
     /// Our last restart.
     pub restarted: Option<Restarted>,
-    /// Whose it is, such as `Prometheus/main`: that one writes the template.
+    /// Its controlling owner, such as `Prometheus/main`, which writes the template.
     pub owner: Option<String>,
-    /// Why its pods do not follow the template by themselves: a word and a sentence's end.
-    pub hold: Option<(&'static str, &'static str)>,
-    /// How far it is.
+    /// Why its pods do not follow the template by themselves; the text continues its id.
+    pub hold: Option<(Reason, &'static str)>,
+    /// How far its rollout is.
     pub progress: Progress,
-    /// Its controller tells when it takes too long.
+    /// Its controller reports a rollout that takes too long.
     pub has_deadline: bool,
 }
 
@@ -65,7 +66,7 @@ impl Workload {
         let (of_pods, spec) = (template.metadata.as_ref().unwrap_or(&none), template.spec.as_ref()?);
         let owners = meta.owner_references.iter().flatten();
         let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
-        // What is going needs nothing.
+        // A terminating workload needs no restart.
         meta.deletion_timestamp.is_none().then(|| Self {
             kind,
             name: meta.name.clone().unwrap_or_default(),
@@ -86,7 +87,7 @@ impl Workload {
         let mut workload = Self::new(Kind::Deployment, &object.metadata, &spec.template)?;
         workload.has_deadline = spec.progress_deadline_seconds.is_some_and(|seconds| seconds < i32::MAX);
         if spec.paused == Some(true) {
-            workload.hold = Some(("Paused", "is paused; its pods are replaced when it is resumed"));
+            workload.hold = Some((Reason::Paused, "is paused; its pods are replaced when it is resumed"));
         }
         let status = object.status.clone().unwrap_or_default();
         let (replicas, updated) = (spec.replicas.unwrap_or(1), status.updated_replicas.unwrap_or(0));
@@ -109,13 +110,14 @@ impl Workload {
         let strategy = spec.update_strategy.clone().unwrap_or_default();
         let partition = strategy.rolling_update.and_then(|rolling| rolling.partition).unwrap_or(0);
         if strategy.type_.as_deref() == Some("OnDelete") {
-            workload.hold = Some(("OnDelete", "has the update strategy OnDelete; delete its pods to restart them"));
+            workload.hold =
+                Some((Reason::OnDelete, "has the update strategy OnDelete; delete its pods to restart them"));
         } else if partition > 0 {
-            workload.hold = Some(("Partition", "has a partition; pods below it are not restarted"));
+            workload.hold = Some((Reason::Partition, "has a partition; pods below it are not restarted"));
         }
         let status = object.status.clone().unwrap_or_default();
         let replicas = spec.replicas.unwrap_or(1);
-        // Old servers do not count available ones.
+        // Old servers do not count available pods.
         let complete = status.ready_replicas.unwrap_or(0) >= replicas
             && status.updated_replicas.unwrap_or(0) >= replicas
             && status.current_revision == status.update_revision;
@@ -133,7 +135,8 @@ impl Workload {
         let spec = object.spec.as_ref()?;
         let mut workload = Self::new(Kind::DaemonSet, &object.metadata, &spec.template)?;
         if spec.update_strategy.as_ref().is_some_and(|strategy| strategy.type_.as_deref() == Some("OnDelete")) {
-            workload.hold = Some(("OnDelete", "has the update strategy OnDelete; delete its pods to restart them"));
+            workload.hold =
+                Some((Reason::OnDelete, "has the update strategy OnDelete; delete its pods to restart them"));
         }
         let status = object.status.clone().unwrap_or_default();
         let desired = status.desired_number_scheduled;
@@ -145,7 +148,7 @@ impl Workload {
 }
 
 fn progress(meta: &ObjectMeta, observed: Option<i64>, complete: bool, late: bool) -> Progress {
-    // What the status says is of an older template.
+    // The status is about an older template.
     if observed.unwrap_or(0) < meta.generation.unwrap_or(0) {
         Progress::Moving
     } else if complete {
@@ -196,7 +199,7 @@ mod tests {
             {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]});
         assert_eq!(deployment(&json!({}), late).progress, Progress::Failed);
         let paused = deployment(&json!({"paused": true, "progressDeadlineSeconds": i32::MAX}), done);
-        assert_eq!((paused.hold.map(|(word, _)| word), paused.has_deadline), (Some("Paused"), false));
+        assert_eq!((paused.hold.map(|(reason, _)| reason), paused.has_deadline), (Some(Reason::Paused), false));
     }
 
     #[test]
@@ -212,8 +215,8 @@ mod tests {
         assert_eq!(set(json!({}), status.clone()).progress, Progress::Complete);
         status["currentRevision"] = "a".into();
         assert_eq!(set(json!({}), status.clone()).progress, Progress::Moving);
-        assert_eq!(set(json!({"type": "OnDelete"}), status.clone()).hold.unwrap().0, "OnDelete");
-        assert_eq!(set(json!({"rollingUpdate": {"partition": 1}}), status).hold.unwrap().0, "Partition");
+        assert_eq!(set(json!({"type": "OnDelete"}), status.clone()).hold.unwrap().0, Reason::OnDelete);
+        assert_eq!(set(json!({"rollingUpdate": {"partition": 1}}), status).hold.unwrap().0, Reason::Partition);
     }
 
     #[test]
