@@ -15,22 +15,22 @@ use super::verdict::Verdict;
 use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
 
-/// Guards configs.
+/// Checks requests about configs.
 #[derive(Clone, Debug)]
 pub struct ValidateConfigs<L> {
     lookups: Arc<L>,
 }
 
 impl<L: Lookups> ValidateConfigs<L> {
-    /// Where it answers.
+    /// Its path.
     pub const PATH: &str = "/validate/configs";
 
-    /// A guard that asks `lookups`.
+    /// A webhook that uses `lookups`.
     pub fn new(lookups: Arc<L>) -> Self {
         Self { lookups }
     }
 
-    async fn decide(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
         if request.kind.group != "nudge.dev" || request.kind.kind != "VersionedConfig" {
             return Err(ReviewError::Request("it is not about a VersionedConfig").into());
         }
@@ -46,7 +46,7 @@ impl<L: Lookups> ValidateConfigs<L> {
         let (object, old_object) = (object(request.object.as_ref())?, old.as_ref().and(request.old_object.as_ref()));
         let new = config(Some(object))?;
         let old_spec = old.as_ref().map(|old| &old.spec);
-        // The API server may still have to make up the name.
+        // The API server may still have to generate the name.
         let name = new.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
         if !name.is_empty()
             && let Err(denial) = configs::name_and_version(name, old_spec, &new.spec)
@@ -74,7 +74,7 @@ impl<L: Lookups> ValidateConfigs<L> {
         let old = config(request.old_object.as_ref())?;
         let namespace = namespace(request)?;
         let name = old.metadata.name.as_deref().unwrap_or(&request.name);
-        // Whoever knows its uid has read it; nobody else learns from the answer whether it is there, and what uses it.
+        // A client that knows the uid has read the config. No other learns from the answer whether it exists and what uses it.
         let known = old.metadata.uid.as_ref().filter(|uid| !uid.is_empty());
         let stored = self.lookups.config(namespace, name).await?.and_then(|config| config.metadata.uid);
         if known.is_none() || stored.as_ref() != known {
@@ -93,8 +93,8 @@ impl<L: Lookups> Webhook for ValidateConfigs<L> {
         Self::PATH
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
-        Box::pin(self.decide(request))
+    fn decide<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(self.verdict(request))
     }
 }
 
@@ -128,13 +128,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_decides_must_be_allowed_to_update_the_config_map() {
+    async fn a_change_needs_the_right_to_update_the_config_map() {
         let chosen = request("VersionedConfig", "UPDATE", Some(&config("1")), Some(&config("2")));
         let (verdict, asked) = reviewed(FakeLookups::default(), &chosen).await;
         let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
         assert_eq!(
             denial.message,
-            "VersionedConfig shop: user \"eve\" may not change its spec, because it decides what ConfigMap shop holds; it needs the right \
+            "VersionedConfig shop: user \"eve\" may not change its spec, because it decides what ConfigMap shop holds; this needs the right \
              to update ConfigMap shop in namespace team"
         );
         assert_eq!(asked, ["may eve update team/shop"]);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_config_with_pods_stays_unless_its_namespace_goes() {
+    async fn a_config_with_pods_stays_unless_its_namespace_is_terminating() {
         let mut object = config("1");
         object["metadata"]["uid"] = json!("u");
         let deletion = request("VersionedConfig", "DELETE", Some(&object), None);

@@ -1,4 +1,4 @@
-//! What the guards' tests are made of.
+//! Fixtures of the unit tests.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -46,7 +46,7 @@ pub(super) fn set_annotation(object: &mut VersionObject, name: &str, value: &str
     object.metadata.annotations.get_or_insert_default().insert(name.to_owned(), value.to_owned());
 }
 
-/// The sentence of a refusal.
+/// The message of a denial.
 #[track_caller]
 pub(super) fn message<T: std::fmt::Debug>(checked: Result<T, Denial>) -> String {
     let message = checked.unwrap_err().message;
@@ -96,7 +96,7 @@ pub(super) fn request(kind: &str, operation: &str, old: Option<&Value>, new: Opt
     review::parse(review.to_string().as_bytes()).unwrap()
 }
 
-/// Answers from memory, and what was asked.
+/// Fixed answers, and what was asked.
 #[derive(Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // each is one answer
 pub(super) struct FakeLookups {
@@ -105,7 +105,7 @@ pub(super) struct FakeLookups {
     pub terminating: bool,
     pub subscribers: usize,
     pub may_update: bool,
-    /// Nothing can be asked of the API server.
+    /// Every look-up fails.
     pub fails: bool,
     pub asked: Mutex<Vec<String>>,
 }

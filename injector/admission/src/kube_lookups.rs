@@ -1,4 +1,4 @@
-//! Answers the guards' questions from the API server, live.
+//! Look-ups at the API server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,17 +14,18 @@ use nudge_core::namespaces::Enabled;
 
 use super::lookups::{LookupError, Lookups};
 
-/// How long one question may take. The shortest webhook has 2 s and asks at most three.
+/// Time limit of one look-up. The shortest webhook has 2 s and makes at most three.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
-/// The same of who may do what. It is asked by webhooks that have 3 s, and at most one other question before it; without an answer a version
-/// is not marked, and somebody has to make it current by hand.
+/// Time limit of an access review. Its webhooks have 3 s, and make at most one other look-up before it. Without an answer a version is not
+/// marked, and somebody has to make it current by hand.
 const REVIEW_TIMEOUT: Duration = Duration::from_millis(1800);
 
 /// How many pods subscribe to a config, by namespace and name.
 pub type Subscribers = Arc<dyn Fn(&str, &str) -> usize + Send + Sync>;
 /// Whether a namespace is known as enabled.
 pub type KnownEnabled = Arc<dyn Fn(&str) -> bool + Send + Sync>;
-/// Asks the API server, and functions of the rest of the injector.
+
+/// Asks the API server, and the index by functions.
 #[derive(Clone)]
 pub struct KubeLookups {
     client: Client,
@@ -40,8 +41,8 @@ impl fmt::Debug for KubeLookups {
 }
 
 impl KubeLookups {
-    /// Uses `client`, which must have been made on the runtime of the admission server: a client's work is done where it
-    /// was made. `enabled` judges the namespaces that `known_enabled` does not know.
+    /// Uses `client`, which must be created on the runtime of the admission server, where its tasks run. `enabled` decides about namespaces
+    /// that `known_enabled` does not know.
     pub fn new(client: Client, subscribers: Subscribers, known_enabled: KnownEnabled, enabled: Enabled) -> Self {
         Self { client, subscribers, known_enabled, enabled }
     }
@@ -51,19 +52,7 @@ impl KubeLookups {
         what: impl FnOnce() -> String,
         answer: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, LookupError> {
-        within(LOOKUP_TIMEOUT, what, answer).await
-    }
-}
-
-async fn within<T>(
-    time: Duration,
-    what: impl FnOnce() -> String,
-    answer: impl Future<Output = kube::Result<T>>,
-) -> Result<T, LookupError> {
-    match tokio::time::timeout(time, answer).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(LookupError::Api { what: what(), source: Box::new(error) }),
-        Err(_) => Err(LookupError::TooSlow { what: what(), within: time }),
+        LookupError::within(LOOKUP_TIMEOUT, what, answer).await
     }
 }
 
@@ -83,7 +72,7 @@ impl Lookups for KubeLookups {
         if (self.known_enabled)(namespace) {
             return Ok(true);
         }
-        // The API server may know it earlier than our watch, and asks only about enabled ones.
+        // The API server asks only about enabled namespaces, and may know one before our watch does.
         let api = Api::<Namespace>::all(self.client.clone());
         let found = self.ask(|| format!("read Namespace {namespace}"), api.get_metadata_opt(namespace)).await?;
         Ok(found.is_some_and(|found| self.enabled.holds(namespace, found.metadata.labels.as_ref())))
@@ -98,7 +87,7 @@ impl Lookups for KubeLookups {
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
         let what = || format!("review who may update ConfigMap {namespace}/{name}");
         let parameters = PostParams::default();
-        let answered = within(REVIEW_TIMEOUT, what, api.create(&parameters, &review)).await?;
+        let answered = LookupError::within(REVIEW_TIMEOUT, what, api.create(&parameters, &review)).await?;
         Ok(answered.status.is_some_and(|status| status.allowed))
     }
 }
@@ -115,7 +104,7 @@ fn access_review(user: &UserInfo, namespace: &str, name: &str) -> SubjectAccessR
                 version: Some("v1".to_owned()),
                 resource: Some("configmaps".to_owned()),
                 namespace: Some(namespace.to_owned()),
-                // Without a name the question would be about all ConfigMaps, and the answer the stricter one.
+                // Without a name the review is about all ConfigMaps, which is stricter.
                 name: (!name.is_empty()).then(|| name.to_owned()),
                 ..ResourceAttributes::default()
             }),

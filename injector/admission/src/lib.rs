@@ -1,4 +1,4 @@
-//! Admission: guards of versions and configs as pure functions, the webhooks that feed them, and the server that is asked.
+//! Admission: rules for versions, configs and pods, the webhooks that apply them, and the HTTPS server.
 
 mod config_webhook;
 pub mod configs;

@@ -1,19 +1,20 @@
-//! What guards must know beyond the request: answered live, within a time, without effect.
+//! Look-ups that webhooks for versions and configs need beyond the request: live, bounded in time, without effect.
 
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 use nudge_api::VersionedConfig;
+use tokio::time::timeout;
 
-/// Why a question has no answer; the request then gets status 500 and the failure policy decides.
+/// Why a look-up failed. The request then gets status 500, and the failure policy decides.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
     /// The API server refused or could not be reached.
     #[error("can't {what}")]
     Api {
-        /// What was tried, with the name of the object.
+        /// What was tried, with the object's name.
         what: String,
-        /// The refusal.
+        /// The cause.
         source: Box<kube::Error>,
     },
     /// The API server did not answer in time.
@@ -21,14 +22,29 @@ pub enum LookupError {
     TooSlow {
         /// What was tried.
         what: String,
-        /// How long it was waited for.
+        /// The time limit.
         within: Duration,
     },
 }
 
-/// What guards ask. Every answer must come well within the time that the API server gives a webhook.
+impl LookupError {
+    /// Waits for `answer`, at most for `limit`. `what` is what is tried, such as `read ConfigMap team/shop`.
+    pub(super) async fn within<T>(
+        limit: Duration,
+        what: impl FnOnce() -> String,
+        answer: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, Self> {
+        match timeout(limit, answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(Self::Api { what: what(), source: Box::new(error) }),
+            Err(_) => Err(Self::TooSlow { what: what(), within: limit }),
+        }
+    }
+}
+
+/// The look-ups. Each answer must come well within the timeout that the API server gives a webhook.
 pub trait Lookups: Send + Sync + 'static {
-    /// The config as it is now.
+    /// The stored config.
     fn config(
         &self,
         namespace: &str,
@@ -38,7 +54,7 @@ pub trait Lookups: Send + Sync + 'static {
     /// Whether the namespace is enabled.
     fn is_enabled(&self, namespace: &str) -> impl Future<Output = Result<bool, LookupError>> + Send;
 
-    /// Whether the namespace is being deleted; one that is gone is.
+    /// Whether the namespace is terminating, or deleted already.
     fn is_terminating(&self, namespace: &str) -> impl Future<Output = Result<bool, LookupError>> + Send;
 
     /// How many pods subscribe to a config.

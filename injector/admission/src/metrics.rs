@@ -1,4 +1,4 @@
-//! Figures of admission. Labels are paths and outcomes, so their number is bounded.
+//! Metrics of admission. Labels are paths and outcomes, so their number is bounded.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use prometheus_client::registry::{Registry, Unit};
 /// How a review ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It passed.
+    /// Allowed.
     Allowed,
-    /// It was refused.
+    /// Denied.
     Denied,
-    /// It could not be read.
+    /// The review could not be parsed.
     Malformed,
-    /// We failed; the failure policy decided.
+    /// The review failed; the failure policy decides.
     Error,
 }
 
@@ -53,7 +53,7 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
-/// The figures; cheap to clone.
+/// The metrics; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
     reviews: Family<ReviewLabels, Counter>,
@@ -76,7 +76,7 @@ impl Default for AdmissionMetrics {
 }
 
 impl AdmissionMetrics {
-    /// Puts the figures into `registry`, under names that begin with `admission_`.
+    /// Registers the metrics under names that begin with `admission_`.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("admission");
         registry.register("reviews", "Reviews answered, by path and outcome", self.reviews.clone());

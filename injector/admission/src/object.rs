@@ -30,14 +30,14 @@ impl fmt::Debug for Content {
     }
 }
 
-/// A ConfigMap or Secret that is, was or wants to be part of a version.
+/// A ConfigMap or Secret under review.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionObject {
     /// ConfigMap or Secret.
     pub kind: PartKind,
     /// Labels, annotations, owners.
     pub metadata: ObjectMeta,
-    /// Whether it says `immutable: true`.
+    /// Whether it has `immutable: true`.
     pub immutable: bool,
     /// The type of a Secret.
     pub secret_type: Option<String>,
@@ -88,17 +88,17 @@ impl VersionObject {
         self.metadata.annotations.as_ref()?.get(name).map(String::as_str)
     }
 
-    /// Whether it has the label that makes it a version's part.
+    /// Whether it has the label of a version's part.
     pub fn is_labelled(&self) -> bool {
         self.label(labels::CONFIG).is_some()
     }
 
-    /// Whether it is on its way out and only finalizers keep it.
+    /// Whether it is terminating.
     pub fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// Its name; empty where the API server is to make one.
+    /// Its name; empty where the API server generates one.
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
@@ -111,7 +111,7 @@ impl VersionObject {
         }
     }
 
-    /// The object as part of which version, as in `ConfigMap shop-1.0.1, part of version 1.0.1 of config shop,`.
+    /// The object with its version, as in `ConfigMap shop-1.0.1, part of version 1.0.1 of config shop,`.
     pub fn part_title(&self) -> String {
         let [config, version] = [labels::CONFIG, labels::VERSION].map(|label| self.label(label).unwrap_or_default());
         format!("{}, part of version {version} of config {config},", self.title())

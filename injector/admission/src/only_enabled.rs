@@ -1,4 +1,4 @@
-//! In front of every webhook: only what an enabled namespace is asked about is decided. Whoever reaches the port may ask about any.
+//! A check before every webhook: Nudge decides only about enabled namespaces. Any client that reaches the port may ask about others.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::verdict::{Denial, Verdict};
 use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
 
-/// A webhook that refuses reviews of other namespaces. An answer that is no verdict would let pass what the failure policy `Ignore` is for.
+/// A webhook that refuses reviews of other namespaces. An error instead would let them pass under the failure policy `Ignore`.
 #[derive(Clone, Debug)]
 pub struct OnlyEnabled<W, L> {
     webhook: W,
@@ -18,7 +18,7 @@ pub struct OnlyEnabled<W, L> {
 }
 
 impl<W, L> OnlyEnabled<W, L> {
-    /// `webhook`, where `lookups` find the namespace enabled.
+    /// `webhook` in namespaces that `lookups` finds enabled.
     pub fn new(webhook: W, lookups: &Arc<L>) -> Self {
         Self { webhook, lookups: Arc::clone(lookups) }
     }
@@ -29,14 +29,14 @@ impl<W: Webhook, L: Lookups> Webhook for OnlyEnabled<W, L> {
         self.webhook.path()
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn decide<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
         Box::pin(async move {
             if self.lookups.is_enabled(namespace(request)?).await? {
-                return self.webhook.review(request).await;
+                return self.webhook.decide(request).await;
             }
-            // The same for one that is not there.
+            // The same for a namespace that does not exist.
             Ok(Verdict::Deny(Denial::forbidden(
-                "Nudge decides nothing in this namespace, because it is not enabled there",
+                "Nudge does not decide in this namespace, because it is not enabled there",
             )))
         })
     }
@@ -52,7 +52,7 @@ mod tests {
     use crate::review::ReviewError;
 
     #[tokio::test]
-    async fn only_enabled_namespaces_are_decided_about() {
+    async fn requests_from_other_namespaces_are_refused() {
         let object = json!({"metadata": {"name": "a"}});
         let mut deletion = request("ConfigMap", "DELETE", Some(&object), None);
         let reviewed = async |lookups: FakeLookups, request: &Request| {

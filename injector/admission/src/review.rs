@@ -10,24 +10,24 @@ use kube::core::response::StatusSummary;
 
 use super::verdict::Verdict;
 
-/// A request for admission, its object of any kind. Never to be logged: it holds values.
+/// An admission request. Never log it: its objects hold values.
 pub type Request = AdmissionRequest<DynamicObject>;
 
-/// Why a body is not a review that can be answered. None of these repeats what the body says: it may hold secrets.
+/// Why a body is not a review that can be answered. No message repeats the body, which may hold secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
     /// It is not JSON of that form.
     #[error("the body is not an AdmissionReview (line {line}, column {column})")]
     Json {
-        /// Where it stops being one.
+        /// The line of the fault.
         line: usize,
-        /// Where it stops being one.
+        /// The column of the fault.
         column: usize,
     },
     /// It is of another kind or version.
     #[error("the body must be an AdmissionReview of admission.k8s.io/v1")]
     Kind,
-    /// It asks nothing.
+    /// It has no request.
     #[error("the AdmissionReview has no request")]
     NoRequest,
     /// The request lacks what its operation needs, or its object is not of the kind that the path is for.
@@ -35,7 +35,7 @@ pub enum ReviewError {
     Request(&'static str),
 }
 
-/// Why an answer could not be made.
+/// Why an answer can't be written.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
     /// The patch.
@@ -46,11 +46,11 @@ pub enum AnswerError {
     Json(#[from] serde_json::Error),
 }
 
-/// What an object of JSON costs in memory, however short its text is, and any other value: measured, and rounded up.
+/// Memory that an object of JSON takes however short its text is, and that of any other value: measured and rounded up.
 const OBJECT_BYTES: usize = 1024;
 const VALUE_BYTES: usize = 192;
 
-/// At least as much memory as a body takes once it is read. `[{"a":0},{"a":0}]` takes a hundred times its length.
+/// An upper bound of the memory that a parsed body takes. `[{"a":0},{"a":0}]` takes a hundred times its length.
 pub fn weight(body: &[u8]) -> usize {
     let (mut weight, mut quoted, mut escaped) = (body.len(), false, false);
     for byte in body {
@@ -66,7 +66,19 @@ pub fn weight(body: &[u8]) -> usize {
     weight
 }
 
-/// Reads a review.
+/// A span that names the request. It has no content of the object.
+pub fn span(request: &Request) -> tracing::Span {
+    tracing::info_span!(
+        "review",
+        namespace = request.namespace.as_deref(),
+        kind = request.kind.kind,
+        name = request.name,
+        operation = ?request.operation,
+        uid = request.uid
+    )
+}
+
+/// Parses a review.
 pub fn parse(body: &[u8]) -> Result<Request, ReviewError> {
     let review: AdmissionReview<DynamicObject> = serde_json::from_slice(body)
         .map_err(|error| ReviewError::Json { line: error.line(), column: error.column() })?;
@@ -102,7 +114,7 @@ pub fn answer(request: &Request, verdict: Verdict) -> Result<Vec<u8>, AnswerErro
     let patch = response.patch.take().map(|patch| BASE64_STANDARD.encode(patch));
     let mut review = serde_json::to_value(response.into_review())?;
     if let Some(patch) = patch {
-        // kube would write a list of numbers, three times as long, of which the API server reads one after the other.
+        // kube would write a list of numbers, three times as long.
         review["response"]["patch"] = patch.into();
     }
     Ok(serde_json::to_vec(&review)?)

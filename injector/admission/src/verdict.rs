@@ -1,42 +1,42 @@
-//! What a guard decides, and how the API server is told.
+//! The verdict of a webhook: allowed, perhaps with a patch and warnings, or denied with a message.
 
 use json_patch::Patch;
 
 /// Most warnings in one answer; the API server cuts what is more.
 const MAX_WARNINGS: usize = 8;
 
-/// What a guard decides about a request.
+/// The verdict about a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// The request passes.
+    /// The request is allowed.
     Allow {
-        /// Sentences for whoever made the request.
+        /// Warnings for the user who made the request.
         warnings: Vec<String>,
-        /// A change of the object.
+        /// A patch of the object.
         patch: Option<Patch>,
     },
-    /// The request is refused.
+    /// The request is denied.
     Deny(Denial),
 }
 
 impl Verdict {
-    /// The request passes as it is.
+    /// Allowed as it is.
     pub fn allow() -> Self {
         Self::Allow { warnings: Vec::new(), patch: None }
     }
 
-    /// The request passes with a change.
+    /// Allowed with a patch.
     pub fn patch(patch: Patch) -> Self {
         Self::Allow { warnings: Vec::new(), patch: Some(patch) }
     }
 
-    /// The request passes with warnings.
+    /// Allowed with warnings.
     pub fn warn(mut warnings: Vec<String>) -> Self {
         warnings.truncate(MAX_WARNINGS);
         Self::Allow { warnings, patch: None }
     }
 
-    /// Whether the request is refused.
+    /// Whether the request is denied.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Deny(_))
     }
@@ -48,36 +48,35 @@ impl From<Result<(), Denial>> for Verdict {
     }
 }
 
-/// A refusal: one sentence that names the object, the rule and the way out.
+/// Why a request is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// The sentence.
+    /// Names the object, the rule and the way out.
     pub message: String,
-    /// What kind of refusal it is.
+    /// The reason of the `Status`.
     pub reason: DenialReason,
 }
 
 impl Denial {
-    /// The request is against a rule, whatever the object looks like.
+    /// The user may not do this, or not now.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self { message: message.into(), reason: DenialReason::Forbidden }
     }
 
-    /// The object itself is wrong.
+    /// The object breaks a rule.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self { message: message.into(), reason: DenialReason::Invalid }
     }
 }
 
-/// The kinds of refusal, as the API server knows them.
+/// The reasons of a `Status` that Nudge uses.
 ///
-/// A refused change of a version is `Forbidden` and not `Invalid` or `Conflict`: GitOps tools take these two as "delete it and
-/// make it again".
+/// A denied change of a version is `Forbidden`, not `Invalid` or `Conflict`: for these two GitOps tools delete and create the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DenialReason {
-    /// 403: the rules don't allow it.
+    /// 403: the request is not allowed.
     Forbidden,
-    /// 422: the object is wrong.
+    /// 422: the object breaks a rule.
     Invalid,
 }
 

@@ -1,4 +1,4 @@
-//! The webhooks of versions: asks what the guards must know, in the order in which it costs least.
+//! The webhooks of versions: they make the look-ups that the rules need, the cheapest first.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ pub struct MutateVersions<L> {
 }
 
 impl<L: Lookups> MutateVersions<L> {
-    /// Where it answers.
+    /// Its path.
     pub const PATH: &str = "/mutate/versions";
 
-    /// Marks with the key, as whom `lookups` find allowed.
+    /// Marks with `key` the parts whose creators may update the ConfigMap.
     pub fn new(lookups: Arc<L>, key: Arc<hmac::Key>) -> Self {
         Self { lookups, key }
     }
 
-    async fn decide(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
         match request.operation {
             Operation::Create => self.create(request).await,
             Operation::Update => {
@@ -54,14 +54,18 @@ impl<L: Lookups> MutateVersions<L> {
             Ok(true) => match mark(&self.key, object.kind, namespace, &object.metadata, &object.content.0) {
                 Some(mark) => (Some(mark), None),
                 None => {
-                    (None, Some("its name is still to be made up, and only what has a name can be marked".to_owned()))
+                    (None, Some("its name is not generated yet, and only a part with a name can be marked".to_owned()))
                 }
             },
             Ok(false) => (None, Some(format!("you may not update ConfigMap {config}"))),
-            // Failing would let the part in as it is, with whatever mark its maker has written.
+            // A failure would admit the part with the mark that its creator may have written.
             Err(error) => {
-                tracing::warn!(namespace, config, error = &error as &dyn Error, "a part is made unmarked");
-                (None, Some("whether you may update its ConfigMap could not be found out".to_owned()))
+                tracing::warn!(
+                    config,
+                    error = &error as &dyn Error,
+                    "access review failed; part created without a mark"
+                );
+                (None, Some("Nudge could not find out whether you may update its ConfigMap".to_owned()))
             }
         };
         let warning = because.map(|because| versions::not_by_itself(&object, &because));
@@ -81,27 +85,27 @@ impl<L: Lookups> Webhook for MutateVersions<L> {
         Self::PATH
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
-        Box::pin(self.decide(request))
+    fn decide<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(self.verdict(request))
     }
 }
 
-/// Guards versions.
+/// Checks requests about versions.
 #[derive(Clone, Debug)]
 pub struct ValidateVersions<L> {
     lookups: Arc<L>,
 }
 
 impl<L: Lookups> ValidateVersions<L> {
-    /// Where it answers.
+    /// Its path.
     pub const PATH: &str = "/validate/versions";
 
-    /// A guard that asks `lookups`.
+    /// A webhook that uses `lookups`.
     pub fn new(lookups: Arc<L>) -> Self {
         Self { lookups }
     }
 
-    async fn decide(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
         match request.operation {
             Operation::Create => Self::create(request),
             Operation::Update => {
@@ -113,7 +117,7 @@ impl<L: Lookups> ValidateVersions<L> {
         }
     }
 
-    /// From the request alone.
+    /// Decides from the request alone.
     fn create(request: &Request) -> Result<Verdict, WebhookError> {
         let object = VersionObject::new_of(request)?;
         if !object.is_labelled() {
@@ -130,7 +134,7 @@ impl<L: Lookups> ValidateVersions<L> {
         let namespace = namespace(request)?;
         let config = self.lookups.config(namespace, config).await?;
         let verdict = Verdict::from(versions::delete(&object, config.as_ref()));
-        // Asked only where it makes a difference.
+        // Looked up only where it makes a difference.
         if verdict.is_denied() && self.lookups.is_terminating(namespace).await? {
             return Ok(Verdict::allow());
         }
@@ -143,8 +147,8 @@ impl<L: Lookups> Webhook for ValidateVersions<L> {
         Self::PATH
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
-        Box::pin(self.decide(request))
+    fn decide<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(self.verdict(request))
     }
 }
 
@@ -187,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_namespace_is_looked_at_only_before_a_refusal() {
+    async fn the_namespace_is_looked_up_only_before_a_denial() {
         let deletion = request("ConfigMap", "DELETE", Some(&object()), None);
         let (verdict, asked) = reviewed(current(), &deletion).await;
         assert!(verdict.is_denied());
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_namespace_controller_passes_unasked() {
+    async fn the_namespace_controller_passes_without_look_ups() {
         let mut deletion = request("ConfigMap", "DELETE", Some(&object()), None);
         deletion.user_info.username = Some("system:serviceaccount:kube-system:namespace-controller".into());
         assert_eq!(reviewed(current(), &deletion).await, (Verdict::allow(), Vec::new()));
@@ -228,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_may_publish_makes_versions_that_may_become_current() {
+    async fn versions_of_users_who_may_publish_are_marked() {
         let (made, warnings) = marked(FakeLookups { may_update: true, ..FakeLookups::default() }, &object()).await;
         assert!(has_mark(&made) && warnings.is_empty(), "{warnings:?}");
         let (made, warnings) = marked(FakeLookups::default(), &object()).await;
@@ -236,14 +240,14 @@ mod tests {
         assert_eq!(
             warnings,
             [
-                "version 1.0.1 of config shop will not become current by itself, because you may not update ConfigMap shop; whoever may \
-              update ConfigMap shop makes it current once it is complete, for instance with kubectl nudge use shop 1.0.1"
+                "version 1.0.1 of config shop will not become current by itself, because you may not update ConfigMap shop; a \
+              user who may has to make it current once it is complete, for instance with kubectl nudge use shop 1.0.1"
             ]
         );
     }
 
     #[tokio::test]
-    async fn a_mark_that_came_with_the_part_is_taken_away() {
+    async fn a_mark_that_came_with_the_part_is_removed() {
         let (allowed, _) = marked(FakeLookups { may_update: true, ..FakeLookups::default() }, &object()).await;
         let stolen = serde_json::to_value(&allowed).unwrap();
         for lookups in [FakeLookups::default(), FakeLookups { fails: true, ..FakeLookups::default() }] {
@@ -254,11 +258,11 @@ mod tests {
         unnamed["metadata"]["name"] = json!("");
         unnamed["metadata"]["generateName"] = json!("shop-");
         let (made, warnings) = marked(FakeLookups { may_update: true, ..FakeLookups::default() }, &unnamed).await;
-        assert!(!has_mark(&made) && warnings[0].contains("name is still to be made up"), "{warnings:?}");
+        assert!(!has_mark(&made) && warnings[0].contains("name is not generated yet"), "{warnings:?}");
     }
 
     #[tokio::test]
-    async fn of_a_creation_nothing_is_looked_up_but_the_requesters_right() {
+    async fn a_creation_looks_up_only_the_requesters_right() {
         let creation = request("ConfigMap", "CREATE", None, Some(&object()));
         assert_eq!(reviewed(current(), &creation).await, (Verdict::allow(), Vec::new()));
         let (marker, lookups) = marker(current());
@@ -266,9 +270,9 @@ mod tests {
         assert_eq!(*lookups.asked.lock().unwrap(), ["may eve update team/shop"]);
     }
 
-    /// With what is there, and with what is not.
+    /// The answer is the same whether the object exists or not.
     #[tokio::test]
-    async fn a_deletion_that_does_not_know_the_uid_is_told_nothing() {
+    async fn a_deletion_without_the_uid_learns_nothing() {
         let mut guess = object();
         for uid in [Value::Null, json!(""), json!("2")] {
             guess["metadata"]["uid"] = uid;
@@ -288,7 +292,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_there_is_no_panic(cut in any::<prop::sample::Index>(), noise in "\\PC{0,12}", keep in any::<bool>()) {
+        fn no_request_makes_it_panic(cut in any::<prop::sample::Index>(), noise in "\\PC{0,12}", keep in any::<bool>()) {
             let text = serde_json::to_string(&json!({
                 "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
                 "request": {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kube::{Client, Config};
-use nudge_admission::pods::{ClusterSurroundings, InjectPods};
+use nudge_admission::pods::{InjectPods, KubePodLookups};
 use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, KnownEnabled, KubeLookups, MutateVersions, OnlyEnabled,
     StartError, Subscribers, ValidateConfigs, ValidateVersions, Webhooks,
@@ -47,11 +47,11 @@ pub(super) async fn start(
         Box::pin(async move {
             let client = Client::try_from(config)?;
             let lookups = Arc::new(KubeLookups::new(client.clone(), subscribers, known_enabled, enabled));
-            let surroundings = ClusterSurroundings::new(client, injecting.known);
+            let pod_lookups = KubePodLookups::new(client, injecting.known);
             let mutate = MutateVersions::new(Arc::clone(&lookups), content_key);
             let versions = ValidateVersions::new(Arc::clone(&lookups));
             let configs = ValidateConfigs::new(Arc::clone(&lookups));
-            let pods = InjectPods::new(surroundings, injecting.settings);
+            let pods = InjectPods::new(pod_lookups, injecting.settings);
             let webhooks: Webhooks = vec![
                 Arc::new(OnlyEnabled::new(mutate, &lookups)),
                 Arc::new(OnlyEnabled::new(versions, &lookups)),

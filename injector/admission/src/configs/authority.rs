@@ -1,13 +1,12 @@
-//! What of a config only somebody may decide who may update the plain ConfigMap of its name: all that can move pods, or that decides what
-//! that ConfigMap holds, be it by the detour of deleting the config and making it anew.
+//! Changes of a config that need the right to update the published ConfigMap of its name: all that can move pods or change what that
+//! ConfigMap holds, also by deleting the config and creating it again.
 
 use kube::core::dynamic::DynamicObject;
 use nudge_protocol::labels;
 
 use crate::verdict::Denial;
 
-/// What a request does for which that right is needed; `None` where it needs none. Compared as it stands in the objects: a field that
-/// this Nudge does not know counts as well.
+/// The change that needs the right; `None` where there is none. The objects are compared as JSON, so unknown fields count too.
 pub fn needs(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
     let Some(old) = old else { return Some("create it") };
     let forced = |object: &DynamicObject| {
@@ -27,14 +26,14 @@ pub fn needs(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'stati
         return Some("add a finalizer to it");
     }
     let before = owners(old);
-    // Its garbage collection would be a deletion that nobody is asked about.
+    // Garbage collection of the owner would delete the config without a review.
     owners(new).iter().any(|one| !before.contains(one)).then_some("give it an owner")
 }
 
-/// The refusal for somebody who may not update the plain ConfigMap.
+/// The denial for a user who may not update the published ConfigMap.
 pub fn not_permitted(user: &str, namespace: &str, name: &str, what: &str) -> Denial {
     Denial::forbidden(format!(
-        "VersionedConfig {name}: user {user:?} may not {what}, because it decides what ConfigMap {name} holds; it needs the right to \
+        "VersionedConfig {name}: user {user:?} may not {what}, because it decides what ConfigMap {name} holds; this needs the right to \
          update ConfigMap {name} in namespace {namespace}"
     ))
 }
@@ -57,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_can_move_pods_needs_the_right() {
+    fn every_change_that_can_move_pods_needs_the_right() {
         let none = json!({});
         assert_eq!(needs(None, &object(&none)), Some("create it"));
         for spec in [json!({"current": "1"}), json!({"rollout": {"paused": true}}), json!({"of a later Nudge": 1})] {

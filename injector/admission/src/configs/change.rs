@@ -1,4 +1,4 @@
-//! `spec.current`: a name that a version can have.
+//! Names in a config: its own, and that in `spec.current`.
 
 use nudge_api::{VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
 use nudge_protocol::{ConfigName, VersionName, labels};
@@ -8,7 +8,7 @@ use crate::verdict::Denial;
 /// Longest value of a label.
 const MAX_LABEL_BYTES: usize = 63;
 
-/// Checks the names. Versions carry the config's name in a label, so it must fit in one.
+/// Checks the names. A config's name must fit into a label of its versions.
 pub fn name_and_version(
     name: &str,
     old: Option<&VersionedConfigSpec>,
@@ -16,10 +16,10 @@ pub fn name_and_version(
 ) -> Result<(), Denial> {
     if old.is_none() {
         ConfigName::new(name)
-            .map_err(|error| Denial::invalid(format!("VersionedConfig {name} can't be made: {error}; rename it")))?;
+            .map_err(|error| Denial::invalid(format!("VersionedConfig {name} can't be created: {error}; rename it")))?;
         if name.len() > MAX_LABEL_BYTES {
             return Err(Denial::invalid(format!(
-                "VersionedConfig {name} can't be made: its versions have its name in the label {}, where {MAX_LABEL_BYTES} \
+                "VersionedConfig {name} can't be created: its versions have its name in the label {}, where {MAX_LABEL_BYTES} \
                  characters are allowed; give it a shorter name",
                 labels::CONFIG
             )));
@@ -38,7 +38,7 @@ pub fn chosen_version<'a>(old: Option<&VersionedConfigSpec>, new: &'a VersionedC
     (before != after).then_some(after)
 }
 
-/// The warning where a version is named that is not complete as far as the config's record goes.
+/// The warning about a version in `spec.current` that the status does not list as complete.
 pub fn not_complete(config: &VersionedConfig, status: Option<&VersionedConfigStatus>) -> Option<String> {
     let version = config.spec.current.as_deref()?;
     let status = status?;
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_change_is_a_choice() {
+    fn only_a_change_of_the_version_counts() {
         let [none, one, two] = [spec(None), spec(Some("1")), spec(Some("2"))];
         assert_eq!(chosen_version(None, &none), None);
         assert_eq!(chosen_version(None, &one), Some(Some("1")));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_not_there_is_a_warning() {
+    fn an_incomplete_version_is_a_warning() {
         let status = VersionedConfigStatus { versions: vec![sealed("1", &["a"])], ..Default::default() };
         let mut config = shop(status);
         config.spec.current = Some("1".into());

@@ -1,11 +1,11 @@
-//! A config stays while pods subscribe to it, unless that is forced.
+//! A config is kept while pods subscribe to it, unless its deletion is forced.
 
 use nudge_api::VersionedConfig;
 use nudge_protocol::labels;
 
 use crate::verdict::Denial;
 
-/// Decides about the deletion of a config to which so many pods subscribe.
+/// Decides about the deletion of a config with this many subscribers.
 pub fn decide(config: &VersionedConfig, subscribers: usize) -> Result<(), Denial> {
     let annotations = config.metadata.annotations.as_ref();
     let forced =
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_without_pods_goes() {
+    fn a_config_without_pods_can_be_deleted() {
         assert_eq!(decide(&config(), 0), Ok(()));
     }
 

@@ -1,4 +1,4 @@
-//! Guards of `VersionedConfig`s: who may decide what the plain ConfigMap holds, and when a config may go.
+//! Rules for `VersionedConfig`s: who may decide what the published ConfigMap holds, and when a config may be deleted.
 
 mod authority;
 mod change;

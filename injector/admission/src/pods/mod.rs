@@ -1,8 +1,8 @@
-//! Pods that opt in: the webhook around [`crate::injection`], and what it must know beyond the pod.
+//! Pods that opt in: the webhook around `nudge_core::injection`, and its look-ups.
 
+mod lookups;
 mod recent;
-mod surroundings;
 mod webhook;
 
-pub use surroundings::{ClusterSurroundings, Known, Surroundings};
+pub use lookups::{Known, KubePodLookups, PodLookups};
 pub use webhook::InjectPods;

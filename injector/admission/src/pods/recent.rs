@@ -1,7 +1,7 @@
-//! Answers of the API server that are good for a few seconds: a storm of pods of one workload asks for the same again and again.
+//! A cache of answers of the API server for a few seconds: many pods of one workload cause the same look-ups.
 //!
-//! An answer that is no longer fresh is still given while one task asks anew, so that in a storm nobody waits; one that nobody has
-//! asked for in a while is too old to be given. What is not there is never remembered: it may be created the next moment.
+//! A stale answer is still used while one task renews it, so that requests do not wait; an old one is not. That something does not exist is
+//! never cached: it may be created the next moment.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,18 +11,18 @@ use std::time::Duration;
 use tokio::sync::Mutex as Turn;
 use tokio::time::Instant;
 
-/// For how long, and how many.
+/// The age of answers, and their number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecentSettings {
-    /// An answer this young is simply given.
+    /// An answer younger than this is used.
     pub(super) fresh: Duration,
-    /// An answer older than this is never given.
+    /// An answer older than this is never used. In between, it is used and renewed.
     pub(super) usable: Duration,
-    /// Most answers that are remembered.
+    /// Most answers.
     pub(super) most: usize,
 }
 
-/// See the module's text.
+/// The cache.
 pub(super) struct Recent<K, V> {
     settings: RecentSettings,
     entries: Mutex<HashMap<K, Arc<Entry<V>>>>,
@@ -30,13 +30,13 @@ pub(super) struct Recent<K, V> {
 
 struct Entry<V> {
     answer: Mutex<Option<(Instant, V)>>,
-    /// Whose turn it is to ask.
+    /// Held by the task that asks.
     turn: Arc<Turn<()>>,
     made: Instant,
 }
 
 impl<V: Clone> Entry<V> {
-    /// Single assignments leave nothing half done.
+    /// A poisoned lock is harmless: its holder makes single assignments.
     fn answer(&self) -> Option<(Instant, V)> {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -59,7 +59,7 @@ where
         Self { settings, entries: Mutex::default() }
     }
 
-    /// The answer for `key`, asked by `ask` where it is not known. `None` from `ask` means that there is nothing.
+    /// The answer for `key`, from `ask` where it is not cached. `None` from `ask` means that there is none.
     pub(super) async fn get<E, F>(&self, key: &K, ask: impl FnOnce() -> F) -> Result<Option<V>, E>
     where
         F: Future<Output = Result<Option<V>, E>> + Send + 'static,
@@ -76,7 +76,7 @@ where
             }
         }
         let _turn = entry.turn.lock().await;
-        // Somebody else may just have asked.
+        // Another task may just have asked.
         if let Some((at, answer)) = entry.answer()
             && at.elapsed() < self.settings.fresh
         {
@@ -87,7 +87,7 @@ where
         Ok(answer)
     }
 
-    /// Asks in the background, unless somebody does.
+    /// Asks in the background, unless another task does.
     fn renew<E, F>(entry: &Arc<Entry<V>>, ask: impl FnOnce() -> F)
     where
         F: Future<Output = Result<Option<V>, E>> + Send + 'static,
@@ -96,7 +96,7 @@ where
         let (asking, entry) = (ask(), Arc::clone(entry));
         tokio::spawn(async move {
             let _turn = turn;
-            // A failure leaves the old answer until it is too old, and then whoever asks is told.
+            // After a failure the old answer stays until it is too old; then a request gets the error.
             if let Ok(answer) = asking.await {
                 entry.put(answer);
             }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_asks_for_all_and_nobody_waits_for_what_is_known() {
+    async fn one_task_asks_for_all_and_a_cached_answer_is_immediate() {
         let (recent, source) = (Recent::new(SETTINGS), Source::default());
         let all = futures::future::join_all((0..50).map(|_| source.asked(&recent, 7))).await;
         assert!(all.iter().all(|&answer| answer == 1), "{all:?}");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_there_and_what_failed_is_asked_again() {
+    async fn absence_and_failure_are_not_cached() {
         let recent = Recent::<u32, u32>::new(SETTINGS);
         assert_eq!(recent.get(&1, || async { Ok::<_, ()>(None) }).await, Ok(None));
         assert_eq!(recent.get(&1, || async { Err::<Option<u32>, _>("away") }).await, Err("away"));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_number_is_bounded_and_the_oldest_goes() {
+    async fn the_number_is_bounded() {
         let (recent, source) = (Recent::new(SETTINGS), Source::default());
         for key in 0..10 {
             source.asked(&recent, key).await;

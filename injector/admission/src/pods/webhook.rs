@@ -1,4 +1,4 @@
-//! The webhook of pods: gathers what injection must know, and gives its patch.
+//! The webhook of pods: it makes the look-ups that injection needs, and answers with its patch.
 
 use std::collections::BTreeSet;
 
@@ -8,37 +8,37 @@ use kube::core::admission::Operation;
 use nudge_core::injection::{Facts, Features, InjectionSettings, PodRequest, Refusal, inject, read};
 use nudge_protocol::ConfigName;
 
-use super::surroundings::Surroundings;
+use super::lookups::PodLookups;
 use crate::lookups::LookupError;
 use crate::review::{Request, ReviewError};
 use crate::verdict::{Denial, Verdict};
 use crate::version_webhooks::namespace;
 use crate::webhook::{Webhook, WebhookError};
 
-/// This replica can't inject pods yet. The failure policy refuses them, and whoever makes them tries again.
+/// This replica can't inject pods yet. The failure policy refuses them, and their controller tries again.
 #[derive(Debug, thiserror::Error)]
 #[error("Nudge can't inject pods at this moment, because {0}; try again")]
 struct NotReady(&'static str);
 
 /// Injects pods.
 #[derive(Clone, Debug)]
-pub struct InjectPods<S> {
-    surroundings: S,
+pub struct InjectPods<L> {
+    lookups: L,
     settings: InjectionSettings,
 }
 
 impl InjectPods<()> {
-    /// Where it answers.
+    /// Its path.
     pub const PATH: &'static str = "/mutate/pods";
 }
 
-impl<S: Surroundings> InjectPods<S> {
-    /// Injects as `settings` say.
-    pub fn new(surroundings: S, settings: InjectionSettings) -> Self {
-        Self { surroundings, settings }
+impl<L: PodLookups> InjectPods<L> {
+    /// Injects with these settings.
+    pub fn new(lookups: L, settings: InjectionSettings) -> Self {
+        Self { lookups, settings }
     }
 
-    async fn decide(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
         if !request.kind.group.is_empty() || request.kind.kind != "Pod" {
             return Err(ReviewError::Request("it is not about a Pod").into());
         }
@@ -48,20 +48,20 @@ impl<S: Surroundings> InjectPods<S> {
         let object = request.object.as_ref().ok_or(ReviewError::Request("it has no object"))?;
         let pod = serde_json::to_value(object).map_err(|_| ReviewError::Request("its object can't be used"))?;
         let refused = |refusal: &Refusal| Verdict::Deny(denial(&object.metadata, &request.name, refusal));
-        let opted = match read(&pod) {
-            Ok(Some(opted)) => opted,
+        let pod_request = match read(&pod) {
+            Ok(Some(pod_request)) => pod_request,
             Ok(None) => return Ok(Verdict::allow()),
             Err(refusal) => return Ok(refused(&refusal)),
         };
-        let basis = self.surroundings.basis().map_err(|missing| WebhookError::Internal(NotReady(missing).into()))?;
-        let facts = self.gather(namespace(request)?, &object.metadata, &opted, basis).await?;
-        match inject(&pod, &opted, &facts, &self.settings) {
+        let basis = self.lookups.basis().map_err(|missing| WebhookError::Internal(NotReady(missing).into()))?;
+        let facts = self.gather(namespace(request)?, &object.metadata, &pod_request, basis).await?;
+        match inject(&pod, &pod_request, &facts, &self.settings) {
             Ok(injection) => Ok(verdict(injection.patch, injection.warnings)),
             Err(refusal) => Ok(refused(&refusal)),
         }
     }
 
-    /// Looks up everything that may matter, side by side.
+    /// Makes all look-ups concurrently.
     async fn gather(
         &self,
         namespace: &str,
@@ -73,7 +73,7 @@ impl<S: Surroundings> InjectPods<S> {
         let references = request.config_maps();
         names.extend(references.iter().filter_map(|name| ConfigName::new(name).ok()));
         let configs = names.into_iter().filter_map(|name| {
-            let config = self.surroundings.config(namespace, name.as_str(), pod)?;
+            let config = self.lookups.config(namespace, name.as_str(), pod)?;
             Some((name, config))
         });
         let mut facts =
@@ -81,27 +81,27 @@ impl<S: Surroundings> InjectPods<S> {
         // A ConfigMap with a config of its name stands for that config.
         let unknown = references.iter().filter(|name| !facts.configs.keys().any(|config| config.as_str() == *name));
         let lookups = unknown.map(async |name| {
-            let found = self.surroundings.config_map(namespace, name).await?;
+            let found = self.lookups.config_map(namespace, name).await?;
             Ok::<_, LookupError>((name.clone(), found))
         });
-        let (found, limits) = join(try_join_all(lookups), self.surroundings.limits(namespace)).await;
+        let (found, limits) = join(try_join_all(lookups), self.lookups.limits(namespace)).await;
         facts.config_maps = found?.into_iter().filter_map(|(name, found)| Some((name, found?))).collect();
         facts.limits = limits;
         Ok(facts)
     }
 }
 
-impl<S: Surroundings> Webhook for InjectPods<S> {
+impl<L: PodLookups> Webhook for InjectPods<L> {
     fn path(&self) -> &'static str {
         InjectPods::PATH
     }
 
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
-        Box::pin(self.decide(request))
+    fn decide<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(self.verdict(request))
     }
 }
 
-/// An empty patch is none: the API server would look at the pod again because of it.
+/// An empty patch is left out: because of it the API server would call webhooks again.
 fn verdict(patch: json_patch::Patch, warnings: Vec<String>) -> Verdict {
     match Verdict::warn(warnings) {
         Verdict::Allow { warnings, .. } => Verdict::Allow { warnings, patch: (!patch.0.is_empty()).then_some(patch) },

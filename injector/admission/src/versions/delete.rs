@@ -1,4 +1,4 @@
-//! A version stays as long as pods run it, move to it, or could be moved back to it.
+//! A version is kept while pods run it, move to it, or may move back to it.
 
 use nudge_api::{PartStatus, VersionedConfig};
 use nudge_protocol::labels;
@@ -6,9 +6,8 @@ use nudge_protocol::labels;
 use crate::object::VersionObject;
 use crate::verdict::Denial;
 
-/// Decides about the deletion of an object with the labels of a version. `config` is the config as it is now; a config that is
-/// gone or going needs no versions. Only what is sealed is kept, and is known by its uid: whoever could not read the object learns
-/// nothing by asking about it.
+/// Decides about the deletion of an object with the labels of a version. `config` is the stored config; a deleted or terminating config
+/// needs no versions. Only sealed objects are kept. They are identified by uid, so a client that can't read the object learns nothing.
 pub fn decide(object: &VersionObject, config: Option<&VersionedConfig>) -> Result<(), Denial> {
     let Some(config) = config.filter(|config| config.metadata.deletion_timestamp.is_none()) else { return Ok(()) };
     let Some(version) = object.label(labels::VERSION) else { return Ok(()) };
@@ -20,7 +19,7 @@ pub fn decide(object: &VersionObject, config: Option<&VersionedConfig>) -> Resul
     Err(Denial::forbidden(format!("{title} can't be deleted, because {role}; {remedy}")))
 }
 
-/// Whether it is this very object that was sealed as part of the version.
+/// Whether this object was sealed as part of the version.
 fn is_sealed(object: &VersionObject, version: &str, config: &VersionedConfig) -> bool {
     let sealed = config.status.as_ref().and_then(|status| status.version(version));
     let uid = object.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
@@ -28,7 +27,7 @@ fn is_sealed(object: &VersionObject, version: &str, config: &VersionedConfig) ->
     sealed.is_some_and(|sealed| sealed.parts.iter().any(is))
 }
 
-/// Why the version is needed, and how that can end.
+/// Why the version is needed, and what ends that.
 fn role(version: &str, config: &VersionedConfig) -> Option<(&'static str, &'static str)> {
     const FIRST: &str = "make another version current first";
     const LATER: &str = "it can go once yet another version has become current, or with its VersionedConfig";
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_goes_when_nothing_needs_it() {
+    fn a_version_that_nothing_needs_can_be_deleted() {
         let other = Some("1.0.2".to_owned());
         let status = VersionedConfigStatus {
             current: other.clone(),
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn each_role_that_keeps_a_version_has_its_sentence() {
+    fn each_role_that_keeps_a_version_has_its_message() {
         let current = VersionedConfigStatus { current: Some(named()), ..Default::default() };
         assert_eq!(
             message(decided(current)),
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_that_is_going_lets_its_versions_go() {
+    fn a_terminating_config_keeps_no_versions() {
         let versions = vec![sealed("1.0.1", &["a"])];
         let mut terminating = shop(VersionedConfigStatus { current: Some(named()), versions, ..Default::default() });
         assert!(decide(&object(), Some(&terminating)).is_err());

@@ -1,4 +1,4 @@
-//! Sets `immutable: true` on parts of versions, so that nobody has to write it.
+//! Sets `immutable: true` on parts of versions, so users need not write it.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation};
@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::object::VersionObject;
 
-/// The change that makes a part immutable. An object that only now gets the label is left alone: it is no version, and the
-/// guard will say so.
+/// The operation that makes a part immutable. An existing object that gets the label is left alone: it is not a version, and
+/// validation denies the label.
 pub fn make_immutable(old: Option<&VersionObject>, new: &VersionObject) -> Option<PatchOperation> {
     let was_none = old.is_some_and(|old| !old.is_labelled());
     if !new.is_labelled() || new.immutable || new.is_terminating() || was_none {

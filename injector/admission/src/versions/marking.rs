@@ -1,5 +1,5 @@
-//! The mark of a part whose maker may update the ConfigMap of the config's name (see `nudge_core::versions::mark`): set when it is made,
-//! taken away from whoever wrote it themselves, and kept by an update that forgets it.
+//! The mark of a part whose creator may update the ConfigMap of the config's name (see `nudge_core::versions::mark`). It is set on creation,
+//! removed where a user wrote it, and kept by an update that lacks it.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::object::VersionObject;
 
-/// The changes after which the part has exactly this mark, or none.
+/// The operations after which the part has exactly this mark, or none.
 pub fn set_mark(part: &VersionObject, mark: Option<String>) -> Vec<PatchOperation> {
     let path = || PointerBuf::from_tokens(["metadata", "annotations", MAY_ACTIVATE]);
     match mark {
@@ -24,19 +24,19 @@ pub fn set_mark(part: &VersionObject, mark: Option<String>) -> Vec<PatchOperatio
     }
 }
 
-/// The changes that put back the mark of a part whose new text lacks it, such as `kubectl replace` sends.
+/// The operations that restore the mark of a part whose update lacks it, such as one by `kubectl replace`.
 pub fn keep_mark(old: &VersionObject, new: &VersionObject) -> Vec<PatchOperation> {
     let forgotten = old.is_labelled() && new.is_labelled() && new.annotation(MAY_ACTIVATE).is_none();
     let mark = old.annotation(MAY_ACTIVATE).filter(|_| forgotten);
     mark.map(|mark| set_mark(new, Some(mark.to_owned()))).unwrap_or_default()
 }
 
-/// The warning for whoever makes a part without a mark.
+/// The warning for a user who creates a part without a mark.
 pub fn not_by_itself(part: &VersionObject, because: &str) -> String {
     let [config, version] = [labels::CONFIG, labels::VERSION].map(|label| part.label(label).unwrap_or_default());
     format!(
-        "version {version} of config {config} will not become current by itself, because {because}; whoever may update ConfigMap {config} \
-         makes it current once it is complete, for instance with kubectl nudge use {config} {version}"
+        "version {version} of config {config} will not become current by itself, because {because}; a user who may has to \
+         make it current once it is complete, for instance with kubectl nudge use {config} {version}"
     )
 }
 
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use crate::fixtures::{part, set_annotation};
 
-    /// The annotations of an object with these, after the changes.
+    /// The annotations of an object with these, after the operations.
     fn after(annotations: &Value, mark: Option<&str>) -> Value {
         let mut object = part(PartKind::ConfigMap, "a");
         object.metadata.annotations = serde_json::from_value(annotations.clone()).unwrap();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_forgets_the_mark_keeps_it_and_one_that_changes_it_is_the_guards() {
+    fn an_update_without_the_mark_keeps_it() {
         let bare = part(PartKind::ConfigMap, "a");
         let mut marked = bare.clone();
         set_annotation(&mut marked, MAY_ACTIVATE, "m");

@@ -1,5 +1,5 @@
-//! Guards of ConfigMaps and Secrets that are versions: made whole, never changed, kept while they are needed. What they say of a new
-//! part follows from the request alone: whoever reaches the webhook may pretend to be the API server.
+//! Rules for ConfigMaps and Secrets that are parts of versions: valid when created, never changed, kept while needed. The verdict about a
+//! new part follows from the request alone, because any client that reaches the webhook may pretend to be the API server.
 
 mod delete;
 mod immutable;

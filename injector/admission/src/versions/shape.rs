@@ -1,4 +1,4 @@
-//! What a new part of a version must look like, whatever else there is.
+//! Rules that a new part of a version must follow by itself.
 
 use nudge_core::versions::{PartLabels, PartLabelsError};
 use nudge_protocol::Key;
@@ -7,10 +7,10 @@ use nudge_protocol::limits::{MAX_DICTIONARY_BYTES, MAX_KEYS, MAX_VALUE_BYTES};
 use crate::object::VersionObject;
 use crate::verdict::Denial;
 
-/// A Secret that the cluster fills in itself, and changes.
+/// The type of Secrets that the cluster itself fills in and changes.
 const SERVICE_ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 
-/// Checks all that a part shows by itself.
+/// Checks a part by itself.
 pub fn check(object: &VersionObject) -> Result<PartLabels, Denial> {
     let part = PartLabels::parse(&object.metadata).map_err(|error| {
         let missing = matches!(error, PartLabelsError::NoVersion | PartLabelsError::NoNumber { .. });
@@ -27,7 +27,7 @@ pub fn check(object: &VersionObject) -> Result<PartLabels, Denial> {
     Ok(part)
 }
 
-/// Denies owners: whoever deletes the owner would delete the version, past every rule.
+/// Denies owners: deleting the owner would delete the version in spite of all rules.
 pub(super) fn owners(object: &VersionObject) -> Result<(), Denial> {
     let Some(owner) = object.metadata.owner_references.iter().flatten().next() else { return Ok(()) };
     Err(Denial::invalid(format!(

@@ -1,4 +1,4 @@
-//! A version is never changed; what is not Nudge's on it may be.
+//! A version is never changed. Labels and annotations that are not Nudge's may change.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ fn becomes(new: &VersionObject) -> Denial {
 
 type Marks = BTreeMap<String, String>;
 
-/// Denies the first change of what is Nudge's among labels or annotations.
+/// Denies a change of Nudge's labels or annotations.
 fn marks(title: &str, what: &str, old: Option<&Marks>, new: Option<&Marks>) -> Result<(), Denial> {
     let value = |marks: Option<&Marks>, name: &str| marks.and_then(|marks| marks.get(name).cloned());
     let names = old.into_iter().chain(new).flat_map(BTreeMap::keys);

@@ -36,7 +36,7 @@ pub(crate) async fn allow_devs(space: &Space, name: &str, rules: Value) -> Resul
 /// The refusal of what jane may not.
 fn not_permitted(space: &Space, what: &str) -> String {
     format!(
-        "VersionedConfig shop: user \"jane\" may not {what}, because it decides what ConfigMap shop holds; it needs the right to update \
+        "VersionedConfig shop: user \"jane\" may not {what}, because it decides what ConfigMap shop holds; this needs the right to update \
          ConfigMap shop in namespace {}",
         space.name
     )
@@ -96,7 +96,7 @@ async fn names_must_be_ones_that_versions_can_carry() -> Result<()> {
     assert_eq!(
         message_of(GUARD, space.create_object::<VersionedConfig>(object(&long, "1")).await),
         format!(
-            "VersionedConfig {long} can't be made: its versions have its name in the label nudge.dev/config, where 63 \
+            "VersionedConfig {long} can't be created: its versions have its name in the label nudge.dev/config, where 63 \
                  characters are allowed; give it a shorter name"
         )
     );

@@ -296,7 +296,7 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
     });
     let refusal = |name: &str, what: &str| {
         format!(
-            "VersionedConfig {name}: user \"jane\" may not {what}, because it decides what ConfigMap {name} holds; it needs the right to \
+            "VersionedConfig {name}: user \"jane\" may not {what}, because it decides what ConfigMap {name} holds; this needs the right to \
              update ConfigMap {name} in namespace {}",
             space.name
         )
@@ -317,7 +317,7 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
     assert_eq!(
         message(POLICY, config_of(&admin, &long).await),
         format!(
-            "VersionedConfig {long} can't be made: its versions have its name in the label nudge.dev/config, where 63 \
+            "VersionedConfig {long} can't be created: its versions have its name in the label nudge.dev/config, where 63 \
                  characters are allowed; give it a shorter name"
         )
     );

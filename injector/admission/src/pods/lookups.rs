@@ -1,5 +1,4 @@
-//! What injection must know beyond the pod: configs from the index, plain ConfigMaps and LimitRanges from the API server, and what
-//! the cluster can do.
+//! Look-ups that injection needs beyond the pod: configs and features from this process, ConfigMaps and LimitRanges from the API server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,37 +22,37 @@ use super::recent::{Recent, RecentSettings};
 use crate::kube_lookups::LOOKUP_TIMEOUT;
 use crate::lookups::LookupError;
 
-/// ConfigMaps of all namespaces that are remembered; of each, three flags.
-const MAPS: RecentSettings =
+/// How ConfigMaps are remembered, three flags of each.
+const CONFIG_MAPS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(2), usable: Duration::from_secs(10), most: 2048 };
-/// ConfigMaps that are read at the same time.
+/// Most ConfigMaps that are read at the same time.
 const AT_ONCE: usize = 8;
-/// Namespaces whose LimitRanges are remembered.
+/// How the LimitRanges of a namespace are remembered.
 const LIMITS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(3), usable: Duration::from_secs(10), most: 512 };
-/// LimitRanges of one namespace that are looked at; nobody has more than one or two.
+/// Most LimitRanges of one namespace; usually there are one or two.
 const LIMIT_RANGES: u32 = 50;
 
-/// What the whole process knows.
+/// What this process knows.
 #[derive(Clone)]
 pub struct Known {
     /// Configs and namespaces.
     pub index: Arc<Index>,
-    /// What the cluster can do; absent until it was read for the first time.
+    /// What the cluster can do; `None` until it was read for the first time.
     pub features: watch::Receiver<Option<Features>>,
-    /// What agents are to trust (PEM).
+    /// The CA bundle that agents trust (PEM).
     pub hub_ca: watch::Receiver<Arc<str>>,
 }
 
-/// What the webhook asks.
-pub trait Surroundings: Send + Sync + 'static {
-    /// What the cluster can do and what agents are to trust, or what is missing to inject pods at all.
+/// The look-ups of the pod webhook.
+pub trait PodLookups: Send + Sync + 'static {
+    /// What the cluster can do and the CA bundle that agents trust, or why pods can't be injected yet.
     fn basis(&self) -> Result<(Features, Arc<str>), &'static str>;
 
-    /// The config as it stands for a new pod; `None` where there is none.
+    /// The config as a new pod gets it; `None` where there is none.
     fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta) -> Option<ResolvedConfig>;
 
-    /// The plain ConfigMap; `None` where there is none.
+    /// A ConfigMap that the pod references; `None` where there is none.
     fn config_map(
         &self,
         namespace: &str,
@@ -64,35 +63,35 @@ pub trait Surroundings: Send + Sync + 'static {
     fn limits(&self, namespace: &str) -> impl Future<Output = Vec<LimitRangeItem>> + Send;
 }
 
-/// Answers from the process's knowledge and the API server.
-pub struct ClusterSurroundings {
+/// Asks this process and the API server.
+pub struct KubePodLookups {
     client: Client,
     known: Known,
-    maps: Recent<ConfigKey, ReferencedConfigMap>,
+    config_maps: Recent<ConfigKey, ReferencedConfigMap>,
     limits: Recent<String, Arc<[LimitRangeItem]>>,
     room: Arc<Semaphore>,
 }
 
-impl fmt::Debug for ClusterSurroundings {
+impl fmt::Debug for KubePodLookups {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("ClusterSurroundings").finish_non_exhaustive()
+        out.debug_struct("KubePodLookups").finish_non_exhaustive()
     }
 }
 
-impl ClusterSurroundings {
-    /// Uses `client`, which must have been made on the runtime of the admission server.
+impl KubePodLookups {
+    /// Uses `client`, which must be created on the runtime of the admission server.
     pub fn new(client: Client, known: Known) -> Self {
         Self {
             client,
             known,
-            maps: Recent::new(MAPS),
+            config_maps: Recent::new(CONFIG_MAPS),
             limits: Recent::new(LIMITS),
             room: Arc::new(Semaphore::new(AT_ONCE)),
         }
     }
 }
 
-impl Surroundings for ClusterSurroundings {
+impl PodLookups for KubePodLookups {
     fn basis(&self) -> Result<(Features, Arc<str>), &'static str> {
         if !self.known.index.is_synced() {
             return Err("it has not listed all configs yet");
@@ -115,17 +114,14 @@ impl Surroundings for ClusterSurroundings {
             let (name, what) = (name.to_owned(), format!("read ConfigMap {key}"));
             let room = Arc::clone(&self.room);
             async move {
-                // It comes whole, up to a MiB: the memory of all that are on their way is bounded.
+                // Each answer has up to 1 MiB: this bounds the memory of concurrent ones.
                 let _room = room.acquire().await;
-                match timeout(LOOKUP_TIMEOUT, api.get_opt(&name)).await {
-                    Ok(Ok(found)) => Ok(found.as_ref().map(referenced_config_map)),
-                    Ok(Err(error)) => Err(LookupError::Api { what, source: Box::new(error) }),
-                    Err(_) => Err(LookupError::TooSlow { what, within: LOOKUP_TIMEOUT }),
-                }
+                let found = LookupError::within(LOOKUP_TIMEOUT, || what, api.get_opt(&name)).await?;
+                Ok(found.as_ref().map(referenced_config_map))
             }
         };
-        // Also those who wait for another's question are told in time.
-        match timeout(LOOKUP_TIMEOUT, self.maps.get(&key, ask)).await {
+        // The limit also holds for requests that wait for another one's look-up.
+        match timeout(LOOKUP_TIMEOUT, self.config_maps.get(&key, ask)).await {
             Ok(found) => found,
             Err(_) => Err(LookupError::TooSlow { what: format!("read ConfigMap {key}"), within: LOOKUP_TIMEOUT }),
         }
@@ -137,24 +133,20 @@ impl Surroundings for ClusterSurroundings {
             let namespace = namespace.to_owned();
             async move {
                 let what = || format!("list LimitRanges of namespace {namespace}");
-                // In here, because a question that nobody waits for any more must end as well.
-                match timeout(LOOKUP_TIMEOUT, api.list(&ListParams::default().limit(LIMIT_RANGES))).await {
-                    Ok(Ok(listed)) => {
-                        let specs = listed.items.into_iter().filter_map(|range| range.spec);
-                        Ok(Some(specs.flat_map(|spec| spec.limits).collect()))
-                    }
-                    Ok(Err(error)) => Err(LookupError::Api { what: what(), source: Box::new(error) }),
-                    Err(_) => Err(LookupError::TooSlow { what: what(), within: LOOKUP_TIMEOUT }),
-                }
+                // Limited here too, because a look-up that no request waits for any more must also end.
+                let params = ListParams::default().limit(LIMIT_RANGES);
+                let listed = LookupError::within(LOOKUP_TIMEOUT, what, api.list(&params)).await?;
+                let specs = listed.items.into_iter().filter_map(|range| range.spec);
+                Ok::<_, LookupError>(Some(specs.flat_map(|spec| spec.limits).collect()))
             }
         };
-        let cause = match timeout(LOOKUP_TIMEOUT, self.limits.get(&namespace.to_owned(), ask)).await {
+        let error = match timeout(LOOKUP_TIMEOUT, self.limits.get(&namespace.to_owned(), ask)).await {
             Ok(Ok(limits)) => return limits.map(|limits| limits.to_vec()).unwrap_or_default(),
             Ok(Err(error)) => chain(&error),
             Err(_) => format!("no answer within {LOOKUP_TIMEOUT:?}"),
         };
-        // The API server checks them again, and says itself what is wrong.
-        tracing::warn!(namespace, cause, "LimitRanges can't be read; a pod is injected without regard to them");
+        // The API server checks the pod against them again.
+        tracing::warn!(error, "LimitRanges not read; pod injected without regard to them");
         Vec::new()
     }
 }
@@ -169,7 +161,7 @@ fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
     }
 }
 
-/// The config as a new pod gets it. Without parts where one of them may not be served here: the agent takes what is mounted for all.
+/// The config as a new pod gets it. Without parts where one of them may not be served here: the agent takes the mounted ones for all.
 fn resolved(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
     let Some(status) = &config.status else { return ResolvedConfig::default() };
     let uid = config.metadata.uid.as_deref().unwrap_or_default();
@@ -217,13 +209,13 @@ mod tests {
     }
 
     #[test]
-    fn a_config_without_a_version_is_there_all_the_same() {
+    fn a_config_without_a_version_resolves() {
         let resolved = resolved(&shop(VersionedConfigStatus::default()), &ObjectMeta::default(), true);
         assert_eq!(resolved, ResolvedConfig::default());
     }
 
     #[test]
-    fn of_a_referenced_config_map_three_flags_are_taken() {
+    fn a_config_map_is_reduced_to_three_flags() {
         let map = |value| referenced_config_map(&serde_json::from_value(value).unwrap());
         assert_eq!(map(json!({"metadata": {"name": "a"}})), ReferencedConfigMap::default());
         let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}]);
