@@ -1,58 +1,63 @@
-//! How a command ends that did not do what it was asked for: a sentence, and a code for scripts.
+//! How a command fails: a message for people, and an exit code for scripts.
+
+use std::process::ExitCode;
 
 use kube::core::Status;
 use nudge_protocol::error_chain::{message, plain};
 
-/// It failed.
-pub(super) const FAILED: u8 = 1;
-/// It was called in a wrong way; clap's own code.
-pub(super) const USAGE: u8 = 2;
-/// The rollout that was waited for failed, or was rolled back.
-pub(super) const ROLLOUT_FAILED: u8 = 3;
-/// The rollout was still on when the time was up; the code of timeout(1).
-pub(super) const TIMED_OUT: u8 = 124;
-/// Somebody pressed Ctrl-C; the code that shells give.
-pub(super) const INTERRUPTED: u8 = 130;
+/// The exit codes, which the help and KUBECTL.md list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// The command failed or was refused.
+    Failed = 1,
+    /// Wrong usage; clap's own code.
+    Usage = 2,
+    /// The rollout that the command waited for failed or was rolled back.
+    RolloutFailed = 3,
+    /// The rollout was not finished when the timeout ended; the code of timeout(1).
+    TimedOut = 124,
+    /// Ctrl-C; the code that shells give.
+    Interrupted = 130,
+}
 
-/// See the module's text.
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// A failed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
-    /// The exit code.
-    pub(super) code: u8,
-    /// A sentence with the way out.
-    pub(super) message: String,
+pub(crate) struct Failure {
+    /// What the process ends with.
+    pub(crate) exit: Exit,
+    /// What is wrong with which object, and what to do.
+    pub(crate) message: String,
     /// The HTTP status that the API server answered with, or 0.
-    pub(super) status: u16,
+    pub(crate) status: u16,
 }
 
 impl Failure {
-    pub(super) fn new(message: impl Into<String>) -> Self {
-        Self { code: FAILED, message: message.into(), status: 0 }
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self::with(Exit::Failed, message)
     }
 
-    pub(super) fn usage(message: impl Into<String>) -> Self {
-        Self { code: USAGE, ..Self::new(message) }
+    pub(crate) fn with(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), status: 0 }
     }
 
-    pub(super) fn rollout(message: impl Into<String>) -> Self {
-        Self { code: ROLLOUT_FAILED, ..Self::new(message) }
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::with(Exit::Usage, message)
     }
 
-    pub(super) fn timed_out(message: impl Into<String>) -> Self {
-        Self { code: TIMED_OUT, ..Self::new(message) }
-    }
-
-    pub(super) fn interrupted(message: impl Into<String>) -> Self {
-        Self { code: INTERRUPTED, ..Self::new(message) }
-    }
-
-    /// Of a call of the API server that was to do `what`.
-    pub(super) fn of(what: &str, error: &kube::Error) -> Self {
+    /// A failed call of the API server; `what` names the attempt.
+    pub(crate) fn of(what: &str, error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self { status: status.code, ..Self::new(refusal(what, status)) },
-            // Libraries put their own names around what has happened.
+            // Libraries wrap the cause in names of their own.
             kube::Error::Service(_) | kube::Error::HyperError(_) => Self::new(format!(
-                "{what}: no answer from the API server: {}; check --context, --kubeconfig, and whether it can be reached from here",
+                "{what}: the API server does not answer: {}; check --context, --kubeconfig and the network",
                 root(error)
             )),
             other => Self::new(format!("{what}: {}", message(other))),
@@ -62,7 +67,7 @@ impl Failure {
 
 fn refusal(what: &str, status: &Status) -> String {
     let message = status.message.trim_end_matches('.');
-    // A path that the server does not serve, in place of an object that it does not have.
+    // The API server does not serve the path, as opposed to a missing object.
     if status.code == 404 && message.contains("could not find the requested resource")
         || message.contains("page not found")
     {
@@ -77,7 +82,7 @@ fn refusal(what: &str, status: &Status) -> String {
     }
 }
 
-/// Our own refusals are whole sentences without the API server's introduction; those of others are not.
+/// Refusals by Nudge's webhooks are complete without the API server's introduction; those by others are not.
 fn without_webhook(message: &str) -> &str {
     message
         .split_once(".nudge.dev\" denied the request: ")
@@ -95,7 +100,7 @@ fn root(error: &dyn std::error::Error) -> String {
 }
 
 /// For [`Result::map_err`].
-pub(super) fn doing(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Failure {
+pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Failure {
     let what = what.into();
     move |error| Failure::of(&what, &error)
 }
@@ -109,17 +114,17 @@ mod tests {
     }
 
     #[test]
-    fn what_only_libraries_know_is_left_out() {
+    fn messages_leave_out_the_names_of_libraries() {
         let refused = std::io::Error::from_raw_os_error(111);
         let failure = Failure::of("reading config shop", &kube::Error::Service(Box::new(refused)));
-        let desired = "reading config shop: no answer from the API server: Connection refused; check --context";
-        assert!(failure.message.starts_with(desired), "{}", failure.message);
+        let expected = "reading config shop: the API server does not answer: Connection refused; check --context";
+        assert!(failure.message.starts_with(expected), "{}", failure.message);
         let ours = api(403, "admission webhook \"configs-delete.nudge.dev\" denied the request: it is in use.");
         assert_eq!(Failure::of("deleting", &ours).message, "deleting: it is in use");
     }
 
     #[test]
-    fn refusals_name_the_way_out() {
+    fn refusals_say_what_to_do() {
         let of = |code, message| Failure::of("reading config shop", &api(code, message)).message;
         assert_eq!(
             of(403, "configmaps is forbidden"),

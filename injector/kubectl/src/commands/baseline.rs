@@ -1,0 +1,147 @@
+//! `kubectl nudge baseline`: makes existing ConfigMaps version 1.0.0 of configs with the same names.
+
+use clap::Args;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
+use nudge_api::{VersionedConfig, VersionedConfigSpec};
+use nudge_core::versions::{FIRST_VERSION, baseline_refusal, first_names, first_version, is_first_version};
+use nudge_protocol::{ConfigName, VersionName, labels};
+
+use crate::arguments::{Dry, DryRun};
+use crate::failure::{Failure, doing};
+use crate::session::{Session, creating};
+use crate::version::stored::{label, objects};
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  kubectl nudge baseline game
+  kubectl nudge baseline --all
+
+ConfigMaps of Kubernetes, ConfigMaps with an owner, immutable ConfigMaps, and objects of versions are left alone.")]
+pub(crate) struct Baseline {
+    /// The ConfigMap
+    #[arg(required_unless_present = "all")]
+    pub(crate) name: Option<String>,
+    /// All ConfigMaps of the namespace
+    #[arg(long, conflicts_with = "name")]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) dry: Dry,
+}
+
+/// Why the ConfigMap is left alone.
+fn refusal(map: &ConfigMap) -> Option<&'static str> {
+    let name = map.metadata.name.as_deref().unwrap_or_default();
+    if ConfigName::new(name).is_err() || VersionName::new(name).is_err() {
+        return Some("its name can't be a label, which holds 63 characters");
+    }
+    baseline_refusal(map)
+}
+
+pub(crate) async fn run(session: &Session, command: &Baseline) -> Result<(), Failure> {
+    let dry = command.dry.dry_run;
+    let maps = session.api::<ConfigMap>();
+    if let Some(name) = &command.name {
+        let map = maps.get_opt(name).await.map_err(doing(format!("reading ConfigMap {name}")))?;
+        let missing = || {
+            Failure::new(format!(
+                "there is no ConfigMap {name} in namespace {}; see kubectl get configmaps",
+                session.namespace
+            ))
+        };
+        let map = map.ok_or_else(missing)?;
+        // A published ConfigMap is refused only if its config is gone.
+        let known = session.find_config(name).await?.is_some();
+        if let Some(reason) = refusal(&map).filter(|_| !known) {
+            return Err(Failure::new(format!("ConfigMap {name} can't become a version: {reason}")));
+        }
+        if !make_baseline(session, name, map, dry).await? {
+            return session.out.line(&format!("config {name} already has versions"));
+        }
+        return Ok(());
+    }
+    let mut failures: Vec<String> = Vec::new();
+    let all = maps.list(&ListParams::default()).await.map_err(doing("listing ConfigMaps"))?.items;
+    if all.is_empty() {
+        return Err(Failure::new(format!("there are no ConfigMaps in namespace {}", session.namespace)));
+    }
+    let configs =
+        session.api::<VersionedConfig>().list(&ListParams::default()).await.map_err(doing("listing configs"))?;
+    let known: Vec<String> = configs.items.into_iter().filter_map(|config| config.metadata.name).collect();
+    for map in all.into_iter().filter(|map| label(&map.metadata, labels::VERSION).is_empty()) {
+        let name = map.metadata.name.clone().unwrap_or_default();
+        match refusal(&map).filter(|_| !known.contains(&name)) {
+            Some(reason) => session.out.line(&format!("configmap/{name} left alone: {reason}"))?,
+            None => match make_baseline(session, &name, map, dry).await {
+                Ok(true) => {}
+                Ok(false) => session.out.line(&format!("configmap/{name} left alone: it already has versions"))?,
+                // One failure does not stop the others.
+                Err(failure) => failures.push(failure.message),
+            },
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(Failure::new(failures.join("\nerror: "))) }
+}
+
+/// Creates the version, then the config. False if the config already exists.
+async fn make_baseline(session: &Session, name: &str, map: ConfigMap, dry: DryRun) -> Result<bool, Failure> {
+    if session.find_config(name).await?.is_some() {
+        return Ok(false);
+    }
+    let (found, _) = objects(session, name, None).await?;
+    if found.iter().any(|(_, meta)| label(meta, labels::VERSION) != FIRST_VERSION) {
+        return Err(Failure::new(format!(
+            "ConfigMap {name} can't become a version: objects of other versions of config {name} exist without the config; create the \
+             config instead"
+        )));
+    }
+    if dry != DryRun::Client {
+        create_first(session, name, &map, dry).await?;
+        let new = VersionedConfig::new(name, VersionedConfigSpec::default());
+        match session.api::<VersionedConfig>().create(&creating(dry), &new).await {
+            Ok(_) => {}
+            // The control plane creates a config that pods use.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(Failure::of(&format!("creating config {name}"), &error)),
+        }
+    }
+    session.out.line(&format!("configmap/{name} is version {FIRST_VERSION} of config {name}{}", dry.suffix()))?;
+    Ok(true)
+}
+
+async fn create_first(session: &Session, config: &str, map: &ConfigMap, dry: DryRun) -> Result<(), Failure> {
+    let maps = session.api::<ConfigMap>();
+    for name in first_names(map, config) {
+        let object = first_version(map.clone(), config, &name);
+        match maps.create(&creating(dry), &object).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(Failure::of(&format!("creating ConfigMap {name}"), &error)),
+        }
+        let found = maps.get_opt(&name).await.map_err(doing(format!("reading ConfigMap {name}")))?;
+        if found.is_some_and(|found| is_first_version(&found, &object)) {
+            return Ok(());
+        }
+    }
+    let names = first_names(map, config).join(" and ");
+    Err(Failure::new(format!(
+        "ConfigMap {config} can't become a version: the names {names} are taken; delete one of these objects"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn config_maps_of_others_are_left_alone() {
+        let named = |name: &str| {
+            let mut map = ConfigMap::default();
+            map.metadata.name = Some(name.to_owned());
+            map
+        };
+        assert_eq!(refusal(&named("shop")), None);
+        assert!(refusal(&named("kube-root-ca.crt")).is_some());
+        assert!(refusal(&named(&"a.".repeat(40))).unwrap().contains("can't be a label"));
+    }
+}

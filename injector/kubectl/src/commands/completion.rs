@@ -1,0 +1,296 @@
+//! `kubectl nudge completion`, and the completions themselves: kubectl runs `kubectl_complete-nudge` with the words of the command line,
+//! and reads candidates in the format of Cobra.
+
+use std::time::Duration;
+
+use clap::{ArgAction, CommandFactory as _};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use kube::api::ListParams;
+use kube::{Api, Resource};
+use nudge_protocol::labels;
+
+use crate::arguments::Arguments;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::session::{Connection, Session};
+
+/// The output of `kubectl nudge completion`. A link of this name to the program does the same.
+pub(crate) const SCRIPT: &str = "#!/bin/sh
+# Save this as the executable kubectl_complete-nudge in a directory of $PATH. kubectl then completes `kubectl nudge`.
+exec kubectl nudge __complete -- \"$@\"
+";
+
+/// How long the user waits for completions.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// The directives of Cobra that turn the completion of file names on and off.
+const FILES: &str = ":0\n";
+const NO_FILES: &str = ":4\n";
+
+/// The candidates for the last word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Candidates {
+    /// Words with their help.
+    Words(Vec<(String, String)>),
+    Configs,
+    /// Of this config.
+    Versions(String),
+    Namespaces,
+    ConfigMaps,
+    Workloads,
+    PodsAndConfigs,
+    Files,
+    Nothing,
+}
+
+/// The last word, and what the words before it say.
+#[derive(Debug, PartialEq, Eq)]
+struct Position {
+    candidates: Candidates,
+    /// The beginning of the word.
+    prefix: String,
+    /// The flag before a value in the same word: `--output=`.
+    flag: String,
+    namespace: Option<String>,
+    context: Option<String>,
+    kubeconfig: Option<String>,
+}
+
+fn position(words: &[String]) -> Position {
+    let root = Arguments::command();
+    let mut position = Position {
+        candidates: Candidates::Nothing,
+        prefix: String::new(),
+        flag: String::new(),
+        namespace: None,
+        context: None,
+        kubeconfig: None,
+    };
+    let Some((last, before)) = words.split_last() else { return position };
+    let mut command = &root;
+    let mut positionals: Vec<&str> = Vec::new();
+    let mut pending: Option<&clap::Arg> = None;
+    for word in before {
+        if let Some(flag) = pending.take() {
+            position.remember(flag, word);
+        } else if let Some((flag, value)) = flag(&root, command, word) {
+            match value {
+                Some(value) => position.remember(flag, value),
+                None if takes_value(flag) => pending = Some(flag),
+                None => {}
+            }
+        } else if command.get_name() == root.get_name() {
+            match root
+                .get_subcommands()
+                .find(|sub| sub.get_name() == word || sub.get_all_aliases().any(|alias| alias == word))
+            {
+                Some(sub) => command = sub,
+                None => return position,
+            }
+        } else if !word.starts_with('-') {
+            positionals.push(word);
+        }
+    }
+    position.prefix.clone_from(last);
+    let at_root = command.get_name() == root.get_name();
+    position.candidates = if let Some(flag) = pending {
+        of_flag(flag)
+    } else if let Some((flag, Some(value))) = flag(&root, command, last) {
+        last[..last.len() - value.len()].clone_into(&mut position.flag);
+        value.clone_into(&mut position.prefix);
+        of_flag(flag)
+    } else if last.starts_with('-') {
+        let own = command.get_arguments();
+        let global = root.get_arguments().filter(|_| !at_root);
+        let flags =
+            own.chain(global).filter_map(|flag| Some((format!("--{}", flag.get_long()?), help(flag.get_help()))));
+        Candidates::Words(flags.collect())
+    } else if at_root {
+        let subs = root.get_subcommands().filter(|sub| !sub.is_hide_set());
+        Candidates::Words(subs.map(|sub| (sub.get_name().to_owned(), help(sub.get_about()))).collect())
+    } else {
+        let next = command.get_positionals().nth(positionals.len());
+        match next.map(|argument| argument.get_id().as_str()) {
+            Some("config") => Candidates::Configs,
+            Some("version" | "old" | "new") if command.get_name() != "create" => {
+                Candidates::Versions(positionals.first().map(|&config| config.to_owned()).unwrap_or_default())
+            }
+            Some("name") if command.get_name() == "enable" => Candidates::Namespaces,
+            Some("workload") => Candidates::Workloads,
+            Some("name") if command.get_name() == "get" => Candidates::PodsAndConfigs,
+            Some("name") => Candidates::ConfigMaps,
+            _ => Candidates::Nothing,
+        }
+    };
+    position
+}
+
+fn help(text: Option<&clap::builder::StyledStr>) -> String {
+    text.map(|text| text.to_string().lines().next().unwrap_or_default().to_owned()).unwrap_or_default()
+}
+
+fn takes_value(flag: &clap::Arg) -> bool {
+    matches!(flag.get_action(), ArgAction::Set | ArgAction::Append) && !flag.is_require_equals_set()
+}
+
+/// The flag of the word, with its value if that is in the same word.
+fn flag<'a, 'w>(
+    root: &'a clap::Command,
+    command: &'a clap::Command,
+    word: &'w str,
+) -> Option<(&'a clap::Arg, Option<&'w str>)> {
+    let (name, value) = match word.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (word, None),
+    };
+    let mut all = command.get_arguments().chain(root.get_arguments());
+    let is = |argument: &&clap::Arg| match name.strip_prefix("--") {
+        Some(long) => argument.get_long() == Some(long),
+        None => {
+            name.strip_prefix('-').is_some_and(|short| argument.get_short().is_some_and(|it| short == it.to_string()))
+        }
+    };
+    all.find(is).map(|flag| (flag, value))
+}
+
+fn of_flag(flag: &clap::Arg) -> Candidates {
+    match flag.get_id().as_str() {
+        "namespace" => Candidates::Namespaces,
+        id if id.contains("from_") && !id.contains("literal") => Candidates::Files,
+        "kubeconfig" => Candidates::Files,
+        _ => {
+            let values = flag.get_possible_values();
+            Candidates::Words(
+                values.iter().map(|value| (value.get_name().to_owned(), help(value.get_help()))).collect(),
+            )
+        }
+    }
+}
+
+impl Position {
+    fn remember(&mut self, flag: &clap::Arg, value: &str) {
+        let into = match flag.get_id().as_str() {
+            "namespace" => &mut self.namespace,
+            "context" => &mut self.context,
+            "kubeconfig" => &mut self.kubeconfig,
+            _ => return,
+        };
+        *into = Some(value.to_owned());
+    }
+
+    /// The lines for kubectl.
+    fn lines(&self, candidates: &[(String, String)]) -> String {
+        let fitting = candidates.iter().filter(|(word, _)| word.starts_with(&self.prefix));
+        let lines = fitting.map(|(word, help)| {
+            let joined = &self.flag;
+            if help.is_empty() { format!("{joined}{word}\n") } else { format!("{joined}{word}\t{help}\n") }
+        });
+        let directive = if self.candidates == Candidates::Files { FILES } else { NO_FILES };
+        lines.chain([directive.to_owned()]).collect::<Vec<_>>().concat()
+    }
+}
+
+/// Prints the candidates for the last of these words.
+pub(crate) async fn complete(out: Output, words: Vec<String>) -> Result<(), Failure> {
+    let position = position(&words);
+    let candidates = match &position.candidates {
+        Candidates::Words(words) => words.clone(),
+        Candidates::Files | Candidates::Nothing => Vec::new(),
+        // An error would appear in the middle of the command line, so it is dropped.
+        _ => {
+            tokio::time::timeout(ANSWER_LIMIT, ask(&position, out)).await.ok().and_then(Result::ok).unwrap_or_default()
+        }
+    };
+    out.print(&position.lines(&candidates))
+}
+
+async fn ask(position: &Position, out: Output) -> Result<Vec<(String, String)>, Failure> {
+    let connection = Connection {
+        namespace: position.namespace.clone(),
+        context: position.context.clone(),
+        kubeconfig: position.kubeconfig.as_ref().map(Into::into),
+    };
+    let session = Session::connect(&connection, out).await?;
+    let names = match &position.candidates {
+        Candidates::Configs => names(session.api::<nudge_api::VersionedConfig>(), None).await,
+        Candidates::Namespaces => names(Api::<Namespace>::all(session.client.clone()), None).await,
+        Candidates::ConfigMaps => names(session.api::<ConfigMap>(), None).await,
+        Candidates::Versions(config) => {
+            let versions = session.config(config).await?.status.map(|status| status.versions).unwrap_or_default();
+            return Ok(versions.into_iter().rev().map(|it| (it.version, format!("{:?}", it.state))).collect());
+        }
+        Candidates::PodsAndConfigs => {
+            let pods = names(session.api::<Pod>(), Some(labels::AGENT)).await;
+            [names(session.api::<nudge_api::VersionedConfig>(), None).await, pods].concat()
+        }
+        Candidates::Workloads => {
+            let of =
+                |kind: &'static str, names: Vec<String>| names.into_iter().map(move |name| format!("{kind}/{name}"));
+            of("deployment", names(session.api::<Deployment>(), None).await)
+                .chain(of("statefulset", names(session.api::<StatefulSet>(), None).await))
+                .chain(of("daemonset", names(session.api::<DaemonSet>(), None).await))
+                .collect()
+        }
+        Candidates::Words(_) | Candidates::Files | Candidates::Nothing => Vec::new(),
+    };
+    Ok(names.into_iter().map(|name| (name, String::new())).collect())
+}
+
+async fn names<K>(api: Api<K>, label: Option<&str>) -> Vec<String>
+where
+    K: Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let params = label.map_or_else(ListParams::default, |label| ListParams::default().labels(label));
+    let listed = api.list_metadata(&params).await.map(|list| list.items).unwrap_or_default();
+    listed.into_iter().filter_map(|object| object.metadata.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(line: &str) -> Position {
+        position(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    fn words(line: &str) -> Vec<String> {
+        let position = at(line);
+        let Candidates::Words(words) = &position.candidates else { panic!("{:?}", position.candidates) };
+        let lines = position.lines(words);
+        lines.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn every_position_has_its_candidates() {
+        assert_eq!(words("ver"), ["versions", ":4"]);
+        assert!(words("").contains(&"rollback".to_owned()) && !words("").contains(&"__complete".to_owned()));
+        assert_eq!(words("use game 1 --wa"), ["--wait", ":4"]);
+        assert_eq!(words("status -o j"), ["json", ":4"]);
+        assert_eq!(words("status --output=y"), ["--output=yaml", ":4"]);
+        assert_eq!(words("pause game --dry-run=s"), ["--dry-run=server", ":4"]);
+        for (line, expected) in [
+            ("use ", Candidates::Configs),
+            ("use game ", Candidates::Versions("game".into())),
+            ("diff game 1 ", Candidates::Versions("game".into())),
+            ("create game ", Candidates::Nothing),
+            ("enable ", Candidates::Namespaces),
+            ("use -n ", Candidates::Namespaces),
+            ("restart ", Candidates::Workloads),
+            ("get ", Candidates::PodsAndConfigs),
+            ("baseline ", Candidates::ConfigMaps),
+            ("create game 1 --from-file=", Candidates::Files),
+            ("nonsense ", Candidates::Nothing),
+            ("use game 1 2 ", Candidates::Nothing),
+        ] {
+            assert_eq!(at(line).candidates, expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn flags_before_the_word_are_used() {
+        let position = at("-n shop use --context=dev ga");
+        assert_eq!((position.namespace.as_deref(), position.context.as_deref()), (Some("shop"), Some("dev")));
+        assert_eq!((position.candidates, position.prefix.as_str()), (Candidates::Configs, "ga"));
+    }
+}

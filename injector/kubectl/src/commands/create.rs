@@ -1,0 +1,266 @@
+//! `kubectl nudge create`: creates all objects of a version, or none.
+
+use clap::Args;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Preconditions};
+use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
+use nudge_core::versions::{baseline_refusal, object_name};
+use nudge_protocol::{ConfigName, VersionName, labels};
+use serde_json::{Value, json};
+
+use crate::arguments::{Dry, DryRun};
+use crate::failure::{Failure, doing};
+use crate::output::{Format, Output};
+use crate::session::{Session, creating};
+use crate::version::object_names::{names, was_used};
+use crate::version::parts::{Object, Part, divide, object};
+use crate::version::sources::{self, Sources};
+use crate::version::stored::{label, objects};
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  kubectl nudge create game 1.0.1 --from-file=config/
+  kubectl nudge create game 1.0.1 --from-literal=lives=5 --from-env-file=game.env
+  kubectl nudge create game 1.0.1 --from-file=config/ --secret-from-file=tls.key=/run/keys/game.key
+  kubectl nudge create game 1.0.1 --from-file=config/ --dry-run=client -o yaml > game-1.0.1.yaml
+
+A version never changes. A version that is too large for one object is divided into several objects, which are created all or not at all.")]
+pub(crate) struct Create {
+    /// The config
+    pub(crate) config: ConfigName,
+    /// The name of the new version
+    pub(crate) version: VersionName,
+    #[command(flatten)]
+    pub(crate) sources: Sources,
+    /// Print the objects; not with Secrets, whose values are never printed
+    #[arg(short, long, value_enum)]
+    pub(crate) output: Option<Format>,
+    #[command(flatten)]
+    pub(crate) dry: Dry,
+}
+
+impl Create {
+    /// Whether the command sends no request to an API server.
+    pub(crate) fn is_offline(&self) -> bool {
+        self.dry.dry_run == DryRun::Client
+    }
+}
+
+/// Reads the content and divides it into parts.
+fn parts(command: &Create) -> Result<Vec<Part>, Failure> {
+    let content = sources::read(&command.sources).map_err(Failure::usage)?;
+    if !content.secret.is_empty() && matches!(command.output, Some(Format::Json | Format::Yaml)) {
+        return Err(Failure::usage(
+            "-o json and -o yaml would print the values of Secrets; use -o name, or omit the Secrets",
+        ));
+    }
+    divide(content).map_err(Failure::usage)
+}
+
+/// Prints what the command would create.
+pub(crate) fn print_offline(out: Output, command: &Create, namespace: Option<&str>) -> Result<(), Failure> {
+    let parts = parts(command)?;
+    let count = parts.len();
+    let objects = parts.iter().zip(1..).map(|(part, number)| {
+        let (readable, hashed) = names(&command.config, &command.version, number, count);
+        let mut made = object(part, &command.config, &command.version, (number, count), &readable.unwrap_or(hashed));
+        let metadata = match &mut made {
+            Object::Map(map) => &mut map.metadata,
+            Object::Secret(secret) => &mut secret.metadata,
+        };
+        metadata.namespace = namespace.map(str::to_owned);
+        // A version that is kept as a manifest must not be pruned: the next apply would create it again.
+        if let Some(marks) = &mut metadata.labels {
+            marks.remove(labels::PRUNE);
+        }
+        made
+    });
+    print(out, command, &objects.collect::<Vec<_>>())
+}
+
+pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failure> {
+    let parts = parts(command)?;
+    let (config, version) = (&command.config, &command.version);
+    let (existing, _) = objects(session, config.as_str(), Some(version.as_str())).await?;
+    if let Some((kind, meta)) = existing.first() {
+        let name = object_name(*kind, meta.name.as_deref().unwrap_or_default());
+        return Err(Failure::new(format!(
+            "version {version} of config {config} already exists ({name}), and a version never changes; choose another name"
+        )));
+    }
+    let known = session.find_config(config.as_str()).await?;
+    if known.is_none() {
+        check_existing_map(session, config.as_str()).await?;
+    }
+    warn_unless_enabled(session).await;
+    let listed = session.api::<VersionedConfig>().list(&ListParams::default()).await;
+    let configs = listed.map_err(doing("listing configs"))?.items;
+    let mut created: Vec<Object> = Vec::new();
+    let count = parts.len();
+    for (part, number) in parts.iter().zip(1..) {
+        match create_one(session, command, part, (number, count), &configs).await {
+            Ok(object) => created.push(object),
+            Err(failure) => return Err(undo(session, command, &created, failure).await),
+        }
+    }
+    if known.is_none() {
+        let new = VersionedConfig::new(config.as_str(), VersionedConfigSpec::default());
+        match session.api::<VersionedConfig>().create(&creating(command.dry.dry_run), &new).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => {
+                let failure = Failure::of(&format!("creating config {config}"), &error);
+                return Err(undo(session, command, &created, failure).await);
+            }
+        }
+    }
+    print(session.out, command, &created)?;
+    if known.is_none() && command.output.is_none() {
+        let suffix = command.dry.dry_run.suffix();
+        session.out.line(&format!(
+            "config {config} created{suffix}; {version} becomes current, because it is the first version"
+        ))?;
+    }
+    Ok(())
+}
+
+/// Refuses to create the first version if it would overwrite an existing ConfigMap of the same name.
+async fn check_existing_map(session: &Session, config: &str) -> Result<(), Failure> {
+    let map = session.api::<ConfigMap>().get_opt(config).await.map_err(doing(format!("reading ConfigMap {config}")))?;
+    match map {
+        Some(map) if baseline_refusal(&map).is_none() => Err(Failure::new(format!(
+            "ConfigMap {config} has no versions yet, and the first one would overwrite it; keep its content with \
+             kubectl nudge baseline {config}, or delete it"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+async fn warn_unless_enabled(session: &Session) {
+    // Without the right to read namespaces there is no warning.
+    if let Ok(Some(namespace)) = Api::<Namespace>::all(session.client.clone()).get_opt(&session.namespace).await
+        && label(&namespace.metadata, labels::ENABLED) != "true"
+    {
+        let name = &session.namespace;
+        session.out.warn(&format!(
+            "namespace {name} has no label {}=true, so Nudge ignores its versions unless it is installed for all namespaces; \
+             enable it with kubectl nudge enable {name}",
+            labels::ENABLED
+        ));
+    }
+}
+
+async fn create_one(
+    session: &Session,
+    command: &Create,
+    part: &Part,
+    part_of: (usize, usize),
+    configs: &[VersionedConfig],
+) -> Result<Object, Failure> {
+    let (config, version) = (&command.config, &command.version);
+    let (readable, hashed) = names(config, version, part_of.0, part_of.1);
+    let readable = readable.filter(|name| !was_used(name, config, version, configs));
+    let mut last = None;
+    for name in readable.into_iter().chain([hashed]) {
+        let what = format!("creating {}", object_name(part.kind, &name));
+        let created = match object(part, config, version, part_of, &name) {
+            Object::Map(map) => session
+                .api::<ConfigMap>()
+                .create(&creating(command.dry.dry_run), &map)
+                .await
+                .map(|map| Object::Map(Box::new(map))),
+            Object::Secret(secret) => session
+                .api::<Secret>()
+                .create(&creating(command.dry.dry_run), &secret)
+                .await
+                .map(|secret| Object::Secret(Box::new(secret))),
+        };
+        match created {
+            Ok(object) => return Ok(object),
+            Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => {
+                last = Some(Failure::of(&what, &kube::Error::Api(status)));
+            }
+            Err(error) => return Err(Failure::of(&what, &error)),
+        }
+    }
+    Err(last.unwrap_or_else(|| Failure::new(format!("all names for an object of version {version} are taken"))))
+}
+
+/// Removes the objects that were created before a failure. The failure then names those that could not be removed.
+async fn undo(session: &Session, command: &Create, created: &[Object], mut failure: Failure) -> Failure {
+    if command.dry.dry_run != DryRun::None {
+        return failure;
+    }
+    let mut ours: Vec<(PartKind, String, Option<String>)> = created
+        .iter()
+        .map(|object| match object {
+            Object::Map(map) => (PartKind::ConfigMap, &map.metadata),
+            Object::Secret(secret) => (PartKind::Secret, &secret.metadata),
+        })
+        .map(|(kind, meta)| (kind, meta.name.clone().unwrap_or_default(), meta.uid.clone()))
+        .collect();
+    if failure.status == 0 {
+        // Without an answer, the API server may have created the object. All objects of the version are of this command.
+        let found = objects(session, command.config.as_str(), Some(command.version.as_str())).await;
+        for (kind, meta) in found.map(|(found, _)| found).unwrap_or_default() {
+            let name = meta.name.unwrap_or_default();
+            if !ours.iter().any(|(of, known, _)| (*of, known) == (kind, &name)) {
+                ours.push((kind, name, meta.uid));
+            }
+        }
+    }
+    let (mut removed, mut remaining) = (0, Vec::new());
+    for (kind, name, uid) in ours {
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions { uid, resource_version: None }),
+            ..DeleteParams::default()
+        };
+        let deleted = match kind {
+            PartKind::ConfigMap => session.api::<ConfigMap>().delete(&name, &parameters).await.map(drop),
+            PartKind::Secret => session.api::<Secret>().delete(&name, &parameters).await.map(drop),
+        };
+        match deleted {
+            Ok(()) => removed += 1,
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(_) => remaining.push(object_name(kind, &name)),
+        }
+    }
+    if removed > 0 {
+        let message = failure.message;
+        failure.message = format!("{message}; the {removed} objects created before were removed");
+    }
+    if !remaining.is_empty() {
+        let message = failure.message;
+        failure.message = format!("{message}; could not be removed: {}; delete them", remaining.join(", "));
+    }
+    failure
+}
+
+fn print(out: Output, command: &Create, objects: &[Object]) -> Result<(), Failure> {
+    let name = |object: &Object| match object {
+        Object::Map(map) => format!("configmap/{}", map.metadata.name.as_deref().unwrap_or_default()),
+        Object::Secret(secret) => format!("secret/{}", secret.metadata.name.as_deref().unwrap_or_default()),
+    };
+    match command.output {
+        Some(Format::Name) => out.lines(objects.iter().map(name)),
+        Some(format) => {
+            let failed = |error: serde_json::Error| Failure::new(format!("can't write the objects: {error}"));
+            let mut all: Vec<Value> = Vec::new();
+            for object in objects {
+                // A command with Secrets was refused before.
+                if let Object::Map(map) = object {
+                    all.push(serde_json::to_value(map).map_err(failed)?);
+                }
+            }
+            match &all[..] {
+                [one] => out.document(one, format),
+                all => out.document(&json!({"apiVersion": "v1", "kind": "List", "items": all}), format),
+            }
+        }
+        None => {
+            let suffix = command.dry.dry_run.suffix();
+            out.lines(objects.iter().map(|object| format!("{} created{suffix}", name(object))))
+        }
+    }
+}

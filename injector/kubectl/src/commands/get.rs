@@ -1,0 +1,123 @@
+//! `kubectl nudge get`: prints the dictionary that a pod sees, or the dictionary of a config.
+
+use clap::Args;
+use k8s_openapi::api::core::v1::Pod;
+use nudge_api::VersionedConfig;
+use nudge_core::pods::{PodState, pod_state};
+use nudge_core::rollout::told;
+use nudge_protocol::VersionName;
+use nudge_protocol::names::CURRENT;
+
+use crate::failure::{Failure, doing};
+use crate::output::Format;
+use crate::session::Session;
+use crate::version::dictionary::{Source, dictionary};
+use crate::version::stored::{contents, sealed};
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  kubectl nudge get web-7d4b9c-x2x7p
+  kubectl nudge get game
+  kubectl nudge get config/game --version 1.0.0 -o json")]
+pub(crate) struct Get {
+    /// A config, or a pod with an agent; pod/NAME or config/NAME if both exist
+    #[arg(value_name = "POD|CONFIG")]
+    pub(crate) name: String,
+    /// A version of the config, instead of the current one
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) version: Option<VersionName>,
+    /// Print the values of Secrets too
+    #[arg(long)]
+    pub(crate) show_secrets: bool,
+    /// The output format; by default YAML
+    #[arg(short, long, value_enum)]
+    pub(crate) output: Option<Format>,
+}
+
+/// The object that the argument names.
+enum Subject {
+    Pod(Box<Pod>),
+    Config(Box<VersionedConfig>),
+}
+
+async fn subject(session: &Session, name: &str) -> Result<Subject, Failure> {
+    let pod = async |name: &str| session.api::<Pod>().get_opt(name).await.map_err(doing(format!("reading pod {name}")));
+    let namespace = &session.namespace;
+    match name.split_once('/') {
+        Some(("pod" | "pods" | "po", name)) => match pod(name).await? {
+            Some(pod) => Ok(Subject::Pod(Box::new(pod))),
+            None => Err(Failure::new(format!("there is no pod {name} in namespace {namespace}; see kubectl get pods"))),
+        },
+        Some(("config" | "vcfg" | "versionedconfig", name)) => {
+            Ok(Subject::Config(Box::new(session.config(name).await?)))
+        }
+        Some((kind, _)) => {
+            Err(Failure::usage(format!("{kind} is not a kind that get knows; write pod/NAME or config/NAME")))
+        }
+        None => match (session.find_config(name).await?, pod(name).await?) {
+            (Some(config), None) => Ok(Subject::Config(Box::new(config))),
+            (None, Some(pod)) => Ok(Subject::Pod(Box::new(pod))),
+            (Some(_), Some(_)) => Err(Failure::usage(format!(
+                "there is a config {name} and a pod {name}; write config/{name} or pod/{name}"
+            ))),
+            (None, None) => {
+                let see = "see kubectl nudge status and kubectl get pods";
+                Err(Failure::new(format!("there is neither a config nor a pod {name} in namespace {namespace}; {see}")))
+            }
+        },
+    }
+}
+
+pub(crate) async fn run(session: &Session, command: &Get) -> Result<(), Failure> {
+    let sources = match subject(session, &command.name).await? {
+        Subject::Config(config) => {
+            let version = command.version.as_ref().map_or(CURRENT, |version| version.as_str());
+            let version = sealed(&config, version)?;
+            let name = config.metadata.name.clone().unwrap_or_default();
+            let parts = contents(session, version).await?;
+            vec![Source { config: name, version: Some(version.version.clone()), parts }]
+        }
+        Subject::Pod(_) if command.version.is_some() => {
+            return Err(Failure::usage("--version needs a config; the versions of a pod are assigned by the rollout"));
+        }
+        Subject::Pod(pod) => {
+            let name = &command.name;
+            let no_agent = || {
+                Failure::new(format!("pod {name} has no agent; see the annotation nudge.dev/inject on its template"))
+            };
+            of_pod(session, &pod_state(&pod).ok_or_else(no_agent)?).await?
+        }
+    };
+    let dictionary = dictionary(sources, command.show_secrets);
+    match command.output {
+        Some(Format::Name) => session.out.lines(dictionary.into_keys()),
+        other => session.out.document(&dictionary, other.unwrap_or(Format::Yaml)),
+    }
+}
+
+/// The content of the versions that are assigned to the pod, in the order of its configs.
+async fn of_pod(session: &Session, pod: &PodState) -> Result<Vec<Source>, Failure> {
+    let mut sources = Vec::new();
+    for name in &pod.configs {
+        let mut source = Source { config: name.to_string(), version: None, parts: Vec::new() };
+        let config = session.find_config(name.as_str()).await?;
+        let uid = config.as_ref().and_then(|config| config.metadata.uid.clone()).unwrap_or_default();
+        let status = config.as_ref().and_then(|config| config.status.as_ref());
+        // A pod that takes versions by a restart keeps the one that it started with.
+        let started_with = pod.runs(name.as_str()).filter(|_| pod.by_restart);
+        let version = started_with.as_deref().or_else(|| status.and_then(|status| told(status, &uid, pod)));
+        match (&config, version) {
+            (Some(config), Some(version)) => {
+                let version = sealed(config, version)?;
+                source.parts = contents(session, version).await?;
+                source.version = Some(version.version.clone());
+            }
+            (Some(_), None) => {
+                session.out.warn(&format!("config {name} has no current version yet, so the pod has no keys of it"));
+            }
+            (None, _) => session.out.warn(&format!("there is no config {name}, so the pod has no keys of it")),
+        }
+        sources.push(source);
+    }
+    Ok(sources)
+}

@@ -1,0 +1,64 @@
+//! The commands: each file has the arguments of one command and runs it.
+
+pub(crate) mod baseline;
+pub(crate) mod completion;
+pub(crate) mod create;
+pub(crate) mod current;
+pub(crate) mod delete;
+pub(crate) mod diff;
+pub(crate) mod enable;
+pub(crate) mod get;
+pub(crate) mod pause;
+pub(crate) mod restart;
+pub(crate) mod resume;
+pub(crate) mod rollback;
+pub(crate) mod status;
+pub(crate) mod use_version;
+pub(crate) mod versions;
+
+use crate::arguments::{Arguments, Command};
+use crate::failure::{Exit, Failure};
+use crate::output::Output;
+use crate::session::Session;
+
+/// Runs a command, with an API server if it needs one.
+pub(crate) async fn run(output: Output, arguments: Arguments) -> Result<(), Failure> {
+    let connection = &arguments.connection;
+    match &arguments.command {
+        Command::Completion => return output.print(completion::SCRIPT),
+        Command::Complete { words } => return completion::complete(output, words.clone()).await,
+        Command::Create(command) if command.is_offline() => {
+            return create::print_offline(output, command, connection.namespace.as_deref());
+        }
+        _ => {}
+    }
+    let session = Session::connect(connection, output).await?;
+    let in_namespace = !matches!(arguments.command, Command::Enable(_));
+    match run_with(&session, arguments.command).await {
+        // A missing namespace explains most other failures.
+        Err(failure) if failure.exit == Exit::Failed && in_namespace => {
+            Err(session.missing_namespace().await.unwrap_or(failure))
+        }
+        result => result,
+    }
+}
+
+async fn run_with(session: &Session, command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Enable(command) => enable::run(session, &command).await,
+        Command::Create(command) => create::run(session, &command).await,
+        Command::Use(command) => use_version::run(session, &command).await,
+        Command::Rollback(command) => rollback::run(session, &command).await,
+        Command::Versions(command) => versions::run(session, &command).await,
+        Command::Diff(command) => diff::run(session, &command).await,
+        Command::Status(command) => status::run(session, &command).await,
+        Command::Current(command) => current::run(session, &command).await,
+        Command::Pause(command) => pause::run(session, &command).await,
+        Command::Resume(command) => resume::run(session, &command).await,
+        Command::Delete(command) => delete::run(session, &command).await,
+        Command::Baseline(command) => baseline::run(session, &command).await,
+        Command::Restart(command) => restart::run(session, &command).await,
+        Command::Get(command) => get::run(session, &command).await,
+        Command::Completion | Command::Complete { .. } => Ok(()),
+    }
+}

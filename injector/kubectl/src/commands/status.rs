@@ -1,0 +1,76 @@
+//! `kubectl nudge status`: shows configs, or one config with its conditions and pods.
+
+use clap::Args;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+use nudge_api::VersionedConfig;
+use nudge_core::pods::pod_state;
+use nudge_protocol::{ConfigName, labels};
+use serde_json::json;
+
+use crate::failure::{Failure, doing};
+use crate::output::Format;
+use crate::output::report::{Report, list, report};
+use crate::session::Session;
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  kubectl nudge status
+  kubectl nudge status game
+  kubectl nudge status -A -o json")]
+pub(crate) struct Status {
+    /// The config; by default all configs
+    pub(crate) config: Option<ConfigName>,
+    /// The configs of all namespaces
+    #[arg(short = 'A', long, conflicts_with = "config")]
+    pub(crate) all_namespaces: bool,
+    /// The output format
+    #[arg(short, long, value_enum)]
+    pub(crate) output: Option<Format>,
+}
+
+pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failure> {
+    let client = session.client.clone();
+    let (configs, pods): (Api<VersionedConfig>, Api<Pod>) = if command.all_namespaces {
+        (Api::all(client.clone()), Api::all(client))
+    } else {
+        (session.api(), session.api())
+    };
+    let configs = match &command.config {
+        Some(name) => vec![session.config(name.as_str()).await?],
+        None => configs.list(&ListParams::default()).await.map_err(doing("listing configs"))?.items,
+    };
+    let pods = match pods.list(&ListParams::default().labels(labels::AGENT)).await {
+        Ok(pods) => pods.items.iter().filter_map(pod_state).filter(|pod| !pod.terminating).collect(),
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            session.out.warn(&format!("pods are not shown: {}", status.message));
+            Vec::new()
+        }
+        Err(error) => return Err(Failure::of("listing pods", &error)),
+    };
+    let reports: Vec<Report> = configs.iter().map(|config| report(config, &pods)).collect();
+    match (command.output, &reports[..]) {
+        (Some(Format::Name), reports) => {
+            session.out.lines(reports.iter().map(|report| format!("versionedconfig.nudge.dev/{}", report.config)))
+        }
+        (Some(format), [one]) if command.config.is_some() => session.out.document(one, format),
+        (Some(format), reports) => session.out.document(&json!({"items": reports}), format),
+        (None, [one]) if command.config.is_some() => session.out.print(&one.text()),
+        (None, []) if command.all_namespaces => {
+            session.out.warn("there are no configs in any namespace; create one with kubectl nudge create");
+            Ok(())
+        }
+        (None, []) => {
+            if let Some(failure) = session.missing_namespace().await {
+                return Err(failure);
+            }
+            let namespace = &session.namespace;
+            session
+                .out
+                .warn(&format!("there are no configs in namespace {namespace}; create one with kubectl nudge create"));
+            Ok(())
+        }
+        (None, reports) => session.out.print(&list(reports, command.all_namespaces)),
+    }
+}

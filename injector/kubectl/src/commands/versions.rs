@@ -1,0 +1,137 @@
+//! `kubectl nudge versions`: lists the versions of a config, complete or not.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::VersionedConfig;
+use nudge_protocol::{ConfigName, labels};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output::Format;
+use crate::output::table::table;
+use crate::session::Session;
+use crate::version::stored::{Found, label, objects};
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  kubectl nudge versions game
+  kubectl nudge versions game -o name")]
+pub(crate) struct Versions {
+    /// The config
+    pub(crate) config: ConfigName,
+    /// The output format
+    #[arg(short, long, value_enum)]
+    pub(crate) output: Option<Format>,
+}
+
+/// One version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    version: String,
+    /// As in `status.versions`, or `Incomplete` if the version is not sealed.
+    state: String,
+    /// Kind and name of each object.
+    objects: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keys: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sealed_at: Option<Time>,
+}
+
+/// The sealed versions in the order in which they were sealed, then the incomplete ones.
+fn rows(config: &VersionedConfig, found: &[Found]) -> Vec<Row> {
+    let sealed = config.status.iter().flat_map(|status| &status.versions);
+    let mut rows: Vec<Row> = sealed
+        .map(|version| Row {
+            version: version.version.clone(),
+            state: format!("{:?}", version.state),
+            objects: version.parts.iter().map(|part| format!("{}/{}", part.kind, part.name)).collect(),
+            keys: Some(version.keys),
+            bytes: Some(version.bytes),
+            sealed_at: version.sealed_at.clone(),
+        })
+        .collect();
+    let mut incomplete: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (kind, meta) in found.iter().filter(|(_, meta)| meta.deletion_timestamp.is_none()) {
+        let version = label(meta, labels::VERSION);
+        if !rows.iter().any(|row| row.version == version) {
+            let name = meta.name.as_deref().unwrap_or_default();
+            incomplete.entry(version).or_default().push(format!("{kind}/{name}"));
+        }
+    }
+    rows.extend(incomplete.into_iter().map(|(version, objects)| Row {
+        version: version.to_owned(),
+        state: "Incomplete".to_owned(),
+        objects,
+        keys: None,
+        bytes: None,
+        sealed_at: None,
+    }));
+    rows
+}
+
+pub(crate) async fn run(session: &Session, command: &Versions) -> Result<(), Failure> {
+    let name = command.config.as_str();
+    let config = session.config(name).await?;
+    let (found, _) = objects(session, name, None).await?;
+    let rows = rows(&config, &found);
+    match command.output {
+        Some(Format::Name) => session.out.lines(rows.into_iter().map(|row| row.version)),
+        Some(format) => session.out.document(&rows, format),
+        None if rows.is_empty() => Err(Failure::new(format!(
+            "config {name} has no versions; create one with kubectl nudge create {name} VERSION --from-file=…"
+        ))),
+        None => {
+            let cells = |row: &Row| {
+                let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+                let sealed = row.sealed_at.as_ref().map_or_else(|| "-".to_owned(), |time| time.0.to_string());
+                let objects = row.objects.len().to_string();
+                vec![
+                    row.version.clone(),
+                    row.state.clone(),
+                    objects,
+                    number(row.keys.map(u64::from)),
+                    number(row.bytes),
+                    sealed,
+                ]
+            };
+            let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+            session.out.print(&table(&["VERSION", "STATE", "OBJECTS", "KEYS", "BYTES", "SEALED"], &cells))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::ObjectMeta;
+    use nudge_api::PartKind;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn incomplete_versions_are_listed_last() {
+        let config: VersionedConfig = serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {},
+            "status": {"versions": [{"version": "2", "state": "Current", "keys": 1, "bytes": 3,
+                "parts": [{"kind": "ConfigMap", "name": "shop-2", "uid": "u", "digest": "d"}]}]},
+        }))
+        .unwrap();
+        let object = |name: &str, version: &str| {
+            let labels = [(labels::VERSION.to_owned(), version.to_owned())].into();
+            (
+                PartKind::Secret,
+                ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() },
+            )
+        };
+        let rows = rows(&config, &[object("shop-1", "1"), object("shop-2", "2")]);
+        let short: Vec<_> =
+            rows.iter().map(|row| (row.version.as_str(), row.state.as_str(), row.objects[0].as_str())).collect();
+        assert_eq!(short, [("2", "Current", "ConfigMap/shop-2"), ("1", "Incomplete", "Secret/shop-1")]);
+    }
+}

@@ -1,0 +1,117 @@
+//! The text of `kubectl nudge diff`: the changes of each key. Values that are or were in a Secret are never shown.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nudge_api::PartKind;
+use nudge_core::versions::Contents;
+use similar::TextDiff;
+use zeroize::Zeroizing;
+
+/// Whether a value is secret, and the value.
+type Value = (bool, Zeroizing<Vec<u8>>);
+
+/// All parts of a version as one map.
+fn flat(parts: Vec<(PartKind, Contents)>) -> BTreeMap<String, Value> {
+    let keys = |(kind, content): (PartKind, Contents)| {
+        content.into_iter().map(move |(key, value)| (key, (kind == PartKind::Secret, value)))
+    };
+    parts.into_iter().flat_map(keys).collect()
+}
+
+/// The changes as text, empty if there are none. `names` are the names of the versions.
+pub(crate) fn changes(old: Vec<(PartKind, Contents)>, new: Vec<(PartKind, Contents)>, names: (&str, &str)) -> String {
+    let (old, new) = (flat(old), flat(new));
+    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    keys.into_iter().map(|key| change(key, old.get(key), new.get(key), names)).collect()
+}
+
+fn change(key: &str, old: Option<&Value>, new: Option<&Value>, names: (&str, &str)) -> String {
+    let same = |old: &Value, new: &Value| old.1 == new.1;
+    let verb = match (old, new) {
+        (None, None) => return String::new(),
+        (None, Some(_)) => "added",
+        (Some(_), None) => "removed",
+        (Some(old), Some(new)) if same(old, new) => {
+            return match (old.0, new.0) {
+                (false, true) => format!("{key}: moved into a Secret\n"),
+                (true, false) => format!("{key}: moved out of a Secret\n"),
+                _ => String::new(),
+            };
+        }
+        (Some(_), Some(_)) => "changed",
+    };
+    if [old, new].into_iter().flatten().any(|(secret, _)| *secret) {
+        return format!("{key}: {verb} (Secret)\n");
+    }
+    let text =
+        |value: Option<&Value>| value.map_or(Some(String::new()), |(_, value)| String::from_utf8(value.to_vec()).ok());
+    let (Some(before), Some(after)) = (text(old), text(new)) else { return format!("{key}: {verb} (binary)\n") };
+    let header =
+        |version: &str, exists: bool| if exists { format!("{key} ({version})") } else { "/dev/null".to_owned() };
+    let diff = TextDiff::from_lines(&before, &after);
+    let shown = diff
+        .unified_diff()
+        .context_radius(3)
+        .header(&header(names.0, old.is_some()), &header(names.1, new.is_some()))
+        .to_string();
+    // An empty value has no lines to show.
+    if shown.is_empty() { format!("{key}: {verb} (empty)\n") } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn part(kind: PartKind, pairs: &[(&str, &[u8])]) -> (PartKind, Contents) {
+        (kind, pairs.iter().map(|&(key, value)| (key.to_owned(), Zeroizing::new(value.to_vec()))).collect())
+    }
+
+    #[test]
+    fn text_is_a_unified_diff() {
+        let of = |pairs: &[(&str, &[u8])]| vec![part(PartKind::ConfigMap, pairs)];
+        let old = of(&[("game", b"a\nlives=3\nb\n"), ("gone", b"x\n"), ("same", b"s"), ("raw", &[0xff])]);
+        let new = of(&[("game", b"a\nlives=5\nb\n"), ("empty", b""), ("same", b"s"), ("raw", &[0xfe])]);
+        let expected = "empty: added (empty)\n\
+                      --- game (1)\n+++ game (2)\n@@ -1,3 +1,3 @@\n a\n-lives=3\n+lives=5\n b\n\
+                      --- gone (1)\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n\
+                      raw: changed (binary)\n";
+        assert_eq!(changes(old, new, ("1", "2")), expected);
+    }
+
+    #[test]
+    fn changes_of_secrets_are_shown_without_values() {
+        let old = vec![part(
+            PartKind::Secret,
+            &[("pin", b"1111"), ("old", b"2222"), ("out", b"3333"), ("same", b"4444"), ("open", b"5555")],
+        )];
+        let new = vec![
+            part(PartKind::Secret, &[("pin", b"6666"), ("new", b"7777"), ("same", b"4444")]),
+            part(PartKind::ConfigMap, &[("out", b"3333"), ("open", b"8888")]),
+        ];
+        let text = changes(old, new, ("1", "2"));
+        assert_eq!(
+            text,
+            "new: added (Secret)\nold: removed (Secret)\nopen: changed (Secret)\nout: moved out of a Secret\npin: changed (Secret)\n"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_secret_value_is_in_the_text(
+            values in proptest::collection::vec(("[a-c]", "[0-9]{8}", any::<bool>(), any::<bool>()), 0..8)
+        ) {
+            let mut sides = [Vec::new(), Vec::new()];
+            for (key, value, secret, side) in &values {
+                let kind = if *secret { PartKind::Secret } else { PartKind::ConfigMap };
+                sides[usize::from(*side)].push(part(kind, &[(key.as_str(), value.as_bytes())]));
+            }
+            let [old, new] = sides;
+            let text = changes(old, new, ("1", "2"));
+            for (_, value, secret, _) in &values {
+                prop_assert!(!secret || !text.contains(value.as_str()));
+            }
+        }
+    }
+}

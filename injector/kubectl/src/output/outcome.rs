@@ -1,0 +1,198 @@
+//! The state of a rollout as `--wait` shows it, judged from the status of the config.
+
+use nudge_api::{ConditionType, Phase, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
+
+use crate::rollout::PodCount;
+
+/// The state of the rollout to a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The rollout is not finished, or has not begun.
+    Pending(View),
+    /// The version is current.
+    Current,
+    /// The rollout failed, with a message.
+    Failed(String),
+}
+
+/// What the progress shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    /// Pods that run the version that they should run.
+    pub(crate) done: u32,
+    /// All pods.
+    pub(crate) total: u32,
+    /// What the rollout does.
+    pub(crate) line: String,
+    /// The state usually ends at once. Without a terminal it is shown only if it lasts.
+    pub(crate) passing: bool,
+}
+
+/// Judges the state of the config. `generation` is the generation of the spec that names the version. `pods` is absent without the right
+/// to list pods.
+pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, pods: Option<PodCount>) -> Outcome {
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let none = VersionedConfigStatus::default();
+    let status = config.status.as_ref().unwrap_or(&none);
+    if let Some(other) = config.spec.current.as_deref().filter(|other| *other != version) {
+        return Outcome::Failed(format!("config {name}: spec.current was changed to {other} meanwhile"));
+    }
+    if status.observed_generation.unwrap_or_default() < generation {
+        let line = "waiting for the control plane".to_owned();
+        return Outcome::Pending(View { done: 0, total: status.pods.total, line, passing: true });
+    }
+    if status.current.as_deref() == Some(version) && status.phase == Phase::Current {
+        return Outcome::Current;
+    }
+    let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
+    if let Some(failure) = failure.filter(|_| status.phase == Phase::Failed) {
+        let current = status.current.as_deref().unwrap_or("nothing");
+        return Outcome::Failed(format!(
+            "config {name}: version {version} failed and {current} runs again ({}): {}",
+            failure.reason, failure.message
+        ));
+    }
+    let condition = |kind: ConditionType| status.conditions.iter().find(|condition| condition.type_ == kind.as_str());
+    let stalled = condition(ConditionType::Stalled).filter(|it| it.status == "True");
+    match stalled.map(|it| (Reason::named(&it.reason), &it.message)) {
+        Some((Reason::Failed, message)) => {
+            return Outcome::Failed(format!("config {name}: version {version} failed: {message}"));
+        }
+        Some((Reason::VersionNotAuthorized, message)) => return Outcome::Failed(format!("config {name}: {message}")),
+        _ => {}
+    }
+    let ready = condition(ConditionType::Ready).filter(|ready| ready.status != "True");
+    let why = ready.and_then(|ready| match Reason::named(&ready.reason) {
+        // The line says the same.
+        Reason::Progressing | Reason::Baking | Reason::Publishing | Reason::RollingBack | Reason::Leaving => None,
+        Reason::Paused => Some(format!("{}, or run kubectl nudge resume {name}", ready.message)),
+        _ => Some(ready.message.clone()),
+    });
+    Outcome::Pending(view(status, version, pods, why.as_deref()))
+}
+
+fn view(status: &VersionedConfigStatus, version: &str, pods: Option<PodCount>, why: Option<&str>) -> View {
+    let stage = status.rollout.stage;
+    let total = pods.map_or(status.pods.total, |pods| pods.total);
+    let left = status.target.as_deref().unwrap_or_default();
+    let mut line = match stage {
+        None => format!("the rollout of version {version} has not begun"),
+        Some(RolloutStage::Moving) => format!("moving to version {version}"),
+        Some(RolloutStage::Baking) => format!("all pods run version {version}; watching it before it is published"),
+        Some(RolloutStage::Restarting) => {
+            format!("version {version} is published; restarting workloads that take it by a restart")
+        }
+        Some(RolloutStage::Leaving) if status.current.as_deref() == Some(version) => {
+            format!("moving all pods back from version {left} to {version}")
+        }
+        Some(RolloutStage::Leaving) => format!("moving pods away from version {left} first"),
+        Some(RolloutStage::RollingBack) => format!("rolling back from version {version}"),
+    };
+    let moving = stage == Some(RolloutStage::Moving);
+    if let Some(pods) = pods.filter(|_| moving) {
+        line = format!("{line}: assigned to {} of {total} pods", pods.assigned);
+    }
+    let failure = status.rollout.failure.as_ref().filter(|_| stage == Some(RolloutStage::RollingBack));
+    if let Some(failure) = failure {
+        line = format!("{line}: {}", failure.message);
+    }
+    if moving && status.pods.skipped > 0 {
+        line = format!("{line}, {} skipped", status.pods.skipped);
+    }
+    if let Some(why) = why {
+        line = if stage.is_none() { why.to_owned() } else { format!("{line}; {why}") };
+    }
+    let done = match (stage, pods) {
+        (Some(RolloutStage::Leaving | RolloutStage::RollingBack), Some(pods)) => total.saturating_sub(pods.running),
+        (_, Some(pods)) => pods.running,
+        (_, None) => status.pods.updated,
+    };
+    let passing = stage.is_none()
+        || stage == Some(RolloutStage::Restarting)
+        || moving && pods.is_some_and(|pods| pods.assigned == 0 && total > 0);
+    View { done, total, line, passing: why.is_none() && passing }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn config(current: &str, status: &Value) -> VersionedConfig {
+        serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop", "generation": 3},
+            "spec": {"current": current}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn seen(status: &Value) -> Outcome {
+        outcome(&config("2", status), "2", 3, None)
+    }
+
+    #[test]
+    fn an_old_status_is_ignored() {
+        let old = seen(&json!({"observedGeneration": 2, "phase": "Current", "current": "2"}));
+        assert!(
+            matches!(old, Outcome::Pending(view) if view.passing && view.line.contains("waiting for the control plane"))
+        );
+        assert_eq!(seen(&json!({"observedGeneration": 3, "phase": "Current", "current": "2"})), Outcome::Current);
+    }
+
+    #[test]
+    fn a_rollout_fails_once_all_pods_are_back() {
+        let failure =
+            json!({"version": "2", "generation": 3, "reason": "PodNotReady", "message": "pod web-1 was Ready"});
+        let of = |phase: &str, stage: Value| {
+            seen(&json!({"observedGeneration": 3, "phase": phase, "current": "1", "target": "2",
+                        "rollout": {"revision": 1, "failure": failure, "stage": stage}}))
+        };
+        let Outcome::Pending(view) = of("RollingBack", json!("RollingBack")) else { panic!("the rollout ended") };
+        assert_eq!(view.line, "rolling back from version 2: pod web-1 was Ready");
+        assert_eq!(
+            of("Failed", Value::Null),
+            Outcome::Failed("config shop: version 2 failed and 1 runs again (PodNotReady): pod web-1 was Ready".into())
+        );
+        let stalled = json!([{"type": "Stalled", "status": "True", "reason": "Failed", "message": "pod web-1", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let held =
+            seen(&json!({"observedGeneration": 3, "phase": "Progressing", "current": "1", "conditions": stalled}));
+        assert_eq!(held, Outcome::Failed("config shop: version 2 failed: pod web-1".into()));
+    }
+
+    #[test]
+    fn another_version_in_the_spec_ends_the_wait() {
+        let other = outcome(&config("7", &json!({"observedGeneration": 4})), "2", 3, None);
+        assert_eq!(other, Outcome::Failed("config shop: spec.current was changed to 7 meanwhile".into()));
+    }
+
+    #[test]
+    fn the_line_has_the_progress_and_the_obstacle() {
+        let status = |stage: &str, reason: &str, message: &str| {
+            json!({
+                "observedGeneration": 3, "phase": "Progressing", "current": "1", "target": "2",
+                "pods": {"total": 40, "updated": 38, "skipped": 1, "summary": "38/40"},
+                "rollout": {"revision": 1, "stage": stage, "failure": {"version": "2", "generation": 3, "reason": "x", "message": "it is ill"}},
+                "conditions": [{"type": "Ready", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+            })
+        };
+        let of = |assigned, running| Some(PodCount { assigned, running, total: 40 });
+        let view = |status: &Value, pods| match outcome(&config("2", status), "2", 3, pods) {
+            Outcome::Pending(view) => view,
+            ended => panic!("{ended:?}"),
+        };
+        let paused = status("Moving", "Paused", "it is paused");
+        let held = view(&paused, of(10, 4));
+        assert_eq!((held.done, held.total, held.passing), (4, 40, false));
+        assert_eq!(
+            held.line,
+            "moving to version 2: assigned to 10 of 40 pods, 1 skipped; it is paused, or run kubectl nudge resume shop"
+        );
+        let moving = status("Moving", "Progressing", "moving to version 2");
+        assert_eq!(view(&moving, of(10, 4)).line, "moving to version 2: assigned to 10 of 40 pods, 1 skipped");
+        assert!(view(&moving, of(0, 0)).passing && !view(&moving, of(1, 0)).passing);
+        assert_eq!(view(&moving, None).line, "moving to version 2, 1 skipped");
+        let back = view(&status("RollingBack", "RollingBack", "x"), of(0, 3));
+        assert_eq!((back.done, back.line.as_str()), (37, "rolling back from version 2: it is ill"));
+    }
+}

@@ -1,0 +1,139 @@
+//! The progress of a rollout: a bar on a terminal, elsewhere a line for each change.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::output::Output;
+use crate::output::outcome::View;
+
+/// How often the bar updates its time.
+const TICK: Duration = Duration::from_millis(200);
+
+/// The columns beside the bar, for brackets, numbers of pods, and the time.
+const MARGIN: usize = 30;
+
+/// The progress that is shown.
+pub(crate) struct Progress {
+    /// Absent without a terminal.
+    bar: Option<ProgressBar>,
+    /// The last line.
+    last: String,
+    /// The line to write if the state lasts.
+    pending: Option<String>,
+}
+
+impl Progress {
+    pub(crate) fn new(out: Output) -> Self {
+        let bar = out.is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            // No colours, so NO_COLOR has no effect. The message has lines of its own, so it is not cut off.
+            let width = columns().saturating_sub(MARGIN).clamp(4, 30);
+            let style =
+                ProgressStyle::with_template(&format!("[{{bar:{width}}}] {{pos}}/{{len}} pods, {{elapsed}}\n{{msg}}"));
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+            bar.enable_steady_tick(TICK);
+            bar
+        });
+        Self { bar, last: String::new(), pending: None }
+    }
+
+    /// Shows the state.
+    pub(crate) fn show(&mut self, view: &View) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(view.total.into());
+            bar.set_position(view.done.into());
+            bar.set_message(wrapped(&view.line, columns()));
+        } else if let Some(line) = self.next_line(view) {
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
+    }
+
+    /// The line for this state, unless it is the last line or the state is passing.
+    fn next_line(&mut self, view: &View) -> Option<String> {
+        self.pending = None;
+        if self.last == view.line {
+            return None;
+        }
+        if view.passing {
+            self.pending = Some(view.line.clone());
+            return None;
+        }
+        self.last.clone_from(&view.line);
+        Some(view.line.clone())
+    }
+
+    /// Shows a passing state that has lasted.
+    pub(crate) fn show_pending(&mut self) {
+        if let Some(line) = self.pending.take() {
+            let _ = writeln!(std::io::stderr(), "{line}");
+            self.last = line;
+        }
+    }
+
+    /// Leaves the bar on the screen. After Ctrl-C the terminal has written `^C`, so the bar can't be cleared.
+    pub(crate) fn keep(self) {
+        if let Some(bar) = self.bar {
+            bar.disable_steady_tick();
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+            let _ = writeln!(std::io::stderr());
+        }
+    }
+
+    /// Clears the bar.
+    pub(crate) fn clear(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The width of the terminal.
+fn columns() -> usize {
+    usize::from(Term::stderr().size().1)
+}
+
+/// The text in lines shorter than the terminal, so that the bar clears the right number of lines.
+fn wrapped(text: &str, columns: usize) -> String {
+    let (mut all, mut used) = (String::new(), 0);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if used > 0 {
+            let fits = used + 1 + length < columns;
+            all.push(if fits { ' ' } else { '\n' });
+            used = if fits { used + 1 } else { 0 };
+        }
+        all += word;
+        used += length;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_wrapped_between_words() {
+        assert_eq!(wrapped("one two three", 80), "one two three");
+        assert_eq!(wrapped("one two three", 8), "one two\nthree");
+        assert_eq!(wrapped("one two three", 7), "one\ntwo\nthree");
+        assert_eq!(wrapped("kubectl-nudge is", 7), "kubectl-nudge\nis");
+    }
+
+    #[test]
+    fn a_line_is_written_once_and_a_passing_one_only_if_it_lasts() {
+        let mut progress = Progress { bar: None, last: String::new(), pending: None };
+        let view = |line: &str, passing| View { done: 0, total: 2, line: line.to_owned(), passing };
+        assert_eq!(progress.next_line(&view("begins", true)), None);
+        assert_eq!(progress.pending.as_deref(), Some("begins"));
+        assert_eq!(progress.next_line(&view("moves", false)).as_deref(), Some("moves"));
+        assert_eq!((progress.next_line(&view("moves", false)), &progress.pending), (None, &None));
+        assert_eq!(progress.next_line(&view("ends", false)).as_deref(), Some("ends"));
+        progress.next_line(&view("begins", true));
+        progress.show_pending();
+        assert_eq!((progress.last.as_str(), &progress.pending), ("begins", &None));
+    }
+}

@@ -1,0 +1,34 @@
+//! Tables as kubectl aligns them.
+
+/// The rows under their headers: three spaces between columns, none after the last.
+pub(crate) fn table(headers: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain(headers.get(column).map(|cell| cell.chars().count())).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..headers.len()).map(width).collect();
+    let headers: Vec<String> = headers.iter().map(|&cell| cell.to_owned()).collect();
+    let mut text = String::new();
+    for row in std::iter::once(&headers).chain(rows) {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        text += cells.collect::<Vec<_>>().join("   ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// The text of a cell that may be empty.
+pub(crate) fn or_none(text: Option<&str>) -> String {
+    text.filter(|text| !text.is_empty()).unwrap_or("<none>").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [vec!["a".to_owned(), "b".to_owned()], vec!["long-name".to_owned(), String::new()]];
+        assert_eq!(table(&["NAME", "X"], &rows), "NAME        X\na           b\nlong-name\n");
+    }
+}

@@ -1,0 +1,106 @@
+//! Other writers of `spec.current` that will set it back, such as a GitOps tool.
+//!
+//! A writer sets the field back if it keeps a state of its own to apply. Two signs show that: server-side apply (`operation: Apply`), and the
+//! names of the tools that still update objects on the client side. `kubectl` and programs for people write once.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+
+use crate::session::FIELD_MANAGER;
+
+/// How the managers of GitOps tools begin that write with `operation: Update`: Argo CD, Rancher Fleet, Flux, Helm.
+const TOOLS: [&str; 5] = ["argocd", "fleetagent", "flux", "helm", "kustomize-controller"];
+
+/// The managers of `spec.current` that will write it again.
+fn others(entries: &[ManagedFieldsEntry]) -> Vec<&str> {
+    let mut names: Vec<&str> = entries
+        .iter()
+        .filter(|entry| owns_current(entry))
+        .filter_map(|entry| Some((entry.manager.as_deref()?, entry.operation.as_deref() == Some("Apply"))))
+        .filter(|&(name, applies)| writes_again(name, applies))
+        .map(|(name, _)| name)
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn owns_current(entry: &ManagedFieldsEntry) -> bool {
+    let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+    fields.and_then(|fields| fields.get("f:spec")?.get("f:current")).is_some()
+}
+
+fn writes_again(name: &str, applies: bool) -> bool {
+    // kubectl apply --server-side is "kubectl"; its other commands are "kubectl-create", "kubectl-client-side-apply" and so on.
+    let by_hand = name == FIELD_MANAGER || name == "kubectl" || name.starts_with("kubectl-");
+    !by_hand && (applies || TOOLS.iter().any(|tool| name.starts_with(tool)))
+}
+
+/// The warning before the field is changed.
+pub(crate) fn warning(config: &str, entries: &[ManagedFieldsEntry]) -> Option<String> {
+    let others = others(entries);
+    let names = others.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" and ");
+    (!others.is_empty()).then(|| {
+        format!("spec.current of config {config} is managed by {names}, which may set it back; change it in the source of that tool")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn entry(manager: &str, operation: &str, fields: &Value) -> ManagedFieldsEntry {
+        serde_json::from_value(json!({"manager": manager, "operation": operation, "fieldsV1": fields})).unwrap()
+    }
+
+    fn current() -> Value {
+        json!({"f:spec": {"f:current": {}}})
+    }
+
+    #[test]
+    fn a_tool_that_writes_the_field_again_is_named() {
+        for (manager, operation) in [
+            ("kustomize-controller", "Apply"),
+            ("argocd-controller", "Apply"),
+            ("argocd-application-controller", "Update"),
+            ("helm", "Update"),
+            ("helm-controller", "Update"),
+            ("Terraform", "Apply"),
+            ("my-pipeline", "Apply"),
+        ] {
+            assert_eq!(others(&[entry(manager, operation, &current())]), [manager], "{operation}");
+        }
+    }
+
+    #[test]
+    fn kubectl_and_programs_for_people_are_not_named() {
+        for (manager, operation) in [
+            ("nudge-cli", "Update"),
+            ("kubectl", "Apply"),
+            ("kubectl-client-side-apply", "Update"),
+            ("kubectl-create", "Update"),
+            ("kubectl-edit", "Update"),
+            ("kubectl-patch", "Update"),
+            ("kubectl-replace", "Update"),
+            ("kubectl-last-applied", "Apply"),
+            ("k9s", "Update"),
+            ("node-fetch", "Update"),
+            ("unknown", "Update"),
+        ] {
+            assert_eq!(warning("shop", &[entry(manager, operation, &current())]), None, "{manager} {operation}");
+        }
+    }
+
+    #[test]
+    fn a_manager_of_other_fields_is_not_named() {
+        let entries = [
+            entry("kustomize-controller", "Apply", &json!({"f:spec": {"f:rollout": {}}})),
+            entry("nudge-controller", "Apply", &json!({"f:status": {"f:current": {}}})),
+        ];
+        assert_eq!(warning("shop", &entries), None);
+        let both = [entry("argocd-controller", "Update", &current()), entry("helm", "Update", &current())];
+        let warning = warning("shop", &both).unwrap();
+        assert!(warning.contains("managed by \"argocd-controller\" and \"helm\", which may set it back"), "{warning}");
+    }
+}

@@ -1,0 +1,8 @@
+//! Moving a config to a version: `spec.current`, who else writes it, and waiting for the end of the rollout.
+
+mod field_managers;
+mod pods;
+pub(crate) mod switch;
+pub(crate) mod wait;
+
+pub(crate) use pods::PodCount;

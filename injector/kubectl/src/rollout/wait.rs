@@ -1,0 +1,150 @@
+//! Waiting for the end of a rollout, with its progress.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::time::Duration;
+
+use clap::Args;
+use futures::{StreamExt as _, future, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use nudge_api::VersionedConfig;
+use nudge_protocol::labels;
+use tokio::time::timeout;
+
+use crate::failure::{Exit, Failure};
+use crate::output::outcome::{Outcome, View, outcome};
+use crate::output::progress::Progress;
+use crate::period;
+use crate::rollout::pods::Pods;
+use crate::session::Session;
+
+/// A state that usually ends at once is shown after this long without a change.
+const LONG: Duration = Duration::from_secs(5);
+
+/// The flags `--wait` and `--timeout`.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Wait {
+    /// Wait until the rollout ends, and show its progress
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// How long to wait; 0 waits without limit
+    #[arg(long, value_parser = period::parse, default_value = "0", value_name = "PERIOD", requires = "wait")]
+    pub(crate) timeout: Duration,
+}
+
+/// Waits until the version is current, the rollout fails, the limit is reached, or somebody presses Ctrl-C.
+pub(crate) async fn wait_for(
+    session: &Session,
+    name: &str,
+    version: &str,
+    generation: i64,
+    limit: Duration,
+) -> Result<(), Failure> {
+    let mut progress = Progress::new(session.out);
+    let watched = watch(session, name, version, generation, &mut progress);
+    let limited = async { if limit.is_zero() { Ok(watched.await) } else { timeout(limit, watched).await } };
+    let ended = tokio::select! {
+        ended = limited => Some(ended),
+        // Without signal handling, Ctrl-C ends the process.
+        Ok(()) = tokio::signal::ctrl_c() => None,
+    };
+    if ended.is_some() {
+        progress.clear();
+    } else {
+        progress.keep();
+    }
+    let see = format!("the rollout continues; see kubectl nudge status {name}");
+    match ended {
+        Some(Ok(ended)) => ended,
+        Some(Err(_)) => {
+            let seconds = limit.as_secs_f32();
+            Err(Failure::with(
+                Exit::TimedOut,
+                format!("config {name}: version {version} is not current after {seconds} s; {see}"),
+            ))
+        }
+        None => Err(Failure::with(
+            Exit::Interrupted,
+            format!("config {name}: stopped waiting for version {version}; {see}"),
+        )),
+    }
+}
+
+/// An event of one of the two watches.
+enum Seen {
+    Config(Box<Result<Event<VersionedConfig>, watcher::Error>>),
+    Pod(Box<Result<Event<Pod>, watcher::Error>>),
+}
+
+/// The API server's refusal, if a retry can't help.
+fn refused<T>(event: &Result<Event<T>, watcher::Error>) -> Option<&kube::Error> {
+    match event {
+        Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) => {
+            Some(error).filter(|error| matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403)))
+        }
+        _ => None,
+    }
+}
+
+async fn watch(
+    session: &Session,
+    name: &str,
+    version: &str,
+    generation: i64,
+    progress: &mut Progress,
+) -> Result<(), Failure> {
+    // A short timeout detects a connection that died silently.
+    let short = watcher::Config::default().timeout(60);
+    let this = short.clone().fields(&format!("metadata.name={name}"));
+    let configs =
+        watcher(session.api::<VersionedConfig>(), this).default_backoff().map(|event| Seen::Config(Box::new(event)));
+    let pods = watcher(session.api::<Pod>(), short.labels(labels::AGENT)).default_backoff();
+    // Without the right to list pods, the progress comes from the status of the config alone.
+    let may_list = Cell::new(true);
+    let pods = pods.take_while(|event| {
+        may_list.set(refused(event).is_none());
+        future::ready(may_list.get())
+    });
+    let mut events = pin!(stream::select(configs, pods.map(|event| Seen::Pod(Box::new(event)))));
+    let (mut last, mut pods) = (None, Pods::default());
+    loop {
+        match timeout(LONG, events.next()).await {
+            Ok(Some(Seen::Config(event))) => match *event {
+                Ok(Event::Apply(config) | Event::InitApply(config)) => last = Some(config),
+                Ok(Event::Delete(_)) => {
+                    return Err(Failure::with(Exit::RolloutFailed, format!("config {name} was deleted meanwhile")));
+                }
+                event => {
+                    if let Some(error) = refused(&event) {
+                        return Err(Failure::of(&format!("watching config {name}"), error));
+                    }
+                    // The watcher retries after other errors.
+                    continue;
+                }
+            },
+            Ok(Some(Seen::Pod(event))) => match *event {
+                Ok(event) => pods.apply(event),
+                Err(_) => continue,
+            },
+            Ok(None) => break,
+            Err(_) => {
+                progress.show_pending();
+                continue;
+            }
+        }
+        let Some(config) = &last else { continue };
+        let count = pods.count(config);
+        match outcome(config, version, generation, count) {
+            Outcome::Pending(view) => {
+                // The line changes once all pods are known.
+                let passing = view.passing || count.is_none() && may_list.get();
+                progress.show(&View { passing, ..view });
+            }
+            Outcome::Current => return Ok(()),
+            Outcome::Failed(message) => return Err(Failure::with(Exit::RolloutFailed, message)),
+        }
+    }
+    Err(Failure::new(format!("watching config {name} ended; see kubectl nudge status {name}")))
+}

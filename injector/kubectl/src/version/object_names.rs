@@ -1,0 +1,113 @@
+//! Names of a version's objects: `<config>-<version>`, with a short hash if that is no DNS name or is taken.
+//!
+//! A kubelet may keep the content of a deleted immutable object for long, so a name must not return with other content. Names that a
+//! deleted version may have had count as taken.
+
+use nudge_api::VersionedConfig;
+use nudge_protocol::hex::hex;
+use nudge_protocol::{ConfigName, VersionName};
+use ring::digest::{SHA256, digest};
+
+/// The longest name of an object.
+const LONGEST: usize = 253;
+/// The longest part between dots.
+const LONGEST_LABEL: usize = 63;
+
+/// The name without a hash, absent if it is no DNS name, and the name with a hash.
+pub(crate) fn names(
+    config: &ConfigName,
+    version: &VersionName,
+    number: usize,
+    count: usize,
+) -> (Option<String>, String) {
+    let readable = unhashed(config.as_str(), version.as_str(), number, count);
+    let valid = ConfigName::new(&readable).is_ok().then(|| readable.clone());
+    // Neither name can contain the separator, so no two versions have the same hash.
+    let hash = digest(&SHA256, format!("{config}/{version}/{number}/{count}").as_bytes());
+    let suffix = format!("-{}", &hex(hash.as_ref())[..8]);
+    let mut stem: String = readable.to_ascii_lowercase().chars().map(|it| if it == '_' { '-' } else { it }).collect();
+    stem.truncate(LONGEST - suffix.len());
+    let mut labels: Vec<String> = stem.split('.').map(|text| label(text, LONGEST_LABEL)).collect();
+    let last = labels.pop().map(|last| label(&last, LONGEST_LABEL - suffix.len())).unwrap_or_default();
+    labels.push(last);
+    labels.retain(|label| !label.is_empty());
+    (valid, format!("{}{suffix}", labels.join(".")))
+}
+
+/// The text as one label of a DNS name, which begins and ends with a letter or digit.
+fn label(text: &str, longest: usize) -> String {
+    // Config and version are ASCII.
+    let text = text.trim_matches('-');
+    text.get(..longest).unwrap_or(text).trim_end_matches('-').to_owned()
+}
+
+fn unhashed(config: &str, version: &str, number: usize, count: usize) -> String {
+    if count > 1 { format!("{config}-{version}-{number}") } else { format!("{config}-{version}") }
+}
+
+/// Whether a deleted version other than this one may have had an object of this name.
+pub(crate) fn was_used(name: &str, config: &ConfigName, version: &VersionName, configs: &[VersionedConfig]) -> bool {
+    configs.iter().any(|other| {
+        let other_name = other.metadata.name.as_deref().unwrap_or_default();
+        let retired = other.status.iter().flat_map(|status| &status.retired);
+        retired.filter(|retired| other_name != config.as_str() || retired.version != version.as_str()).any(|retired| {
+            let count = retired.digests.len().max(1);
+            (1..=count).any(|number| unhashed(other_name, &retired.version, number, count) == name)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::{RetiredVersion, VersionedConfigSpec, VersionedConfigStatus};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(config: &str, version: &str, number: usize, count: usize) -> (Option<String>, String) {
+        names(&ConfigName::new(config).unwrap(), &VersionName::new(version).unwrap(), number, count)
+    }
+
+    #[test]
+    fn the_name_has_config_and_version() {
+        assert_eq!(of("shop", "1.0.1", 1, 1).0.as_deref(), Some("shop-1.0.1"));
+        assert_eq!(of("shop", "1.0.1", 2, 3).0.as_deref(), Some("shop-1.0.1-2"));
+        assert!(of("shop", "1.0.1", 1, 1).1.starts_with("shop-1.0.1-"));
+        assert_eq!(of("shop", "Blue", 1, 1).0, None);
+        assert!(of("shop", "Blue_1", 1, 1).1.starts_with("shop-blue-1-"));
+        assert_ne!(of("shop", "Blue", 1, 1).1, of("shop", "blue", 1, 1).1);
+        assert_ne!(of("shop", "1-2", 1, 1).1, of("shop", "1", 2, 3).1);
+    }
+
+    #[test]
+    fn the_name_of_a_deleted_version_is_taken() {
+        let mut other = VersionedConfig::new("shop-1", VersionedConfigSpec::default());
+        let retired = RetiredVersion { version: "2".into(), digests: vec!["sha256:x".into()] };
+        other.status = Some(VersionedConfigStatus { retired: vec![retired], ..VersionedConfigStatus::default() });
+        let was = |config: &str, version: &str, name: &str| {
+            was_used(
+                name,
+                &ConfigName::new(config).unwrap(),
+                &VersionName::new(version).unwrap(),
+                std::slice::from_ref(&other),
+            )
+        };
+        assert!(was("shop", "1-2", "shop-1-2"));
+        assert!(!was("shop-1", "2", "shop-1-2"), "its own name may return, with the same content");
+        assert!(!was("shop", "1-3", "shop-1-3"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_is_a_dns_name(
+            config in "[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?(\\.[a-z0-9]{1,20}){0,9}",
+            version in "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?",
+            number in 1_usize..16,
+        ) {
+            prop_assume!(version != "current" && ConfigName::new(&config).is_ok());
+            let (readable, hashed) = of(&config, &version, number, 16);
+            prop_assert!(ConfigName::new(&hashed).is_ok(), "{}", hashed);
+            prop_assert!(readable.is_none_or(|name| ConfigName::new(&name).is_ok()));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Divides the content of a version into objects that the API server accepts. The result depends on the content alone.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::ObjectMeta;
+use nudge_api::PartKind;
+use nudge_core::versions::{Contents, MAX_PARTS};
+use nudge_protocol::{ConfigName, VersionName, labels};
+use zeroize::Zeroizing;
+
+use crate::version::content::Content;
+
+/// The most bytes of keys and values in one part, below the 1 MiB that an object may have.
+const MAX_PART_BYTES: usize = 1_000_000;
+
+/// The content of one object.
+pub(crate) struct Part {
+    pub(crate) kind: PartKind,
+    pub(crate) content: Contents,
+}
+
+/// One object to create.
+pub(crate) enum Object {
+    Map(Box<ConfigMap>),
+    Secret(Box<Secret>),
+}
+
+/// Divides the content. The largest values come first, each into the first part with room.
+pub(crate) fn divide(content: Content) -> Result<Vec<Part>, String> {
+    let mut parts = fill(PartKind::ConfigMap, content.open);
+    parts.extend(fill(PartKind::Secret, content.secret));
+    if parts.len() > MAX_PARTS {
+        let count = parts.len();
+        return Err(format!(
+            "the version needs {count} objects, and the limit is {MAX_PARTS}; divide it into several configs"
+        ));
+    }
+    Ok(parts)
+}
+
+fn fill(kind: PartKind, content: Contents) -> Vec<Part> {
+    let mut values: Vec<(String, Zeroizing<Vec<u8>>)> = content.into_iter().collect();
+    let size = |(key, value): &(String, Zeroizing<Vec<u8>>)| key.len() + value.len();
+    values.sort_by(|one, other| size(other).cmp(&size(one)).then_with(|| one.0.cmp(&other.0)));
+    let mut parts: Vec<(usize, Contents)> = Vec::new();
+    for value in values {
+        let size = size(&value);
+        match parts.iter_mut().find(|(used, _)| used + size <= MAX_PART_BYTES) {
+            Some((used, part)) => {
+                *used += size;
+                part.insert(value.0, value.1);
+            }
+            None => parts.push((size, Contents::from([value]))),
+        }
+    }
+    parts.into_iter().map(|(_, content)| Part { kind, content }).collect()
+}
+
+/// Metadata of the part `number` (from 1) of `count`.
+fn metadata(config: &ConfigName, version: &VersionName, number: usize, count: usize, name: &str) -> ObjectMeta {
+    let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    let mut part_labels: BTreeMap<String, String> =
+        [(labels::CONFIG, config.as_str()), (labels::VERSION, version.as_str()), (labels::PRUNE, "true")]
+            .map(owned)
+            .into();
+    if count > 1 {
+        part_labels.insert(labels::PART.to_owned(), number.to_string());
+    }
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some(part_labels),
+        annotations: (count > 1).then(|| [owned((labels::PARTS, &count.to_string()))].into()),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The object of the part `number` (from 1) of `count`.
+pub(crate) fn object(
+    part: &Part,
+    config: &ConfigName,
+    version: &VersionName,
+    (number, count): (usize, usize),
+    name: &str,
+) -> Object {
+    let metadata = metadata(config, version, number, count, name);
+    let bytes = |value: &Zeroizing<Vec<u8>>| ByteString(value.to_vec());
+    if part.kind == PartKind::Secret {
+        let data = part.content.iter().map(|(key, value)| (key.clone(), bytes(value))).collect();
+        let type_ = Some("Opaque".to_owned());
+        return Object::Secret(Box::new(Secret {
+            metadata,
+            immutable: Some(true),
+            data: Some(data),
+            type_,
+            ..Secret::default()
+        }));
+    }
+    let (mut text, mut binary) = (BTreeMap::new(), BTreeMap::new());
+    for (key, value) in &part.content {
+        match std::str::from_utf8(value) {
+            Ok(value) => drop(text.insert(key.clone(), value.to_owned())),
+            Err(_) => drop(binary.insert(key.clone(), bytes(value))),
+        }
+    }
+    Object::Map(Box::new(ConfigMap {
+        metadata,
+        immutable: Some(true),
+        data: (!text.is_empty()).then_some(text),
+        binary_data: (!binary.is_empty()).then_some(binary),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn content(open: &[(String, usize)], secret: &[(String, usize)]) -> Content {
+        let mut content = Content::default();
+        for (secret, pairs) in [(false, open), (true, secret)] {
+            for (key, size) in pairs {
+                content.add(secret, key.clone(), vec![b'x'; *size]).unwrap();
+            }
+        }
+        content
+    }
+
+    fn names() -> (ConfigName, VersionName) {
+        (ConfigName::new("shop").unwrap(), VersionName::new("1.0.1").unwrap())
+    }
+
+    #[test]
+    fn a_small_version_is_one_object_without_a_number() {
+        let parts = divide(content(&[("a".into(), 1), ("b".into(), 2)], &[])).unwrap();
+        assert_eq!(parts.len(), 1);
+        let (config, version) = names();
+        let Object::Map(map) = object(&parts[0], &config, &version, (1, 1), "shop-1.0.1") else { panic!("a Secret") };
+        let json = serde_json::to_value(&*map).unwrap();
+        assert_eq!(
+            json["metadata"]["labels"],
+            serde_json::json!({"nudge.dev/config": "shop", "nudge.dev/version": "1.0.1", "nudge.dev/prune": "true"})
+        );
+        assert_eq!((json["immutable"].as_bool(), json["metadata"].get("annotations")), (Some(true), None));
+    }
+
+    #[test]
+    fn a_secret_is_a_part_of_its_own_and_bytes_are_binary() {
+        let mut both = content(&[], &[("pin".into(), 4)]);
+        both.add(false, "raw".into(), vec![0xff]).unwrap();
+        let parts = divide(both).unwrap();
+        let (config, version) = names();
+        let objects: Vec<Object> =
+            parts.iter().zip(1..).map(|(part, n)| object(part, &config, &version, (n, 2), "x")).collect();
+        let [Object::Map(map), Object::Secret(secret)] = &objects[..] else { panic!("not one of each") };
+        assert!(map.data.is_none() && map.binary_data.as_ref().unwrap().contains_key("raw"));
+        assert_eq!(secret.metadata.labels.as_ref().unwrap()[labels::PART], "2");
+        assert_eq!(secret.metadata.annotations.as_ref().unwrap()[labels::PARTS], "2");
+    }
+
+    #[test]
+    fn a_value_of_a_whole_mebibyte_fits_alone() {
+        let parts = divide(content(&[("big".into(), 1 << 20), ("small".into(), 1)], &[])).unwrap();
+        assert_eq!(parts.iter().map(|part| part.content.len()).collect::<Vec<_>>(), [1, 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_and_every_part_fits(
+            open in proptest::collection::btree_map("a[a-z]{1,8}", 0_usize..700_000, 0..8),
+            secret in proptest::collection::btree_map("b[a-z]{1,8}", 0_usize..700_000, 0..8),
+        ) {
+            let (open, secret): (Vec<_>, Vec<_>) = (open.into_iter().collect(), secret.into_iter().collect());
+            let again = divide(content(&open, &secret)).unwrap();
+            let parts = divide(content(&open, &secret)).unwrap();
+            prop_assert_eq!(parts.len(), again.len());
+            let mut found = Vec::new();
+            for (part, same) in parts.iter().zip(&again) {
+                prop_assert!(part.content == same.content && part.kind == same.kind);
+                prop_assert!(part.content.values().map(|value| value.len()).sum::<usize>() <= 1 << 20);
+                found.extend(part.content.iter().map(|(key, value)| (part.kind, key.clone(), value.len())));
+            }
+            found.sort();
+            let expected = open.into_iter().map(|(key, size)| (PartKind::ConfigMap, key, size));
+            let expected: Vec<_> = expected.chain(secret.into_iter().map(|(key, size)| (PartKind::Secret, key, size))).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

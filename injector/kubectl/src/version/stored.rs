@@ -1,0 +1,113 @@
+//! Reads versions from the API server.
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Resource;
+use kube::api::{ListParams, ObjectMeta};
+use nudge_api::{PartKind, PartStatus, VersionStatus, VersionedConfig};
+use nudge_core::versions::{Contents, contents_of, object_name};
+use nudge_protocol::names::CURRENT;
+use nudge_protocol::{VersionName, labels};
+use serde::de::DeserializeOwned;
+
+use crate::failure::{Failure, doing};
+use crate::session::Session;
+
+/// Kind and metadata of one object of a version.
+pub(crate) type Found = (PartKind, ObjectMeta);
+
+/// The objects of the config, or of one of its versions, and whether Secrets could be listed.
+pub(crate) async fn objects(
+    session: &Session,
+    config: &str,
+    version: Option<&str>,
+) -> Result<(Vec<Found>, bool), Failure> {
+    if VersionName::new(config).is_err() {
+        let message = format!(
+            "config {config}: its name is too long for a label, which holds 63 characters; choose a shorter name"
+        );
+        return Err(Failure::new(message));
+    }
+    let of_version = version.map(|version| format!(",{}={version}", labels::VERSION));
+    let selector = format!("{}={config}{}", labels::CONFIG, of_version.unwrap_or_default());
+    let maps =
+        list::<ConfigMap>(session, &selector).await.map_err(doing(format!("listing ConfigMaps of config {config}")))?;
+    let maps = maps.into_iter().map(|meta| (PartKind::ConfigMap, meta)).collect::<Vec<_>>();
+    match list::<Secret>(session, &selector).await {
+        Ok(secrets) => {
+            Ok((maps.into_iter().chain(secrets.into_iter().map(|meta| (PartKind::Secret, meta))).collect(), true))
+        }
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok((maps, false)),
+        Err(error) => Err(Failure::of(&format!("listing Secrets of config {config}"), &error)),
+    }
+}
+
+async fn list<K>(session: &Session, selector: &str) -> Result<Vec<ObjectMeta>, kube::Error>
+where
+    K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    K::DynamicType: Default,
+{
+    let listed = session.api::<K>().list_metadata(&ListParams::default().labels(selector)).await?;
+    Ok(listed.items.into_iter().map(|object| object.metadata).collect())
+}
+
+/// The value of a label.
+pub(crate) fn label<'a>(meta: &'a ObjectMeta, label: &str) -> &'a str {
+    meta.labels.as_ref().and_then(|labels| labels.get(label)).map(String::as_str).unwrap_or_default()
+}
+
+/// The failure for a config that has no current version.
+pub(crate) fn no_current_version(config: &str) -> Failure {
+    Failure::new(format!("config {config} has no current version yet; see kubectl nudge status {config}"))
+}
+
+/// The sealed version of this name; `current` names the current one.
+pub(crate) fn sealed<'a>(config: &'a VersionedConfig, name: &str) -> Result<&'a VersionStatus, Failure> {
+    let known = config.metadata.name.as_deref().unwrap_or_default();
+    let status = config.status.as_ref();
+    let name = match (name, status.and_then(|status| status.current.as_deref())) {
+        (CURRENT, Some(current)) => current,
+        (CURRENT, None) => return Err(no_current_version(known)),
+        (name, _) => name,
+    };
+    status.and_then(|status| status.version(name)).ok_or_else(|| {
+        let names: Vec<&str> =
+            status.into_iter().flat_map(|status| &status.versions).map(|it| it.version.as_str()).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        Failure::new(format!("config {known} has no complete version {name}; it has: {names}"))
+    })
+}
+
+/// The content of each part of a sealed version.
+pub(crate) async fn contents(session: &Session, version: &VersionStatus) -> Result<Vec<(PartKind, Contents)>, Failure> {
+    let mut parts = Vec::new();
+    for part in &version.parts {
+        parts.push((part.kind, content(session, &version.version, part).await?));
+    }
+    Ok(parts)
+}
+
+async fn content(session: &Session, version: &str, part: &PartStatus) -> Result<Contents, Failure> {
+    let what = format!("reading {}", object_name(part.kind, &part.name));
+    let found = match part.kind {
+        PartKind::ConfigMap => session
+            .api::<ConfigMap>()
+            .get_opt(&part.name)
+            .await
+            .map_err(doing(what))?
+            .map(|map| (map.metadata, contents_of(map.data, map.binary_data))),
+        PartKind::Secret => session
+            .api::<Secret>()
+            .get_opt(&part.name)
+            .await
+            .map_err(doing(what))?
+            .map(|secret| (secret.metadata, contents_of(None, secret.data))),
+    };
+    match found {
+        Some((meta, content)) if meta.uid.as_ref() == Some(&part.uid) => Ok(content),
+        _ => Err(Failure::new(format!(
+            "{} of version {version} was deleted or replaced after the version was sealed; create it again with the same content",
+            object_name(part.kind, &part.name)
+        ))),
+    }
+}
