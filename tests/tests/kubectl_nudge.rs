@@ -1,4 +1,4 @@
-//! `kubectl nudge` as users run it: against a real API server, with the control plane at work.
+//! `kubectl nudge` as users run it, against a real API server with the control plane.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Runs the command with these arguments in the namespace, by a kubeconfig.
+/// Runs the command with these arguments in the namespace, with a kubeconfig.
 async fn run_by(kubeconfig: &Path, space: &Space, arguments: &[&str]) -> Result<Finished> {
     let mut command = Command::new(binary::kubectl_nudge()?);
     command.args(arguments).arg("--namespace").arg(&space.name).arg("--kubeconfig").arg(kubeconfig);
@@ -30,10 +30,10 @@ async fn run(installation: &Installation<'_>, space: &Space, arguments: &[&str])
     run_by(&installation.cluster.kubeconfig(), space, arguments).await
 }
 
-/// Runs it, and gives what it printed, if it ended with this code.
+/// Runs the command, which must end with this exit code, and returns its output.
 async fn ends(installation: &Installation<'_>, space: &Space, code: i32, arguments: &[&str]) -> Result<Finished> {
     let finished = run(installation, space, arguments).await?;
-    ensure!(finished.code == Some(code), "kubectl nudge {arguments:?} was to end with {code}: {finished:?}");
+    ensure!(finished.code == Some(code), "kubectl nudge {arguments:?} did not end with {code}: {finished:?}");
     Ok(finished)
 }
 
@@ -45,13 +45,18 @@ async fn fails(installation: &Installation<'_>, space: &Space, arguments: &[&str
     Ok(ends(installation, space, 1, arguments).await?.stderr)
 }
 
-/// Waits until the status is as wanted.
-async fn status(space: &Space, name: &str, what: &str, desired: impl Fn(&VersionedConfigStatus) -> bool) -> Result<()> {
+/// Waits until the status meets the condition.
+async fn status(
+    space: &Space,
+    name: &str,
+    what: &str,
+    expected: impl Fn(&VersionedConfigStatus) -> bool,
+) -> Result<()> {
     let api = space.api::<VersionedConfig>();
     let mut last = None;
     let found = eventually(SOON, what, async || {
         let status = api.get(name).await.ok()?.status?;
-        let is = desired(&status);
+        let is = expected(&status);
         last = Some(status);
         is.then_some(())
     });
@@ -64,7 +69,7 @@ async fn becomes_current(space: &Space, name: &str, version: &str) -> Result<()>
 }
 
 #[tokio::test]
-async fn a_version_is_made_used_compared_left_and_deleted() -> Result<()> {
+async fn a_version_is_created_used_compared_rolled_back_and_deleted() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let space = installation.enabled("life").await?;
     bind(&space, "nudge-secrets").await?;
@@ -76,7 +81,7 @@ async fn a_version_is_made_used_compared_left_and_deleted() -> Result<()> {
         works(installation, &space, &["create", "game", "1.0.0", &from, "--from-literal=greeting=hello"]).await?;
     assert_eq!(
         made,
-        "configmap/game-1.0.0 created\nconfig game created; 1.0.0 becomes current, because it is its first version\n"
+        "configmap/game-1.0.0 created\nconfig game created; 1.0.0 becomes current, because it is the first version\n"
     );
     becomes_current(&space, "game", "1.0.0").await?;
     assert_eq!(works(installation, &space, &["current", "game"]).await?, "1.0.0\n");
@@ -86,21 +91,21 @@ async fn a_version_is_made_used_compared_left_and_deleted() -> Result<()> {
     let made = works(installation, &space, &["create", "game", "1.0.1", &from, secret]).await?;
     assert_eq!(made, "configmap/game-1.0.1-1 created\nsecret/game-1.0.1-2 created\n");
     let again = fails(installation, &space, &["create", "game", "1.0.1", &from]).await?;
-    assert!(again.contains("version 1.0.1 of config game is there already"), "{again}");
+    assert!(again.contains("version 1.0.1 of config game already exists"), "{again}");
     let missing = fails(installation, &space, &["use", "game", "7", "--wait"]).await?;
     assert!(missing.starts_with("error: config game has no complete version 7; it has: 1.0.0"), "{missing}");
 
-    // At once after its creation: it is waited for until it is sealed.
+    // Right after the creation, the command waits until the version is sealed.
     let used = ends(installation, &space, 0, &["use", "game", "1.0.1", "--wait", "--timeout=30s"]).await?;
     assert_eq!(used.stdout, "config game: spec.current is 1.0.1\nconfig game: version 1.0.1 is current\n");
     let used = works(installation, &space, &["use", "game", "1.0.1"]).await?;
-    assert_eq!(used, "config game: version 1.0.1 is current already\n");
+    assert_eq!(used, "config game: version 1.0.1 is already current\n");
 
     let versions = works(installation, &space, &["versions", "game"]).await?;
-    let words: Vec<Vec<&str>> = versions.lines().map(|line| line.split_whitespace().take(5).collect()).collect();
-    assert_eq!(words[0], ["VERSION", "STATE", "OBJECTS", "KEYS", "BYTES"]);
-    assert_eq!(words[1][..4], ["1.0.0", "Available", "1", "2"]);
-    assert_eq!(words[2][..4], ["1.0.1", "Current", "2", "2"]);
+    let rows: Vec<Vec<&str>> = versions.lines().map(|line| line.split_whitespace().take(5).collect()).collect();
+    assert_eq!(rows[0], ["VERSION", "STATE", "OBJECTS", "KEYS", "BYTES"]);
+    assert_eq!(rows[1][..4], ["1.0.0", "Available", "1", "2"]);
+    assert_eq!(rows[2][..4], ["1.0.1", "Current", "2", "2"]);
     assert_eq!(works(installation, &space, &["versions", "game", "-o", "name"]).await?, "1.0.0\n1.0.1\n");
 
     let diff = works(installation, &space, &["diff", "game", "1.0.0", "current"]).await?;
@@ -119,15 +124,15 @@ async fn a_version_is_made_used_compared_left_and_deleted() -> Result<()> {
     let shown = works(installation, &space, &["get", "game", "--show-secrets"]).await?;
     assert!(shown.contains("hidden-4711"));
 
-    for (version, word) in [("1.0.1", "is current"), ("1.0.0", "is the one to roll back to")] {
+    for (version, reason) in [("1.0.1", "is current"), ("1.0.0", "is the version to roll back to")] {
         let held = fails(installation, &space, &["delete", "game", version]).await?;
-        assert!(held.contains(word), "{held}");
+        assert!(held.contains(reason), "{held}");
     }
     let back = works(installation, &space, &["rollback", "game", "--wait"]).await?;
     assert!(back.ends_with("config game: version 1.0.0 is current\n"), "{back}");
-    // What was left is no way back.
+    // A version that was rolled back is not a previous version.
     let nowhere = fails(installation, &space, &["rollback", "game"]).await?;
-    assert!(nowhere.contains("has no version before the current one to go back to"), "{nowhere}");
+    assert!(nowhere.contains("has no previous version; choose one of kubectl nudge versions game"), "{nowhere}");
     works(installation, &space, &["delete", "game", "1.0.1"]).await?;
     works(installation, &space, &["create", "game", "1.0.2", "--from-literal=a=b"]).await?;
     status(&space, "game", "1.0.2 is sealed", |status| status.version("1.0.2").is_some()).await?;
@@ -140,13 +145,13 @@ async fn a_version_is_made_used_compared_left_and_deleted() -> Result<()> {
     assert!(space.api::<ConfigMap>().get_opt("game-1.0.2").await?.is_none());
     works(installation, &space, &["delete", "game"]).await?;
     let gone = async || space.api::<ConfigMap>().get_opt("game-1.0.0").await.ok()?.is_none().then_some(());
-    eventually(SOON, "the versions go with the config", gone).await?;
+    eventually(SOON, "the versions are deleted with the config", gone).await?;
     let none = fails(installation, &space, &["current", "game"]).await?;
     assert!(none.starts_with("error: there is no config game in namespace life-"), "{none}");
     Ok(())
 }
 
-/// A pod of config `game` with its agent, which runs version 1.
+/// A pod of config `game` whose agent runs version 1.
 async fn pod(installation: &Installation<'_>, replica: &Replica, space: &Space) -> Result<Pod> {
     works(installation, space, &["create", "game", "1", "--from-literal=lives=3"]).await?;
     becomes_current(space, "game", "1").await?;
@@ -176,16 +181,16 @@ async fn set_ready(space: &Space, ready: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn whoever_waits_learns_how_the_rollout_ends() -> Result<()> {
+async fn waiting_ends_with_the_result_of_the_rollout() -> Result<()> {
     let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let space = installation.enabled("waits").await?;
     let _pod = pod(installation, replica, &space).await?;
     works(installation, &space, &["create", "game", "2", "--from-literal=lives=5"]).await?;
 
-    // Held: the time is over, and the rollout is as it was.
+    // A paused rollout: the timeout ends, and the rollout stays.
     set_rollout(&space, json!({"minReadySeconds": 0, "bakeSeconds": 0})).await?;
     assert_eq!(works(installation, &space, &["pause", "game"]).await?, "config game paused\n");
-    assert_eq!(works(installation, &space, &["pause", "game"]).await?, "config game is paused already\n");
+    assert_eq!(works(installation, &space, &["pause", "game"]).await?, "config game is already paused\n");
     let late = ends(installation, &space, 124, &["use", "game", "2", "--wait", "--timeout=2s"]).await?;
     assert!(late.stderr.contains("the move to version 2 is paused"), "{}", late.stderr);
     assert!(
@@ -193,7 +198,7 @@ async fn whoever_waits_learns_how_the_rollout_ends() -> Result<()> {
         "{}",
         late.stderr
     );
-    assert!(late.stderr.contains("is not current after 2 s, and the rollout goes on"), "{}", late.stderr);
+    assert!(late.stderr.contains("is not current after 2 s; the rollout continues"), "{}", late.stderr);
     assert_eq!(works(installation, &space, &["resume", "game"]).await?, "config game resumed\n");
     becomes_current(&space, "game", "2").await?;
 
@@ -208,19 +213,22 @@ async fn whoever_waits_learns_how_the_rollout_ends() -> Result<()> {
         json!([{"pod": "web", "agent": "0.1.0", "ready": true, "assigned": "2", "version": "2"}])
     );
     let text = works(installation, &space, &["status", "game"]).await?;
-    assert!(text.contains("Pods:      1/1 on their version, 0 failed, 0 skipped"), "{text}");
+    assert!(text.contains("Pods:      1/1 updated, 0 failed, 0 skipped"), "{text}");
+    let headers = text.lines().find(|line| line.starts_with("POD ")).unwrap_or_default();
+    let headers: Vec<&str> = headers.split_whitespace().collect();
+    assert_eq!(headers, ["POD", "WORKLOAD", "VERSION", "ASSIGNED", "READY", "AGENT", "MESSAGE"], "{text}");
     let listed = works(installation, &space, &["status"]).await?;
     let row: Vec<&str> = listed.lines().nth(1).unwrap_or_default().split_whitespace().collect();
     assert_eq!(row, ["game", "2", "2", "Current", "1/1"]);
     let dictionary = works(installation, &space, &["get", "pod/web"]).await?;
     assert!(dictionary.contains("lives: \"5\"") && dictionary.contains("nudge.configs: game=2"), "{dictionary}");
 
-    // Failed: the pod stops being ready under the new version.
+    // A failed rollout: the pod is not Ready with the new version.
     works(installation, &space, &["create", "game", "3", "--from-literal=lives=-1"]).await?;
     set_rollout(&space, json!({"bakeSeconds": 600})).await?;
     let waiting = ends(installation, &space, 3, &["use", "game", "3", "--wait", "--timeout=50s"]);
     let breaking = async {
-        status(&space, "game", "the pod is watched", |status| status.rollout.applied_at.is_some()).await?;
+        status(&space, "game", "the batch is watched", |status| status.rollout.applied_at.is_some()).await?;
         set_ready(&space, "False").await
     };
     let (failed, broken) = tokio::join!(waiting, breaking);
@@ -232,21 +240,21 @@ async fn whoever_waits_learns_how_the_rollout_ends() -> Result<()> {
         "{failed}"
     );
 
-    // Named again, it is tried again; and left for what is still current.
+    // The version is tried again when it is used again; a rollback returns to the current one.
     set_ready(&space, "True").await?;
     works(installation, &space, &["use", "game", "3"]).await?;
     status(&space, "game", "it is tried again", |status| status.target.as_deref() == Some("3")).await?;
     let back = works(installation, &space, &["rollback", "game", "--wait", "--timeout=50s"]).await?;
     assert!(back.ends_with("config game: version 2 is current\n"), "{back}");
 
-    // A config with pods stays unless forced.
+    // A config with pods is deleted only with --force.
     let held = fails(installation, &space, &["delete", "game"]).await?;
     assert!(held.contains("kubectl nudge delete --force does that"), "{held}");
     works(installation, &space, &["delete", "game", "--force"]).await.map(drop)
 }
 
 #[tokio::test]
-async fn a_tool_that_manages_the_field_is_named() -> Result<()> {
+async fn a_tool_that_sets_the_field_back_is_named() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let space = installation.enabled("gitops").await?;
     for version in ["1", "2"] {
@@ -268,8 +276,32 @@ async fn a_tool_that_manages_the_field_is_named() -> Result<()> {
     Ok(())
 }
 
+/// Nothing sets the field back after a manual kubectl command, so there is nothing to warn of.
 #[tokio::test]
-async fn a_version_is_made_whole_or_not_at_all() -> Result<()> {
+async fn kubectl_as_manager_of_the_field_causes_no_warning() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("by-hand").await?;
+    for version in ["1", "2"] {
+        works(installation, &space, &["create", "game", version, "--from-literal=lives=3"]).await?;
+    }
+    let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "game"}, "spec": {"current": "1"}});
+    let text = format!("---\n{object}\n");
+    for (apply, manager) in [
+        (&["apply", "--namespace", &space.name][..], "kubectl-client-side-apply"),
+        (&["apply", "--server-side", "--force-conflicts", "--namespace", &space.name][..], "kubectl"),
+    ] {
+        installation.cluster.kubectl_on(apply, &text).await?;
+        let config = space.api::<VersionedConfig>().get("game").await?;
+        let managers = config.metadata.managed_fields.unwrap_or_default();
+        ensure!(managers.iter().any(|it| it.manager.as_deref() == Some(manager)), "{managers:?}");
+        let used = ends(installation, &space, 0, &["use", "game", "2"]).await?;
+        assert_eq!(used.stderr, "", "{manager}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn all_objects_of_a_version_are_created_or_none() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let space = installation.enabled("whole").await?;
     let folder = tempfile::tempdir()?;
@@ -277,7 +309,7 @@ async fn a_version_is_made_whole_or_not_at_all() -> Result<()> {
         std::fs::write(folder.path().join(name), name.repeat(700_000))?;
     }
     let from = format!("--from-file={}", folder.path().display());
-    // Whoever may make ConfigMaps and no Secrets is left with neither.
+    // An account that may create ConfigMaps but no Secrets.
     space.service_account("maker").await?;
     let rules = json!([
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "update", "delete"]},
@@ -291,7 +323,7 @@ async fn a_version_is_made_whole_or_not_at_all() -> Result<()> {
         run_by(&kubeconfig, &space, &["create", "big", "1", &from, "--secret-from-literal=pin=hidden-4711"]).await?;
     std::fs::remove_file(&kubeconfig)?;
     assert_eq!(failed.code, Some(1), "{failed:?}");
-    assert!(failed.stderr.contains("; the 3 objects created before were removed again"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("; the 3 objects created before were removed"), "{}", failed.stderr);
     assert!(!failed.stderr.contains("hidden"));
     let selector = ListParams::default().labels("nudge.dev/config=big");
     assert!(space.api::<ConfigMap>().list(&selector).await?.items.is_empty());
@@ -304,7 +336,7 @@ async fn a_version_is_made_whole_or_not_at_all() -> Result<()> {
     );
     becomes_current(&space, "big", "1").await?;
 
-    // Two versions whose names make the same DNS name, and a name that something else has.
+    // Two versions whose names give the same DNS name, and a name that another object has.
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "big-2"}, "data": {}})).await?;
     for version in ["Blue", "blue", "2"] {
         let made = works(installation, &space, &["create", "big", version, "--from-literal=a=b", "-o", "name"]).await?;
@@ -317,7 +349,7 @@ async fn a_version_is_made_whole_or_not_at_all() -> Result<()> {
 }
 
 #[tokio::test]
-async fn nothing_is_done_in_a_dry_run_and_manifests_can_be_kept() -> Result<()> {
+async fn a_dry_run_changes_nothing_and_prints_manifests() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let space = installation.enabled("dry").await?;
     let literal = "--from-literal=lives=3";
@@ -328,7 +360,7 @@ async fn nothing_is_done_in_a_dry_run_and_manifests_can_be_kept() -> Result<()> 
     let secret = ["create", "game", "1", "--secret-from-literal=pin=hidden-4711", "--dry-run=client", "-o", "yaml"];
     let refused = ends(installation, &space, 2, &secret).await?;
     assert!(!format!("{refused:?}").contains("hidden"), "{refused:?}");
-    // What was printed is what kubectl takes.
+    // kubectl accepts the printed manifest.
     installation.cluster.kubectl_on(&["apply", "--server-side"], &text).await?;
     let map = space.api::<ConfigMap>().get("game-1").await?;
     assert_eq!((map.immutable, map.data), (Some(true), Some([("lives".to_owned(), "3".to_owned())].into())));
@@ -344,9 +376,9 @@ async fn nothing_is_done_in_a_dry_run_and_manifests_can_be_kept() -> Result<()> 
 }
 
 #[tokio::test]
-async fn a_namespace_is_enabled_and_plain_config_maps_get_versions() -> Result<()> {
+async fn a_namespace_is_enabled_and_existing_config_maps_get_versions() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
-    let space = installation.cluster.space("plain").await?;
+    let space = installation.cluster.space("existing").await?;
     for (name, data) in [("one", "1"), ("two", "2")] {
         space.create_object::<ConfigMap>(json!({"metadata": {"name": name}, "data": {"key": data}})).await?;
     }
@@ -362,14 +394,14 @@ async fn a_namespace_is_enabled_and_plain_config_maps_get_versions() -> Result<(
     let missing = fails(installation, &space, &["enable", "nowhere"]).await?;
     assert!(missing.contains("there is no namespace nowhere"), "{missing}");
 
-    // A first version would overwrite what the plain ConfigMap holds.
+    // A first version would overwrite the existing ConfigMap.
     let kept = fails(installation, &space, &["create", "one", "2", "--from-literal=a=b"]).await?;
-    assert!(kept.contains("keep what it holds with kubectl nudge baseline one"), "{kept}");
+    assert!(kept.contains("keep its content with kubectl nudge baseline one"), "{kept}");
     let taken = works(installation, &space, &["baseline", "one"]).await?;
     assert_eq!(taken, "configmap/one is version 1.0.0 of config one\n");
     becomes_current(&space, "one", "1.0.0").await?;
     let refused = fails(installation, &space, &["baseline", "fixed"]).await?;
-    assert!(refused.contains("ConfigMap fixed is not taken over: it is immutable"), "{refused}");
+    assert!(refused.contains("ConfigMap fixed can't become a version: it is immutable"), "{refused}");
     let all = works(installation, &space, &["baseline", "--all"]).await?;
     assert!(all.contains("configmap/fixed left alone: it is immutable\n"), "{all}");
     assert!(all.contains("configmap/two is version 1.0.0 of config two\n"), "{all}");
@@ -384,7 +416,7 @@ async fn a_namespace_is_enabled_and_plain_config_maps_get_versions() -> Result<(
 }
 
 #[tokio::test]
-async fn a_workload_is_restarted_and_words_are_completed() -> Result<()> {
+async fn a_workload_is_restarted_and_arguments_are_completed() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let space = installation.enabled("words").await?;
     let deployment = json!({
@@ -407,7 +439,7 @@ async fn a_workload_is_restarted_and_words_are_completed() -> Result<()> {
 
     works(installation, &space, &["create", "game", "1.0.0", "--from-literal=a=b"]).await?;
     becomes_current(&space, "game", "1.0.0").await?;
-    // As kubectl runs it: a link of this name, the words behind it.
+    // kubectl runs a program of this name with the words of the command line.
     let link = tempfile::tempdir()?;
     let program = link.path().join("kubectl_complete-nudge");
     std::os::unix::fs::symlink(binary::kubectl_nudge()?, &program)?;
@@ -447,7 +479,7 @@ fn on_terminal(
 }
 
 #[tokio::test]
-async fn a_terminal_shows_a_bar_that_leaves_nothing_behind() -> Result<()> {
+async fn a_terminal_shows_a_bar_that_is_cleared_at_the_end() -> Result<()> {
     let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let space = installation.enabled("bar").await?;
     let _pod = pod(installation, replica, &space).await?;
@@ -464,22 +496,22 @@ async fn a_terminal_shows_a_bar_that_leaves_nothing_behind() -> Result<()> {
         screens.last().map(|screen| screen.join("\n")),
         Some(format!("{first}\nconfig game: version 2 is current"))
     );
-    let notified = "moving to version 2: 1 of 1 pods told";
+    let assigned = "moving to version 2: assigned to 1 of 1 pods";
     let bar = |screen: &&Vec<String>| {
-        screen.get(1).is_some_and(|line| line.starts_with("[===")) && screen.get(2).is_some_and(|line| line == notified)
+        screen.get(1).is_some_and(|line| line.starts_with("[===")) && screen.get(2).is_some_and(|line| line == assigned)
     };
     ensure!(screens.iter().any(|screen| bar(&screen)), "no bar: {screens:#?}");
-    // Never two bars, nor anything of an older one.
+    // Never two bars, and no remains of an older one.
     let leftover = screens.iter().find(|screen| screen.len() > 3 || screen.first().is_some_and(|line| line != first));
     ensure!(leftover.is_none(), "{leftover:#?}");
-    // Colours and the like are `ESC [ … m`.
+    // Styles are `ESC [ … m`.
     let styled = raw
         .split("\u{1b}[")
         .skip(1)
         .any(|rest| rest.trim_start_matches(|it: char| it.is_ascii_digit() || it == ';').starts_with('m'));
     ensure!(!styled, "{raw:?}");
 
-    // What is too long for a line is wrapped, and taken away whole; Ctrl-C ends the waiting and not the rollout.
+    // Long lines are wrapped and cleared completely. Ctrl-C ends the wait, and the rollout continues.
     works(installation, &space, &["pause", "game"]).await?;
     let terminal = on_terminal(installation, &space, 40, &["use", "game", "3", "--wait"], &[])?;
     let said = terminal.shows("it is paused", |screen| screen.concat().contains("resume game")).await?;
@@ -489,7 +521,7 @@ async fn a_terminal_shows_a_bar_that_leaves_nothing_behind() -> Result<()> {
     assert_eq!(status.code(), Some(130));
     let last = screens.last().cloned().unwrap_or_default();
     assert_eq!(last.iter().filter(|line| line.starts_with('[')).count(), 1, "{last:#?}");
-    assert!(last.concat().contains("nobody waits for version 3 any more, and the rollout goes on"), "{last:#?}");
+    assert!(last.concat().contains("stopped waiting for version 3; the rollout continues"), "{last:#?}");
 
     // A terminal that can't move its cursor gets lines.
     works(installation, &space, &["resume", "game"]).await?;
@@ -498,6 +530,6 @@ async fn a_terminal_shows_a_bar_that_leaves_nothing_behind() -> Result<()> {
     let (status, screens, raw) = terminal.ends().await?;
     ensure!(status.success() && !raw.contains('\u{1b}'), "{status} {raw:?}");
     let last = screens.last().map(|screen| screen.join("\n")).unwrap_or_default();
-    assert!(last.contains("\nmoving to version 3: 1 of 1 pods told\n"), "{last}");
+    assert!(last.contains("\nmoving to version 3: assigned to 1 of 1 pods\n"), "{last}");
     Ok(())
 }

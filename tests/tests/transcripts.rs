@@ -1,5 +1,5 @@
-//! The transcripts of injector/KUBECTL.md, run again as a user types them: by a shell, through a real kubectl, against a real API server
-//! with the control plane at work and agents as real processes.
+//! The transcripts of injector/KUBECTL.md, run by a shell, through a real kubectl, against a real API server with the control plane, and
+//! with agents as real processes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,13 +22,13 @@ use nudge_tests::{Finished, Installation, Pod, Replica, binary, eventually};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// For a machine that has much else to do.
+/// The limit on a busy machine.
 const LONG: Duration = Duration::from_secs(90);
-/// The page is written anew instead of compared where this variable is `1`.
+/// If this variable is `1`, the test writes the page instead of comparing it.
 const WRITE: &str = "NUDGE_WRITE_TRANSCRIPTS";
-/// In place of any time.
+/// Replaces every time.
 const TIME: &str = "2026-01-01T12:00:00Z";
-/// Two pods of each of two workloads. The first of each is in the first batch.
+/// Two pods of each of two workloads. The first pod of each is in the first batch.
 const PODS: [[&str; 2]; 2] =
     [["api-5d8f7c6b9d-4kq2z", "api-5d8f7c6b9d-w7x5n"], ["web-7d4b9c6f5-mz8rt", "web-7d4b9c6f5-x2x7p"]];
 
@@ -36,7 +36,7 @@ fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../injector/KUBECTL.md")
 }
 
-/// What the commands of the page work on.
+/// The cluster and the files for the commands of the page.
 struct Stage<'a> {
     installation: &'a Installation<'static>,
     replica: &'a Replica,
@@ -46,7 +46,7 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// A namespace, a folder with a few files, and a search path with kubectl and the plugin.
+    /// A namespace, a directory with files, and a search path with kubectl and the plugin.
     async fn new(installation: &'a Installation<'static>, replica: &'a Replica, kubectl: &Path) -> Result<Self> {
         let client = installation.cluster.admin().await?;
         let space = Space { client: client.clone(), name: "shop".to_owned() };
@@ -71,7 +71,7 @@ impl<'a> Stage<'a> {
         Ok(Self { installation, replica, space, folder, pods: Vec::new() })
     }
 
-    /// What the command prints, with what differs from run to run made the same.
+    /// The output of the command, with equal times.
     async fn output(&self, line: &str) -> Result<String> {
         let folder = self.folder.path();
         let mut command = Command::new("sh");
@@ -92,12 +92,12 @@ impl<'a> Stage<'a> {
         Ok(output)
     }
 
-    /// Does what the page asks for before its next commands.
+    /// Does a step of the page before its next commands.
     async fn step(&mut self, step: &str) -> Result<()> {
         if step == "pods" { self.start_pods().await } else { self.act(step).await }
     }
 
-    /// Does what may also be done while a command runs.
+    /// Does a step that can also happen while a command runs.
     async fn act(&self, step: &str) -> Result<()> {
         match step.split(' ').collect::<Vec<_>>()[..] {
             ["config", "map", name] => {
@@ -147,7 +147,7 @@ impl<'a> Stage<'a> {
                 let apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller"];
                 self.installation.cluster.kubectl_on(&apply, &object.to_string()).await.map(drop)
             }
-            _ => bail!("the page asks for {step:?}, which is no step"),
+            _ => bail!("the page has the unknown step {step:?}"),
         }
     }
 
@@ -160,7 +160,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// What a kubelet writes when the readiness probe changes its mind.
+    /// Sets the condition that a kubelet sets after readiness probes.
     async fn set_ready(&self, pod: &str, ready: bool) -> Result<()> {
         let status = if ready { "True" } else { "False" };
         let condition = json!({"type": "Ready", "status": status, "lastTransitionTime": Timestamp::now().to_string()});
@@ -169,7 +169,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Makes the pods of config `game` with their agents.
+    /// Starts the pods of config `game` with their agents.
     async fn start_pods(&mut self) -> Result<()> {
         let config = self.space.api::<VersionedConfig>().get("game").await?;
         let config = config.uid().context("the config has no uid")?;
@@ -186,7 +186,7 @@ impl<'a> Stage<'a> {
         self.stands("game", "all pods run it", |status| status.pods.summary == "4/4").await
     }
 
-    /// Two pods, the first of which is told of a version first. That depends on their uids, so it takes some attempts.
+    /// Two pods, in the order in which they are assigned a version. The order depends on their uids, so it takes some attempts.
     async fn in_order(&self, config: &str, names: [&str; 2]) -> Result<Vec<PodObject>> {
         let api = self.space.api::<PodObject>();
         for _ in 0..32 {
@@ -218,11 +218,11 @@ impl<'a> Stage<'a> {
             };
             eventually(LONG, "the pods are gone", gone).await?;
         }
-        bail!("32 pairs of pods came in the wrong order")
+        bail!("32 pairs of pods had the wrong order")
     }
 }
 
-/// The text with any time made the same.
+/// The text with equal times.
 fn normal(text: &str) -> String {
     let mask = "dddd-dd-ddTdd:dd:dd";
     let is_time = |text: &str| {
@@ -246,7 +246,7 @@ fn normal(text: &str) -> String {
 }
 
 #[test]
-fn times_are_made_the_same() {
+fn times_are_equal() {
     assert_eq!(normal("é 2026-11-21T21:56:09Z x 2026-11-21T21:56:09.123Z"), format!("é {TIME} x {TIME}"));
     assert_eq!(normal("2026-11-21"), "2026-11-21");
 }
@@ -287,6 +287,6 @@ async fn the_page_is_what_the_commands_print() -> Result<()> {
     }
     let Some(diff) = difference(&written, &now) else { return Ok(()) };
     Err(anyhow!(
-        "injector/KUBECTL.md is not what the commands print:\n\n{diff}\nThis writes it anew:\n\n    {WRITE}=1 cargo test -p nudge-tests --test transcripts\n"
+        "injector/KUBECTL.md differs from the output of the commands:\n\n{diff}\nThis command writes the page:\n\n    {WRITE}=1 cargo test -p nudge-tests --test transcripts\n"
     ))
 }

@@ -30,9 +30,9 @@ impl From<Exit> for ExitCode {
 /// A failed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What the process ends with.
+    /// The exit code.
     pub(crate) exit: Exit,
-    /// What is wrong with which object, and what to do.
+    /// The problem with the object it names, and what to do.
     pub(crate) message: String,
     /// The HTTP status that the API server answered with, or 0.
     pub(crate) status: u16,

@@ -15,14 +15,14 @@ pub(crate) enum Outcome {
     Failed(String),
 }
 
-/// What the progress shows.
+/// The progress to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     /// Pods that run the version that they should run.
     pub(crate) done: u32,
     /// All pods.
     pub(crate) total: u32,
-    /// What the rollout does.
+    /// The current step of the rollout.
     pub(crate) line: String,
     /// The state usually ends at once. Without a terminal it is shown only if it lasts.
     pub(crate) passing: bool,

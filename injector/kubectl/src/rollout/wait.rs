@@ -34,7 +34,7 @@ pub(crate) struct Wait {
     pub(crate) timeout: Duration,
 }
 
-/// Waits until the version is current, the rollout fails, the limit is reached, or somebody presses Ctrl-C.
+/// Waits until the version is current, the rollout fails, the limit is reached, or the user presses Ctrl-C.
 pub(crate) async fn wait_for(
     session: &Session,
     name: &str,

@@ -166,6 +166,6 @@ mod tests {
         };
         assert_eq!(read(&twice).err().unwrap(), "--from-literal: key a is given twice; omit one of them");
         let keyed = Sources { from_file: vec![format!("k={}", directory.path().display())], ..Sources::default() };
-        assert!(read(&keyed).err().unwrap().contains("a folder can't have a key"));
+        assert!(read(&keyed).err().unwrap().contains("a directory can't have a key"));
     }
 }
