@@ -79,9 +79,7 @@ fn view(status: &VersionedConfigStatus, version: &str, pods: Option<PodCount>, w
         None => format!("the rollout of version {version} has not begun"),
         Some(RolloutStage::Moving) => format!("moving to version {version}"),
         Some(RolloutStage::Baking) => format!("all pods run version {version}; watching it before it is published"),
-        Some(RolloutStage::Restarting) => {
-            format!("version {version} is published; restarting workloads that take it by a restart")
-        }
+        Some(RolloutStage::Restarting) => format!("version {version} is published"),
         Some(RolloutStage::Leaving) if status.current.as_deref() == Some(version) => {
             format!("moving all pods back from version {left} to {version}")
         }

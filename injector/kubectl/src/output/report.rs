@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nudge_api::{BatchWatch, PodCounts, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{BatchWatch, ConditionType, PodCounts, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_core::pods::PodState;
 use nudge_core::rollout::told;
 use nudge_protocol::pod::parse_condition_message;
@@ -155,7 +155,7 @@ pub(crate) fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
 impl Report {
     /// The row in a list of configs.
     fn row(&self, with_namespace: bool) -> Vec<String> {
-        let ready = self.conditions.iter().find(|it| it.kind == "Ready" && it.status != "True");
+        let ready = self.conditions.iter().find(|it| it.kind == ConditionType::Ready.as_str() && it.status != "True");
         let row = vec![
             self.config.clone(),
             or_none(self.current.as_deref()),
