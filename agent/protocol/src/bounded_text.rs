@@ -1,10 +1,12 @@
 //! Texts of a bounded length.
 
-/// Cuts `text` to at most so many bytes, between two characters.
-pub fn clip(text: &mut String, most: usize) {
-    if text.len() > most {
-        text.truncate(text.floor_char_boundary(most));
+/// At most so many bytes of `text`, cut between two characters.
+pub fn clipped(mut text: String, max_bytes: usize) -> String {
+    if text.len() > max_bytes {
+        text.truncate(text.floor_char_boundary(max_bytes));
     }
+    text.shrink_to_fit();
+    text
 }
 
 #[cfg(test)]
@@ -13,10 +15,8 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut_between_characters() {
-        for (text, most, desired) in [("abc", 3, "abc"), ("abc", 2, "ab"), ("xéé", 4, "xé"), ("é", 1, "")] {
-            let mut cut = text.to_owned();
-            clip(&mut cut, most);
-            assert_eq!(cut, desired);
+        for (text, max_bytes, expected) in [("abc", 3, "abc"), ("abc", 2, "ab"), ("xéé", 4, "xé"), ("é", 1, "")] {
+            assert_eq!(clipped(text.to_owned(), max_bytes), expected);
         }
     }
 }

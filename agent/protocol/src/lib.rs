@@ -3,6 +3,7 @@
 //! Everything here is plain data. Unknown fields of JSON objects are ignored on reading, so that an agent of any age
 //! works with a newer control plane.
 
+pub mod backoff;
 pub mod block;
 pub mod bounded_text;
 pub mod env;
@@ -22,6 +23,6 @@ pub mod status;
 pub mod webhook_url;
 pub mod webhooks;
 
-pub use error::ErrorBody;
+pub use error::{ErrorBody, HubErrorCode};
 pub use names::{ConfigName, ContainerName, Key, NameError, VersionName};
 pub use notify::{Ack, Notify, NotifySignal, UnknownSetting};

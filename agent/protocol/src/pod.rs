@@ -1,39 +1,11 @@
 //! The contract between the injector, which writes a pod's specification, and the agent, which runs in it.
 
-use crate::names::{ConfigName, VersionName};
-
 /// Name of the agent's container.
 pub const AGENT_CONTAINER: &str = "nudge-agent";
 /// Audience of the agent's service-account token.
 pub const TOKEN_AUDIENCE: &str = "nudge";
 /// Type of the pod condition that the hub writes.
 pub const CONDITION: &str = "nudge.dev/ConfigCurrent";
-
-/// Message of the pod condition: what the pod runs, for programs, such as `shop=1.0.1,shop-keys=7` (nothing after `=` where no version
-/// is served), then `; ` and the sentence where there is one. The sentence alone where nothing is known.
-pub fn condition_message<'a>(
-    runs: impl IntoIterator<Item = (&'a ConfigName, Option<&'a VersionName>)>,
-    message: &str,
-) -> String {
-    let runs = runs.into_iter().map(|(name, version)| format!("{name}={}", version.map_or("", VersionName::as_str)));
-    let runs = runs.collect::<Vec<_>>().join(",");
-    match (runs.is_empty(), message.is_empty()) {
-        (_, true) => runs,
-        (true, false) => message.to_owned(),
-        (false, false) => format!("{runs}; {message}"),
-    }
-}
-
-/// What the pod runs by its [`condition_message`]; nothing where that is no such list.
-pub fn parse_condition_message(message: &str) -> Vec<(ConfigName, Option<VersionName>)> {
-    let list = message.split_once("; ").map_or(message, |(list, _)| list);
-    let pair = |pair: &str| {
-        let (name, version) = pair.split_once('=')?;
-        let version = if version.is_empty() { None } else { Some(VersionName::new(version).ok()?) };
-        Some((ConfigName::new(name).ok()?, version))
-    };
-    list.split(',').map(pair).collect::<Option<_>>().unwrap_or_default()
-}
 
 /// Volumes that the injector adds to a pod begin with this.
 pub const VOLUME_PREFIX: &str = "nudge-";
@@ -82,49 +54,4 @@ pub mod env {
     pub const END_WITH_CONTAINERS: &str = "NUDGE_END_WITH_CONTAINERS";
     /// How long `wait-ready` waits: `30s`.
     pub const START_TIMEOUT: &str = "NUDGE_START_TIMEOUT";
-}
-
-/// Reasons of [`CONDITION`] with which a pod counts as failed: what it was told did not work out there.
-pub const FAILED_REASONS: [&str; 4] = ["TooLarge", "NoHandler", "PermissionDenied", "Failed"];
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn a_sentence_alone_says_nothing_of_versions() {
-        let shop = ConfigName::new("shop").unwrap();
-        let version = VersionName::new("1.0.1").unwrap();
-        assert_eq!(condition_message([(&shop, Some(&version))], ""), "shop=1.0.1");
-        assert_eq!(condition_message([(&shop, None)], "it is large"), "shop=; it is large");
-        for other in ["", "the agent has not reported; see a=b", "a=b=c", "shop", "shop=1,"] {
-            assert_eq!(parse_condition_message(other), [], "{other}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_written_is_read(
-            runs in proptest::collection::vec(("[a-z][a-z0-9]{0,9}", proptest::option::of("[a-z0-9][a-z0-9._-]{0,9}[a-z0-9]")), 1..5),
-            message in "([a-z]([ a-z;=,]{0,30}))?",
-        ) {
-            let runs: Vec<(ConfigName, Option<VersionName>)> = runs
-                .into_iter()
-                .filter_map(|(name, version)| {
-                    let version = version.map(|version| VersionName::new(&version)).transpose().ok()?;
-                    Some((ConfigName::new(&name).ok()?, version))
-                })
-                .collect();
-            prop_assume!(!runs.is_empty());
-            let message = condition_message(runs.iter().map(|(name, version)| (name, version.as_ref())), &message);
-            prop_assert_eq!(parse_condition_message(&message), runs);
-        }
-
-        #[test]
-        fn nothing_makes_the_reader_panic(message in "\\PC{0,60}") {
-            let _ = parse_condition_message(&message);
-        }
-    }
 }

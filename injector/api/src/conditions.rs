@@ -1,7 +1,7 @@
 //! Conditions by the conventions of the Kubernetes API and of kstatus: positive `Ready`, abnormal `Reconciling` and `Stalled`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use nudge_protocol::bounded_text::clip;
+use nudge_protocol::bounded_text;
 
 /// The conditions of a `VersionedConfig`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,9 +41,8 @@ impl ConditionType {
 const MAX_MESSAGE_BYTES: usize = 2048;
 
 /// The message as a condition can hold it.
-pub fn clipped(mut message: String) -> String {
-    clip(&mut message, MAX_MESSAGE_BYTES);
-    message
+pub fn clipped(message: String) -> String {
+    bounded_text::clipped(message, MAX_MESSAGE_BYTES)
 }
 
 /// A condition that becomes true or false at `now`; [`set_condition`] keeps the old time where nothing changes.
@@ -64,6 +63,11 @@ pub fn condition(
         observed_generation: generation,
         last_transition_time: now.clone(),
     }
+}
+
+/// The condition of this type.
+pub fn find_condition(conditions: &[Condition], kind: ConditionType) -> Option<&Condition> {
+    conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }
 
 /// Puts `new` in the place of the condition of its type. The time of transition changes with the status only.

@@ -6,7 +6,7 @@ mod reason;
 mod status;
 mod versioned_config;
 
-pub use conditions::{ConditionType, clipped, condition, set_condition};
+pub use conditions::{ConditionType, clipped, condition, find_condition, set_condition};
 pub use crd::{crd, crd_yaml};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
 pub use status::{

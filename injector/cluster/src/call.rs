@@ -1,17 +1,17 @@
-//! One call of the API server: with a deadline, and an error that says what was to be done.
+//! One call of the API server: with a deadline, and an error that names the operation.
 
 use std::time::Duration;
 
 /// How long one call may take.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// A call that did not work out.
+/// A call that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The server refused it, or could not be reached.
     #[error("{what} failed")]
     Api {
-        /// What was to be done, with the object's name.
+        /// The operation, with the object's name.
         what: String,
         /// The cause.
         #[source]
@@ -20,13 +20,13 @@ pub enum CallError {
     /// No answer came.
     #[error("{what} got no answer in {} s", DEADLINE.as_secs())]
     Timeout {
-        /// What was to be done, with the object's name.
+        /// The operation, with the object's name.
         what: String,
     },
 }
 
 impl CallError {
-    /// The HTTP status that the server answered with, or 0.
+    /// The HTTP status of the answer, or 0 where there was none.
     pub fn code(&self) -> u16 {
         match self {
             Self::Api { source, .. } => match &**source {
@@ -38,7 +38,7 @@ impl CallError {
     }
 }
 
-/// Waits for a call, not for ever.
+/// Waits for a call, within the deadline. `what` is the operation, with the object's name.
 pub async fn call<T>(
     what: impl Fn() -> String,
     call: impl Future<Output = Result<T, kube::Error>>,

@@ -1,4 +1,4 @@
-//! Events on configs and pods, for people who look with `kubectl describe`. Never a value.
+//! Events on configs and pods, which `kubectl describe` shows. They never hold a value.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -7,49 +7,49 @@ use kube::Client;
 use kube::Resource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use nudge_api::VersionedConfig;
+use nudge_core::keys::PodKey;
 use nudge_core::versions::Note;
-use nudge_protocol::bounded_text::clip;
+use nudge_protocol::bounded_text::clipped;
 use nudge_protocol::error_chain::chain;
 
 use crate::call::call;
 
-/// Longest note, in bytes (API limit of `note`).
+/// Longest message, in bytes: the API's bound of `note`.
 const MAX_BYTES: usize = 1024;
 
 /// Writes Events.
 #[derive(Clone)]
-pub struct Notes(Recorder);
+pub struct EventRecorder(Recorder);
 
-impl Notes {
+impl EventRecorder {
     /// Events from this replica.
     pub fn new(client: Client, instance: &str) -> Self {
         Self(Recorder::new(client, Reporter { controller: "nudge".into(), instance: Some(instance.to_owned()) }))
     }
 
-    /// Tells `notes` of a config.
-    pub async fn tell(&self, config: &VersionedConfig, notes: &[Note]) {
-        self.tell_of(&config.object_ref(&()), notes).await;
+    /// Writes Events on a config.
+    pub async fn record(&self, config: &VersionedConfig, notes: &[Note]) {
+        self.write(&config.object_ref(&()), notes).await;
     }
 
-    /// Tells of a pod. Returns whether the Event was written.
-    pub async fn tell_of_pod(&self, namespace: &str, name: &str, uid: &str, note: Note) -> bool {
+    /// Writes an Event on a pod; returns whether it was written.
+    pub async fn record_on_pod(&self, pod: &PodKey, uid: &str, note: Note) -> bool {
         let reference = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
-            namespace: Some(namespace.to_owned()),
-            name: Some(name.to_owned()),
+            namespace: Some(pod.namespace.clone()),
+            name: Some(pod.name.clone()),
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
-        self.tell_of(&reference, &[note]).await
+        self.write(&reference, &[note]).await
     }
 
-    /// Tells `notes` of any object. An Event that can't be written is no fault of the object. Returns whether all were.
-    async fn tell_of(&self, reference: &ObjectReference, notes: &[Note]) -> bool {
+    /// Returns whether all were written.
+    async fn write(&self, reference: &ObjectReference, notes: &[Note]) -> bool {
         let mut all = true;
         for note in notes {
-            let mut message = note.message.clone();
-            clip(&mut message, MAX_BYTES);
+            let message = clipped(note.message.clone(), MAX_BYTES);
             let event = Event {
                 type_: if note.warning { EventType::Warning } else { EventType::Normal },
                 reason: note.reason.to_owned(),
@@ -57,9 +57,10 @@ impl Notes {
                 note: Some(message),
                 secondary: None,
             };
-            let told = call(|| "writing an Event".to_owned(), self.0.publish(&event, reference)).await;
-            if let Err(error) = told {
-                tracing::debug!(cause = chain(&error), reason = note.reason, "no Event");
+            let written = call(|| "writing an Event".to_owned(), self.0.publish(&event, reference)).await;
+            if let Err(error) = written {
+                let object = reference.name.as_deref();
+                tracing::debug!(error = chain(&error), object, reason = note.reason, "Event not written");
                 all = false;
             }
         }
@@ -67,8 +68,8 @@ impl Notes {
     }
 }
 
-/// What makes one Event the same as another, beside its reason and its object. The recorder would add to the count of the last one of
-/// the same reason, whose message would stay. Pure.
+/// The action, by which another message is another Event. Otherwise the recorder would count up the last one of the same reason and object,
+/// with its old message.
 fn action(reason: &str, message: &str) -> String {
     let mut hasher = DefaultHasher::new();
     message.hash(&mut hasher);

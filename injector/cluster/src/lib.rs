@@ -1,4 +1,4 @@
-//! What Nudge knows of the cluster, and how it talks to it: watches that keep an index, the lease, the queue of work, Events.
+//! What Nudge knows of the cluster and how it talks to the API server: watches that keep an index, the lease, the work queue, Events.
 
 pub mod call;
 pub mod events;

@@ -1,4 +1,4 @@
-//! What the controller still has to look at: each config at most once, at its time, and never twice at once.
+//! The work queue of the controller: each config at most once, when it is due, and never two reconciles of one at once.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -6,20 +6,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nudge_core::keys::ConfigKey;
+use nudge_protocol::backoff::Backoff;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+/// Waits after failures in a row.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_mins(1) };
+
 #[derive(Default)]
 struct Inner {
-    /// When each waiting key is due. The heap may hold older entries, which count no longer.
+    /// When each waiting key is due. The heap may hold older entries, which do not count.
     due: HashMap<ConfigKey, Instant>,
     heap: BinaryHeap<Reverse<(Instant, ConfigKey)>>,
-    /// Keys that are being worked on; what comes meanwhile waits in `due`.
-    running: HashMap<ConfigKey, u32>,
+    /// Keys that are being worked on, and whether one became due meanwhile.
+    running: HashMap<ConfigKey, bool>,
     failures: HashMap<ConfigKey, u32>,
 }
 
-/// See the module's text. Bounded by the number of configs.
+/// The queue. Bounded by the number of configs.
 #[derive(Default)]
 pub struct Queue {
     inner: Mutex<Inner>,
@@ -31,7 +35,7 @@ impl Queue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key is to be looked at after `wait`, or earlier if it was due earlier.
+    /// Makes the key due after `wait`, unless it is due earlier.
     pub fn add(&self, key: ConfigKey, wait: Duration) {
         let at = Instant::now() + wait;
         {
@@ -48,7 +52,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The next key that is due. Whoever takes it calls [`Self::done`] afterwards.
+    /// Waits for the next key that is due. Call [`Self::done`] when its work is done.
     pub async fn next(&self) -> ConfigKey {
         loop {
             let wake = match self.take(Instant::now()) {
@@ -67,7 +71,7 @@ impl Queue {
         }
     }
 
-    /// Takes a key that is due at `now`, or says when the next one is.
+    /// Takes a key that is due at `now`; else returns when the next one is.
     fn take(&self, now: Instant) -> Result<ConfigKey, Option<Instant>> {
         let mut inner = self.lock();
         let mut held = Vec::new();
@@ -87,20 +91,20 @@ impl Queue {
                 continue;
             }
             inner.due.remove(&key);
-            inner.running.insert(key.clone(), 1);
+            inner.running.insert(key.clone(), false);
             break Ok(key);
         };
         for key in held {
-            inner.running.insert(key, 2);
+            inner.running.insert(key, true);
         }
         found
     }
 
-    /// The key was looked at. Failures make it due again, later each time.
-    pub fn done(&self, key: &ConfigKey, success: bool, chance: f64) {
+    /// Ends the work on a key. A failure makes it due again, later after each failure in a row. `random` is between 0 and 1.
+    pub fn done(&self, key: &ConfigKey, success: bool, random: f64) {
         let again = {
             let mut inner = self.lock();
-            let waiting = inner.running.remove(key) == Some(2);
+            let waiting = inner.running.remove(key) == Some(true);
             if waiting {
                 inner.due.remove(key);
             }
@@ -110,7 +114,7 @@ impl Queue {
             } else {
                 let failures = inner.failures.entry(key.clone()).or_default();
                 *failures += 1;
-                Some(retry(*failures, chance))
+                Some(BACKOFF.jittered(*failures, random))
             }
         };
         if let Some(wait) = again {
@@ -118,27 +122,20 @@ impl Queue {
         }
     }
 
-    /// Forgets everything.
+    /// Removes all keys.
     pub fn clear(&self) {
         *self.lock() = Inner::default();
     }
 
-    /// How many keys wait.
+    /// How many keys are due or wait.
     pub fn len(&self) -> usize {
         self.lock().due.len()
     }
 
-    /// Whether none waits.
+    /// Whether no key is due or waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-}
-
-/// The wait after so many failures in a row: 0.2 s to a minute, half of it by `chance`. Pure.
-fn retry(failures: u32, chance: f64) -> Duration {
-    let wait =
-        Duration::from_millis(200).saturating_mul(1 << failures.saturating_sub(1).min(10)).min(Duration::from_mins(1));
-    wait / 2 + (wait / 2).mul_f64(chance)
 }
 
 #[cfg(test)]
@@ -146,7 +143,7 @@ mod tests {
     use super::*;
 
     fn key(name: &str) -> ConfigKey {
-        ConfigKey::new("ns", name)
+        ConfigKey::parse("ns", name).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
@@ -164,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_being_worked_on_waits_and_comes_again() {
+    async fn a_key_that_becomes_due_while_it_is_worked_on_comes_afterwards() {
         let queue = Queue::default();
         queue.add(key("a"), Duration::ZERO);
         assert_eq!(queue.next().await, key("a"));
@@ -188,6 +185,5 @@ mod tests {
             queue.done(&key("a"), false, 1.0);
         }
         assert_eq!(waits, [0, 200, 400, 800]);
-        assert_eq!(retry(60, 1.0), Duration::from_mins(1));
     }
 }

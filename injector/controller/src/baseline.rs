@@ -19,11 +19,11 @@ impl Controller {
             return Ok(());
         }
         // A label holds 63 characters, a name 253.
-        if VersionName::new(&key.name).is_err() {
+        if VersionName::new(key.name.as_str()).is_err() {
             tracing::info!(config = %key, "its name can't be a label, so it can't have versions");
             return Ok(());
         }
-        let (namespace, config) = (&key.namespace, &key.name);
+        let (namespace, config) = (&key.namespace, key.name.as_str());
         let others = self.index.parts(key);
         if others.iter().any(|part| part.version != FIRST_VERSION) {
             // Somebody is making versions by hand; the config is theirs to make as well.
@@ -47,7 +47,7 @@ impl Controller {
             Ok(made) => {
                 let message =
                     format!("ConfigMap {config} became version {FIRST_VERSION}, because a pod subscribes to it");
-                self.notes.tell(&made, &[Note { warning: false, reason: "Baseline", message }]).await;
+                self.events.record(&made, &[Note { warning: false, reason: "Baseline", message }]).await;
                 tracing::info!(config = %key, version = FIRST_VERSION, "a plain ConfigMap became a config with versions");
                 Ok(())
             }
@@ -65,8 +65,8 @@ impl Controller {
     }
 
     async fn create_first(&self, key: &ConfigKey, maps: &Api<ConfigMap>, plain: ConfigMap) -> Result<bool, CallError> {
-        for name in first_names(&plain, &key.name) {
-            let mut object = first_version(plain.clone(), &key.name, &name);
+        for name in first_names(&plain, key.name.as_str()) {
+            let mut object = first_version(plain.clone(), key.name.as_str(), &name);
             // Here, because the webhook may be away: it holds what the plain ConfigMap holds, and so may become current.
             self.mark(&key.namespace, &mut object);
             let creating = || format!("creating ConfigMap {}/{name}", key.namespace);

@@ -37,7 +37,7 @@ impl Controller {
                 config.spec.history_limit
             );
             tracing::info!(config = %key, version, "pruned");
-            self.notes.tell(config, &[Note { warning: false, reason: "Pruned", message }]).await;
+            self.events.record(config, &[Note { warning: false, reason: "Pruned", message }]).await;
         }
         Ok(())
     }

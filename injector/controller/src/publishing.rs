@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use nudge_api::{
-    ConditionType, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus, condition, set_condition,
+    ConditionType, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus, condition, find_condition,
+    set_condition,
 };
 use nudge_cluster::call::{CallError, call};
 use nudge_core::keys::{ConfigKey, PublishedMeta};
@@ -44,7 +45,7 @@ impl Controller {
             return Ok(None);
         }
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
-        let plain = call(|| format!("reading ConfigMap {key}"), maps.get_opt(&key.name)).await?;
+        let plain = call(|| format!("reading ConfigMap {key}"), maps.get_opt(key.name.as_str())).await?;
         let data = match &plain {
             Some(_) => self.data(&maps, version).await?,
             None => Ok(None),
@@ -59,7 +60,7 @@ impl Controller {
         let step = match step {
             Publication::Replace(next) => {
                 let replacing = || format!("replacing ConfigMap {key}");
-                match call(replacing, maps.replace(&key.name, &written_by_us(), &next)).await {
+                match call(replacing, maps.replace(key.name.as_str(), &written_by_us(), &next)).await {
                     Ok(written) => {
                         meta = Some(meta_of(&written));
                         tracing::info!(config = %key, version = version.version, "published into the plain ConfigMap");
@@ -157,7 +158,7 @@ fn with_outcome(
             set(status, published, true, "Published", format!("the plain ConfigMap holds version {version}"));
         }
         Publication::Drifted(message) => {
-            let is_new = !status.conditions.iter().any(|condition| condition.type_ == drifted.as_str());
+            let is_new = find_condition(&status.conditions, drifted).is_none();
             if is_new {
                 notes.push(Note { warning: true, reason: "Drifted", message: message.clone() });
             }

@@ -11,7 +11,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
-use nudge_cluster::events::Notes;
+use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
 use nudge_core::keys::ConfigKey;
 use nudge_core::restart;
@@ -42,7 +42,7 @@ pub(super) fn written_by_us() -> PostParams {
 pub struct Controller {
     pub(super) client: Client,
     pub(super) index: Arc<Index>,
-    pub(super) notes: Notes,
+    pub(super) events: EventRecorder,
     pub(super) content_key: Arc<hmac::Key>,
     pub(super) figures: RolloutMetrics,
     silence: Duration,
@@ -126,11 +126,11 @@ impl Controller {
         silence: Duration,
         figures: RolloutMetrics,
     ) -> Self {
-        let notes = Notes::new(client.clone(), instance);
+        let events = EventRecorder::new(client.clone(), instance);
         Self {
             client,
             index,
-            notes,
+            events,
             content_key,
             figures,
             silence,
@@ -240,7 +240,7 @@ impl Controller {
                 let written = self.write(key, &next).await;
                 // What is not written is not known to others: it is looked at again.
                 let written = written.inspect_err(|_| drop(locked(&self.looked).remove(key)))?;
-                self.notes.tell(&written, &notes).await;
+                self.events.record(&written, &notes).await;
                 self.refresh_published(key, &config, &written).await;
                 Arc::new(written)
             }
@@ -320,7 +320,7 @@ impl Controller {
         for note in &decision.notes {
             tracing::info!(config = %key, reason = note.reason, message = note.message, "decided");
         }
-        self.notes.tell(&written, &decision.notes).await;
+        self.events.record(&written, &decision.notes).await;
         Ok((Arc::new(written), more))
     }
 
@@ -371,7 +371,7 @@ impl Controller {
     async fn write(&self, key: &ConfigKey, next: &VersionedConfig) -> Result<VersionedConfig, CallError> {
         let api: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
         let writing = || format!("writing the status of VersionedConfig {key}");
-        let written = call(writing, api.replace_status(&key.name, &written_by_us(), next)).await?;
+        let written = call(writing, api.replace_status(key.name.as_str(), &written_by_us(), next)).await?;
         self.index.put_written_config(written.clone());
         Ok(written)
     }
@@ -413,7 +413,7 @@ mod tests {
         let (index, hmac_key) = (Arc::new(Index::default()), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
         index.set_enabled(["ns".to_owned()].into());
         let controller = Controller::new(client, index, hmac_key, "a", silence, RolloutMetrics::default());
-        let (gone, left) = (ConfigKey::new("ns", "shop"), ConfigKey::new("elsewhere", "shop"));
+        let (gone, left) = (ConfigKey::parse("ns", "shop").unwrap(), ConfigKey::parse("elsewhere", "shop").unwrap());
         let part = Part { stage: Some(RolloutStage::Restarting), version: Some("2".to_owned()) };
         let mut memory = Memory::default();
         assert_eq!(memory.ready_before("ReplicaSet/web", 3), 3);

@@ -31,7 +31,7 @@ impl Controller {
                     refusal(&error, "a pod", "refreshed", false).map_or_else(|| error.to_string(), |it| it.why.message);
                 tracing::warn!(config = %key, cause = chain(&error), "volumes of pods are not refreshed at once");
                 let message = format!("volumes of pods are not refreshed at once: {message}");
-                self.notes.tell(config, &[Note { warning: true, reason: "NotRefreshed", message }]).await;
+                self.events.record(config, &[Note { warning: true, reason: "NotRefreshed", message }]).await;
             }
         }
     }
@@ -40,7 +40,7 @@ impl Controller {
         let mut names = Vec::new();
         each::<Pod>(&self.client, &key.namespace, |pod| {
             let terminating = pod.metadata.deletion_timestamp.is_some();
-            let asks = pod.spec.as_ref().is_some_and(|spec| refreshed_for(&pod.metadata, spec, &key.name));
+            let asks = pod.spec.as_ref().is_some_and(|spec| refreshed_for(&pod.metadata, spec, key.name.as_str()));
             if asks && !terminating {
                 names.extend(pod.metadata.name);
             }

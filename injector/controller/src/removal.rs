@@ -37,7 +37,7 @@ impl Controller {
         for part in versions.flat_map(|version| &version.parts) {
             // Asked live each time: what was deleted to be created again may come back at any moment.
             let reading = || format!("reading VersionedConfig {key}");
-            if call(reading, configs.get_metadata_opt(&key.name)).await?.is_some() {
+            if call(reading, configs.get_metadata_opt(key.name.as_str())).await?.is_some() {
                 tracing::info!(config = %key, "the config was created again, so its versions stay");
                 return Ok(());
             }

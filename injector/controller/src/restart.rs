@@ -19,7 +19,7 @@ use nudge_core::restart::{
     Workload, behind, content_digest, judge, next, rolls,
 };
 use nudge_core::rollout::{Restarts as State, to_publish};
-use nudge_protocol::bounded_text::clip;
+use nudge_protocol::bounded_text::clipped;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -65,8 +65,7 @@ pub(super) fn whole_second(time: &MicroTime) -> Timestamp {
 pub(super) fn refusal(error: &CallError, id: &str, doing: &str, agent: bool) -> Option<Report> {
     let CallError::Api { source, .. } = error else { return None };
     let kube::Error::Api(status) = &**source else { return None };
-    let mut text = status.message.clone();
-    clip(&mut text, MAX_REFUSAL_BYTES);
+    let text = clipped(status.message.clone(), MAX_REFUSAL_BYTES);
     let remedy = if agent {
         "restart it yourself, or remove the annotation nudge.dev/config-restarts from its template"
     } else {
@@ -116,7 +115,7 @@ impl Controller {
         let deadline = config.spec.rollout.progress_deadline_seconds;
         let mut workloads = self.users(key, holds).await?;
         let pods = self.index.subscribers(key);
-        let behind = behind(&pods, &key.name, status);
+        let behind = behind(&pods, key.name.as_str(), status);
         let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
         let mut memory = self.restarts_so_far(key, &part);
         memory.forget_refusals(now);
@@ -184,7 +183,7 @@ impl Controller {
                         Ok(None) => _ = workloads.remove(index),
                         Err(error) => {
                             let workload = &workloads[index].0;
-                            let agent = workload.uses.configs.contains(&key.name);
+                            let agent = workload.uses.configs.contains(key.name.as_str());
                             let report = refusal(&error, &id, "restarted", agent).ok_or(error)?;
                             self.figures.restarted("refused");
                             memory.refuse(workload, report);
@@ -205,11 +204,11 @@ impl Controller {
         each::<StatefulSet>(&self.client, &key.namespace, |object| all.extend(Workload::of_stateful_set(&object)))
             .await?;
         each::<DaemonSet>(&self.client, &key.namespace, |object| all.extend(Workload::of_daemon_set(&object))).await?;
-        all.retain(|workload| workload.uses.takes(&key.name, holds));
+        all.retain(|workload| workload.uses.takes(key.name.as_str(), holds));
         all.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
         let names: BTreeSet<&String> = all.iter().flat_map(|workload| workload.uses.names()).collect();
         let find =
-            |name: &String| Some((name.clone(), self.index.config(&ConfigKey::new(key.namespace.clone(), name))?));
+            |name: &String| Some((name.clone(), self.index.config(&ConfigKey::parse(&*key.namespace, name).ok()?)?));
         let configs: BTreeMap<String, Arc<VersionedConfig>> = names.into_iter().filter_map(find).collect();
         let config = |name: &str| configs.get(name).map(|config| &**config);
         let desired = |workload: Workload| content_digest(&workload.uses, config).map(|desired| (workload, desired));

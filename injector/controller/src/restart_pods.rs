@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, ReplicationController};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{EvictParams, ObjectMeta};
@@ -12,7 +11,8 @@ use nudge_api::{Reason, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::listing::each;
 use nudge_core::keys::ConfigKey;
-use nudge_core::pods::pod_state;
+use nudge_core::owners::controlling_owner;
+use nudge_core::pods::{condition, pod_state};
 use nudge_core::restart::{
     Group, Memory, NextPod, Old, Report, RestartReport, Stale, next_pod, restarted_for, stale_pods,
 };
@@ -33,15 +33,6 @@ enum Owner {
     Restarted,
     /// Nothing that is known.
     Unknown,
-}
-
-fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
-    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
-}
-
-fn ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 impl Controller {
@@ -125,16 +116,16 @@ impl Controller {
         status: &VersionedConfigStatus,
         holds: bool,
     ) -> Result<(Vec<Group>, Vec<Old>), CallError> {
-        let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).takes(&key.name, holds);
+        let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).takes(key.name.as_str(), holds);
         // What the agent reports that its pod started with.
         let behind = |pod: &Pod| {
             let state = pod_state(pod).filter(|pod| pod.by_restart)?;
-            let (runs, desired) = (state.runs(&key.name), to_publish(status)?);
-            Some(runs.is_some_and(|runs| !is_same(status, &runs, desired)))
+            let (runs, desired) = (state.runs(key.name.as_str()), to_publish(status)?);
+            Some(runs.is_some_and(|runs| !is_same(status, runs.as_str(), desired)))
         };
         let (mut groups, mut owners) = (Vec::new(), HashMap::new());
         let mut add = |meta: &ObjectMeta, kind: &str, replicas: Option<i32>| {
-            let owner = match controller(meta).map(|owner| owner.kind.as_str()) {
+            let owner = match controlling_owner(meta).map(|owner| owner.kind.as_str()) {
                 None => {
                     let id = format!("{kind}/{}", meta.name.as_deref().unwrap_or_default());
                     let replicas = usize::try_from(replicas.unwrap_or(1)).unwrap_or(0);
@@ -167,11 +158,11 @@ impl Controller {
             let old = Old {
                 name: meta.name.clone().unwrap_or_default(),
                 created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-                ready: ready(&pod),
+                ready: condition(&pod, "Ready").is_some_and(|ready| ready.status == "True"),
                 terminating: meta.deletion_timestamp.is_some(),
                 behind: behind(&pod),
             };
-            let owner = match controller(meta) {
+            let owner = match controlling_owner(meta) {
                 // They end some day; until then they have the content that they started with.
                 Some(owner) if owner.kind == "Job" && old.behind == Some(true) => Owner::Unknown,
                 Some(owner) if RESTARTED.contains(&owner.kind.as_str()) => Owner::Restarted,

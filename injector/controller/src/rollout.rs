@@ -102,12 +102,12 @@ impl Controller {
 
     /// Another config that some of these pods use and that is being moved.
     pub(super) fn moving_neighbour(&self, key: &ConfigKey, pods: &[Arc<PodState>]) -> Option<String> {
-        let others: BTreeSet<&str> = pods.iter().flat_map(|pod| &pod.configs).map(ConfigName::as_str).collect();
-        let moves = |name: &&&str| {
-            let config = self.index.config(&ConfigKey::new(key.namespace.clone(), **name));
+        let others: BTreeSet<&ConfigName> = pods.iter().flat_map(|pod| &pod.configs).collect();
+        let moves = |name: &&&ConfigName| {
+            let config = self.index.config(&ConfigKey::new(&*key.namespace, (**name).clone()));
             config.and_then(|config| config.status.clone()).is_some_and(|status| status.rollout.stage.is_some())
         };
-        others.iter().filter(|name| **name != key.name).find(moves).map(|name| (*name).to_owned())
+        others.iter().filter(|name| **name != &key.name).find(moves).map(ToString::to_string)
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use nudge_cluster::events::Notes;
+use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
 use nudge_cluster::lease::Leadership;
 use nudge_core::pods::PodState;
@@ -45,8 +45,8 @@ struct Made {
 struct Told(HashMap<Remark, Made>);
 
 fn remark(pod: &PodState) -> Option<Remark> {
-    let who = if pod.workload.is_empty() { &pod.uid } else { &pod.workload };
-    Some((pod.namespace.clone(), who.clone(), pod.warnings.clone()?))
+    let who = if pod.workload.is_empty() { pod.uid.as_str() } else { &pod.workload };
+    Some((pod.namespace.clone(), who.to_owned(), pod.warnings.clone()?))
 }
 
 impl Told {
@@ -93,7 +93,7 @@ impl Told {
 
 /// Runs for ever; tells while `leadership` says so. `replica` is named in Events.
 pub async fn tell_warnings(client: Client, index: Arc<Index>, mut leadership: Leadership, replica: String) {
-    let notes = Notes::new(client, &replica);
+    let events = EventRecorder::new(client, &replica);
     while leadership.wait_for(|leads| *leads).await.is_ok() {
         let telling = async {
             index.synced().await;
@@ -105,7 +105,7 @@ pub async fn tell_warnings(client: Client, index: Arc<Index>, mut leadership: Le
                 for pod in told.plan(pods, now) {
                     let message = pod.warnings.as_deref().unwrap_or_default().replace('\n', "; ");
                     let note = Note { warning: true, reason: "InjectionWarning", message };
-                    if !notes.tell_of_pod(&pod.namespace, &pod.name, &pod.uid, note).await {
+                    if !events.record_on_pod(&pod.key(), pod.uid.as_str(), note).await {
                         told.failed(&pod, now);
                     }
                 }
@@ -121,13 +121,15 @@ pub async fn tell_warnings(client: Client, index: Arc<Index>, mut leadership: Le
 
 #[cfg(test)]
 mod tests {
+    use nudge_core::keys::PodUid;
+
     use super::*;
 
     fn pod(name: &str, workload: &str, warnings: Option<&str>) -> Arc<PodState> {
         Arc::new(PodState {
             namespace: "ns".to_owned(),
             name: name.to_owned(),
-            uid: format!("uid-of-{name}"),
+            uid: PodUid::new(&format!("uid-of-{name}")).unwrap(),
             workload: workload.to_owned(),
             created: 1000,
             warnings: warnings.map(str::to_owned),

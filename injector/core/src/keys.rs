@@ -1,31 +1,110 @@
-//! What the index's entries are called, and the few fields of objects whose metadata alone is watched.
+//! What identifies configs, pods and the objects of versions, and the metadata of objects that are watched by metadata alone.
 
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
+use nudge_protocol::{ConfigName, NameError};
 
-/// Namespace and name of a config.
+/// Identifies a config.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConfigKey {
     /// The namespace.
     pub namespace: String,
     /// The config's name.
-    pub name: String,
+    pub name: ConfigName,
 }
 
 impl ConfigKey {
     /// The config `name` in `namespace`.
+    pub fn new(namespace: impl Into<String>, name: ConfigName) -> Self {
+        Self { namespace: namespace.into(), name }
+    }
+
+    /// The config of this name, which is checked.
+    pub fn parse(namespace: impl Into<String>, name: &str) -> Result<Self, NameError> {
+        Ok(Self::new(namespace, ConfigName::new(name)?))
+    }
+
+    /// The config that an object with this namespace and name is, or that it publishes.
+    pub fn of(meta: &ObjectMeta) -> Result<Self, NameError> {
+        Self::parse(meta.namespace.clone().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for ConfigKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Identifies a pod by its name. Another pod may get the same name later, with another [`PodUid`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodKey {
+    /// The namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+}
+
+impl PodKey {
+    /// The pod `name` in `namespace`.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 }
 
-impl std::fmt::Display for ConfigKey {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for PodKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}/{}", self.namespace, self.name)
     }
 }
 
-/// Namespace and name of a pod.
-pub type PodKey = ConfigKey;
+/// Uid of a pod, which no other pod ever has. Empty only in the default value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodUid(Box<str>);
+
+impl PodUid {
+    /// The uid; `None` where it is empty.
+    pub fn new(uid: &str) -> Option<Self> {
+        (!uid.is_empty()).then(|| Self(uid.into()))
+    }
+
+    /// The uid as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PodUid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// Identifies an object with the labels of a version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Its kind.
+    pub kind: PartKind,
+    /// The namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// The object `name` of this kind in `namespace`.
+    pub fn new(kind: PartKind, namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { kind, namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
 
 /// Metadata of an object with the labels of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +117,7 @@ pub struct PartMeta {
     pub uid: String,
     /// Its resourceVersion.
     pub resource_version: String,
-    /// Its version label, whatever that is.
+    /// Its version label as text: one that is not allowed is reported in the config's status.
     pub version: String,
     /// Its part label.
     pub part: Option<String>,
@@ -46,13 +125,13 @@ pub struct PartMeta {
     pub parts: Option<String>,
     /// The history limit may delete it.
     pub prune: bool,
-    /// When it was made, in seconds since 1970.
+    /// When it was created, in seconds since 1970.
     pub created: i64,
     /// It is being deleted.
     pub terminating: bool,
 }
 
-/// What the last reconciliation of the plain ConfigMap has left on it.
+/// Metadata of a published ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedMeta {
     /// Its uid.

@@ -4,6 +4,7 @@ pub mod features;
 pub mod injection;
 pub mod keys;
 pub mod namespaces;
+pub mod owners;
 pub mod pods;
 pub mod restart;
 pub mod rollout;

@@ -1,51 +1,24 @@
-//! The pod condition `nudge.dev/ConfigCurrent`, from what a pod should have and what its agent has reported. Pure.
+//! The pod condition `nudge.dev/ConfigCurrent`, from what is assigned to a pod and what its agent has reported.
 
-use nudge_core::pods::PodState;
-use nudge_protocol::bounded_text::clip;
-use nudge_protocol::hub::{HubProblem, HubReason, ReportRequest, ReportedConfig};
-use nudge_protocol::pod::{AGENT_CONTAINER, condition_message};
+use nudge_api::{Explanation, Reason};
+use nudge_core::pods::{PodState, Report, ReportState};
+use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::hub::{HubReason, ReportRequest, ReportedConfig};
+use nudge_protocol::pod::AGENT_CONTAINER;
 use nudge_protocol::status::Outcome;
 
 use super::view::View;
 
-/// Longest sentence, in bytes.
-const LONGEST: usize = 1024;
+/// Longest message, in bytes.
+const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// The condition as it should stand.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
-    /// The pod runs what it is to run, and all that wanted to be told have acknowledged it.
-    pub current: bool,
-    /// A word for programs.
-    pub reason: String,
-    /// What the pod runs, and a sentence ([`condition_message`]).
-    pub message: String,
-    /// When the report came that says so, in seconds since 1970; absent where none has.
-    pub reported_at: Option<i64>,
+/// Whether a better condition is likely to follow soon.
+pub(super) fn is_passing(report: &Report) -> bool {
+    matches!(report.reason(), Reason::Resolving | Reason::Pending)
 }
 
-impl Condition {
-    /// The status as it stands in the object.
-    pub fn status(&self) -> &'static str {
-        if self.current { "True" } else { "False" }
-    }
-
-    /// Whether the pod says so already.
-    pub(super) fn stands_in(&self, pod: &PodState) -> bool {
-        let same = |(status, reason, message): &(String, String, String)| {
-            status == self.status() && *reason == self.reason && *message == self.message
-        };
-        pod.condition.as_ref().is_some_and(same)
-    }
-
-    /// Something better is likely to come at once.
-    pub(super) fn is_passing(&self) -> bool {
-        matches!(self.reason.as_str(), "Resolving" | "Pending")
-    }
-}
-
-/// The condition of a pod whose agent has reported; `None` where the agent knows more than this replica.
-pub(super) fn judge(pod: &PodState, views: &[View], report: &ReportRequest) -> Option<Condition> {
+/// The condition of a pod whose agent made this report at `at`; `None` where the agent knows more than this replica.
+pub(super) fn judge(pod: &PodState, views: &[View], report: &ReportRequest, at: i64) -> Option<Report> {
     let reported = |view: &View| report.configs.iter().find(|config| config.name == view.name);
     let ahead = |view: &View| {
         let ahead = |config: &ReportedConfig| config.uid == view.uid && config.revision > view.revision;
@@ -54,88 +27,84 @@ pub(super) fn judge(pod: &PodState, views: &[View], report: &ReportRequest) -> O
     if views.iter().any(ahead) {
         return None;
     }
-    let (reason, message) = views
+    let why = views
         .iter()
         .find_map(|view| of_config(view, reported(view)))
         .or_else(|| of_containers(pod, report))
-        .or_else(|| views.iter().find_map(of_restart))
-        .unwrap_or_else(|| ("Applied".to_owned(), String::new()));
-    let runs = views.iter().map(|view| (&view.name, reported(view).and_then(|config| config.version.as_ref())));
-    let message = condition_message(runs, &cut(message));
-    Some(Condition { current: reason == "Applied", reason, message, reported_at: None })
+        .or_else(|| views.iter().find_map(of_restart));
+    let version = |view: &View| reported(view).and_then(|config| config.version.clone());
+    let clip = |why: Explanation| why.reason.explained(clipped(why.message, MAX_MESSAGE_BYTES));
+    Some(Report {
+        versions: views.iter().map(|view| (view.name.clone(), version(view))).collect(),
+        state: why.map_or(ReportState::Acknowledged, |why| ReportState::of(clip(why))),
+        at: Some(at),
+    })
 }
 
-/// The condition of a pod whose agent has not reported since it was made.
-pub(super) fn without_contact(pod: &PodState) -> Condition {
+/// The condition of a pod whose agent has not reported since the pod was created.
+pub(super) fn without_contact(pod: &PodState) -> Report {
     let PodState { namespace, name, .. } = pod;
     let message = format!(
-        "the agent has not reported since the pod was made; see kubectl logs -n {namespace} {name} -c {AGENT_CONTAINER}"
+        "the agent has not reported since the pod was created; see kubectl logs -n {namespace} {name} -c {AGENT_CONTAINER}"
     );
-    Condition { current: false, reason: "NoContact".to_owned(), message, reported_at: None }
+    Report { versions: Vec::new(), state: ReportState::of(Reason::NoContact.explained(message)), at: None }
 }
 
-/// Why one config is not as it should be.
-fn of_config(view: &View, reported: Option<&ReportedConfig>) -> Option<(String, String)> {
+/// Why the pod does not run the version of one config that is assigned to it.
+fn of_config(view: &View, reported: Option<&ReportedConfig>) -> Option<Explanation> {
     if let Err(problem) = &view.content {
-        let HubProblem { reason, message } = &**problem;
-        return Some((word(*reason).to_owned(), message.clone()));
+        return Some(reason(problem.reason).explained(&problem.message));
     }
     let name = &view.name;
     if let Some(problem) = reported.and_then(|config| config.problem.as_ref()) {
-        let is_word = !problem.reason.is_empty()
-            && problem.reason.len() <= 64
-            && problem.reason.starts_with(|letter: char| letter.is_ascii_uppercase())
-            && problem.reason.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        let reason = if is_word { problem.reason.clone() } else { "Failed".to_owned() };
-        return Some((reason, format!("config {name}: {}", problem.message)));
+        return Some(Reason::named(&problem.reason).explained(format!("config {name}: {}", problem.message)));
     }
     let version = view.version.as_ref()?;
     let runs = reported.and_then(|config| config.version.as_ref());
     (runs != Some(version))
-        .then(|| ("Resolving".to_owned(), format!("version {version} of config {name} is on its way")))
+        .then(|| Reason::Resolving.explained(format!("version {version} of config {name} is on its way")))
 }
 
-/// Which container has not taken what is served.
-fn of_containers(pod: &PodState, report: &ReportRequest) -> Option<(String, String)> {
+/// Which container has not acknowledged what is served.
+fn of_containers(pod: &PodState, report: &ReportRequest) -> Option<Explanation> {
     if report.acknowledged {
         return None;
     }
-    // Of a container that is not in the pod nothing is said: hooks of none have an empty place of their own.
-    let failed = |outcome| match outcome {
-        Outcome::NothingYet | Outcome::Pending | Outcome::Delivered => false,
-        Outcome::NoHandler | Outcome::NoProcess | Outcome::PermissionDenied | Outcome::Failed => true,
+    let failure = |outcome: Outcome| match outcome {
+        Outcome::NothingYet | Outcome::Pending | Outcome::Delivered => None,
+        Outcome::NoHandler => Some(Reason::NoHandler),
+        Outcome::NoProcess => Some(Reason::NoProcess),
+        Outcome::PermissionDenied => Some(Reason::PermissionDenied),
+        Outcome::Failed => Some(Reason::Failed),
     };
-    let mut waiting = report.containers.iter().filter(|container| !container.acknowledged);
-    let worst = report.containers.iter().find(|container| failed(container.outcome));
-    let known = |name: &str| pod.containers.iter().any(|container| container.name.as_str() == name);
-    let Some(container) = worst else {
+    let failed = report.containers.iter().find_map(|container| Some((container, failure(container.outcome)?)));
+    let Some((container, reason)) = failed else {
+        let mut waiting = report.containers.iter().filter(|container| !container.acknowledged);
         let who = waiting.next().map_or("a subscriber", |container| container.name.as_str());
-        return Some(("Pending".to_owned(), format!("{who} has not acknowledged yet")));
+        return Some(Reason::Pending.explained(format!("{who} has not acknowledged yet")));
     };
-    let what = if known(container.name.as_str()) { "container" } else { "subscriber" };
-    Some((container.outcome.as_str().to_owned(), format!("{what} {}: {}", container.name, container.message)))
+    // A webhook may name a container that the pod does not have.
+    let known = pod.containers.iter().any(|known| known.name == container.name);
+    let what = if known { "container" } else { "subscriber" };
+    Some(reason.explained(format!("{what} {}: {}", container.name, container.message)))
 }
 
-/// What the pod runs is not what it is to run, and nobody but a new pod takes that.
-fn of_restart(view: &View) -> Option<(String, String)> {
+/// The pod runs another version than the assigned one, which only a new pod takes.
+fn of_restart(view: &View) -> Option<Explanation> {
     let (name, due) = (&view.name, view.due.as_ref()?);
-    Some(("NotRestarted".to_owned(), format!("version {due} of config {name} is taken by a restart of the pod alone")))
+    let message = format!("version {due} of config {name} is taken by a restart of the pod alone");
+    Some(Reason::NotRestarted.explained(message))
 }
 
-fn word(reason: HubReason) -> &'static str {
+fn reason(reason: HubReason) -> Reason {
     match reason {
-        HubReason::Resolving => "Resolving",
-        HubReason::NotFound => "NotFound",
-        HubReason::NotAllowed => "NotAllowed",
-        HubReason::TooLarge => "TooLarge",
-        HubReason::Changed => "Changed",
-        HubReason::Other => "Failed",
+        HubReason::Resolving => Reason::Resolving,
+        HubReason::NotFound => Reason::NotFound,
+        HubReason::NotAllowed => Reason::NotAllowed,
+        HubReason::TooLarge => Reason::TooLarge,
+        HubReason::Changed => Reason::Changed,
+        HubReason::Other => Reason::Failed,
     }
-}
-
-fn cut(mut message: String) -> String {
-    clip(&mut message, LONGEST);
-    message
 }
 
 #[cfg(test)]
@@ -143,7 +112,7 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
-    use nudge_protocol::hub::{ReportedContainer, ReportedProblem};
+    use nudge_protocol::hub::{HubProblem, ReportedContainer, ReportedProblem};
     use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, VersionName};
 
     use super::*;
@@ -174,9 +143,8 @@ mod tests {
     #[test]
     fn a_pod_that_only_a_restart_brings_up_to_date_is_not_current() {
         let due = View { due: VersionName::new("2").ok(), ..view("shop", 3, "1") };
-        let said = judge(&PodState::default(), &[due], &report(vec![config("shop", 3, "1")])).unwrap();
-        assert_eq!((said.current, said.reason.as_str()), (false, "NotRestarted"));
-        assert!(said.message.starts_with("shop=1; version 2 of config shop"), "{}", said.message);
+        let message = "shop=1; version 2 of config shop is taken by a restart of the pod alone";
+        assert_eq!(judged(&[due], &report(vec![config("shop", 3, "1")])), expect(false, "NotRestarted", message));
     }
 
     fn report(configs: Vec<ReportedConfig>) -> ReportRequest {
@@ -184,8 +152,8 @@ mod tests {
     }
 
     fn judged(views: &[View], report: &ReportRequest) -> (bool, String, String) {
-        let Condition { current, reason, message, .. } = judge(&PodState::default(), views, report).unwrap();
-        (current, reason, message)
+        let report = judge(&PodState::default(), views, report, 1).unwrap();
+        (report.status() == "True", report.reason().to_string(), report.message())
     }
 
     fn expect(current: bool, reason: &str, message: &str) -> (bool, String, String) {
@@ -201,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_is_named() {
+    fn the_first_config_that_is_not_as_assigned_gives_the_reason() {
         let views = [view("shop", 3, "2")];
         let old = report(vec![config("shop", 2, "1")]);
         let on_its_way = "shop=1; version 2 of config shop is on its way";
@@ -212,8 +180,8 @@ mod tests {
         let reason = "TooLarge".to_owned();
         failed.configs[0].problem = Some(ReportedProblem { reason, message: "it is over 3 MiB".to_owned() });
         assert_eq!(judged(&views, &failed), expect(false, "TooLarge", "shop=1; config shop: it is over 3 MiB"));
-        failed.configs[0].problem.as_mut().unwrap().reason = "no word".to_owned();
-        assert_eq!(judged(&views, &failed).1, "Failed");
+        failed.configs[0].problem.as_mut().unwrap().reason = "not a reason".to_owned();
+        assert_eq!(judged(&views, &failed).1, "Unknown");
 
         let mut view = view("shop", 3, "2");
         let problem = HubProblem { reason: HubReason::NotAllowed, message: "ask the admin".to_owned() };
@@ -236,6 +204,9 @@ mod tests {
 
     #[test]
     fn a_replica_that_is_behind_says_nothing() {
-        assert_eq!(judge(&PodState::default(), &[view("shop", 3, "2")], &report(vec![config("shop", 4, "3")])), None);
+        assert_eq!(
+            judge(&PodState::default(), &[view("shop", 3, "2")], &report(vec![config("shop", 4, "3")]), 1),
+            None
+        );
     }
 }

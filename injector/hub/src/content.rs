@@ -8,7 +8,7 @@ use nudge_api::{PartKind, PartStatus};
 use nudge_core::versions::{KEYED, part_digest};
 use nudge_protocol::Key;
 use nudge_protocol::block::{self, BlockError};
-use nudge_protocol::bounded_text::clip;
+use nudge_protocol::bounded_text::clipped;
 use nudge_protocol::hex::hex;
 use nudge_protocol::hub::{HubProblem, HubReason};
 use ring::digest::{SHA256, digest};
@@ -77,12 +77,10 @@ pub(super) fn changed(version: &str, part: &PartStatus, what: &str) -> HubProble
     problem(HubReason::Changed, format!("version {version}: {kind} {name} {what}; {way_out}"))
 }
 
-/// A problem whose sentence is short enough for every head.
+/// A problem whose message is short enough for every head.
 pub(super) fn problem(reason: HubReason, message: impl Into<String>) -> HubProblem {
-    const LONGEST: usize = 1024;
-    let mut message = message.into();
-    clip(&mut message, LONGEST);
-    HubProblem { reason, message }
+    const MAX_MESSAGE_BYTES: usize = 1024;
+    HubProblem { reason, message: clipped(message.into(), MAX_MESSAGE_BYTES) }
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
-//! Pods that are gone, for a while: the API server accepts the token of a deleted pod for some seconds more.
+//! Remembers pods that are gone: the API server accepts the token of a deleted pod for some seconds more.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
+use nudge_core::keys::PodUid;
+
 /// Pods that are remembered.
 const BOUND: usize = 16 * 1024;
 
-/// See the module's text.
+/// The pods that were removed last.
 #[derive(Default)]
 pub(super) struct Gone {
     hashes: RandomState,
@@ -15,7 +17,7 @@ pub(super) struct Gone {
 }
 
 impl Gone {
-    pub(super) fn add(&self, uid: &str) {
+    pub(super) fn add(&self, uid: &PodUid) {
         let hash = self.hashes.hash_one(uid);
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.0.insert(hash) {
@@ -28,7 +30,7 @@ impl Gone {
         }
     }
 
-    pub(super) fn contains(&self, uid: &str) -> bool {
+    pub(super) fn contains(&self, uid: &PodUid) -> bool {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).0.contains(&self.hashes.hash_one(uid))
     }
 }
@@ -39,9 +41,10 @@ mod tests {
 
     #[test]
     fn the_newest_are_known() {
+        let uid = |n: usize| PodUid::new(&n.to_string()).unwrap();
         let gone = Gone::default();
-        (0..BOUND + 5).for_each(|n| gone.add(&n.to_string()));
-        assert!(!gone.contains("4") && gone.contains("5"));
+        (0..BOUND + 5).for_each(|n| gone.add(&uid(n)));
+        assert!(!gone.contains(&uid(4)) && gone.contains(&uid(5)));
         assert_eq!(gone.inner.lock().unwrap().0.len(), BOUND);
     }
 }

@@ -1,9 +1,10 @@
-//! Which pod a request comes from: a token review, remembered for as long as it is good.
+//! Which pod a request comes from: by a token review, which is remembered as long as it is good.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nudge_core::keys::PodUid;
 use nudge_server::shares::Shares;
 use nudge_server::slots::Peer;
 use tokio::time::{Instant, timeout};
@@ -30,15 +31,15 @@ struct Known {
 #[derive(Default)]
 struct Inner {
     accepted: HashMap<TokenHash, Known>,
-    by_uid: HashMap<String, Vec<TokenHash>>,
+    by_uid: HashMap<PodUid, Vec<TokenHash>>,
     refused: HashMap<TokenHash, (&'static str, Instant)>,
     flights: HashMap<TokenHash, Flight<Verdict>>,
 }
 
-/// See the module's text.
+/// The pods of the tokens that were reviewed.
 pub(super) struct Identities {
     reviewer: Arc<dyn Reviewer>,
-    places: Shares,
+    slots: Shares,
     turn: Duration,
     review: Duration,
     accepted: Duration,
@@ -52,7 +53,7 @@ impl Identities {
     pub(super) fn new(reviewer: Arc<dyn Reviewer>, settings: &Settings, metrics: Metrics) -> Arc<Self> {
         Arc::new(Self {
             reviewer,
-            places: Shares::new(settings.reviews, 1),
+            slots: Shares::new(settings.reviews, 1),
             turn: settings.turn,
             review: settings.review,
             accepted: settings.accepted,
@@ -71,7 +72,7 @@ impl Identities {
     pub(super) async fn caller(self: &Arc<Self>, token: &str, peer: Peer) -> Verdict {
         if token.is_empty() || token.len() > MAX_TOKEN_BYTES {
             return Err(ReviewError::Refused(
-                "this is no token; send the one that is mounted into the agent's container",
+                "the token is empty or too long; send the one that is mounted into the agent's container",
             ));
         }
         let hash = token::hash(token);
@@ -95,7 +96,7 @@ impl Identities {
         };
         match flight.landed().await {
             Some(verdict) => verdict,
-            None => Err(unavailable("the review has failed")),
+            None => Err(unavailable("the review panicked")),
         }
     }
 
@@ -103,7 +104,7 @@ impl Identities {
     async fn look_up(self: Arc<Self>, hash: TokenHash, token: Zeroizing<String>, peer: Peer) -> Verdict {
         let _landed = Landed { identities: Arc::clone(&self), hash };
         let reviewed = async {
-            let _place = timeout(self.turn, self.places.take(peer, 1)).await?;
+            let _slot = timeout(self.turn, self.slots.take(peer, 1)).await?;
             timeout(self.review, self.reviewer.review(&token)).await
         };
         let verdict = match reviewed.await {
@@ -130,8 +131,8 @@ impl Identities {
         verdict
     }
 
-    /// The pod is going or gone, or is not what its token says: its tokens are reviewed anew.
-    pub(super) fn forget(&self, uid: &str) {
+    /// Has the tokens of the pod reviewed anew: it is terminating, gone, or not what its token says.
+    pub(super) fn forget(&self, uid: &PodUid) {
         let mut inner = self.lock();
         for hash in inner.by_uid.remove(uid).unwrap_or_default() {
             inner.accepted.remove(&hash);
@@ -164,7 +165,7 @@ impl Inner {
             for hash in &over {
                 self.forget(hash);
             }
-            // Any other one may make room: it only costs a review.
+            // Any of them makes room: it only costs another review.
             let any = self.accepted.keys().next().copied();
             if let Some(any) = any.filter(|_| self.accepted.len() >= bound) {
                 self.forget(&any);
@@ -191,7 +192,7 @@ impl Drop for Landed {
     }
 }
 
-/// How long an accepted token is good. Without a time of its own it is asked about again after a minute.
+/// How long an accepted token is good; a minute where it does not say so itself.
 fn life(expiry: Option<u64>, now: SystemTime) -> Duration {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     match expiry {
@@ -238,7 +239,9 @@ mod tests {
                 match token.split('.').next() {
                     Some("bad") => Err(ReviewError::Refused("no")),
                     Some("down") => Err(unavailable("down")),
-                    Some(uid) => Ok(Caller { namespace: "ns".into(), name: "web".into(), uid: uid.to_owned() }),
+                    Some(uid) => {
+                        Ok(Caller { namespace: "ns".into(), name: "web".into(), uid: PodUid::new(uid).unwrap() })
+                    }
                     None => unreachable!(),
                 }
             })
@@ -261,13 +264,13 @@ mod tests {
         let (stub, identities) = identities(Stub::default(), &Settings::default());
         let token = token("u", 600);
         for _ in 0..3 {
-            assert_eq!(identities.caller(&token, ONE.into()).await.unwrap().uid, "u");
+            assert_eq!(identities.caller(&token, ONE.into()).await.unwrap().uid.as_str(), "u");
         }
         assert_eq!(stub.asked.load(Ordering::SeqCst), 1);
         tokio::time::advance(Duration::from_secs(601)).await;
         identities.caller(&token, ONE.into()).await.unwrap();
         assert_eq!(stub.asked.load(Ordering::SeqCst), 2);
-        identities.forget("u");
+        identities.forget(&PodUid::new("u").unwrap());
         identities.caller(&token, ONE.into()).await.unwrap();
         assert_eq!(stub.asked.load(Ordering::SeqCst), 3);
         assert_eq!(identities.lock().flights.len(), 0);
@@ -334,7 +337,7 @@ mod tests {
         tokio::select! {
             biased;
             _ = hostile => panic!("they were answered first"),
-            other = other => assert_eq!(other.unwrap().uid, "u"),
+            other = other => assert_eq!(other.unwrap().uid.as_str(), "u"),
         }
     }
 

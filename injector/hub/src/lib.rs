@@ -32,8 +32,8 @@ use std::time::Duration;
 use hyper::Method;
 use kube::Client;
 use nudge_cluster::index::Index;
-use nudge_core::keys::{ConfigKey, PodKey};
-use nudge_core::pods::PodState;
+use nudge_core::keys::{ConfigKey, PodKey, PodUid};
+use nudge_core::pods::{PodState, Report};
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::hub::{POLL_PATH, PollRequest, REPORT_PATH, ReportRequest};
 use nudge_server::shares::Shares;
@@ -53,9 +53,8 @@ use self::poll::Repeats;
 use self::poll_slots::PollSlots;
 use self::reply::{Refusal, Reply};
 use self::view::views;
-use self::writer::{Desired, LATER, Queue};
+use self::writer::{LATER, Plan, Queue};
 
-pub use condition::Condition;
 pub use memory::use_few_arenas;
 pub use reports::{Reported, Reports};
 pub use review::{Caller, KubeReviewer, ReviewError, Reviewer};
@@ -64,18 +63,18 @@ pub use settings::Settings;
 pub use source::{KubeParts, Part, PartError, PartSource};
 pub use writer::{ConditionWriter, KubeConditions, WriteError};
 
-/// How often contents that nobody needs are looked for.
+/// How often contents that no pod needs are looked for.
 const CHORES: Duration = Duration::from_secs(15);
-/// How long a condition waits that is likely to be followed by another.
+/// How long a condition waits that a better one is likely to follow.
 const PASSING: Duration = Duration::from_secs(2);
 
 /// What the hub asks of the cluster.
 pub struct Cluster {
-    /// Whose tokens are whose.
+    /// Reviews tokens.
     pub reviewer: Arc<dyn Reviewer>,
-    /// The stored objects of versions.
+    /// Reads the objects of versions.
     pub parts: Arc<dyn PartSource>,
-    /// The conditions of pods.
+    /// Writes the conditions of pods.
     pub conditions: Arc<dyn ConditionWriter>,
 }
 
@@ -90,7 +89,7 @@ impl Cluster {
     }
 }
 
-/// See the module's text.
+/// The hub.
 pub struct Hub {
     index: Arc<Index>,
     settings: Settings,
@@ -108,7 +107,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// A hub over `index`, whose only listener for pods that go it becomes. `key` is that of the digests.
+    /// A hub over `index`, whose only listener for pods that are gone it becomes. `key` is the key of the digests.
     pub fn new(
         index: Arc<Index>,
         cluster: Cluster,
@@ -142,10 +141,10 @@ impl Hub {
         hub
     }
 
-    /// The pod is going or gone: nothing that was remembered of it counts any more.
+    /// The pod is terminating or gone: its tokens are reviewed anew, and of a gone one nothing is kept.
     fn pod_gone(&self, pod: &PodState) {
         self.identities.forget(&pod.uid);
-        let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
+        let key = pod.key();
         if self.index.pod(&key).is_none_or(|entry| entry.state.uid != pod.uid) {
             self.gone.add(&pod.uid);
             self.reports.remove(&key, &pod.uid);
@@ -153,8 +152,8 @@ impl Hub {
     }
 
     /// Whether an agent of the pod waits at this replica now.
-    pub fn is_connected(&self, pod_uid: &str) -> bool {
-        self.poll_slots.has(pod_uid)
+    pub fn is_connected(&self, pod_uid: &PodUid) -> bool {
+        self.poll_slots.has(pod_uid.as_str())
     }
 
     /// Reads what pods of the config may be about to need, so that it is there when they are woken.
@@ -164,8 +163,8 @@ impl Hub {
         if !self.index.is_enabled(&key.namespace) || self.index.subscribers(key).is_empty() {
             return;
         }
-        let desired = [&config.spec.current, &status.target, &status.current];
-        for version in desired.into_iter().flatten().filter_map(|version| status.version(version)) {
+        let assignable = [&config.spec.current, &status.target, &status.current];
+        for version in assignable.into_iter().flatten().filter_map(|version| status.version(version)) {
             let secret = version.parts.iter().any(|part| part.kind == nudge_api::PartKind::Secret);
             if !secret || self.index.secrets_allowed(&key.namespace) {
                 drop(self.contents.look(&key.namespace, uid, version));
@@ -194,14 +193,14 @@ impl Hub {
             Ok(caller) => caller,
             Err(ReviewError::Refused(message)) => return Refusal::Unauthorized(message).into(),
             Err(error) => {
-                tracing::warn!(cause = chain(&error), "a token can't be reviewed");
+                tracing::warn!(error = chain(&error), "token not reviewed");
                 return Refusal::Unavailable("the API server can't review tokens now").into();
             }
         };
         drop(token);
         if is_poll {
             let request: Result<PollRequest, _> = serde_json::from_slice(&body);
-            // Its bytes lie in the buffer that the request was read into, which a held poll shall not keep.
+            // A held poll must not keep the buffer that the request was read into.
             drop(body);
             match request {
                 Ok(request) => Box::pin(self.poll(&caller, request, repeats)).await,
@@ -220,63 +219,61 @@ impl Hub {
             Ok(entry) => entry.state,
             Err(refusal) => return refusal.into(),
         };
-        let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
+        let key = pod.key();
         self.metrics.reported();
         self.reports.put(&pod, report);
         match self.condition(&pod) {
-            Some(condition) if condition.stands_in(&pod) => {}
-            Some(condition) if condition.is_passing() => self.queue.add(&key, PASSING),
+            Some(condition) if stands_in(&condition, &pod) => {}
+            Some(condition) if condition::is_passing(&condition) => self.queue.add(&key, PASSING),
             Some(_) => self.queue.add(&key, Duration::ZERO),
             None => self.queue.add(&key, LATER),
         }
         Reply::nothing()
     }
 
-    /// The condition that the pod should have by what its agent has reported here.
-    fn condition(&self, pod: &PodState) -> Option<Condition> {
-        let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
+    /// The condition that the pod should have by what its agent has reported to this replica.
+    fn condition(&self, pod: &PodState) -> Option<Report> {
+        let key = pod.key();
         let reported = self.reports.of(&key, &pod.uid)?;
         if self.is_stale() {
             return None;
         }
-        let condition = {
-            let has = |name: &_| view::reported(&reported.report, name);
-            condition::judge(pod, &views(&self.index, &self.contents, pod, has).all, &reported.report)?
-        };
-        Some(Condition { reported_at: Some(reported.stamp), ..condition })
+        let has = |name: &_| view::reported(&reported.report, name);
+        let views = views(&self.index, &self.contents, pod, has).all;
+        condition::judge(pod, &views, &reported.report, reported.stamp)
     }
 
-    /// What is to be written to a pod's status.
-    fn desired(&self, key: &PodKey) -> Desired {
+    /// What to do about a pod's condition.
+    fn plan(&self, key: &PodKey) -> Plan {
         let Some(entry) = self.index.pod(key).filter(|_| self.index.is_enabled(&key.namespace)) else {
-            return Desired::Nothing;
+            return Plan::Nothing;
         };
         let pod = entry.state;
         let reported = self.reports.of(key, &pod.uid);
         if reported.as_ref().is_some_and(|reported| reported.is_superseded(&pod)) {
-            return Desired::Nothing;
+            return Plan::Nothing;
         }
         let condition = match self.condition(&pod) {
             Some(condition) => condition,
-            None if reported.is_some() => return Desired::Later,
+            None if reported.is_some() => return Plan::Later,
             None if self.is_without_contact(&pod) => condition::without_contact(&pod),
-            None => return Desired::Nothing,
+            None => return Plan::Nothing,
         };
-        if condition.stands_in(&pod) { Desired::Nothing } else { Desired::Write(pod, condition) }
+        if stands_in(&condition, &pod) { Plan::Nothing } else { Plan::Write(pod, condition) }
     }
 
-    /// Nobody has heard of the pod's agent: neither this replica, nor another one, which would have written a condition.
+    /// The pod's agent has reported neither to this replica nor to another one, which would have written a condition.
     fn is_without_contact(&self, pod: &PodState) -> bool {
         let now = jiff::Timestamp::now().as_second();
         let age = Duration::from_secs(u64::try_from(now.saturating_sub(pod.created)).unwrap_or(0));
         let waiting = self.is_connected(&pod.uid);
-        pod.condition.is_none() && !pod.finished && !pod.terminating && !waiting && age > self.settings.contact
+        pod.report.is_none() && !pod.finished && !pod.terminating && !waiting && age > self.settings.contact
     }
 
-    /// Gives pods whose agent nobody has heard of for a while the condition `NoContact`. For the leader alone, every 30 s or so.
+    /// Plans the condition `NoContact` for pods whose agent has not reported for a while. For the leader alone, every 30 s or so.
     pub fn sweep(&self) {
         for pod in self.index.pods() {
-            let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
+            let key = pod.key();
             let enabled = self.index.is_enabled(&pod.namespace);
             if enabled && self.is_without_contact(&pod) && self.reports.of(&key, &pod.uid).is_none() {
                 self.queue.add(&key, Duration::ZERO);
@@ -292,27 +289,27 @@ impl Hub {
     /// Writes pod conditions until dropped.
     async fn write_conditions(self: Arc<Self>) {
         let per_second = self.settings.conditions_per_second;
-        self.queue.write_all(&self.writer, per_second, &self.metrics, |key| self.desired(key)).await;
+        self.queue.write_all(&self.writer, per_second, &self.metrics, |key| self.plan(key)).await;
     }
 
-    /// Whether this replica can't tell that it knows the newest.
+    /// Whether this replica may not know the newest: a watch is silent.
     fn is_stale(&self) -> bool {
         self.index.silent(self.settings.stale).is_some()
     }
 
-    /// From now on agents are sent away.
+    /// Begins to send agents away.
     fn drain(&self) {
         self.draining.send_replace(true);
     }
 
-    /// Ends when it is this agent's turn to go.
+    /// Waits until this agent is to be sent away.
     async fn sent_away(&self) {
         // The sender lives as long as the hub.
         let _ = self.draining.subscribe().wait_for(|draining| *draining).await;
         sleep(self.settings.drain.mul_f64(rand::random_range(0.0..1.0))).await;
     }
 
-    /// Drops reports of pods that are gone. Where an earlier report of another replica's has overwritten what one says, it is written again.
+    /// Removes reports of pods that are gone. Where another replica has overwritten a condition by an earlier report, it is written again.
     fn tend_reports(&self) {
         self.reports.retain(|key, reported| {
             let pod = self.index.pod(key).map(|entry| entry.state).filter(|pod| pod.uid == reported.uid);
@@ -323,7 +320,7 @@ impl Hub {
         });
     }
 
-    /// What is to be done now and then.
+    /// Cleans up now and then.
     async fn chores(self: Arc<Self>) {
         loop {
             sleep(CHORES).await;
@@ -346,4 +343,9 @@ impl Hub {
 fn bad_body(error: &serde_json::Error) -> Reply {
     let text: String = error.to_string().chars().take(200).collect();
     Refusal::BadRequest(format!("the body is not what this path takes: {text}")).into()
+}
+
+/// Whether the pod has this condition already.
+fn stands_in(condition: &Report, pod: &PodState) -> bool {
+    pod.report.as_ref().is_some_and(|report| report.is_same(condition))
 }

@@ -69,7 +69,7 @@ impl Hub {
         };
         let mut woken = entry.woken();
         drop(entry);
-        let poll_slot = self.poll_slots.take(&caller.uid);
+        let poll_slot = self.poll_slots.take(caller.uid.as_str());
         let _held = self.metrics.held();
         let mut woken_at = None;
         loop {
@@ -187,7 +187,7 @@ impl Hub {
         if !self.index.is_enabled(&caller.namespace) {
             return Err(Refusal::NotEnabled(caller.namespace.clone()));
         }
-        let entry = self.index.pod(&PodKey::new(caller.namespace.clone(), caller.name.clone()));
+        let entry = self.index.pod(&PodKey::new(&*caller.namespace, &*caller.name));
         match entry.filter(|entry| entry.state.uid == caller.uid) {
             Some(entry) if entry.state.finished => Err(Refusal::Unauthorized("the pod has finished")),
             entry => Ok(entry),
@@ -212,7 +212,7 @@ fn audit(pod: &PodState, view: &View) {
         target: "audit",
         namespace = pod.namespace,
         pod = pod.name,
-        pod_uid = pod.uid,
+        pod_uid = %pod.uid,
         config = view.name.as_str(),
         version = view.version.as_ref().map(nudge_protocol::VersionName::as_str),
         parts = content.secrets.join(","),

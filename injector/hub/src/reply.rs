@@ -1,11 +1,11 @@
-//! Replies: what a request is answered with, and why not.
+//! Replies and refusals.
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use nudge_protocol::ErrorBody;
 use nudge_protocol::hub::{MAX_REQUEST_BYTES, POLL_MEDIA_TYPE};
+use nudge_protocol::{ErrorBody, HubErrorCode};
 
-/// Why a request is not answered as it was meant.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("{0}")]
@@ -14,32 +14,32 @@ pub(super) enum Refusal {
     Unauthorized(&'static str),
     #[error("namespace {0} is not enabled for Nudge; a cluster admin enables it by `kubectl nudge enable {0}`")]
     NotEnabled(String),
-    #[error("there is /v1/poll and /v1/report here")]
+    #[error("there is no such path; use /v1/poll or /v1/report")]
     NoSuchPath,
-    #[error("this path takes POST only")]
+    #[error("this path does not take the method; use POST")]
     MethodNotAllowed,
-    #[error("the body took too long")]
+    #[error("the body did not come in time; send it faster")]
     TooSlow,
-    #[error("the body is over {MAX_REQUEST_BYTES} bytes")]
+    #[error("the body is larger than {MAX_REQUEST_BYTES} bytes; send less")]
     TooLarge,
     #[error("{0}; try again")]
     Unavailable(&'static str),
-    #[error("the hub could not make the reply, which is a bug; its log says more")]
+    #[error("the hub could not make the reply, which is a bug; see its log")]
     Internal,
 }
 
 impl Refusal {
-    fn status(&self) -> (StatusCode, &'static str) {
+    fn code(&self) -> (StatusCode, HubErrorCode) {
         match self {
-            Self::BadRequest(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
-            Self::Unauthorized(_) => (StatusCode::UNAUTHORIZED, "Unauthorized"),
-            Self::NotEnabled(_) => (StatusCode::FORBIDDEN, "NotEnabled"),
-            Self::NoSuchPath => (StatusCode::NOT_FOUND, "NoSuchPath"),
-            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
-            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "TooSlow"),
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "TooLarge"),
-            Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "Unavailable"),
-            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "Internal"),
+            Self::BadRequest(_) => (StatusCode::BAD_REQUEST, HubErrorCode::BadRequest),
+            Self::Unauthorized(_) => (StatusCode::UNAUTHORIZED, HubErrorCode::Unauthorized),
+            Self::NotEnabled(_) => (StatusCode::FORBIDDEN, HubErrorCode::NotEnabled),
+            Self::NoSuchPath => (StatusCode::NOT_FOUND, HubErrorCode::NoSuchPath),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, HubErrorCode::MethodNotAllowed),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, HubErrorCode::TooSlow),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, HubErrorCode::TooLarge),
+            Self::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, HubErrorCode::Unavailable),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, HubErrorCode::Internal),
         }
     }
 }
@@ -49,10 +49,10 @@ impl Refusal {
 pub(super) struct Reply {
     pub(super) status: StatusCode,
     media_type: &'static str,
-    /// More header lines, each with its end.
+    /// More header lines, each with its line end.
     more: String,
     body: Vec<Bytes>,
-    /// The connection ends with it.
+    /// Ends the connection.
     pub(super) close: bool,
 }
 
@@ -70,7 +70,7 @@ impl Reply {
 
     /// 503 that sends the agent to another replica.
     pub(super) fn draining() -> Self {
-        Self { close: true, ..Refusal::Unavailable("this replica of the hub is ending").into() }
+        Self { close: true, ..Refusal::Unavailable("this replica of the hub is shutting down").into() }
     }
 
     pub(super) fn closing(self) -> Self {
@@ -100,14 +100,14 @@ impl Reply {
 
 impl From<Refusal> for Reply {
     fn from(refusal: Refusal) -> Self {
-        let (status, error) = refusal.status();
-        let body = ErrorBody { error: error.to_owned(), message: refusal.to_string() };
+        let (status, error) = refusal.code();
+        let body = ErrorBody { error: error.as_str().to_owned(), message: refusal.to_string() };
         // Two strings can't fail to serialise.
         let body = serde_json::to_vec(&body).unwrap_or_default();
         let more = match refusal {
             Refusal::Unauthorized(_) => "www-authenticate: Bearer\r\n".to_owned(),
             Refusal::MethodNotAllowed => "allow: POST\r\n".to_owned(),
-            // Not all at the same time.
+            // Random, so that agents do not come back at the same time.
             Refusal::Unavailable(_) => format!("retry-after: {}\r\n", rand::random_range(1..=3)),
             _ => String::new(),
         };

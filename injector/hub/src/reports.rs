@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use nudge_core::keys::PodKey;
+use nudge_core::keys::{PodKey, PodUid};
 use nudge_core::pods::PodState;
 use nudge_protocol::ConfigName;
-use nudge_protocol::bounded_text::clip;
+use nudge_protocol::bounded_text::clipped;
 use nudge_protocol::hub::ReportRequest;
 
 /// Most containers and webhooks of one report that are kept.
@@ -21,38 +21,43 @@ const AHEAD: i64 = 24 * 3600;
 #[derive(Clone, Debug)]
 pub struct Reported {
     /// The pod's uid.
-    pub uid: String,
-    /// What its agent said last, without what is over bounds.
+    pub uid: PodUid,
+    /// What its agent reported last, without what is over bounds.
     pub report: ReportRequest,
     /// When it came.
     pub at: SystemTime,
-    /// When it was made, in seconds since 1970 by the agent's clock, which all reports of a pod share, whichever replica they reach. Later
-    /// than what stood in the pod when it came, since clocks are set back.
+    /// When it was made, in seconds since 1970 by the agent's clock, which all reports of a pod share, whichever replica they reach. Always
+    /// later than the pod's condition was when it came, since clocks are set back.
     pub(super) stamp: i64,
-    /// Of which report the pod's condition was when this one came.
+    /// When the report was made that the pod's condition was from when this one came.
     before: Option<i64>,
 }
 
 impl Reported {
-    /// Whether another replica has written meanwhile what a later report said: this one has waited here for too long. Pure.
+    /// Whether another replica has since written the condition from a later report.
     pub(super) fn is_superseded(&self, pod: &PodState) -> bool {
-        self.was_overwritten(pod) && pod.reported_at > Some(self.stamp)
+        self.was_overwritten(pod) && reported_at(pod) > Some(self.stamp)
     }
 
-    /// Whether another replica has written meanwhile what an earlier report said. Pure.
+    /// Whether another replica has since written the condition from an earlier report.
     pub(super) fn was_overwritten_by_earlier(&self, pod: &PodState) -> bool {
-        self.was_overwritten(pod) && pod.reported_at < Some(self.stamp)
+        self.was_overwritten(pod) && reported_at(pod) < Some(self.stamp)
     }
 
-    /// Whether another replica has written the pod's condition since this report came. Pure.
+    /// Whether another replica has written the condition since this report came.
     fn was_overwritten(&self, pod: &PodState) -> bool {
-        pod.reported_at.is_some_and(|at| Some(at) != self.before && at != self.stamp)
+        reported_at(pod).is_some_and(|at| Some(at) != self.before && at != self.stamp)
     }
+}
+
+/// When the report was made that the pod's condition is from.
+fn reported_at(pod: &PodState) -> Option<i64> {
+    pod.report.as_ref()?.at
 }
 
 type Listener = Box<dyn Fn(&PodKey) + Send + Sync>;
 
-/// See the module's text.
+/// The reports.
 #[derive(Default)]
 pub struct Reports {
     by_pod: Mutex<HashMap<PodKey, Arc<Reported>>>,
@@ -70,25 +75,25 @@ impl Reports {
     }
 
     /// The newest report of the pod that this replica has.
-    pub fn of(&self, pod: &PodKey, uid: &str) -> Option<Arc<Reported>> {
-        self.lock().get(pod).filter(|reported| reported.uid == uid).cloned()
+    pub fn of(&self, pod: &PodKey, uid: &PodUid) -> Option<Arc<Reported>> {
+        self.lock().get(pod).filter(|reported| reported.uid == *uid).cloned()
     }
 
-    /// Takes in what the agent of `pod` has reported.
+    /// Keeps what the agent of `pod` has reported.
     pub(super) fn put(&self, pod: &PodState, report: ReportRequest) {
         self.put_at(pod, report, SystemTime::now());
     }
 
     fn put_at(&self, pod: &PodState, report: ReportRequest, at: SystemTime) {
-        let key = PodKey::new(pod.namespace.clone(), pod.name.clone());
+        let key = pod.key();
         let report = bounded(report, &pod.configs);
         let now = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let now = i64::try_from(now).unwrap_or_default();
         let made = if report.at > 0 { report.at.min(now.saturating_add(AHEAD)) } else { now };
-        let before = pod.reported_at;
+        let before = reported_at(pod);
         {
             let mut by_pod = self.lock();
-            // A clock that was set back makes no report older than the last one.
+            // No report is older than the last one, even where the clock was set back.
             let last = by_pod.get(&key).filter(|last| last.uid == pod.uid).map(|last| last.stamp);
             let later = before.map(|before| before.saturating_add(1));
             let stamp = last.max(later).unwrap_or(made).max(made);
@@ -103,15 +108,15 @@ impl Reports {
         self.lock().retain(|pod, reported| there(pod, reported));
     }
 
-    pub(super) fn remove(&self, pod: &PodKey, uid: &str) {
+    pub(super) fn remove(&self, pod: &PodKey, uid: &PodUid) {
         let mut by_pod = self.lock();
-        if by_pod.get(pod).is_some_and(|reported| reported.uid == uid) {
+        if by_pod.get(pod).is_some_and(|reported| reported.uid == *uid) {
             by_pod.remove(pod);
         }
     }
 }
 
-/// The report without what no agent of ours says.
+/// The report without what is over bounds, or about configs that the pod does not use.
 fn bounded(mut report: ReportRequest, configs: &[ConfigName]) -> ReportRequest {
     cut(&mut report.agent);
     report.configs.retain(|config| configs.contains(&config.name));
@@ -133,12 +138,12 @@ fn bounded(mut report: ReportRequest, configs: &[ConfigName]) -> ReportRequest {
 }
 
 fn cut(text: &mut String) {
-    clip(text, MAX_TEXT_BYTES);
-    text.shrink_to_fit();
+    *text = clipped(std::mem::take(text), MAX_TEXT_BYTES);
 }
 
 #[cfg(test)]
 mod tests {
+    use nudge_core::pods::{Report, ReportState};
     use serde_json::json;
 
     use super::*;
@@ -159,13 +164,21 @@ mod tests {
         assert_eq!(report.agent.len(), MAX_TEXT_BYTES);
     }
 
+    fn uid(uid: &str) -> PodUid {
+        PodUid::new(uid).unwrap()
+    }
+
     /// A pod whose condition is from a report of that second.
     fn state(reported_at: Option<i64>) -> PodState {
         PodState {
             namespace: "ns".to_owned(),
             name: "web".to_owned(),
-            uid: "u".to_owned(),
-            reported_at,
+            uid: uid("u"),
+            report: reported_at.map(|at| Report {
+                versions: Vec::new(),
+                state: ReportState::Acknowledged,
+                at: Some(at),
+            }),
             ..PodState::default()
         }
     }
@@ -177,7 +190,7 @@ mod tests {
             let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(second);
             reports.put_at(&state(before), ReportRequest::default(), time);
         }
-        reports.of(&PodKey::new("ns", "web"), "u").unwrap()
+        reports.of(&PodKey::new("ns", "web"), &uid("u")).unwrap()
     }
 
     #[test]
@@ -207,7 +220,7 @@ mod tests {
         let of = |made: i64, clock: u64, before: Option<i64>| {
             let (reports, report) = (Reports::default(), ReportRequest { at: made, ..ReportRequest::default() });
             reports.put_at(&state(before), report, SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(clock));
-            reports.of(&PodKey::new("ns", "web"), "u").unwrap()
+            reports.of(&PodKey::new("ns", "web"), &uid("u")).unwrap()
         };
         // The first replica's clock is five seconds ahead, and its report waits while the second one's is written.
         let (first, second) = (of(100, 105, Some(90)), of(101, 100, Some(90)));
@@ -224,10 +237,10 @@ mod tests {
     fn a_report_is_its_pods() {
         let (reports, pod) = (Reports::default(), PodKey::new("ns", "web"));
         reports.put(&state(None), ReportRequest::default());
-        assert!(reports.of(&pod, "u").is_some() && reports.of(&pod, "v").is_none());
-        reports.remove(&pod, "v");
-        assert!(reports.of(&pod, "u").is_some());
-        reports.retain(|_, reported| reported.uid != "u");
-        assert!(reports.of(&pod, "u").is_none());
+        assert!(reports.of(&pod, &uid("u")).is_some() && reports.of(&pod, &uid("v")).is_none());
+        reports.remove(&pod, &uid("v"));
+        assert!(reports.of(&pod, &uid("u")).is_some());
+        reports.retain(|_, reported| reported.uid.as_str() != "u");
+        assert!(reports.of(&pod, &uid("u")).is_none());
     }
 }

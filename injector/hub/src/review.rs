@@ -1,9 +1,10 @@
-//! Which pod a token belongs to, as the API server says it (`TokenReview`).
+//! Which pod a token belongs to: a `TokenReview` by the API server.
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use nudge_core::keys::PodUid;
 use nudge_protocol::pod::TOKEN_AUDIENCE;
 
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
@@ -17,21 +18,21 @@ pub struct Caller {
     /// Its name.
     pub name: String,
     /// Its uid.
-    pub uid: String,
+    pub uid: PodUid,
 }
 
-/// Why a token says nothing.
+/// Why a token names no pod.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReviewError {
-    /// The API server does not accept it, or it is no pod's. A sentence with the way out.
+    /// The API server does not accept it, or it is not bound to a pod: the message, with the way out.
     #[error("{0}")]
     Refused(&'static str),
-    /// Nobody knows at the moment.
+    /// The API server can't be asked now.
     #[error("the API server can't review tokens now")]
     Unavailable(#[source] std::sync::Arc<dyn std::error::Error + Send + Sync>),
 }
 
-/// Who reviews tokens: the API server, or a stand-in.
+/// Reviews tokens: by the API server, or a stand-in.
 pub trait Reviewer: Send + Sync + 'static {
     /// The pod that `token` belongs to.
     fn review<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Caller, ReviewError>>;
@@ -81,7 +82,8 @@ fn caller(status: &TokenReviewStatus) -> Result<Caller, &'static str> {
         [value] if !value.is_empty() => Some(value.clone()),
         _ => None,
     };
-    let (name, uid) = (extra(POD_NAME).ok_or(unbound)?, extra(POD_UID).ok_or(unbound)?);
+    let name = extra(POD_NAME).ok_or(unbound)?;
+    let uid = extra(POD_UID).and_then(|uid| PodUid::new(&uid)).ok_or(unbound)?;
     Ok(Caller { namespace: namespace.to_owned(), name, uid })
 }
 
@@ -103,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_pods_token_names_its_pod() {
-        let pod = Caller { namespace: "shop".into(), name: "web-1".into(), uid: "u1".into() };
+        let pod = Caller { namespace: "shop".into(), name: "web-1".into(), uid: PodUid::new("u1").unwrap() };
         assert_eq!(caller(&status(|_| ())), Ok(pod));
     }
 

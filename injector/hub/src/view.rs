@@ -70,7 +70,7 @@ pub(super) fn views<'a>(
     let mut views = Views { all: Vec::with_capacity(pod.configs.len()), fetching: None, again: None };
     let allowed = index.secrets_allowed(&pod.namespace);
     for name in &pod.configs {
-        let config = index.config(&ConfigKey::new(pod.namespace.clone(), name.as_str()));
+        let config = index.config(&ConfigKey::new(&*pod.namespace, name.clone()));
         let view = if let Some(config) = config {
             kept(pod, name, &config, has(name))
                 .unwrap_or_else(|| view(&mut views, contents, pod, name, &config, allowed))

@@ -1,7 +1,7 @@
 //! Writes pod conditions: the newest of each pod, a few at the same time and at a bounded rate, only where it is not there already.
 //!
-//! Several replicas may know reports of one pod, of which the one that came last counts. A write holds only for the version of the pod that
-//! it was decided on: where that is not the newest, the API server refuses, and it is decided again.
+//! Several replicas may have reports of one pod; the last one counts. Each write is bound to the resourceVersion that it was decided on:
+//! where the pod has changed since, the API server refuses it, and it is decided again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
@@ -15,14 +15,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use nudge_core::keys::PodKey;
-use nudge_core::pods::PodState;
+use nudge_core::pods::{PodState, Report};
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::pod::CONDITION;
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::condition::Condition;
 use super::metrics::{ConditionResult, Metrics};
 
 /// Who owns the fields that Nudge's controllers write.
@@ -31,11 +31,13 @@ const MANAGER: &str = "nudge-controller";
 const AT_ONCE: usize = 8;
 /// How long one write may take.
 const WRITE: Duration = Duration::from_secs(10);
-/// After how long a refused write is tried again the first time: somebody may have to bind a role.
-const REFUSED: Duration = Duration::from_mins(1);
-/// How long until it is decided again about a pod that has changed meanwhile, the first time: the watch has to bring that.
-const CHANGED: Duration = Duration::from_millis(100);
-/// How long until a pod is looked at again that a replica which is behind can't judge.
+/// Waits after refusals: somebody may have to bind a role.
+const REFUSED: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(16) };
+/// Waits until it is decided again about a pod that has changed meanwhile: the watch has to bring the change.
+const CHANGED: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_millis(6400) };
+/// Waits after failures that may pass.
+const UNAVAILABLE: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(64) };
+/// How long until a pod is looked at again whose agent knows more than this replica.
 pub(super) const LATER: Duration = Duration::from_secs(5);
 
 /// Times in an object.
@@ -45,10 +47,10 @@ const TIME: &str = "%Y-%m-%dT%H:%M:%SZ";
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The pod is gone.
-    #[error("the pod is not there any more")]
+    #[error("the pod is gone")]
     Gone,
     /// The pod has changed since, or it is another one.
-    #[error("the pod is not as it was")]
+    #[error("the pod has changed since")]
     Changed,
     /// Nudge may not, or the pod is not valid for another reason.
     #[error("the API server refuses the condition")]
@@ -58,10 +60,10 @@ pub enum WriteError {
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// Who writes conditions.
+/// Writes conditions: to the API server, or a stand-in.
 pub trait ConditionWriter: Send + Sync + 'static {
-    /// Writes `condition` to the status of `pod`, unless that has changed, or another pod has its name by now.
-    fn write<'a>(&'a self, pod: &'a PodState, condition: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>>;
+    /// Writes `condition` to the status of `pod`, unless the pod has changed, or another pod has its name by now.
+    fn write<'a>(&'a self, pod: &'a PodState, condition: &'a Report) -> BoxFuture<'a, Result<(), WriteError>>;
 }
 
 /// Writes to the API server.
@@ -77,7 +79,7 @@ impl KubeConditions {
 }
 
 impl ConditionWriter for KubeConditions {
-    fn write<'a>(&'a self, pod: &'a PodState, condition: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>> {
+    fn write<'a>(&'a self, pod: &'a PodState, condition: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
         Box::pin(async move {
             let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
             let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
@@ -95,43 +97,43 @@ impl ConditionWriter for KubeConditions {
     }
 }
 
-/// A strategic merge patch: conditions of other types are left alone, and uid and version make sure of the pod.
-fn patch(pod: &PodState, condition: &Condition) -> serde_json::Value {
+/// A strategic merge patch: conditions of other types stay, and uid and resourceVersion make sure of the pod.
+fn patch(pod: &PodState, condition: &Report) -> serde_json::Value {
     let mut own = json!({
-        "type": CONDITION, "status": condition.status(), "reason": condition.reason, "message": condition.message,
+        "type": CONDITION, "status": condition.status(), "reason": condition.reason(), "message": condition.message(),
     });
-    if pod.condition.as_ref().is_none_or(|(status, ..)| status != condition.status()) {
+    if pod.report.as_ref().is_none_or(|report| report.status() != condition.status()) {
         own["lastTransitionTime"] = json!(jiff::Timestamp::now().strftime(TIME).to_string());
     }
-    if let Some(at) = condition.reported_at.and_then(|second| jiff::Timestamp::from_second(second).ok()) {
+    if let Some(at) = condition.at.and_then(|second| jiff::Timestamp::from_second(second).ok()) {
         own["lastProbeTime"] = json!(at.strftime(TIME).to_string());
     }
-    let mut metadata = json!({"uid": pod.uid});
+    let mut metadata = json!({"uid": pod.uid.as_str()});
     if let Some(version) = &pod.version.0 {
         metadata["resourceVersion"] = json!(version);
     }
     json!({"metadata": metadata, "status": {"conditions": [own]}})
 }
 
-/// What is to be done about a pod's condition.
+/// What to do about a pod's condition.
 #[derive(Debug)]
-pub(super) enum Desired {
-    /// It is as it should be, or nothing is known of it here.
+pub(super) enum Plan {
+    /// It is as it should be, or this replica knows nothing of it.
     Nothing,
-    /// It is to be written.
-    Write(Arc<PodState>, Condition),
-    /// What its agent has reported can't be judged yet. The agent does not say it again.
+    /// Write this.
+    Write(Arc<PodState>, Report),
+    /// Look again later: the agent, which does not repeat its report, knows more than this replica.
     Later,
 }
 
-/// How long until a write that has failed is tried again; `None` where there is nothing to write to. Otherwise it always is: the agent
-/// does not repeat a report that was taken. Pure.
+/// How long until a failed write is tried again; `None` where the pod is gone. It never gives up otherwise, since the agent does not repeat
+/// a report that was taken.
 fn pause(error: &WriteError, failures: u32) -> Option<Duration> {
     match error {
         WriteError::Gone => None,
-        WriteError::Changed => Some(CHANGED * (1 << failures.min(6))),
-        WriteError::Refused(_) => Some(REFUSED * (1 << failures.min(4))),
-        WriteError::Unavailable(_) => Some(Duration::from_secs(1 << failures.min(6))),
+        WriteError::Changed => Some(CHANGED.wait(failures.saturating_add(1))),
+        WriteError::Refused(_) => Some(REFUSED.wait(failures.saturating_add(1))),
+        WriteError::Unavailable(_) => Some(UNAVAILABLE.wait(failures.saturating_add(1))),
     }
 }
 
@@ -153,7 +155,7 @@ impl Queue {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pod's condition is to be looked at in a while, or when it was to be anyway if that is earlier.
+    /// Makes the pod due after `delay`, unless it is due earlier.
     pub(super) fn add(&self, pod: &PodKey, delay: Duration) {
         self.put(pod, delay, 0);
     }
@@ -171,7 +173,7 @@ impl Queue {
         self.more.notify_one();
     }
 
-    /// The next pod, when its time has come.
+    /// Waits for the next pod that is due.
     async fn next(&self) -> (PodKey, u32) {
         loop {
             let first = self.lock().order.first().map(|(at, _)| *at);
@@ -192,19 +194,18 @@ impl Queue {
         }
     }
 
-    /// Writes until dropped. `desired` says what the condition of a pod should be, if that differs from what it is. What can't be written
-    /// is tried again until it says otherwise, as it does of a pod that is gone.
+    /// Writes until dropped, by what `plan` says. What can't be written is tried again until `plan` says otherwise.
     pub(super) async fn write_all(
         &self,
         writer: &Arc<dyn ConditionWriter>,
         per_second: u32,
         metrics: &Metrics,
-        desired: impl Fn(&PodKey) -> Desired,
+        plan: impl Fn(&PodKey) -> Plan,
     ) {
         let gap = Duration::from_secs(1) / per_second.max(1);
         let mut begin = Instant::now();
         let mut running = FuturesUnordered::new();
-        // Pods that are being written, and whether one is to be looked at again afterwards.
+        // Pods that are being written, and whether one became due meanwhile.
         let mut busy: HashMap<PodKey, bool> = HashMap::new();
         loop {
             let next = async {
@@ -226,10 +227,10 @@ impl Queue {
                 *again = true;
                 continue;
             }
-            match desired(&key) {
-                Desired::Nothing => {}
-                Desired::Later => self.put(&key, LATER, failures),
-                Desired::Write(pod, condition) => {
+            match plan(&key) {
+                Plan::Nothing => {}
+                Plan::Later => self.put(&key, LATER, failures),
+                Plan::Write(pod, condition) => {
                     busy.insert(key.clone(), false);
                     begin = Instant::now() + gap;
                     running.push(async move {
@@ -242,7 +243,7 @@ impl Queue {
         }
     }
 
-    /// What comes of the end of a write.
+    /// Takes the result of a write.
     fn wrote(&self, key: &PodKey, failures: u32, written: Result<(), WriteError>, metrics: &Metrics) {
         let Err(error) = written else { return metrics.condition(ConditionResult::Written) };
         metrics.condition(match error {
@@ -250,7 +251,7 @@ impl Queue {
             WriteError::Changed => ConditionResult::Changed,
             WriteError::Unavailable(_) => ConditionResult::Unavailable,
         });
-        tracing::debug!(pod = %key, cause = chain(&error), "pod condition not written");
+        tracing::debug!(namespace = key.namespace, pod = key.name, error = chain(&error), "pod condition not written");
         if let Some(pause) = pause(&error, failures) {
             self.put(key, pause, failures.saturating_add(1));
         }
@@ -259,18 +260,22 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use nudge_api::Reason;
+    use nudge_core::keys::PodUid;
+    use nudge_core::pods::ReportState;
+
     use super::*;
 
     #[derive(Default)]
-    struct Notes {
-        written: Mutex<Vec<(String, String, Duration)>>,
+    struct Written {
+        written: Mutex<Vec<(String, Duration)>>,
         failures: Mutex<u32>,
         refuses: bool,
         started: Option<Instant>,
     }
 
-    impl ConditionWriter for Notes {
-        fn write<'a>(&'a self, pod: &'a PodState, condition: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>> {
+    impl ConditionWriter for Written {
+        fn write<'a>(&'a self, pod: &'a PodState, _: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
             Box::pin(async move {
                 let mut failures = self.failures.lock().unwrap();
                 if *failures > 0 {
@@ -281,81 +286,77 @@ mod tests {
                     return Err(WriteError::Unavailable("down".into()));
                 }
                 let elapsed = self.started.unwrap().elapsed();
-                self.written.lock().unwrap().push((pod.name.clone(), condition.reason.clone(), elapsed));
+                self.written.lock().unwrap().push((pod.name.clone(), elapsed));
                 Ok(())
             })
         }
     }
 
-    fn condition(reason: &str) -> Condition {
-        Condition { current: false, reason: reason.to_owned(), message: "m".to_owned(), reported_at: None }
+    fn condition() -> Report {
+        Report { versions: Vec::new(), state: ReportState::Acknowledged, at: None }
     }
 
-    async fn run(queue: &Queue, notes: &Arc<Notes>, seconds: u64) -> Vec<(String, String, u64)> {
-        let writer: Arc<dyn ConditionWriter> = notes.clone();
-        let desired = |key: &PodKey| {
+    async fn run(queue: &Queue, api: &Arc<Written>, seconds: u64) -> Vec<(String, u64)> {
+        let writer: Arc<dyn ConditionWriter> = api.clone();
+        let plan = |key: &PodKey| {
             let pod = PodState { name: key.name.clone(), ..PodState::default() };
             match key.name.as_str() {
-                "same" => Desired::Nothing,
-                "behind" if notes.started.unwrap().elapsed() < Duration::from_secs(12) => Desired::Later,
-                _ => Desired::Write(Arc::new(pod), condition("newest")),
+                "same" => Plan::Nothing,
+                "behind" if api.started.unwrap().elapsed() < Duration::from_secs(12) => Plan::Later,
+                _ => Plan::Write(Arc::new(pod), condition()),
             }
         };
         let metrics = Metrics::default();
-        let writing = queue.write_all(&writer, 10, &metrics, desired);
+        let writing = queue.write_all(&writer, 10, &metrics, plan);
         let _ = timeout(Duration::from_secs(seconds), writing).await;
         let millis = |time: &Duration| u64::try_from(time.as_millis()).unwrap();
-        notes
-            .written
-            .lock()
-            .unwrap()
-            .iter()
-            .map(|(pod, reason, at)| (pod.clone(), reason.clone(), millis(at)))
-            .collect()
+        api.written.lock().unwrap().iter().map(|(pod, at)| (pod.clone(), millis(at))).collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn each_pod_is_written_once_at_a_bounded_rate() {
-        let (queue, notes) = (Queue::default(), Arc::new(Notes { started: Some(Instant::now()), ..Notes::default() }));
+        let (queue, writer) =
+            (Queue::default(), Arc::new(Written { started: Some(Instant::now()), ..Written::default() }));
         for _ in 0..3 {
             for pod in ["a", "b", "same", "c"] {
                 queue.add(&PodKey::new("ns", pod), Duration::ZERO);
             }
         }
         queue.add(&PodKey::new("ns", "late"), Duration::from_secs(2));
-        let written = run(&queue, &notes, 10).await;
-        let pods: Vec<&str> = written.iter().map(|(pod, ..)| pod.as_str()).collect();
+        let written = run(&queue, &writer, 10).await;
+        let pods: Vec<&str> = written.iter().map(|(pod, _)| pod.as_str()).collect();
         assert_eq!(pods, ["a", "b", "c", "late"]);
-        assert!(written[2].2 >= 200 && (2000..2100).contains(&written[3].2), "{written:?}");
+        assert!(written[2].1 >= 200 && (2000..2100).contains(&written[3].1), "{written:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_is_outlived_and_a_later_wish_comes_at_its_own_time() {
-        let notes = Notes { started: Some(Instant::now()), failures: Mutex::new(3), ..Notes::default() };
-        let (queue, notes) = (Queue::default(), Arc::new(notes));
+        let writer = Written { started: Some(Instant::now()), failures: Mutex::new(3), ..Written::default() };
+        let (queue, writer) = (Queue::default(), Arc::new(writer));
         queue.add(&PodKey::new("ns", "a"), Duration::from_mins(10));
         queue.add(&PodKey::new("ns", "a"), Duration::ZERO);
-        let written = run(&queue, &notes, 60).await;
+        let written = run(&queue, &writer, 60).await;
         assert_eq!(written.len(), 1);
-        assert!(written[0].2 >= 7000, "{written:?}");
+        assert!(written[0].1 >= 7000, "{written:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_refused_for_long_is_tried_again_and_so_is_what_cannot_be_judged() {
         for (refuses, failures, earliest) in [(true, 2, 180), (false, 12, 320)] {
             let started = Some(Instant::now());
-            let notes = Arc::new(Notes { started, failures: Mutex::new(failures), refuses, ..Notes::default() });
+            let writer = Arc::new(Written { started, failures: Mutex::new(failures), refuses, ..Written::default() });
             let queue = Queue::default();
             queue.add(&PodKey::new("ns", "a"), Duration::ZERO);
-            let written = run(&queue, &notes, 600).await;
+            let written = run(&queue, &writer, 600).await;
             assert_eq!(written.len(), 1);
-            assert!(written[0].2 >= earliest * 1000, "{written:?}");
+            assert!(written[0].1 >= earliest * 1000, "{written:?}");
         }
-        let (queue, notes) = (Queue::default(), Arc::new(Notes { started: Some(Instant::now()), ..Notes::default() }));
+        let (queue, writer) =
+            (Queue::default(), Arc::new(Written { started: Some(Instant::now()), ..Written::default() }));
         queue.add(&PodKey::new("ns", "behind"), LATER);
-        let written = run(&queue, &notes, 60).await;
+        let written = run(&queue, &writer, 60).await;
         assert_eq!(written.len(), 1);
-        assert!((12_000..20_000).contains(&written[0].2), "{written:?}");
+        assert!((12_000..20_000).contains(&written[0].1), "{written:?}");
         let longest = |error| pause(&error, u32::MAX).unwrap();
         assert!(longest(WriteError::Refused("403".into())) < Duration::from_mins(20));
         assert_eq!(longest(WriteError::Unavailable("down".into())), Duration::from_secs(64));
@@ -373,7 +374,7 @@ mod tests {
     }
 
     impl ConditionWriter for Slow {
-        fn write<'a>(&'a self, pod: &'a PodState, _: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>> {
+        fn write<'a>(&'a self, pod: &'a PodState, _: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
             Box::pin(async move {
                 {
                     let mut running = self.running.lock().unwrap();
@@ -406,12 +407,12 @@ mod tests {
             queue.add(&PodKey::new("ns", "000"), Duration::ZERO);
             std::future::pending::<()>().await;
         };
-        let desired = |key: &PodKey| {
+        let plan = |key: &PodKey| {
             let pod = PodState { name: key.name.clone(), ..PodState::default() };
-            Desired::Write(Arc::new(pod), condition("newest"))
+            Plan::Write(Arc::new(pod), condition())
         };
         let metrics = Metrics::default();
-        let writing = queue.write_all(&writer, 50, &metrics, desired);
+        let writing = queue.write_all(&writer, 50, &metrics, plan);
         let _ = timeout(Duration::from_secs(seconds), futures::future::join(writing, again)).await;
         let (most, written) = (*slow.most.lock().unwrap(), slow.written.lock().unwrap().clone());
         (most, written)
@@ -432,25 +433,25 @@ mod tests {
 
     #[test]
     fn the_time_of_transition_changes_with_the_status_only() {
-        let pod = |status: &str| PodState {
-            uid: "u".to_owned(),
-            condition: Some((status.to_owned(), "R".to_owned(), "m".to_owned())),
+        let pod = |state: ReportState| PodState {
+            uid: PodUid::new("u").unwrap(),
+            report: Some(Report { state, ..condition() }),
             ..PodState::default()
         };
-        let time =
-            |pod: &PodState| patch(pod, &condition("R"))["status"]["conditions"][0]["lastTransitionTime"].clone();
-        assert!(time(&pod("False")).is_null());
-        assert!(time(&pod("True")).is_string() && time(&PodState::default()).as_str().unwrap().ends_with('Z'));
-        assert_eq!(patch(&pod("True"), &condition("R"))["metadata"], json!({"uid": "u"}));
+        let [same, other] = [ReportState::Acknowledged, ReportState::of(Reason::Pending.explained("m"))].map(pod);
+        let time = |pod: &PodState| patch(pod, &condition())["status"]["conditions"][0]["lastTransitionTime"].clone();
+        assert!(time(&same).is_null() && time(&other).is_string());
+        assert!(time(&PodState::default()).as_str().unwrap().ends_with('Z'));
+        assert_eq!(patch(&same, &condition())["metadata"], json!({"uid": "u"}));
     }
 
     #[test]
     fn a_write_is_of_one_version_of_the_pod_and_says_when_the_report_came() {
         let version = nudge_core::pods::ObjectVersion(Some("7".into()));
-        let pod = PodState { uid: "u".to_owned(), version, ..PodState::default() };
-        let made = patch(&pod, &Condition { reported_at: Some(1_700_000_000), ..condition("R") });
+        let pod = PodState { uid: PodUid::new("u").unwrap(), version, ..PodState::default() };
+        let made = patch(&pod, &Report { at: Some(1_700_000_000), ..condition() });
         assert_eq!(made["metadata"], json!({"uid": "u", "resourceVersion": "7"}));
         assert_eq!(made["status"]["conditions"][0]["lastProbeTime"], "2023-11-14T22:13:20Z");
-        assert!(patch(&pod, &condition("R"))["status"]["conditions"][0].get("lastProbeTime").is_none());
+        assert!(patch(&pod, &condition())["status"]["conditions"][0].get("lastProbeTime").is_none());
     }
 }

@@ -39,7 +39,7 @@ pub(super) async fn start(
     let Means { index, enabled, content_key, injecting } = means;
     let pods_of = Arc::clone(&index);
     let subscribers: Subscribers = Arc::new(move |namespace, name| {
-        let pods = pods_of.subscribers(&ConfigKey::new(namespace, name));
+        let pods = ConfigKey::parse(namespace, name).map(|key| pods_of.subscribers(&key)).unwrap_or_default();
         pods.iter().filter(|pod| !pod.terminating && !pod.finished).count()
     });
     let known_enabled: KnownEnabled = Arc::new(move |namespace| index.is_enabled(namespace));

@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::index::Index;
 use nudge_core::injection::{Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
-use nudge_core::keys::ConfigKey;
+use nudge_core::keys::{ConfigKey, ObjectKey};
 use nudge_core::rollout::newborn;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
@@ -67,7 +67,7 @@ pub trait PodLookups: Send + Sync + 'static {
 pub struct KubePodLookups {
     client: Client,
     known: Known,
-    config_maps: Recent<ConfigKey, ReferencedConfigMap>,
+    config_maps: Recent<ObjectKey, ReferencedConfigMap>,
     limits: Recent<String, Arc<[LimitRangeItem]>>,
     room: Arc<Semaphore>,
 }
@@ -103,15 +103,15 @@ impl PodLookups for KubePodLookups {
 
     fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta) -> Option<ResolvedConfig> {
         let index = &self.known.index;
-        let config = index.config(&ConfigKey::new(namespace, name))?;
+        let config = index.config(&ConfigKey::parse(namespace, name).ok()?)?;
         Some(resolved(&config, pod, index.secrets_allowed(namespace)))
     }
 
     async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<ReferencedConfigMap>, LookupError> {
-        let key = ConfigKey::new(namespace, name);
+        let key = ObjectKey::new(PartKind::ConfigMap, namespace, name);
         let ask = || {
             let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
-            let (name, what) = (name.to_owned(), format!("read ConfigMap {key}"));
+            let (name, what) = (name.to_owned(), format!("read {key}"));
             let room = Arc::clone(&self.room);
             async move {
                 // Each answer has up to 1 MiB: this bounds the memory of concurrent ones.
@@ -123,7 +123,7 @@ impl PodLookups for KubePodLookups {
         // The limit also holds for requests that wait for another one's look-up.
         match timeout(LOOKUP_TIMEOUT, self.config_maps.get(&key, ask)).await {
             Ok(found) => found,
-            Err(_) => Err(LookupError::TooSlow { what: format!("read ConfigMap {key}"), within: LOOKUP_TIMEOUT }),
+            Err(_) => Err(LookupError::TooSlow { what: format!("read {key}"), within: LOOKUP_TIMEOUT }),
         }
     }
 

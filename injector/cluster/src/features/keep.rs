@@ -5,6 +5,7 @@ use std::time::Duration;
 use kube::Client;
 use nudge_core::features::{Minor, Overrides, choose};
 use nudge_core::injection::Features;
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -20,10 +21,10 @@ use crate::jitter::jittered;
 const EVERY: Duration = Duration::from_mins(5);
 /// How long one reading may take.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// First and longest wait after a failure, before anything is known.
-const RETRY: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(15)];
+/// Waits after failures, before anything is known.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(15) };
 
-/// A metric without a figure: which features are in use stands in its labels, each `true` or `false`.
+/// A metric whose labels are the features, each `true` or `false`.
 #[derive(Clone, Debug, Default)]
 pub struct FeatureMetrics(Family<FeatureLabels, Gauge>);
 
@@ -41,26 +42,25 @@ impl FeatureMetrics {
     }
 
     fn show(&self, features: Features) {
-        let word = |on| if on { "true" } else { "false" };
+        let text = |on| if on { "true" } else { "false" };
         self.0.clear();
         let labels = FeatureLabels {
-            native_sidecars: word(features.native_sidecars),
-            env_files: word(features.env_files),
-            ipv6: word(features.ipv6),
+            native_sidecars: text(features.native_sidecars),
+            env_files: text(features.env_files),
+            ipv6: text(features.ipv6),
         };
         self.0.get_or_create(&labels).set(1);
     }
 }
 
-/// Keeps the features in `known` for ever; nothing is in there until they were read for the first time.
+/// Keeps the features in `known` until dropped; `None` until they were read for the first time.
 pub async fn keep_features(
     client: Client,
     overrides: Overrides,
     metrics: FeatureMetrics,
     known: watch::Sender<Option<Features>>,
 ) {
-    let [mut pause, longest] = RETRY;
-    let mut failing = false;
+    let mut failures = 0;
     loop {
         let read = timeout(DEADLINE, versions(&client, &overrides)).await;
         let fault = match read {
@@ -71,11 +71,11 @@ pub async fn keep_features(
                     let oldest = kubelets.iter().min().map(Minor::to_string);
                     tracing::info!(
                         server = %server,
-                        oldest_kubelet = overrides.kubelet.map(|told| told.to_string()).or(oldest),
+                        oldest_kubelet = overrides.kubelet.map(|minor| minor.to_string()).or(oldest),
                         native_sidecars = features.native_sidecars,
                         env_files = features.env_files,
                         ipv6 = features.ipv6,
-                        "features for injection"
+                        "features of injection changed"
                     );
                     metrics.show(features);
                 }
@@ -84,24 +84,23 @@ pub async fn keep_features(
             Ok(Err(error)) => Some(chain(&error)),
             Err(_) => Some(format!("no answer within {DEADLINE:?}")),
         };
-        if let Some(cause) = &fault
-            && !failing
+        if let Some(error) = &fault
+            && failures == 0
         {
-            tracing::warn!(cause, "versions of the cluster can't be read; what was known of them stays");
+            tracing::warn!(error, "versions of the API server and the nodes not read; those read last stay");
         }
-        failing = fault.is_some();
+        failures = if fault.is_some() { failures + 1 } else { 0 };
         if known.borrow().is_some() {
             sleep(jittered(EVERY)).await;
         } else {
-            sleep(jittered(pause)).await;
-            pause = (pause * 2).min(longest);
+            sleep(BACKOFF.jittered(failures, rand::random())).await;
         }
     }
 }
 
 async fn versions(client: &Client, overrides: &Overrides) -> Result<(Minor, Vec<Minor>), VersionsError> {
     let server = server(client).await?;
-    // Nodes are not asked for their versions, and the right to do so may be taken away, where the installation says what to take.
+    // Where the installation sets the kubelets' version, the nodes are not read, and the right to do so is not needed.
     let kubelets = if overrides.kubelet.is_some() { Vec::new() } else { kubelets(client).await? };
     Ok((server, kubelets))
 }

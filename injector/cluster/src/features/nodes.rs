@@ -9,7 +9,7 @@ use serde::Deserialize;
 /// Nodes in one page: they are large objects.
 const PAGE: u32 = 250;
 
-/// Why versions are not known.
+/// Why versions can't be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VersionsError {
     /// The API server refused or could not be reached.
@@ -20,8 +20,8 @@ pub(super) enum VersionsError {
         /// The refusal.
         source: Box<kube::Error>,
     },
-    /// The API server says something else than a version.
-    #[error("the API server's version can't be understood")]
+    /// The API server has answered with something else than a version.
+    #[error("the API server's version can't be parsed")]
     Server(#[from] nudge_core::features::MinorError),
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn server(client: &Client) -> Result<Minor, VersionsError> {
     Ok(version.git_version.parse()?)
 }
 
-/// The kubelets' versions. One that is none is left out: a virtual kubelet may write there what it likes.
+/// The kubelets' versions. A text that is no version is left out: virtual kubelets write what they like.
 pub(super) async fn kubelets(client: &Client) -> Result<Vec<Minor>, VersionsError> {
     let mut params = ListParams::default().limit(PAGE);
     let mut versions: Vec<Minor> = Vec::new();
@@ -82,11 +82,7 @@ pub(super) async fn kubelets(client: &Client) -> Result<Vec<Minor>, VersionsErro
                 Ok(version) if versions.contains(&version) => {}
                 Ok(version) => versions.push(version),
                 Err(error) => {
-                    tracing::info!(
-                        node = node.metadata.name,
-                        cause = chain(&error),
-                        "a kubelet's version does not count"
-                    );
+                    tracing::info!(node = node.metadata.name, error = chain(&error), "kubelet version ignored");
                 }
             }
         }

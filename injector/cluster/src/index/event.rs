@@ -1,14 +1,14 @@
-//! What the index tells those who listen.
+//! What the index notifies its listeners of.
 
 use std::sync::Arc;
 
 use nudge_api::VersionedConfig;
 use nudge_core::keys::ConfigKey;
 
-/// Something that a controller may want to look at.
+/// A change.
 #[derive(Clone, Debug)]
 pub enum IndexEvent {
-    /// The config, its parts or its plain ConfigMap have changed.
+    /// The config, its parts or its published ConfigMap have changed.
     Config(ConfigKey),
     /// Pods that use the config have changed.
     Pods(ConfigKey),

@@ -4,70 +4,74 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use nudge_api::PartKind;
-use nudge_core::keys::{ConfigKey, PartMeta};
+use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta};
 
-/// See the module's text.
+/// The objects of all configs.
 #[derive(Default)]
 pub(super) struct Parts {
-    by_config: HashMap<ConfigKey, BTreeMap<(PartKind, String), Arc<PartMeta>>>,
-    /// The config that each object's labels name, by kind, namespace and name of the object.
-    owners: HashMap<(PartKind, ConfigKey), ConfigKey>,
+    by_config: HashMap<ConfigKey, BTreeMap<ObjectKey, Arc<PartMeta>>>,
+    /// The config that each object's labels name.
+    configs: HashMap<ObjectKey, ConfigKey>,
 }
 
-/// What became of a part that was taken in.
-pub(super) enum Placed {
-    Unchanged,
-    New,
-    /// Its labels named another config before.
-    Moved(ConfigKey),
+/// What [`Parts::put`] has changed.
+pub(super) enum Put {
+    Nothing,
+    /// The object is new or has changed.
+    Object,
+    /// Its labels named this other config before.
+    Config(ConfigKey),
 }
 
 impl Parts {
     /// The objects of a config.
-    pub(super) fn of(&self, key: &ConfigKey) -> Vec<Arc<PartMeta>> {
-        self.by_config.get(key).into_iter().flat_map(|parts| parts.values().cloned()).collect()
+    pub(super) fn of(&self, config: &ConfigKey) -> Vec<Arc<PartMeta>> {
+        self.by_config.get(config).into_iter().flat_map(|parts| parts.values().cloned()).collect()
     }
 
-    /// Takes in an object.
-    pub(super) fn put(&mut self, key: ConfigKey, part: PartMeta) -> Placed {
-        let object = (part.kind, ConfigKey::new(key.namespace.clone(), part.name.clone()));
-        let from = self.owners.get(&object).filter(|owner| **owner != key).cloned();
+    /// Adds an object of the config, or replaces it.
+    pub(super) fn put(&mut self, config: ConfigKey, part: PartMeta) -> Put {
+        let object = object_key(&config, &part);
+        let from = self.configs.get(&object).filter(|known| **known != config).cloned();
         if from.is_some() {
             self.remove(&object);
         }
-        let parts = self.by_config.entry(key.clone()).or_default();
-        let id = (part.kind, part.name.clone());
-        if parts.get(&id).is_some_and(|known| **known == part) {
-            return Placed::Unchanged;
+        let parts = self.by_config.entry(config.clone()).or_default();
+        if parts.get(&object).is_some_and(|known| **known == part) {
+            return Put::Nothing;
         }
-        parts.insert(id, Arc::new(part));
-        self.owners.insert(object, key);
-        from.map_or(Placed::New, Placed::Moved)
+        parts.insert(object.clone(), Arc::new(part));
+        self.configs.insert(object, config);
+        from.map_or(Put::Object, Put::Config)
     }
 
-    /// Forgets an object; returns the config that it belonged to.
-    pub(super) fn remove(&mut self, object: &(PartKind, ConfigKey)) -> Option<ConfigKey> {
-        let key = self.owners.remove(object)?;
-        if let Some(parts) = self.by_config.get_mut(&key) {
-            parts.remove(&(object.0, object.1.name.clone()));
+    /// Removes an object; returns the config that it belonged to.
+    pub(super) fn remove(&mut self, object: &ObjectKey) -> Option<ConfigKey> {
+        let config = self.configs.remove(object)?;
+        if let Some(parts) = self.by_config.get_mut(&config) {
+            parts.remove(object);
             if parts.is_empty() {
-                self.by_config.remove(&key);
+                self.by_config.remove(&config);
             }
         }
-        Some(key)
+        Some(config)
     }
 
     /// The objects of a kind that are not among `keep`.
-    pub(super) fn others(&self, kind: PartKind, keep: &BTreeSet<ConfigKey>) -> Vec<ConfigKey> {
-        let of_kind = self.owners.keys().filter(|(of, object)| *of == kind && !keep.contains(object));
-        of_kind.map(|(_, object)| object.clone()).collect()
+    pub(super) fn others(&self, kind: PartKind, keep: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
+        self.configs.keys().filter(|object| object.kind == kind && !keep.contains(object)).cloned().collect()
     }
 
-    /// Forgets all objects of a kind in a namespace.
+    /// Removes all objects of a kind in a namespace.
     pub(super) fn clear(&mut self, kind: PartKind, namespace: &str) {
-        let scoped = self.owners.keys().filter(|(of, object)| *of == kind && object.namespace == namespace);
-        for object in scoped.cloned().collect::<Vec<_>>() {
+        let objects = self.configs.keys().filter(|object| object.kind == kind && object.namespace == namespace);
+        for object in objects.cloned().collect::<Vec<_>>() {
             self.remove(&object);
         }
     }
+}
+
+/// A part is in the namespace of its config.
+pub(super) fn object_key(config: &ConfigKey, part: &PartMeta) -> ObjectKey {
+    ObjectKey::new(part.kind, &*config.namespace, &*part.name)
 }

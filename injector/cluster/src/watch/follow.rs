@@ -1,7 +1,7 @@
 //! Follows one kind of objects: lists them, watches them, and begins anew when the watch is lost.
 //!
-//! Not `kube::runtime::watcher`, because that keeps bookmarks to itself: a watch can die without a word, and what tells is the
-//! time since the server last confirmed it, by an event, a bookmark, or an end in good order.
+//! Not `kube::runtime::watcher`, because that keeps bookmarks to itself. A watch can die silently; this shows in the time since the
+//! server last confirmed it, by an event, a bookmark, or an end in good order.
 
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use futures::{StreamExt, TryStreamExt};
 use kube::api::{Api, ListParams, ObjectList, ObjectMeta, WatchEvent, WatchParams};
 use kube::core::PartialObjectMeta;
 use kube::{Resource, ResourceExt};
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::labels;
 use serde::de::DeserializeOwned;
 
@@ -21,10 +22,12 @@ const PAGE: u32 = 500;
 const GRACE: Duration = Duration::from_secs(5);
 /// Longest time for a whole list.
 const LIST: Duration = Duration::from_mins(1);
-/// How long a watch lasts, in seconds, that is to confirm what is known: it brings what was missed, and its end says that this was all.
+/// How long a watch lasts that is to confirm what is known, in seconds: it brings what was missed, and its end says that this was all.
 const CONFIRMING: u32 = 1;
-/// Longest wait after failures.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Waits after failures: short at first, since a restarting server is back in seconds.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
+/// Waits after refusals, which only an administrator can change.
+const REFUSED: Backoff = Backoff { first: Duration::from_secs(2), ..BACKOFF };
 
 /// What has happened to the followed objects.
 #[derive(Debug)]
@@ -33,7 +36,7 @@ pub enum Change<T> {
     All(Vec<T>),
     /// One is new or changed.
     Put(T),
-    /// One is gone; this is its last state.
+    /// One is gone; this was its last state.
     Gone(T),
 }
 
@@ -172,7 +175,7 @@ pub struct Following<S> {
     pub labels: &'static str,
     /// How long the server keeps one watch, in seconds: the longest silence.
     pub seconds: u32,
-    /// The pulse, which names the kind.
+    /// The health of the watch, which names the kind.
     pub health: WatchHealth,
 }
 
@@ -198,7 +201,7 @@ pub async fn follow<S>(
             }
         };
         if confirmed {
-            // It worked until then: what cuts streams from time to time must not make the pauses longer and longer.
+            // Something that cuts streams from time to time must not make the waits longer and longer.
             failures = 0;
         }
         match ended {
@@ -210,21 +213,14 @@ pub async fn follow<S>(
                 }
                 failures += 1;
                 failed(&error, failures);
+                let backoff = if error.is_refusal() { REFUSED } else { BACKOFF };
                 tokio::select! {
-                    () = tokio::time::sleep(wait(failures, error.is_refusal(), rand::random())) => {}
+                    () = tokio::time::sleep(backoff.jittered(failures, rand::random())) => {}
                     () = following.health.asked() => {}
                 }
             }
         }
     }
-}
-
-/// The wait after so many failures in a row: short at first, since a restarting server is back in seconds; long for what
-/// only an administrator can change. `chance` (0 to 1) keeps replicas and watches out of step. Pure.
-fn wait(failures: u32, refused: bool, chance: f64) -> Duration {
-    let first = Duration::from_millis(if refused { 2000 } else { 100 });
-    let longest = first.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_WAIT);
-    longest / 2 + (longest / 2).mul_f64(chance)
 }
 
 /// One list, where needed, and one watch to its end.
@@ -342,15 +338,7 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn waits_grow_to_a_bound_and_refusals_begin_longer() {
-        let at = |failures, refused| wait(failures, refused, 1.0).as_millis();
-        assert_eq!([at(1, false), at(2, false), at(3, false), at(40, false)], [100, 200, 400, 30_000]);
-        assert_eq!([at(1, true), at(5, true)], [2000, 30_000]);
-        assert_eq!(wait(1, false, 0.0).as_millis(), 50);
-    }
-
-    /// No objects, and watches that are as the test says; notes how long each was asked to last.
+    /// No objects, and watches that are as the test says. Records how long each was asked to last.
     struct Scripted {
         watches: Mutex<VecDeque<kube::Result<Changes>>>,
         asked: mpsc::UnboundedSender<Option<u32>>,

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// So long a watch may be interrupted and nobody minds: proxies cut streams every now and then.
+/// How long an interruption may last that does not matter: proxies cut streams every now and then.
 const BRIEF: Duration = Duration::from_secs(5);
 
-/// See the module's text.
+/// The health of one watch.
 #[derive(Clone, Debug)]
 pub struct WatchHealth {
     /// What is followed.
@@ -45,7 +45,7 @@ impl Sight {
 }
 
 impl WatchHealth {
-    /// A pulse that has not beaten yet.
+    /// The health of a watch that has not heard from the server yet.
     pub fn new(what: &'static str) -> Self {
         let (last, sight, ask) = (Arc::default(), Arc::default(), Arc::default());
         Self { what, began: Instant::now(), last, sight, ask }
@@ -55,13 +55,13 @@ impl WatchHealth {
         self.sight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server has said something.
+    /// The server has sent something.
     pub(crate) fn beat(&self) {
         let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
         self.last.store(millis + 1, Ordering::Relaxed);
     }
 
-    /// The time since the last beat; `None` before the first.
+    /// How long ago the server sent something; `None` before the first time.
     pub fn age(&self) -> Option<Duration> {
         let last = self.last.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.began.elapsed().saturating_sub(Duration::from_millis(last)))
@@ -72,7 +72,7 @@ impl WatchHealth {
         self.sight().doubted.get_or_insert_with(Instant::now);
     }
 
-    /// The server has confirmed that all until then is known. An event alone does not say that: there may be more behind it.
+    /// The server has confirmed that all until then is known. An event alone does not: there may be more behind it.
     pub(crate) fn confirm(&self, until: Instant) {
         self.sight().confirm(until, Instant::now());
     }
@@ -88,12 +88,12 @@ impl WatchHealth {
         sight.doubted.is_none() && sight.confirmed.is_some_and(|confirmed| confirmed >= until)
     }
 
-    /// When it last could not be told for longer than a moment whether something was missed.
+    /// When it was last in doubt for longer than a moment.
     pub(crate) fn last_blind(&self) -> Option<Instant> {
         self.sight().last_blind(Instant::now())
     }
 
-    /// Has the server asked to confirm what is known, also in the pause after a failure.
+    /// Asks the server to confirm what is known, also while waiting after a failure.
     pub(crate) fn ask(&self) {
         self.ask.notify_one();
     }

@@ -1,30 +1,30 @@
-//! The watches that keep the index: which objects, whole or metadata only, and how each change is taken in.
+//! The watches that keep the index: which objects, whole or metadata only, and what each change does to the index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
-use kube::{Api, Client, Resource as _, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use nudge_api::{PartKind, VersionedConfig};
-use nudge_core::keys::{ConfigKey, PartMeta, PodKey, PublishedMeta};
+use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PodKey, PublishedMeta};
 use nudge_core::namespaces::Enabled;
 use nudge_core::pods::{PodState, pod_state};
 use nudge_protocol::error_chain::chain;
-use nudge_protocol::labels;
+use nudge_protocol::{NameError, labels};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::follow::{Following, Metadata, Whole, follow, label, names};
 use super::{Change, FollowError, WatchHealth};
 use crate::index::Index;
 
-/// So many refusals in a row are believed.
+/// How many refusals in a row mean that Secrets may not be read: a server that has just started refuses for a moment what it allows.
 const REFUSALS: u32 = 3;
 
 /// How the watches are kept.
 #[derive(Clone, Debug)]
 pub struct WatchSettings {
-    /// The longest silence of a watch, in seconds: how soon a dead one is noticed.
+    /// How long a watch may be silent, in seconds: how soon a dead one is noticed.
     pub seconds: u32,
     /// Which namespaces are enabled.
     pub enabled: Enabled,
@@ -36,7 +36,7 @@ impl Default for WatchSettings {
     }
 }
 
-/// Keeps `index` until dropped.
+/// Keeps `index` up to date until dropped.
 pub async fn watch_cluster(client: Client, index: Arc<Index>, settings: WatchSettings) {
     let mut tasks = JoinSet::new();
     let seconds = settings.seconds;
@@ -45,38 +45,38 @@ pub async fn watch_cluster(client: Client, index: Arc<Index>, settings: WatchSet
     let source = Metadata(Api::<Namespace>::all(client.clone()));
     let following = Following { source, labels: settings.enabled.selector(), seconds, health };
     let sink = namespaces(Arc::clone(&index), settings.enabled);
-    tasks.spawn(follow(following, sink, say));
+    tasks.spawn(follow(following, sink, log));
 
     let health = new_health(&index, "versionedconfigs");
-    // Read one by one: a single object that this release can't read must not hide all others.
+    // Parsed one by one: a single object that this release can't parse must not hide all others.
     let kind = ApiResource::erase::<VersionedConfig>(&());
     let source = Whole(Api::<DynamicObject>::all_with(client.clone(), &kind));
     let following = Following { source, labels: "", seconds, health };
     let sink = configs(Arc::clone(&index));
-    tasks.spawn(follow(following, sink, say));
+    tasks.spawn(follow(following, sink, log));
 
     let health = new_health(&index, "configmaps of versions");
     let source = Metadata(Api::<ConfigMap>::all(client.clone()));
     let following = Following { source, labels: labels::CONFIG, seconds, health };
     let sink = parts(Arc::clone(&index), PartKind::ConfigMap);
-    tasks.spawn(follow(following, sink, say));
+    tasks.spawn(follow(following, sink, log));
 
     let health = new_health(&index, "published configmaps");
     let source = Metadata(Api::<ConfigMap>::all(client.clone()));
     let following = Following { source, labels: labels::PUBLISHED, seconds, health };
     let sink = published(Arc::clone(&index));
-    tasks.spawn(follow(following, sink, say));
+    tasks.spawn(follow(following, sink, log));
 
     let health = new_health(&index, "pods");
     let source = Whole(Api::<Pod>::all(client.clone()));
     let following = Following { source, labels: labels::AGENT, seconds, health };
     let sink = pods(Arc::clone(&index));
-    tasks.spawn(follow(following, sink, say));
+    tasks.spawn(follow(following, sink, log));
 
     tasks.spawn(secrets(client, index, seconds));
     // None of them ends by itself.
     while let Some(ended) = tasks.join_next().await {
-        tracing::error!(panicked = ended.is_err(), "a watch has ended, which is a bug");
+        tracing::error!(panicked = ended.is_err(), "a watch ended, which is a bug");
     }
 }
 
@@ -86,12 +86,12 @@ fn new_health(index: &Index, what: &'static str) -> WatchHealth {
     health
 }
 
-fn say(error: &FollowError, failures: u32) {
+fn log(error: &FollowError, failures: u32) {
     // An expired or broken watch is an everyday event; one that stays broken is not.
     if failures == 1 {
-        tracing::debug!(cause = chain(error), "watch interrupted");
+        tracing::debug!(error = chain(error), "watch interrupted");
     } else {
-        tracing::warn!(cause = chain(error), failures, "watch interrupted");
+        tracing::warn!(error = chain(error), failures, "watch interrupted; retrying");
     }
 }
 
@@ -114,34 +114,43 @@ fn namespaces(index: Arc<Index>, which: Enabled) -> impl FnMut(Change<PartialObj
 }
 
 fn configs(index: Arc<Index>) -> impl FnMut(Change<DynamicObject>) + Send {
-    let key = |config: &DynamicObject| ConfigKey::new(config.namespace().unwrap_or_default(), config.name_any());
-    // What can't be read stays as it was known last.
-    let read = move |object: DynamicObject| {
-        let name = key(&object);
+    let key = |config: &DynamicObject| ConfigKey::of(&config.metadata).ok();
+    // One that can't be parsed stays as it was known last.
+    let parse = move |object: DynamicObject| {
+        let (namespace, name) = names(&object.metadata);
         match object.try_parse::<VersionedConfig>() {
             Ok(config) => Some(config),
             Err(error) => {
-                tracing::error!(config = %name, cause = chain(&error), "a VersionedConfig can't be read and is left as it is");
+                tracing::error!(
+                    namespace,
+                    name,
+                    error = chain(&error),
+                    "VersionedConfig not parsed; its last state stays"
+                );
                 None
             }
         }
     };
     move |change| match change {
         Change::All(all) => {
-            let keep: BTreeSet<ConfigKey> = all.iter().map(key).collect();
+            let keep: BTreeSet<ConfigKey> = all.iter().filter_map(key).collect();
             for gone in index.configs().into_iter().filter(|known| !keep.contains(known)) {
                 index.remove_config(&gone);
             }
-            for config in all.into_iter().filter_map(read) {
+            for config in all.into_iter().filter_map(parse) {
                 index.replace_config(config);
             }
         }
         Change::Put(object) => {
-            if let Some(config) = read(object) {
+            if let Some(config) = parse(object) {
                 index.put_config(config);
             }
         }
-        Change::Gone(object) => index.remove_config(&key(&object)),
+        Change::Gone(object) => {
+            if let Some(key) = key(&object) {
+                index.remove_config(&key);
+            }
+        }
     }
 }
 
@@ -156,23 +165,27 @@ where
         }
         Change::Put(object) => match part_meta(&object, kind) {
             Some((key, part)) => index.put_part(key, part),
-            None => forget(&index, kind, &object),
+            None => remove(&index, kind, &object),
         },
-        Change::Gone(object) => forget(&index, kind, &object),
+        Change::Gone(object) => remove(&index, kind, &object),
     }
 }
 
-/// Whatever its labels are now.
-fn forget(index: &Index, kind: PartKind, object: &impl ResourceExt) {
+/// By its name: its labels may have changed.
+fn remove(index: &Index, kind: PartKind, object: &impl ResourceExt) {
     let (namespace, name) = names(object.meta());
-    index.remove_part(kind, &namespace, &name);
+    index.remove_part(&ObjectKey::new(kind, namespace, name));
 }
 
-/// What matters of a part's metadata. An object without a version's label is nobody's part; it is left out.
+/// What matters of a part's metadata; `None` for an object that belongs to no config.
 fn part_meta(object: &impl ResourceExt, kind: PartKind) -> Option<(ConfigKey, PartMeta)> {
     let config = label(object, labels::CONFIG)?;
     let version = label(object, labels::VERSION)?;
     let (namespace, name) = names(object.meta());
+    let log = |error: &NameError| {
+        tracing::info!(%kind, namespace, name, error = chain(error), "object of a version ignored");
+    };
+    let config = ConfigKey::parse(&*namespace, config).inspect_err(log).ok()?;
     let part = PartMeta {
         kind,
         name,
@@ -185,21 +198,21 @@ fn part_meta(object: &impl ResourceExt, kind: PartKind) -> Option<(ConfigKey, Pa
         created: object.creation_timestamp().map_or(0, |time| time.0.as_second()),
         terminating: object.meta().deletion_timestamp.is_some(),
     };
-    Some((ConfigKey::new(namespace, config), part))
+    Some((config, part))
 }
 
 fn published(index: Arc<Index>) -> impl FnMut(Change<PartialObjectMeta<ConfigMap>>) + Send {
+    // No config has a name that is not allowed, and no ConfigMap of that name is published.
     let entry = |object: &PartialObjectMeta<ConfigMap>| {
-        let (namespace, name) = names(object.meta());
         let meta = PublishedMeta {
             uid: object.uid().unwrap_or_default(),
             resource_version: object.resource_version().unwrap_or_default(),
         };
-        (ConfigKey::new(namespace, name), meta)
+        Some((ConfigKey::of(&object.metadata).ok()?, meta))
     };
     move |change| match change {
         Change::All(all) => {
-            let all: BTreeMap<ConfigKey, PublishedMeta> = all.iter().map(entry).collect();
+            let all: BTreeMap<ConfigKey, PublishedMeta> = all.iter().filter_map(entry).collect();
             for gone in index.published_keys().into_iter().filter(|key| !all.contains_key(key)) {
                 index.set_published(gone, None);
             }
@@ -208,10 +221,15 @@ fn published(index: Arc<Index>) -> impl FnMut(Change<PartialObjectMeta<ConfigMap
             }
         }
         Change::Put(object) => {
-            let (key, meta) = entry(&object);
-            index.set_published(key, Some(meta));
+            if let Some((key, meta)) = entry(&object) {
+                index.set_published(key, Some(meta));
+            }
         }
-        Change::Gone(object) => index.set_published(entry(&object).0, None),
+        Change::Gone(object) => {
+            if let Some((key, _)) = entry(&object) {
+                index.set_published(key, None);
+            }
+        }
     }
 }
 
@@ -220,13 +238,9 @@ fn pods(index: Arc<Index>) -> impl FnMut(Change<Pod>) + Send {
     move |change| match change {
         Change::All(all) => {
             let states: Vec<PodState> = all.iter().filter_map(pod_state).collect();
-            let keep: BTreeSet<PodKey> =
-                states.iter().map(|pod| PodKey::new(pod.namespace.clone(), pod.name.clone())).collect();
-            for pod in index.pods() {
-                let known = PodKey::new(pod.namespace.clone(), pod.name.clone());
-                if !keep.contains(&known) {
-                    index.remove_pod(&known);
-                }
+            let keep: BTreeSet<PodKey> = states.iter().map(PodState::key).collect();
+            for gone in index.pods().iter().map(|pod| pod.key()).filter(|known| !keep.contains(known)) {
+                index.remove_pod(&gone);
             }
             for state in states {
                 index.put_pod(state);
@@ -240,8 +254,8 @@ fn pods(index: Arc<Index>) -> impl FnMut(Change<Pod>) + Send {
     }
 }
 
-/// Follows the Secrets of versions in every enabled namespace that allows it: one watch each, since a right to read the Secrets of
-/// all namespaces is what Nudge must never have.
+/// Follows the Secrets of versions in every enabled namespace that allows it: one watch each, since Nudge must never have the right to
+/// read the Secrets of all namespaces.
 async fn secrets(client: Client, index: Arc<Index>, seconds: u32) {
     let mut enabled = index.enabled();
     let running: Mutex<BTreeMap<String, AbortOnDrop>> = Mutex::default();
@@ -252,7 +266,7 @@ async fn secrets(client: Client, index: Arc<Index>, seconds: u32) {
             running.retain(|namespace, _| {
                 let stays = namespaces.contains(namespace);
                 if !stays {
-                    index.unsee_secrets(namespace);
+                    index.forget_secrets(namespace);
                 }
                 stays
             });
@@ -278,28 +292,27 @@ impl Drop for AbortOnDrop {
 }
 
 async fn secrets_of(client: Client, index: Arc<Index>, namespace: String, seconds: u32) {
-    // Not among the index's pulses: a namespace that does not allow it is no fault.
+    // Not added to the index: a namespace that does not allow it is no fault.
     let health = WatchHealth::new("secrets of versions");
     let source = Metadata(Api::<Secret>::namespaced(client, &namespace));
     let following = Following { source, labels: labels::CONFIG, seconds, health };
-    let mut take_in = parts(Arc::clone(&index), PartKind::Secret);
+    let mut put = parts(Arc::clone(&index), PartKind::Secret);
     let (allowing, refusing) = (Arc::clone(&index), index);
     let (allowed, refused) = (namespace.clone(), namespace);
     let sink = move |change| match change {
         Change::All(all) => {
             let all = all.iter().filter_map(|object: &PartialObjectMeta<Secret>| part_meta(object, PartKind::Secret));
-            allowing.see_secrets(&allowed, all.collect());
+            allowing.set_secrets(&allowed, all.collect());
         }
-        change => take_in(change),
+        change => put(change),
     };
     let failed = move |error: &FollowError, failures| {
-        // A server that has just started refuses for a moment what it allows.
         if error.is_refusal() {
             if failures >= REFUSALS {
-                refusing.unsee_secrets(&refused);
+                refusing.forget_secrets(&refused);
             }
         } else {
-            say(error, failures);
+            log(error, failures);
         }
     };
     follow(following, sink, failed).await;
@@ -320,19 +333,19 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_cannot_be_read_hides_no_other_and_stays_as_it_was() {
+    fn an_object_that_cannot_be_parsed_hides_no_other_and_stays_as_it_was() {
         let index = Arc::new(Index::default());
         let mut take = configs(Arc::clone(&index));
         take(Change::All(vec![
             object("good", &json!({})),
             object("bad", &json!({"rollout": {"batch": {"later": 1}}})),
         ]));
-        let known = |name: &str| index.config(&ConfigKey::new("ns", name)).is_some();
+        let known = |name: &str| index.config(&ConfigKey::parse("ns", name).unwrap()).is_some();
         assert!(known("good") && !known("bad"));
         take(Change::Put(object("good", &json!({"historyLimit": "later"}))));
         assert!(known("good"));
         take(Change::All(vec![object("good", &json!({"historyLimit": "later"}))]));
-        assert!(known("good"), "it is there, whatever it says");
+        assert!(known("good"), "it is there and can't be parsed");
         take(Change::Gone(object("good", &json!({"historyLimit": "later"}))));
         assert!(!known("good"));
     }

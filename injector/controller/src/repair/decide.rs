@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
+use nudge_core::owners::controlling_owner;
 use nudge_protocol::labels;
 use tokio::time::Instant;
 
@@ -45,7 +46,7 @@ pub(super) fn lacking(meta: &ObjectMeta, now: i64, age: Duration) -> Option<Lack
     if !opts_in || label(labels::AGENT).is_some() || is_static || is_terminating || !is_old {
         return None;
     }
-    let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+    let owner = controlling_owner(meta);
     Some(Lacking {
         name: meta.name.clone()?,
         uid: meta.uid.clone()?,

@@ -9,10 +9,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use nudge_cluster::call::{CallError, call};
-use nudge_cluster::events::Notes;
+use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
 use nudge_cluster::jitter::jittered;
 use nudge_cluster::lease::Leadership;
+use nudge_core::keys::PodKey;
 use nudge_core::versions::Note;
 use nudge_protocol::error_chain::chain;
 use serde_json::{Value, json};
@@ -53,11 +54,11 @@ pub async fn repair(
     metrics: RepairMetrics,
     replica: String,
 ) {
-    let notes = Notes::new(client.clone(), &replica);
+    let events = EventRecorder::new(client.clone(), &replica);
     while leadership.wait_for(|leads| *leads).await.is_ok() {
         let mut loop_ = Loop {
             client: &client,
-            notes: &notes,
+            events: &events,
             settings: &settings,
             metrics: &metrics,
             memory: Memory::default(),
@@ -74,7 +75,7 @@ pub async fn repair(
 
 struct Loop<'a> {
     client: &'a Client,
-    notes: &'a Notes,
+    events: &'a EventRecorder,
     settings: &'a RepairSettings,
     metrics: &'a RepairMetrics,
     memory: Memory,
@@ -146,7 +147,8 @@ impl Loop<'_> {
 
     async fn tell(&self, namespace: &str, pod: &Lacking, reason: &'static str, message: String) {
         tracing::info!(namespace, pod = pod.name, reason, message, "repair");
-        self.notes.tell_of_pod(namespace, &pod.name, &pod.uid, Note { warning: true, reason, message }).await;
+        let key = PodKey::new(namespace, &*pod.name);
+        self.events.record_on_pod(&key, &pod.uid, Note { warning: true, reason, message }).await;
     }
 
     /// Evicts, by which PodDisruptionBudgets are kept.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use nudge_protocol::bounded_text;
+use nudge_protocol::bounded_text::clipped;
 
 /// Longest part of a user's value in a message, in bytes.
 const SHOWN: usize = 80;
@@ -55,16 +55,14 @@ impl Refusal {
     }
 
     pub(super) fn container<'a>(annotation: &str, named: &str, has: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut has = has.into_iter().collect::<Vec<_>>().join(", ");
-        bounded_text::clip(&mut has, 10 * SHOWN);
+        let has = clipped(has.into_iter().collect::<Vec<_>>().join(", "), 10 * SHOWN);
         Self::Container { annotation: shown(annotation), named: shown(named), has }
     }
 }
 
 /// A user's text, shortened for a message.
 pub(super) fn shown(value: &str) -> String {
-    let mut cut = value.to_owned();
-    bounded_text::clip(&mut cut, SHOWN);
+    let mut cut = clipped(value.to_owned(), SHOWN);
     if cut.len() < value.len() {
         cut.push('…');
     }

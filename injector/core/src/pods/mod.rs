@@ -2,6 +2,10 @@
 
 mod observed;
 mod probe;
+mod references;
+mod report;
 
-pub use observed::{ObjectVersion, PodState, by_restart, pod_state, references, workload};
+pub use observed::{ObjectVersion, PodState, by_restart, condition, pod_state, workload};
 pub use probe::{SlowestProbe, slowest_probe};
+pub use references::references;
+pub use report::{Report, ReportState};

@@ -1,23 +1,27 @@
-//! The few fields of an injected pod that Nudge needs, taken from the whole object. Pure.
+//! The few fields of an injected pod that Nudge needs, taken from the whole object.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use nudge_api::PartKind;
-use nudge_protocol::bounded_text::clip;
+use nudge_api::{Explanation, PartKind};
+use nudge_protocol::bounded_text::clipped;
 use nudge_protocol::hex::hex;
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::limits::MAX_CONFIGS;
-use nudge_protocol::{ConfigName, ContainerName, labels, pod};
+use nudge_protocol::{ConfigName, ContainerName, VersionName, labels, pod};
 use ring::digest::{SHA256, digest};
 
 use super::probe::{SlowestProbe, slowest_probe};
+use super::references::references;
+use super::report::{Report, ReportState};
+use crate::keys::{PodKey, PodUid};
+use crate::owners::controlling_owner;
 
 /// Longest text of injection's warnings that is kept.
 const MAX_WARNINGS_BYTES: usize = 1024;
 
-/// See the module's text.
+/// What matters of an injected pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // each is one fact that is seen; none follows from another
 pub struct PodState {
@@ -26,7 +30,7 @@ pub struct PodState {
     /// Its name.
     pub name: String,
     /// Its uid.
-    pub uid: String,
+    pub uid: PodUid,
     /// Version of the agent that was injected.
     pub agent: String,
     /// What it may read, in the order of merging: fixed in the agent container's environment.
@@ -65,10 +69,8 @@ pub struct PodState {
     pub last_restart: Option<i64>,
     /// What injection warned of, a line for each.
     pub warnings: Option<String>,
-    /// Our condition as it stands: status, reason, message.
-    pub condition: Option<(String, String, String)>,
-    /// When the report came that this condition is from, in seconds since 1970, by the clock of the replica that wrote it.
-    pub reported_at: Option<i64>,
+    /// What it runs by the condition that the hub wrote.
+    pub report: Option<Report>,
     /// ConfigMaps and Secrets that its volumes and variables name.
     pub references: BTreeSet<(PartKind, String)>,
     /// The version of the object that this was read from.
@@ -86,32 +88,39 @@ impl PartialEq for ObjectVersion {
 }
 
 impl PodState {
-    /// Configs and versions that it runs, as the hub has written into its condition.
-    pub fn running(&self) -> Vec<(String, String)> {
-        let read = self.condition.as_ref().map(|(_, _, message)| pod::parse_condition_message(message));
-        let pairs = read.into_iter().flatten();
-        pairs.filter_map(|(config, version)| Some((config.to_string(), version?.to_string()))).collect()
+    /// What identifies the pod in the index.
+    pub fn key(&self) -> PodKey {
+        PodKey::new(&*self.namespace, &*self.name)
     }
 
     /// The version of this config that it runs.
-    pub fn runs(&self, config: &str) -> Option<String> {
-        self.running().into_iter().find(|(name, _)| name == config).map(|(_, version)| version)
+    pub fn runs(&self, config: &str) -> Option<&VersionName> {
+        let versions = &self.report.as_ref()?.versions;
+        versions.iter().find(|(name, _)| name.as_str() == config)?.1.as_ref()
     }
 
-    /// What it was told did not work out.
-    pub fn failed(&self) -> bool {
-        self.condition.as_ref().is_some_and(|(_, reason, _)| pod::FAILED_REASONS.contains(&reason.as_str()))
+    /// Why an assigned version failed in it.
+    pub fn failure(&self) -> Option<&Explanation> {
+        match &self.report.as_ref()?.state {
+            ReportState::Failed(why) => Some(why),
+            _ => None,
+        }
     }
 }
 
-/// What matters of `pod`; `None` without an agent's container.
+/// The condition of this type.
+pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
+}
+
+/// What matters of the pod; `None` without an agent's container.
 pub fn pod_state(object: &Pod) -> Option<PodState> {
     let spec = object.spec.as_ref()?;
     let init = spec.init_containers.iter().flatten();
     let agent = init.chain(&spec.containers).find(|container| container.name == pod::AGENT_CONTAINER)?;
     let meta = &object.metadata;
     let status = object.status.as_ref();
-    let condition = |kind: &str| status?.conditions.iter().flatten().find(|condition| condition.type_ == kind);
+    let condition = |kind: &str| condition(object, kind);
     let all = status.into_iter().flat_map(statuses);
     let containers = containers(spec, &all.clone().collect::<Vec<_>>());
     let counted = |name: &str| containers.iter().any(|container| container.name.as_str() == name);
@@ -122,7 +131,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     Some(PodState {
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: meta.name.clone().unwrap_or_default(),
-        uid: meta.uid.clone().unwrap_or_default(),
+        uid: PodUid::new(meta.uid.as_deref()?)?,
         agent: meta.labels.as_ref().and_then(|map| map.get(labels::AGENT)).cloned().unwrap_or_default(),
         configs: configs(agent),
         workload: workload(meta),
@@ -142,21 +151,16 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         restarts: counted.iter().map(|status| status.restart_count).sum(),
         last_restart: counted.iter().filter_map(ended).map(|time| time.0.as_second()).max(),
         warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),
-        condition: condition(pod::CONDITION).map(|own| {
-            (own.status.clone(), own.reason.clone().unwrap_or_default(), own.message.clone().unwrap_or_default())
-        }),
-        reported_at: condition(pod::CONDITION).and_then(|own| Some(own.last_probe_time.as_ref()?.0.as_second())),
+        report: condition(pod::CONDITION).and_then(Report::read),
         references: references(spec),
         version: ObjectVersion(meta.resource_version.clone().map(String::into_boxed_str)),
     })
 }
 
-/// Whoever may write pods may write this, and it is shown on terminals.
+/// Everybody who may write pods may write this, and it is shown on terminals.
 fn bounded(mut warnings: String) -> String {
     warnings.retain(|letter| letter == '\n' || !letter.is_control());
-    clip(&mut warnings, MAX_WARNINGS_BYTES);
-    warnings.shrink_to_fit();
-    warnings
+    clipped(warnings, MAX_WARNINGS_BYTES)
 }
 
 /// Whether processes of this pod take another version by a restart alone.
@@ -189,8 +193,7 @@ fn configs(agent: &Container) -> Vec<ConfigName> {
 /// Kind and name of the workload; all Jobs count as one. A ReplicaSet of a Deployment stands for it: its name is the Deployment's and the template's
 /// hash, which the pod has as a label.
 pub fn workload(meta: &ObjectMeta) -> String {
-    let owners = meta.owner_references.iter().flatten();
-    let Some(owner) = owners.into_iter().find(|owner| owner.controller == Some(true)) else { return String::new() };
+    let Some(owner) = controlling_owner(meta) else { return String::new() };
     let hash = meta.labels.as_ref().and_then(|map| map.get("pod-template-hash"));
     let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
     match deployment {
@@ -236,49 +239,6 @@ fn hash(containers: &[PodContainer]) -> String {
     // Plain data without maps: serialising it can't fail, and is the same everywhere.
     let text = serde_json::to_vec(containers).unwrap_or_default();
     hex(digest(&SHA256, &text).as_ref()[..8].as_ref())
-}
-
-/// ConfigMaps and Secrets that a pod's specification names, in volumes and variables.
-pub fn references(spec: &PodSpec) -> BTreeSet<(PartKind, String)> {
-    let mut found = BTreeSet::new();
-    let mut add = |kind, name: &str| {
-        found.insert((kind, name.to_owned()));
-    };
-    for volume in spec.volumes.iter().flatten() {
-        if let Some(source) = &volume.config_map {
-            add(PartKind::ConfigMap, &source.name);
-        }
-        if let Some(name) = volume.secret.as_ref().and_then(|source| source.secret_name.as_deref()) {
-            add(PartKind::Secret, name);
-        }
-        for source in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
-            if let Some(source) = &source.config_map {
-                add(PartKind::ConfigMap, &source.name);
-            }
-            if let Some(source) = &source.secret {
-                add(PartKind::Secret, &source.name);
-            }
-        }
-    }
-    for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
-        for source in container.env_from.iter().flatten() {
-            if let Some(source) = &source.config_map_ref {
-                add(PartKind::ConfigMap, &source.name);
-            }
-            if let Some(source) = &source.secret_ref {
-                add(PartKind::Secret, &source.name);
-            }
-        }
-        for source in container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref()) {
-            if let Some(source) = &source.config_map_key_ref {
-                add(PartKind::ConfigMap, &source.name);
-            }
-            if let Some(source) = &source.secret_key_ref {
-                add(PartKind::Secret, &source.name);
-            }
-        }
-    }
-    found
 }
 
 #[cfg(test)]

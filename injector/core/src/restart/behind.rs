@@ -28,7 +28,7 @@ pub fn behind(pods: &[Arc<PodState>], config: &str, status: &VersionedConfigStat
     let counts = |pod: &&Arc<PodState>| pod.by_restart && !pod.terminating && !pod.finished;
     for pod in pods.iter().filter(restarted).filter(counts) {
         let is_behind = match pod.runs(config) {
-            Some(runs) => (back || pod.was_ready) && !is_same(status, &runs, desired),
+            Some(runs) => (back || pod.was_ready) && !is_same(status, runs.as_str(), desired),
             None => pod.was_ready,
         };
         if is_behind {
@@ -90,9 +90,11 @@ pub fn judge(behind: &Behind<'_>, reports: &mut Vec<Report>) -> State {
 
 #[cfg(test)]
 mod tests {
+    use nudge_protocol::{ConfigName, VersionName};
     use serde_json::json;
 
     use super::*;
+    use crate::pods::{Report as PodReport, ReportState};
 
     fn status(stage: &str) -> VersionedConfigStatus {
         let version = |name: &str, digest: &str| {
@@ -107,8 +109,12 @@ mod tests {
     }
 
     fn pod(workload: &str, runs: Option<&str>) -> PodState {
-        let condition = runs.map(|runs| ("True".to_owned(), "Applied".to_owned(), format!("keys=7,shop={runs}")));
-        PodState { workload: workload.to_owned(), by_restart: true, was_ready: true, condition, ..PodState::default() }
+        let report = runs.map(|runs| PodReport {
+            versions: vec![(ConfigName::new("shop").unwrap(), VersionName::new(runs).ok())],
+            state: ReportState::Acknowledged,
+            at: None,
+        });
+        PodState { workload: workload.to_owned(), by_restart: true, was_ready: true, report, ..PodState::default() }
     }
 
     fn found(stage: &str, pods: &[PodState]) -> Vec<(String, usize)> {

@@ -1,7 +1,7 @@
 //! The condition `Restarted` of a config, and the Event about a change of it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{ConditionType, Reason, VersionedConfigStatus, clipped, condition, set_condition};
+use nudge_api::{ConditionType, Reason, VersionedConfigStatus, clipped, condition, find_condition, set_condition};
 
 use super::next::Report;
 use crate::versions::Note;
@@ -49,7 +49,7 @@ pub fn write_condition(
     };
     let messages: Vec<&str> = found.reports.iter().map(|report| report.why.message.as_str()).collect();
     let message = clipped(format!("version {version}: {}", messages.join("; ")));
-    let known = status.conditions.iter().any(|old| old.type_ == kind.as_str() && old.message == message);
+    let known = find_condition(&status.conditions, kind).is_some_and(|old| old.message == message);
     let same = found.reports.iter().all(|report| report.why.reason == first.why.reason);
     let reason = if same { first.why.reason } else { Reason::Several };
     set_condition(&mut status.conditions, condition(kind, false, reason.as_str(), message.clone(), generation, now));

@@ -7,6 +7,7 @@ use nudge_api::Reason;
 
 use super::marks::{DIGEST, RESTARTED, Restarted, annotation};
 use super::template::{Uses, restarted_for};
+use crate::owners::controlling_owner;
 
 /// A kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,8 +65,7 @@ impl Workload {
     fn new(kind: Kind, meta: &ObjectMeta, template: &PodTemplateSpec) -> Option<Self> {
         let none = ObjectMeta::default();
         let (of_pods, spec) = (template.metadata.as_ref().unwrap_or(&none), template.spec.as_ref()?);
-        let owners = meta.owner_references.iter().flatten();
-        let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
+        let owner = controlling_owner(meta);
         // A terminating workload needs no restart.
         meta.deletion_timestamp.is_none().then(|| Self {
             kind,

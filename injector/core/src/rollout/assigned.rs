@@ -9,7 +9,7 @@ use crate::pods::PodState;
 
 /// The version that the pod is to run.
 pub fn told<'a>(status: &'a VersionedConfigStatus, config_uid: &str, pod: &PodState) -> Option<&'a str> {
-    if pod.by_restart { to_publish(status) } else { assigned(status, config_uid, &pod.uid, &pod.workload) }
+    if pod.by_restart { to_publish(status) } else { assigned(status, config_uid, pod.uid.as_str(), &pod.workload) }
 }
 
 /// Whether a process that was born with one of these versions has what it would have with the other.

@@ -1,9 +1,7 @@
 //! A pod as a rollout sees it, and what it says about the version that it was told. Pure.
 
-use nudge_protocol::pod::FAILED_REASONS;
-
 use super::pod_number;
-use crate::pods::{PodState, SlowestProbe};
+use crate::pods::{PodState, ReportState, SlowestProbe};
 
 /// How long after a restart a pod may still be in a loop of them, in seconds: the kubelet waits for up to five minutes between two.
 const RESTLESS: i64 = 600;
@@ -16,9 +14,6 @@ pub(super) const ENDING: &str = "Ending";
 
 /// Reasons for which an agent does not serve what it was told.
 const REFUSED: [&str; 2] = ["TooLarge", "Failed"];
-
-/// Reasons for which another of the pod's configs can't be had. Whoever runs the version of this one has taken it all the same.
-const OF_ANOTHER: [&str; 3] = ["NotFound", "NotAllowed", "Changed"];
 
 /// See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,26 +72,26 @@ impl Subject {
         if pod.terminating || pod.finished {
             return None;
         }
-        let runs = pod.runs(config);
-        let (status, reason, message) = pod.condition.clone().unwrap_or_default();
-        let failed = FAILED_REASONS.contains(&reason.as_str());
+        let state = pod.report.as_ref().map(|report| &report.state);
+        let failure = pod.failure().map(|why| (why.reason.to_string(), why.message.clone()));
         Some(Self {
             name: pod.name.clone(),
-            uid: pod.uid.clone(),
+            uid: pod.uid.to_string(),
             workload: pod.workload.clone(),
-            number: pod_number(config_uid, &pod.uid),
-            runs,
-            acknowledged: status == "True" || OF_ANOTHER.contains(&reason.as_str()),
+            number: pod_number(config_uid, pod.uid.as_str()),
+            runs: pod.runs(config).map(ToString::to_string),
+            // A pod that can't get another of its configs has taken this one all the same.
+            acknowledged: matches!(state, Some(ReportState::Acknowledged | ReportState::Unavailable(_))),
             ready: pod.ready,
             was_ready: pod.was_ready,
             agent_away: pod.agent_away,
             ending: pod.ending,
             running: pod.running,
             node_ready,
-            in_contact: !matches!(reason.as_str(), "" | "NoContact"),
+            in_contact: !matches!(state, None | Some(ReportState::NoContact(_))),
             restarts: pod.restarts,
             last_restart: pod.last_restart,
-            failure: failed.then_some((reason, message)),
+            failure,
             slowest_probe: pod.slowest_probe.clone(),
         })
     }

@@ -9,8 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::PartKind;
 use nudge_api::{
     ConditionType, Consent, Phase, PodCounts, VersionState, VersionedConfig, VersionedConfigStatus, clipped, condition,
-    set_condition,
+    find_condition, set_condition,
 };
+use nudge_protocol::VersionName;
 
 use super::inventory::{Inventory, inventory};
 use super::seal_check::{Facts, SealCheck};
@@ -260,11 +261,11 @@ fn count(status: &VersionedConfigStatus, uid: &str, config: &VersionedConfig, po
     for pod in pods.iter().filter(|pod| !pod.terminating && !pod.finished) {
         counts.total += 1;
         let told = told(status, uid, pod);
-        if told.is_some() && pod.runs(name).as_deref() == told {
+        if told.is_some() && pod.runs(name).map(VersionName::as_str) == told {
             counts.updated += 1;
             counts.ready += u32::from(pod.ready);
         }
-        counts.failed += u32::from(pod.failed());
+        counts.failed += u32::from(pod.failure().is_some());
     }
     counts.skipped = u32::try_from(status.rollout.skipped.len()).unwrap_or(u32::MAX);
     counts.summary = format!("{}/{}", counts.updated, counts.total);
@@ -304,7 +305,7 @@ fn set_conditions(
     if let Err(obstacle) = outcome {
         let message = clipped(obstacle.message.clone());
         let known =
-            before.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.message == message);
+            find_condition(&before.conditions, ConditionType::Ready).is_some_and(|ready| ready.message == message);
         if !known && obstacle.stuck {
             notes.push(Note { warning: true, reason: obstacle.reason, message: obstacle.message.clone() });
         }
@@ -321,7 +322,7 @@ fn set_conditions(
             messages.push(message.clone());
         }
     }
-    let old = before.conditions.iter().find(|condition| condition.type_ == ConditionType::Conflict.as_str());
+    let old = find_condition(&before.conditions, ConditionType::Conflict);
     let text = clipped(messages.join("; "));
     if !messages.is_empty() && old.is_none_or(|old| old.message != text) {
         notes.push(Note { warning: true, reason: "Conflict", message: text.clone() });
@@ -337,9 +338,12 @@ fn set_conditions(
 #[cfg(test)]
 mod tests {
     use nudge_api::VersionedConfigSpec;
+    use nudge_protocol::ConfigName;
 
     use super::super::seal_check::tests::{facts, part};
     use super::*;
+    use crate::keys::PodUid;
+    use crate::pods::{Report, ReportState};
 
     fn at(second: i64) -> Time {
         Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
@@ -592,14 +596,15 @@ mod tests {
     #[test]
     fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
         let pod = |uid: &str, runs: &str| {
-            let condition = Some(("True".to_owned(), "Applied".to_owned(), format!("shop={runs}")));
+            let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new(runs).ok())];
+            let report = Some(Report { versions, state: ReportState::Acknowledged, at: None });
             let workload = "Deployment/web".to_owned();
             Arc::new(PodState {
-                uid: uid.to_owned(),
+                uid: PodUid::new(uid).unwrap(),
                 workload,
                 by_restart: true,
                 ready: true,
-                condition,
+                report,
                 ..PodState::default()
             })
         };

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nudge_api::{PartKind, PartStatus, VersionedConfig};
+use nudge_protocol::VersionName;
 
 use crate::keys::PartMeta;
 use crate::pods::PodState;
@@ -17,12 +18,7 @@ pub fn to_prune(
 ) -> Vec<(String, Vec<PartStatus>)> {
     let Some(status) = &config.status else { return Vec::new() };
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    let running: BTreeSet<String> = pods
-        .iter()
-        .flat_map(|pod| pod.running())
-        .filter(|(config, _)| config == name)
-        .map(|(_, version)| version)
-        .collect();
+    let running: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.runs(name)).map(VersionName::as_str).collect();
     let free: Vec<_> = status
         .versions
         .iter()
@@ -44,7 +40,7 @@ pub fn to_prune(
                 && !status.holds(version)
                 && status.published.as_ref() != Some(version)
                 && config.spec.current.as_ref() != Some(version)
-                && !running.contains(version)
+                && !running.contains(version.as_str())
         })
         .collect();
     let surplus = free.len().saturating_sub(config.spec.history_limit as usize);
@@ -54,9 +50,11 @@ pub fn to_prune(
 #[cfg(test)]
 mod tests {
     use nudge_api::{VersionState, VersionStatus, VersionedConfigSpec, VersionedConfigStatus};
+    use nudge_protocol::ConfigName;
 
     use super::super::seal_check::tests::part;
     use super::*;
+    use crate::pods::{Report, ReportState};
 
     fn scene(count: usize, limit: u32) -> (VersionedConfig, Vec<Arc<PartMeta>>) {
         let spec = VersionedConfigSpec { history_limit: limit, ..VersionedConfigSpec::default() };
@@ -106,8 +104,9 @@ mod tests {
         let mut unmarked = (*parts[4]).clone();
         unmarked.prune = false;
         parts[4] = Arc::new(unmarked);
+        let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new("5").ok())];
         let pod = PodState {
-            condition: Some(("True".to_owned(), "Applied".to_owned(), "shop=5".to_owned())),
+            report: Some(Report { versions, state: ReportState::Acknowledged, at: None }),
             references: [(PartKind::ConfigMap, "shop-6".to_owned())].into(),
             ..PodState::default()
         };

@@ -25,7 +25,7 @@ async fn a_pod_that_is_not_there_is_waited_for_and_one_that_is_gone_is_refused()
     tokio::pin!(poll);
     assert!(poll.as_mut().now_or_never().is_none());
     scene.index.put_pod(pod("new", &["shop"]));
-    assert_eq!(poll.await.unwrap().state.uid, "new");
+    assert_eq!(poll.await.unwrap().state.uid.as_str(), "new");
     scene.index.put_pod(PodState { finished: true, ..pod("new", &["shop"]) });
     assert!(matches!(scene.hub.pod(&caller).await, Err(Refusal::Unauthorized(_))));
     scene.index.set_enabled([].into());

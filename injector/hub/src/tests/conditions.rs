@@ -1,5 +1,8 @@
 //! Which replica's condition stands when an agent goes from one to another.
 
+use nudge_api::Reason;
+use nudge_core::pods::ReportState;
+use nudge_protocol::VersionName;
 use nudge_protocol::hub::ReportedConfig;
 use tokio::time::timeout;
 
@@ -19,19 +22,24 @@ async fn reported() -> (Scene, i64) {
     let configs = head.configs.iter().map(of).collect();
     let report = ReportRequest { configs, acknowledged: true, ..ReportRequest::default() };
     assert_eq!(scene.hub.report(&caller("u"), report).await.status, StatusCode::NO_CONTENT);
-    let stamp = scene.hub.reports.of(&PodKey::new("ns", "web"), "u").unwrap().stamp;
+    let stamp = scene.hub.reports.of(&PodKey::new("ns", "web"), &caller("u").uid).unwrap().stamp;
     (scene, stamp)
+}
+
+fn no_handler() -> ReportState {
+    ReportState::of(Reason::NoHandler.explained("app has none"))
 }
 
 impl Scene {
     /// The watch shows a condition from a report of that second.
-    fn shows(&self, status: &str, reason: &str, message: &str, reported_at: i64) {
-        let condition = Some((status.to_owned(), reason.to_owned(), message.to_owned()));
-        self.index.put_pod(PodState { condition, reported_at: Some(reported_at), ..pod("u", &["shop"]) });
+    fn shows(&self, state: ReportState, at: i64) {
+        let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new("1").ok())];
+        let report = Some(Report { versions, state, at: Some(at) });
+        self.index.put_pod(PodState { report, ..pod("u", &["shop"]) });
     }
 
     /// What this replica writes in a while.
-    async fn writes(&self) -> Vec<String> {
+    async fn writes(&self) -> Vec<Reason> {
         let writing = Arc::clone(&self.hub).write_conditions();
         assert!(timeout(Duration::from_secs(20), writing).await.is_err());
         std::mem::take(&mut *self.written.0.lock().unwrap())
@@ -41,27 +49,27 @@ impl Scene {
 #[tokio::test(start_paused = true)]
 async fn a_report_that_waited_here_does_not_overwrite_a_later_one_of_another_replica() {
     let (scene, stamp) = reported().await;
-    scene.shows("False", "NoHandler", "shop=1; app has none", stamp + 10);
+    scene.shows(no_handler(), stamp + 10);
     assert!(scene.writes().await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_overwrites_an_earlier_one() {
     let (scene, stamp) = reported().await;
-    scene.shows("False", "NoHandler", "shop=1; app has none", stamp - 10);
-    assert!(scene.writes().await.contains(&"Applied".to_owned()));
+    scene.shows(no_handler(), stamp - 10);
+    assert!(scene.writes().await.contains(&Reason::Applied));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_an_earlier_report_has_overwritten_is_written_again_and_a_later_one_stays() {
     let (scene, stamp) = reported().await;
-    scene.shows("True", "Applied", "shop=1", stamp);
+    scene.shows(ReportState::Acknowledged, stamp);
     assert!(scene.writes().await.is_empty(), "it stands");
     // Polls and reports may go to different replicas, so it is no matter where the agent is connected.
     for (other, written) in [(stamp - 100, true), (stamp + 100, false), (stamp, false)] {
-        scene.shows("False", "NoHandler", "shop=1; app has none", other);
-        assert!(scene.writes().await.is_empty(), "nobody has looked");
+        scene.shows(no_handler(), other);
+        assert!(scene.writes().await.is_empty(), "nothing has looked");
         scene.hub.tend_reports();
-        assert_eq!(scene.writes().await.contains(&"Applied".to_owned()), written, "{other}");
+        assert_eq!(scene.writes().await.contains(&Reason::Applied), written, "{other}");
     }
 }

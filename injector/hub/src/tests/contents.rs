@@ -42,10 +42,10 @@ async fn secret_parts_are_served_where_they_are_allowed() {
     let head = scene.head(PollRequest::default()).await;
     assert_eq!(head.configs[0].problem.as_ref().unwrap().reason, nudge_protocol::hub::HubReason::NotAllowed);
     assert_eq!(scene.stored.reads.load(Ordering::SeqCst), 0);
-    scene.index.see_secrets("ns", Vec::new());
+    scene.index.set_secrets("ns", Vec::new());
     let head = scene.head(after(&head)).await;
     assert!(head.configs[0].length.is_some());
-    scene.index.unsee_secrets("ns");
+    scene.index.forget_secrets("ns");
     let head = scene.head(PollRequest { configs: Vec::new(), ..after(&head) }).await;
     assert!(head.configs[0].length.is_none(), "also when it was read before");
 }

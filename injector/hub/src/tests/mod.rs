@@ -1,4 +1,4 @@
-//! A hub over a made-up index: fixtures, and the tests by idea.
+//! A hub over an index without a cluster: fixtures, and the tests by idea.
 
 mod callers;
 mod conditions;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use hyper::StatusCode;
-use nudge_api::{VersionStatus, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
+use nudge_api::{Reason, VersionStatus, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
 use nudge_core::pods::PodState;
 use nudge_protocol::ConfigName;
 use nudge_protocol::hub::{Held, PollHead, PollRequest};
@@ -34,17 +34,17 @@ impl Reviewer for Anyone {
 
 /// The reasons of the conditions that were written.
 #[derive(Default)]
-struct Written(Mutex<Vec<String>>);
+struct Written(Mutex<Vec<Reason>>);
 
 impl ConditionWriter for Written {
-    fn write<'a>(&'a self, _: &'a PodState, condition: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>> {
-        self.0.lock().unwrap().push(condition.reason.clone());
+    fn write<'a>(&'a self, _: &'a PodState, condition: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
+        self.0.lock().unwrap().push(condition.reason());
         Box::pin(async { Ok(()) })
     }
 }
 
 fn caller(uid: &str) -> Caller {
-    Caller { namespace: "ns".to_owned(), name: "web".to_owned(), uid: uid.to_owned() }
+    Caller { namespace: "ns".to_owned(), name: "web".to_owned(), uid: PodUid::new(uid).unwrap() }
 }
 
 struct Scene {
@@ -129,7 +129,7 @@ fn pod(uid: &str, configs: &[&str]) -> PodState {
     PodState {
         namespace: "ns".to_owned(),
         name: "web".to_owned(),
-        uid: uid.to_owned(),
+        uid: PodUid::new(uid).unwrap(),
         configs: configs.iter().map(|name| ConfigName::new(name).unwrap()).collect(),
         ..PodState::default()
     }

@@ -13,12 +13,12 @@ async fn a_poll_is_held_until_another_version_is_assigned() {
     let poll = async move { hub.poll_result(&caller("u"), request, &mut Repeats::default()).await };
     tokio::pin!(poll);
     assert!(poll.as_mut().now_or_never().is_none());
-    assert!(scene.hub.is_connected("u"));
+    assert!(scene.hub.is_connected(&caller("u").uid));
     let two = scene.stored.add("2", b"y");
     scene.put("shop", 2, Some(&two));
     let (reply, result) = poll.await;
     assert_eq!((reply.status, result), (StatusCode::OK, PollResult::Changed));
-    assert!(!scene.hub.is_connected("u"));
+    assert!(!scene.hub.is_connected(&caller("u").uid));
     let head = scene.head(after(&head)).await;
     assert_eq!((head.configs[0].revision, head.configs[0].version.as_ref().unwrap().as_str()), (2, "2"));
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 use hyper::StatusCode;
-use nudge_core::keys::PodKey;
 use nudge_hub::Settings;
 use nudge_protocol::hub::{MAX_REQUEST_BYTES, PollRequest};
 use nudge_protocol::{ConfigName, block};
@@ -136,7 +135,7 @@ async fn a_pod_reads_what_it_uses_and_a_pod_that_is_gone_nothing() -> Result<()>
     agent.send(poll(&token(0), &after(&head))?).await?;
     scene.held(0).await?;
     let pod = pod(0);
-    scene.stand_in.index.remove_pod(&PodKey::new(pod.namespace, pod.name));
+    scene.stand_in.index.remove_pod(&pod.key());
     assert_eq!(agent.reply().await?.status, StatusCode::UNAUTHORIZED);
     agent.send(poll(&token(0), &PollRequest::default())?).await?;
     assert_eq!(agent.reply().await?.status, StatusCode::UNAUTHORIZED);
@@ -152,7 +151,7 @@ async fn a_report_is_kept_and_answered_without_a_body() -> Result<()> {
     let reply = agent.reply().await?;
     assert_eq!((reply.status, reply.body.len()), (StatusCode::NO_CONTENT, 0));
     let pod = pod(1);
-    let key = PodKey::new(pod.namespace, pod.name);
+    let key = pod.key();
     assert_eq!(
         scene.stand_in.hub.reports().of(&key, &pod.uid).map(|reported| reported.report.acknowledged),
         Some(true)

@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt as _};
 use nudge_api::{VersionedConfig, crd};
 use nudge_cluster::index::Index;
 use nudge_cluster::watch::{WatchSettings, watch_cluster};
-use nudge_core::keys::PodKey;
+use nudge_core::keys::{ConfigKey, PodKey, PodUid};
 use nudge_core::versions::{contents_of, part_digest};
 use nudge_hub::{self as hub, Hub, Settings};
 use nudge_protocol::hub::{HubReason, PollRequest};
@@ -154,7 +154,7 @@ impl HubOnCluster {
         config(&space, "keys", true, VALUE).await?;
         let pod = injected(&space, "web").await?;
         let known = async || {
-            let there = ["shop", "keys"].map(|name| self.index.config(&PodKey::new(&space.name, name)));
+            let there = ["shop", "keys"].map(|name| self.index.config(&ConfigKey::parse(&space.name, name).ok()?));
             let sealed = there.iter().all(|config| config.as_ref().is_some_and(|config| config.status.is_some()));
             (sealed && self.index.is_enabled(&space.name) && self.index.secrets_allowed(&space.name) == secrets)
                 .then_some(())
@@ -247,7 +247,7 @@ async fn tokens_rights_and_secrets() -> Result<()> {
     let mut metrics = String::new();
     prometheus_client::encoding::text::encode(&mut metrics, &scene.registry)?;
     let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, VALUE);
-    for text in [log.text(), metrics, format!("{:?}", scene.hub.reports().of(&gone, ""))] {
+    for text in [log.text(), metrics, format!("{:?}", scene.hub.reports().of(&gone, &PodUid::default()))] {
         assert!(!text.contains(VALUE) && !text.contains(&encoded) && !text.contains(&token));
     }
     Ok(())

@@ -10,11 +10,11 @@ use nudge_api::{
     PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus,
 };
 use nudge_cluster::index::Index;
-use nudge_core::pods::PodState;
+use nudge_core::keys::PodUid;
+use nudge_core::pods::{PodState, Report};
 use nudge_core::versions::{contents_of, part_digest};
 use nudge_hub::{
-    Caller, Cluster, Condition, ConditionWriter, Hub, Part, PartError, PartSource, ReviewError, Reviewer, Settings,
-    WriteError,
+    Caller, Cluster, ConditionWriter, Hub, Part, PartError, PartSource, ReviewError, Reviewer, Settings, WriteError,
 };
 use nudge_protocol::ConfigName;
 use nudge_tests::fakes::crowd::{self, CONFIG, NAMESPACE};
@@ -55,7 +55,7 @@ pub(crate) fn pod(number: usize) -> PodState {
     PodState {
         namespace: NAMESPACE.to_owned(),
         name: format!("web-7d4b9c6f5-{number:05}"),
-        uid: format!("00000000-0000-4000-8000-{number:012}"),
+        uid: PodUid::new(&format!("00000000-0000-4000-8000-{number:012}")).unwrap_or_default(),
         configs: ConfigName::new(CONFIG).into_iter().collect(),
         workload: "Deployment/web".to_owned(),
         ready: true,
@@ -108,7 +108,7 @@ impl PartSource for Stored {
 struct Forgotten;
 
 impl ConditionWriter for Forgotten {
-    fn write<'a>(&'a self, _: &'a PodState, _: &'a Condition) -> BoxFuture<'a, Result<(), WriteError>> {
+    fn write<'a>(&'a self, _: &'a PodState, _: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
         Box::pin(async { Ok(()) })
     }
 }

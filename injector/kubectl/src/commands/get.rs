@@ -105,7 +105,7 @@ async fn of_pod(session: &Session, pod: &PodState) -> Result<Vec<Source>, Failur
         let status = config.as_ref().and_then(|config| config.status.as_ref());
         // A pod that takes versions by a restart keeps the one that it started with.
         let started_with = pod.runs(name.as_str()).filter(|_| pod.by_restart);
-        let version = started_with.as_deref().or_else(|| status.and_then(|status| told(status, &uid, pod)));
+        let version = started_with.map(VersionName::as_str).or_else(|| status.and_then(|status| told(status, &uid, pod)));
         match (&config, version) {
             (Some(config), Some(version)) => {
                 let version = sealed(config, version)?;

@@ -1,6 +1,6 @@
 //! The state of a rollout as `--wait` shows it, judged from the status of the config.
 
-use nudge_api::{ConditionType, Phase, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{ConditionType, Phase, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition};
 
 use crate::rollout::PodCount;
 
@@ -52,7 +52,7 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
             failure.reason, failure.message
         ));
     }
-    let condition = |kind: ConditionType| status.conditions.iter().find(|condition| condition.type_ == kind.as_str());
+    let condition = |kind: ConditionType| find_condition(&status.conditions, kind);
     let stalled = condition(ConditionType::Stalled).filter(|it| it.status == "True");
     match stalled.map(|it| (Reason::named(&it.reason), &it.message)) {
         Some((Reason::Failed, message)) => {

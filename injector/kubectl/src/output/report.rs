@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nudge_api::{BatchWatch, ConditionType, PodCounts, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{BatchWatch, ConditionType, PodCounts, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_core::pods::PodState;
 use nudge_core::rollout::told;
-use nudge_protocol::pod::parse_condition_message;
 use serde::Serialize;
 
 use crate::output::table::{or_none, table};
@@ -79,25 +78,30 @@ struct PodReport {
 
 fn pod_report(pod: &PodState, config: &str, uid: &str, status: &VersionedConfigStatus) -> PodReport {
     let assigned = told(status, uid, pod).map(str::to_owned);
-    let version = pod.runs(config);
-    let skipped =
-        status.rollout.skipped.iter().find(|skipped| skipped.uid == pod.uid).map(|skipped| skipped.reason.clone());
-    let (state, reason, message) = pod.condition.clone().unwrap_or_default();
-    let is_current = version == assigned && assigned.is_some() && (state == "True" || reason.is_empty());
+    let version = pod.runs(config).map(ToString::to_string);
+    let skipped = status
+        .rollout
+        .skipped
+        .iter()
+        .find(|skipped| skipped.uid == pod.uid.as_str())
+        .map(|skipped| skipped.reason.clone());
+    let why = pod.report.as_ref().map(|report| report.state.explanation());
+    let is_current = version == assigned && assigned.is_some() && why.is_none_or(|why| why.is_none());
     let message = (!is_current).then(|| {
         if pod.finished {
             "the pod has ended".to_owned()
         } else if assigned.is_none() {
             "the config has no current version yet".to_owned()
-        } else if reason.is_empty() {
-            "the agent has not reported yet".to_owned()
-        } else if pod.by_restart && state == "True" {
-            "the pod takes versions by a restart, and was not restarted yet".to_owned()
         } else {
-            // The message begins with a list of versions for programs.
-            let listed = !parse_condition_message(&message).is_empty();
-            let message = if listed { message.split_once("; ").map_or("", |(_, message)| message) } else { &message };
-            if message.is_empty() { reason } else { format!("{reason}: {message}") }
+            match why {
+                None => "the agent has not reported yet".to_owned(),
+                Some(None) if pod.by_restart => {
+                    "the pod takes versions by a restart, and was not restarted yet".to_owned()
+                }
+                Some(None) => Reason::Applied.to_string(),
+                Some(Some(why)) if why.message.is_empty() => why.reason.to_string(),
+                Some(Some(why)) => why.to_string(),
+            }
         }
     });
     PodReport {
@@ -252,22 +256,31 @@ pub(crate) fn list(reports: &[Report], with_namespace: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::PodCondition;
+    use nudge_core::keys::PodUid;
+    use nudge_core::pods::Report as CoreReport;
     use nudge_protocol::ConfigName;
     use serde_json::json;
 
     use super::*;
 
     fn pod(condition: Option<(&str, &str, &str)>) -> PodState {
-        let owned =
-            |(status, reason, message): (&str, &str, &str)| (status.to_owned(), reason.to_owned(), message.to_owned());
+        let report = condition.and_then(|(status, reason, message)| {
+            CoreReport::read(&PodCondition {
+                status: status.to_owned(),
+                reason: Some(reason.to_owned()),
+                message: Some(message.to_owned()),
+                ..PodCondition::default()
+            })
+        });
         PodState {
             namespace: "team".into(),
             name: "web-1".into(),
-            uid: "u1".into(),
+            uid: PodUid::new("u1").unwrap(),
             agent: "0.1.0".into(),
             configs: vec![ConfigName::new("shop").unwrap()],
             ready: true,
-            condition: condition.map(owned),
+            report,
             ..PodState::default()
         }
     }

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;
 use nudge_api::VersionedConfig;
+use nudge_core::keys::PodUid;
 use nudge_core::pods::{PodState, pod_state};
 use nudge_core::rollout::told;
+use nudge_protocol::VersionName;
 
 /// How many pods a rollout has reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,9 +25,9 @@ pub(crate) struct PodCount {
 #[derive(Debug, Default)]
 pub(crate) struct Pods {
     /// By uid; absent until the first list is complete.
-    known: Option<HashMap<String, PodState>>,
+    known: Option<HashMap<PodUid, PodState>>,
     /// The list that the watch is receiving.
-    listed: HashMap<String, PodState>,
+    listed: HashMap<PodUid, PodState>,
 }
 
 impl Pods {
@@ -41,8 +43,9 @@ impl Pods {
                 }
             }
             Event::Delete(pod) => {
-                if let (Some(known), Some(uid)) = (&mut self.known, &pod.metadata.uid) {
-                    known.remove(uid);
+                let uid = pod.metadata.uid.as_deref().and_then(PodUid::new);
+                if let (Some(known), Some(uid)) = (&mut self.known, uid) {
+                    known.remove(&uid);
                 }
             }
         }
@@ -63,7 +66,7 @@ impl Pods {
             let running = pod.runs(name);
             count.total += 1;
             count.assigned += u32::from(target.is_some() && assigned == target);
-            count.running += u32::from(running.is_some() && running.as_deref() == target);
+            count.running += u32::from(running.is_some() && running.map(VersionName::as_str) == target);
         }
         Some(count)
     }

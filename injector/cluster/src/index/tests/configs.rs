@@ -1,14 +1,14 @@
-//! Which state of a config is taken in.
+//! Which state of a config replaces which.
 
 use super::*;
 
 /// The version of the config that is known.
 fn version(index: &Index) -> Option<String> {
-    index.config(&ConfigKey::new("ns", "shop")).unwrap().metadata.resource_version.clone()
+    index.config(&config_key("shop")).unwrap().metadata.resource_version.clone()
 }
 
 #[test]
-fn an_older_state_of_the_same_config_is_not_taken_in() {
+fn an_older_state_does_not_replace_a_newer_one() {
     let index = Index::default();
     index.put_config(config("a", "10"));
     index.put_config(config("a", "9"));
@@ -18,8 +18,8 @@ fn an_older_state_of_the_same_config_is_not_taken_in() {
 }
 
 #[test]
-fn the_answer_to_a_write_brings_nothing_back() {
-    let (index, key) = (Index::default(), ConfigKey::new("ns", "shop"));
+fn the_answer_to_a_write_adds_no_config() {
+    let (index, key) = (Index::default(), config_key("shop"));
     index.put_written_config(config("a", "1"));
     assert!(index.config(&key).is_none());
     index.put_config(config("a", "5"));

@@ -1,11 +1,11 @@
-//! What is known of the cluster: fixtures, and the tests by idea.
+//! The index: fixtures, and the tests by idea.
 
 mod configs;
 mod parts;
 mod pods;
 
 use nudge_api::{PartKind, VersionedConfig};
-use nudge_core::keys::{ConfigKey, PartMeta, PodKey};
+use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PodKey, PodUid};
 use nudge_core::pods::{ObjectVersion, PodState};
 use nudge_protocol::ConfigName;
 
@@ -19,12 +19,17 @@ pub(super) fn config(uid: &str, version: &str) -> VersionedConfig {
     config
 }
 
+/// A config of namespace `ns`.
+pub(super) fn config_key(name: &str) -> ConfigKey {
+    ConfigKey::parse("ns", name).unwrap()
+}
+
 /// A pod `web` of namespace `ns` that uses these configs.
 pub(crate) fn pod(uid: &str, configs: &[&str]) -> PodState {
     PodState {
         namespace: "ns".to_owned(),
         name: "web".to_owned(),
-        uid: uid.to_owned(),
+        uid: PodUid::new(uid).unwrap(),
         configs: configs.iter().map(|name| ConfigName::new(name).unwrap()).collect(),
         ..PodState::default()
     }

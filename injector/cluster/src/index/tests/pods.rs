@@ -1,4 +1,4 @@
-//! Who is woken by what becomes of pods.
+//! Who is woken by changes of pods.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn pods_are_woken_by_their_configs_and_by_themselves() {
     index.put_pod(PodState { ready: true, ..pod("u", &["shop"]) });
     assert!(woken.has_changed().unwrap());
     index.remove_pod(&key);
-    assert!(index.subscribers(&ConfigKey::new("ns", "shop")).is_empty());
+    assert!(index.subscribers(&config_key("shop")).is_empty());
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_pod_of_the_same_name_with_another_uid_is_another_pod() {
     let mut old = index.pod(&PodKey::new("ns", "web")).unwrap().woken();
     index.put_pod(pod("v", &["keys"]));
     assert!(old.has_changed().is_ok_and(|changed| changed) || old.has_changed().is_err());
-    assert!(index.subscribers(&ConfigKey::new("ns", "shop")).is_empty());
-    assert_eq!(index.subscribers(&ConfigKey::new("ns", "keys")).len(), 1);
+    assert!(index.subscribers(&config_key("shop")).is_empty());
+    assert_eq!(index.subscribers(&config_key("keys")).len(), 1);
     old.mark_unchanged();
 }

@@ -1,0 +1,56 @@
+//! Waits between attempts: longer after every failure. Chance is an argument, so that the same input gives the same wait.
+
+use std::time::Duration;
+
+/// Waits that double with every failure, up to a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// The first wait.
+    pub first: Duration,
+    /// The longest wait.
+    pub longest: Duration,
+}
+
+impl Backoff {
+    /// The wait after the `failures`-th failure in a row, counted from 1.
+    pub fn wait(self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1).min(30);
+        self.first.saturating_mul(1 << doublings).min(self.longest)
+    }
+
+    /// The same, shortened by up to a half. `random` is between 0 and 1; 1 leaves the wait as it is.
+    pub fn jittered(self, failures: u32, random: f64) -> Duration {
+        jittered(self.wait(failures), random)
+    }
+}
+
+/// `wait` shortened by up to a half, so that those who wait for the same do not come at the same moment. `random` is between 0 and 1.
+pub fn jittered(wait: Duration, random: f64) -> Duration {
+    wait.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
+
+    #[test]
+    fn waits_double_up_to_the_longest() {
+        assert_eq!([1, 2, 3, 7, 60].map(|failures| BACKOFF.wait(failures).as_secs()), [1, 2, 4, 60, 60]);
+        assert_eq!(BACKOFF.jittered(1, 0.0), Duration::from_millis(500));
+        assert_eq!(BACKOFF.jittered(1, 1.0), Duration::from_secs(1));
+    }
+
+    proptest! {
+        #[test]
+        fn waits_have_bounds(failures: u32, random in 0.0f64..=1.0) {
+            let (wait, jittered) = (BACKOFF.wait(failures), BACKOFF.jittered(failures, random));
+            prop_assert!(wait >= BACKOFF.first && wait <= BACKOFF.longest);
+            prop_assert!(BACKOFF.wait(failures.saturating_add(1)) >= wait);
+            prop_assert!(jittered <= wait && jittered * 2 >= wait);
+        }
+    }
+}

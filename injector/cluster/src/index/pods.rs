@@ -1,0 +1,144 @@
+//! Pods with an agent, and who is woken by their changes.
+
+use std::sync::Arc;
+
+use nudge_core::keys::{ConfigKey, PodKey};
+use nudge_core::pods::PodState;
+use tokio::sync::watch;
+
+use super::state::Inner;
+use super::{Index, IndexEvent};
+
+/// A pod, and who waits for a change that concerns it.
+#[derive(Clone, Debug)]
+pub struct PodEntry {
+    /// What is known of it.
+    pub state: Arc<PodState>,
+    wake: Arc<watch::Sender<()>>,
+}
+
+impl PodEntry {
+    /// Changes with the pod and with each config that it uses. Subscribe first, then look.
+    pub fn woken(&self) -> watch::Receiver<()> {
+        self.wake.subscribe()
+    }
+}
+
+impl Index {
+    /// The pod.
+    pub fn pod(&self, key: &PodKey) -> Option<PodEntry> {
+        self.lock().pods.get(key).cloned()
+    }
+
+    /// Changes with every new pod.
+    pub fn pod_added(&self) -> watch::Receiver<()> {
+        self.pod_added.subscribe()
+    }
+
+    /// The pods that use the config.
+    pub fn subscribers(&self, key: &ConfigKey) -> Vec<Arc<PodState>> {
+        let inner = self.lock();
+        let names = inner.pods_by_config.get(key).into_iter().flatten();
+        let pods = names.filter_map(|name| inner.pods.get(&PodKey::new(&*key.namespace, &**name)));
+        pods.map(|entry| Arc::clone(&entry.state)).collect()
+    }
+
+    /// The configs that pods use.
+    pub fn subscribed(&self) -> Vec<ConfigKey> {
+        self.lock().pods_by_config.keys().cloned().collect()
+    }
+
+    /// All pods.
+    pub fn pods(&self) -> Vec<Arc<PodState>> {
+        self.lock().pods.values().map(|entry| Arc::clone(&entry.state)).collect()
+    }
+
+    /// Adds a pod, or replaces it.
+    pub fn put_pod(&self, state: PodState) {
+        let key = state.key();
+        let state = Arc::new(state);
+        let (configs, is_new) = {
+            let mut inner = self.lock();
+            if let Some(entry) = inner.pods.get_mut(&key).filter(|entry| entry.state == state) {
+                // Nothing that matters has changed but the resourceVersion.
+                entry.state = state;
+                return;
+            }
+            let before = inner.pods.get(&key);
+            let same = before.filter(|entry| entry.state.uid == state.uid);
+            let wake = same.map_or_else(|| Arc::new(watch::Sender::new(())), |entry| Arc::clone(&entry.wake));
+            let is_new = same.is_none();
+            let entry = PodEntry { state: Arc::clone(&state), wake: Arc::clone(&wake) };
+            let replaced = inner.pods.insert(key.clone(), entry);
+            if let Some(replaced) = replaced.filter(|_| is_new) {
+                inner.unsubscribe(&replaced.state);
+                replaced.wake.send_replace(());
+            }
+            if is_new {
+                inner.subscribe(&state);
+            }
+            wake.send_replace(());
+            (configs_of(&state), is_new)
+        };
+        if is_new {
+            self.pod_added.send_replace(());
+        }
+        if state.terminating
+            && let Some(listener) = self.pod_gone.get()
+        {
+            listener(&state);
+        }
+        for key in configs {
+            self.notify(&IndexEvent::Pods(key));
+        }
+    }
+
+    /// Removes a pod.
+    pub fn remove_pod(&self, key: &PodKey) {
+        let state = {
+            let mut inner = self.lock();
+            let Some(entry) = inner.pods.remove(key) else { return };
+            inner.unsubscribe(&entry.state);
+            entry.wake.send_replace(());
+            entry.state
+        };
+        if let Some(listener) = self.pod_gone.get() {
+            listener(&state);
+        }
+        for key in configs_of(&state) {
+            self.notify(&IndexEvent::Pods(key));
+        }
+    }
+
+    pub(super) fn wake(&self, key: &ConfigKey) {
+        let inner = self.lock();
+        for name in inner.pods_by_config.get(key).into_iter().flatten() {
+            if let Some(entry) = inner.pods.get(&PodKey::new(&*key.namespace, &**name)) {
+                entry.wake.send_replace(());
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn subscribe(&mut self, pod: &PodState) {
+        for key in configs_of(pod) {
+            self.pods_by_config.entry(key).or_default().insert(pod.name.clone());
+        }
+    }
+
+    fn unsubscribe(&mut self, pod: &PodState) {
+        for key in configs_of(pod) {
+            if let Some(names) = self.pods_by_config.get_mut(&key) {
+                names.remove(&pod.name);
+                if names.is_empty() {
+                    self.pods_by_config.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+fn configs_of(pod: &PodState) -> Vec<ConfigKey> {
+    pod.configs.iter().map(|name| ConfigKey::new(&*pod.namespace, name.clone())).collect()
+}

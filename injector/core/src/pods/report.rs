@@ -1,0 +1,188 @@
+//! What a pod runs, as the hub writes it into the pod condition `nudge.dev/ConfigCurrent`, and as everybody else reads it there.
+
+use k8s_openapi::api::core::v1::PodCondition;
+use nudge_api::{Explanation, Reason};
+use nudge_protocol::{ConfigName, VersionName};
+
+/// What a pod runs, and whether that is what is assigned to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The version of each config that the pod runs, in the order of merging; `None` where it serves none.
+    pub versions: Vec<(ConfigName, Option<VersionName>)>,
+    /// Whether that is what is assigned to it.
+    pub state: ReportState,
+    /// When the agent made the report, in seconds since 1970; absent where there is none.
+    pub at: Option<i64>,
+}
+
+/// Whether a pod runs what is assigned to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReportState {
+    /// It does, and its containers have acknowledged it.
+    Acknowledged,
+    /// Not yet, or only a restart brings it.
+    Pending(Explanation),
+    /// The hub can't give one of the pod's configs. This says nothing about the others.
+    Unavailable(Explanation),
+    /// An assigned version failed in the pod.
+    Failed(Explanation),
+    /// The agent has not reported since the pod was created.
+    NoContact(Explanation),
+}
+
+impl ReportState {
+    /// The state of a pod that does not run what is assigned to it, or has not acknowledged it.
+    pub fn of(explanation: Explanation) -> Self {
+        match explanation.reason {
+            Reason::NoContact => Self::NoContact(explanation),
+            Reason::NotFound | Reason::NotAllowed | Reason::Changed => Self::Unavailable(explanation),
+            Reason::TooLarge | Reason::NoHandler | Reason::PermissionDenied | Reason::Failed => {
+                Self::Failed(explanation)
+            }
+            _ => Self::Pending(explanation),
+        }
+    }
+
+    /// Why it is not [`Self::Acknowledged`].
+    pub fn explanation(&self) -> Option<&Explanation> {
+        match self {
+            Self::Acknowledged => None,
+            Self::Pending(why) | Self::Unavailable(why) | Self::Failed(why) | Self::NoContact(why) => Some(why),
+        }
+    }
+}
+
+impl Report {
+    /// Reads the condition; `None` where it has no reason, which the hub always writes.
+    pub fn read(condition: &PodCondition) -> Option<Self> {
+        let reason = condition.reason.as_deref().filter(|reason| !reason.is_empty())?;
+        let (versions, message) = parse(condition.message.as_deref().unwrap_or_default());
+        let acknowledged = condition.status == "True";
+        let state = if acknowledged {
+            ReportState::Acknowledged
+        } else {
+            ReportState::of(Reason::named(reason).explained(message))
+        };
+        let at = condition.last_probe_time.as_ref().map(|time| time.0.as_second());
+        Some(Self { versions, state, at })
+    }
+
+    /// The status of the condition.
+    pub fn status(&self) -> &'static str {
+        if self.state == ReportState::Acknowledged { "True" } else { "False" }
+    }
+
+    /// The reason of the condition.
+    pub fn reason(&self) -> Reason {
+        self.state.explanation().map_or(Reason::Applied, |why| why.reason)
+    }
+
+    /// The message of the condition: the versions, such as `shop=1.0.1,shop-keys=7` (nothing after `=` where none is served), then `; ` and
+    /// the explanation's message.
+    pub fn message(&self) -> String {
+        let version = |version: &Option<VersionName>| version.as_ref().map_or_else(String::new, ToString::to_string);
+        let versions = self.versions.iter().map(|(config, of)| format!("{config}={}", version(of)));
+        let versions = versions.collect::<Vec<_>>().join(",");
+        let message = self.state.explanation().map_or("", |why| &why.message);
+        match (versions.is_empty(), message.is_empty()) {
+            (_, true) => versions,
+            (true, false) => message.to_owned(),
+            (false, false) => format!("{versions}; {message}"),
+        }
+    }
+
+    /// Whether the conditions of both are the same.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.versions, &self.state) == (&other.versions, &other.state)
+    }
+}
+
+/// The inverse of [`Report::message`]; all is the explanation's message where it does not begin with versions.
+fn parse(message: &str) -> (Vec<(ConfigName, Option<VersionName>)>, &str) {
+    let (list, rest) = message.split_once("; ").unwrap_or((message, ""));
+    let pair = |pair: &str| {
+        let (config, version) = pair.split_once('=')?;
+        let version = if version.is_empty() { None } else { Some(VersionName::new(version).ok()?) };
+        Some((ConfigName::new(config).ok()?, version))
+    };
+    let versions: Option<Vec<_>> = list.split(',').map(pair).collect();
+    versions.map_or((Vec::new(), message), |versions| (versions, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn report(versions: &[(&str, Option<&str>)], state: ReportState) -> Report {
+        let named = |(config, version): &(&str, Option<&str>)| {
+            (ConfigName::new(config).unwrap(), version.map(|version| VersionName::new(version).unwrap()))
+        };
+        Report { versions: versions.iter().map(named).collect(), state, at: None }
+    }
+
+    fn written(report: &Report) -> PodCondition {
+        PodCondition {
+            status: report.status().to_owned(),
+            reason: Some(report.reason().to_string()),
+            message: Some(report.message()),
+            ..PodCondition::default()
+        }
+    }
+
+    #[test]
+    fn the_message_has_the_versions_and_the_explanation() {
+        let message = |versions: &[(&str, Option<&str>)], state| report(versions, state).message();
+        let failed = || ReportState::of(Reason::TooLarge.explained("it is large"));
+        assert_eq!(message(&[("shop", Some("1.0.1"))], ReportState::Acknowledged), "shop=1.0.1");
+        assert_eq!(message(&[("shop", None)], failed()), "shop=; it is large");
+        assert_eq!(message(&[], failed()), "it is large");
+    }
+
+    #[test]
+    fn a_message_without_versions_is_the_explanation() {
+        for message in ["", "the agent has not reported; see a=b", "a=b=c", "shop", "shop=1,"] {
+            assert_eq!(parse(message), (Vec::new(), message));
+        }
+    }
+
+    #[test]
+    fn each_reason_has_its_state() {
+        let state = |reason: Reason| ReportState::of(reason.explained("m"));
+        for reason in [Reason::TooLarge, Reason::NoHandler, Reason::PermissionDenied, Reason::Failed] {
+            assert!(matches!(state(reason), ReportState::Failed(_)), "{reason}");
+        }
+        for reason in [Reason::NotFound, Reason::NotAllowed, Reason::Changed] {
+            assert!(matches!(state(reason), ReportState::Unavailable(_)), "{reason}");
+        }
+        assert!(matches!(state(Reason::NoContact), ReportState::NoContact(_)));
+        for reason in [Reason::Pending, Reason::Resolving, Reason::NotRestarted, Reason::Damaged, Reason::Unknown] {
+            assert!(matches!(state(reason), ReportState::Pending(_)), "{reason}");
+        }
+        assert_eq!(Report::read(&PodCondition::default()), None, "the hub did not write it");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            versions in proptest::collection::vec(
+                ("[a-z][a-z0-9]{0,9}", proptest::option::of("[a-z0-9][a-z0-9._-]{0,9}[a-z0-9]")), 1..5,
+            ),
+            at in 0..Reason::ALL.len(),
+            message in "([a-z]([ a-z;=,]{0,30}))?",
+        ) {
+            let versions: Vec<_> = versions.iter().map(|(config, of)| (config.as_str(), of.as_deref())).collect();
+            prop_assume!(!versions.iter().any(|(_, version)| *version == Some("current")));
+            for state in [ReportState::Acknowledged, ReportState::of(Reason::ALL[at].explained(message))] {
+                let report = report(&versions, state);
+                prop_assert_eq!(Report::read(&written(&report)), Some(report));
+            }
+        }
+
+        #[test]
+        fn no_message_makes_the_reader_panic(message in "\\PC{0,60}") {
+            let _ = parse(&message);
+        }
+    }
+}
