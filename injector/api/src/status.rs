@@ -1,14 +1,16 @@
-//! The status of a `VersionedConfig`: what has been proven, what is on its way, and what is stored.
+//! The status of a `VersionedConfig`: which version is proven, how far pods are moved to another one, and which versions there are.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What Nudge has made of the spec.
+use crate::Reason;
+
+/// The state of the config.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VersionedConfigStatus {
-    /// The generation of the spec that this status answers.
+    /// The generation of the spec that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// The version that is proven; pods run it unless a rollout has moved them.
@@ -17,16 +19,16 @@ pub struct VersionedConfigStatus {
     /// The version that was current before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
-    /// The version that the plain ConfigMap holds.
+    /// The version that the published ConfigMap holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
-    /// Since when it holds that.
+    /// Since when it holds that version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_at: Option<Time>,
     /// The version that a rollout moves to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Where the config stands.
+    /// The phase of the config.
     pub phase: Phase,
     /// The pods that subscribe.
     pub pods: PodCounts,
@@ -56,7 +58,7 @@ impl VersionedConfigStatus {
     }
 }
 
-/// Where a config stands.
+/// The phase of a config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
     /// What spec.current names can't be moved to yet; the condition Ready says why.
@@ -73,7 +75,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The phase as it stands in the object.
+    /// The phase as the object holds it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "Waiting",
@@ -91,13 +93,13 @@ impl Phase {
 pub struct PodCounts {
     /// Pods that subscribe.
     pub total: u32,
-    /// Pods that have reported the version assigned to them; those that take one by a restart alone, were born with it.
+    /// Pods that have reported the version assigned to them; pods that take one by a restart alone, started with it.
     pub updated: u32,
     /// Updated pods that are Ready.
     pub ready: u32,
     /// Pods that reported a failure.
     pub failed: u32,
-    /// Pods that are told but not waited for.
+    /// Pods that the target is assigned to and that are not waited for.
     pub skipped: u32,
     /// Updated of total, such as `10/40`.
     pub summary: String,
@@ -120,18 +122,18 @@ pub struct VersionStatus {
     /// When it was sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed_at: Option<Time>,
-    /// Set where somebody made it who may not update the ConfigMap of the config's name, or while Nudge could not ask: it never
+    /// Set if its creator may not update the ConfigMap of the config's name, or if Nudge could not check that. Such a version never
     /// becomes current by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consent: Option<Consent>,
 }
 
-/// What a version waits for that never becomes current by itself.
+/// What makes a version current that never becomes current by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Consent {
-    /// That spec.current is set to it.
+    /// spec.current must be set to it.
     Needed,
-    /// That spec.current is set to another version, or removed, and then to it: it named the version before that was complete.
+    /// spec.current must be set to another version, or removed, and then to it: it named the version before the version was complete.
     NeededAnew,
 }
 
@@ -174,7 +176,7 @@ pub enum PartKind {
 }
 
 impl PartKind {
-    /// The kind as it stands in objects.
+    /// The kind as objects hold it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ConfigMap => "ConfigMap",
@@ -208,7 +210,7 @@ pub struct RolloutStatus {
     /// The workloads with a threshold above 0.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupStatus>,
-    /// What is being done; absent while nothing moves.
+    /// What the rollout does; absent while nothing moves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<RolloutStage>,
     /// When the rollout began.
@@ -217,10 +219,10 @@ pub struct RolloutStatus {
     /// On the way back: since when workloads were restarted with the target; absent if they were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workloads_restarted_at: Option<Time>,
-    /// When the rollout last came forward.
+    /// When the rollout last made progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progressed_at: Option<MicroTime>,
-    /// Since when every pod that is waited for runs what it was told and is Ready.
+    /// Since when every pod that is waited for runs the version assigned to it and is Ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<MicroTime>,
     /// Since when that is not so; absent while it is, or while the rollout is held.
@@ -229,13 +231,13 @@ pub struct RolloutStatus {
     /// How long a batch is watched before the next one; absent while no batch is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watch: Option<BatchWatch>,
-    /// Pods that were told but are not waited for.
+    /// Pods that the target is assigned to and that are not waited for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<SkippedPod>,
-    /// Restarts that pods already had when they were told; those with none are not listed, and at most a thousand are.
+    /// Restarts that pods already had when the target was assigned to them. Pods without restarts are not listed, and at most a thousand are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restarts: Vec<PodRestarts>,
-    /// Of pods that are not listed in `restarts` only restarts from this time on count; absent while all have room.
+    /// Of pods that are not listed in `restarts`, only restarts from this time on count; absent while all have room.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts_counted_since: Option<Time>,
     /// The version that was tried last and failed.
@@ -246,13 +248,13 @@ pub struct RolloutStatus {
 /// What a rollout is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RolloutStage {
-    /// Pods are told batch by batch.
+    /// The target is assigned to pods batch by batch.
     Moving,
     /// All pods run the target, which is watched for a while.
     Baking,
     /// The target is published, and workloads that take it by a restart are restarted.
     Restarting,
-    /// Pods leave a target that is not wanted any more.
+    /// Pods leave a target that is not requested any more.
     Leaving,
     /// Pods leave a target that failed.
     RollingBack,
@@ -268,7 +270,7 @@ pub struct BatchWatch {
     pub reason: String,
 }
 
-/// A pod that was told but is not waited for.
+/// A pod that the target is assigned to and that is not waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedPod {
@@ -277,13 +279,14 @@ pub struct SkippedPod {
     /// Its uid.
     pub uid: String,
     /// Why: NotReady, RestartedRecently, Pending, Ending, NodeNotReady, NoContact, FailedBefore, NotAcknowledged.
-    pub reason: String,
-    /// It was so already when it was told. Such a pod holds nothing up; while another one is not Ready, no further batch is told.
+    pub reason: Reason,
+    /// This was so already when the target was assigned to it. Such a pod holds nothing up. While another skipped pod is not Ready, there
+    /// is no further batch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub before: bool,
 }
 
-/// How often containers of a pod had been restarted when it was told.
+/// How often containers of a pod had been restarted when the target was assigned to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodRestarts {
@@ -301,9 +304,9 @@ pub struct RolloutFailure {
     pub version: String,
     /// The generation of the spec that asked for it. It is not tried again before that changes.
     pub generation: i64,
-    /// A word: PodNotReady, ContainerRestarted, ProgressDeadlineExceeded, RestartFailed, or the reason that the pod reported.
-    pub reason: String,
-    /// A sentence that names the pod.
+    /// Why: PodNotReady, ContainerRestarted, ProgressDeadlineExceeded, RestartFailed, or the reason that the pod reported.
+    pub reason: Reason,
+    /// A message that names the pod.
     pub message: String,
 }
 

@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::Resource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use nudge_api::VersionedConfig;
+use nudge_api::{Explanation, VersionedConfig};
+use nudge_core::event_record::EventRecord;
 use nudge_core::keys::PodKey;
-use nudge_core::versions::Note;
 use nudge_protocol::bounded_text::clipped;
 use nudge_protocol::error_chain::chain;
 
@@ -28,12 +28,12 @@ impl EventRecorder {
     }
 
     /// Writes Events on a config.
-    pub async fn record(&self, config: &VersionedConfig, notes: &[Note]) {
-        self.write(&config.object_ref(&()), notes).await;
+    pub async fn record(&self, config: &VersionedConfig, events: &[EventRecord]) {
+        self.write(&config.object_ref(&()), events).await;
     }
 
     /// Writes an Event on a pod; returns whether it was written.
-    pub async fn record_on_pod(&self, pod: &PodKey, uid: &str, note: Note) -> bool {
+    pub async fn record_on_pod(&self, pod: &PodKey, uid: &str, event: EventRecord) -> bool {
         let reference = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
@@ -42,25 +42,26 @@ impl EventRecorder {
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
-        self.write(&reference, &[note]).await
+        self.write(&reference, &[event]).await
     }
 
     /// Returns whether all were written.
-    async fn write(&self, reference: &ObjectReference, notes: &[Note]) -> bool {
+    async fn write(&self, reference: &ObjectReference, events: &[EventRecord]) -> bool {
         let mut all = true;
-        for note in notes {
-            let message = clipped(note.message.clone(), MAX_BYTES);
-            let event = Event {
-                type_: if note.warning { EventType::Warning } else { EventType::Normal },
-                reason: note.reason.to_owned(),
-                action: action(note.reason, &message),
+        for event in events {
+            let Explanation { reason, message } = event.explanation.clone();
+            let message = clipped(message, MAX_BYTES);
+            let written = Event {
+                type_: if event.warning { EventType::Warning } else { EventType::Normal },
+                reason: reason.to_string(),
+                action: action(reason.as_str(), &message),
                 note: Some(message),
                 secondary: None,
             };
-            let written = call(|| "writing an Event".to_owned(), self.0.publish(&event, reference)).await;
+            let written = call(|| "writing an Event".to_owned(), self.0.publish(&written, reference)).await;
             if let Err(error) = written {
                 let object = reference.name.as_deref();
-                tracing::debug!(error = chain(&error), object, reason = note.reason, "Event not written");
+                tracing::debug!(error = chain(&error), object, %reason, "Event not written");
                 all = false;
             }
         }

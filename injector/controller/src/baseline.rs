@@ -2,11 +2,12 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
+use nudge_api::{PartKind, Reason, VersionedConfig, VersionedConfigSpec};
 use nudge_cluster::call::{CallError, call};
+use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
 use nudge_core::versions::{
-    FIRST_VERSION, Note, baseline_refusal, contents_of, first_names, first_version, is_first_version, mark,
+    FIRST_VERSION, baseline_refusal, contents_of, first_names, first_version, is_first_version, mark,
 };
 use nudge_protocol::{VersionName, labels};
 
@@ -47,7 +48,7 @@ impl Controller {
             Ok(made) => {
                 let message =
                     format!("ConfigMap {config} became version {FIRST_VERSION}, because a pod subscribes to it");
-                self.events.record(&made, &[Note { warning: false, reason: "Baseline", message }]).await;
+                self.events.record(&made, &[EventRecord::new(Reason::Baseline, message)]).await;
                 tracing::info!(config = %key, version = FIRST_VERSION, "a plain ConfigMap became a config with versions");
                 Ok(())
             }

@@ -1,7 +1,7 @@
-//! Figures of rollouts, counted by the leader. No label holds anything that users name.
+//! Metrics of rollouts, counted by the leader. No label holds a name that users choose.
 
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Phase, RolloutStage, VersionedConfigStatus};
+use nudge_api::{Phase, Reason, RolloutStage, VersionedConfigStatus};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -13,31 +13,31 @@ struct Outcome {
     outcome: &'static str,
 }
 
-/// The figures; cheap to clone.
+/// The metrics; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RolloutMetrics {
     ended: Family<Outcome, Counter>,
     took: Histogram,
-    told: Histogram,
+    all_assigned: Histogram,
     restarted: Family<Outcome, Counter>,
     refreshed: Family<Outcome, Counter>,
 }
 
 impl Default for RolloutMetrics {
     fn default() -> Self {
-        // From a second in steps of two to nine hours.
+        // From a second to nine hours, each twice the last.
         let seconds = || Histogram::new((0..16).map(|step| f64::from(1 << step)));
         Self {
             ended: family(&["current", "failed", "abandoned", "returned"]),
             took: seconds(),
-            told: seconds(),
+            all_assigned: seconds(),
             restarted: family(&["restarted", "evicted", "failed", "refused"]),
             refreshed: family(&["done", "failed"]),
         }
     }
 }
 
-/// All series from the start, so that a rate over the first event is not missed.
+/// All series from the start: a rate must include the first event.
 fn family(outcomes: &[&'static str]) -> Family<Outcome, Counter> {
     let family = Family::<Outcome, Counter>::default();
     for outcome in outcomes {
@@ -46,39 +46,41 @@ fn family(outcomes: &[&'static str]) -> Family<Outcome, Counter> {
     family
 }
 
-/// How a rollout ended, and how long it took; or after which time all pods were told.
+/// How a rollout ended, and how long it took; or after which time the target was assigned to all pods.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Came {
+enum Reached {
     ToEnd(&'static str, f64),
     ToAll(f64),
 }
 
-/// What a change of the status says of its rollout. Pure.
-fn came(before: &VersionedConfigStatus, after: &VersionedConfigStatus, now: Timestamp) -> Option<Came> {
+/// What a change of the status says of its rollout.
+fn reached(before: &VersionedConfigStatus, after: &VersionedConfigStatus, now: Timestamp) -> Option<Reached> {
     let began = before.rollout.began_at.as_ref().or(after.rollout.began_at.as_ref())?;
     let seconds = now.duration_since(began.0).as_secs_f64().max(0.0);
     let all = |stage| matches!(stage, Some(RolloutStage::Baking | RolloutStage::Restarting));
     match (before.rollout.stage, after.rollout.stage) {
         (Some(RolloutStage::Leaving), None) if before.phase == Phase::RollingBack => {
-            Some(Came::ToEnd("returned", seconds))
+            Some(Reached::ToEnd("returned", seconds))
         }
-        (Some(RolloutStage::Leaving), None) => Some(Came::ToEnd("abandoned", seconds)),
-        (Some(_), None) if after.phase == Phase::Failed => Some(Came::ToEnd("failed", seconds)),
-        (Some(_), None) => Some(Came::ToEnd("current", seconds)),
-        // A workload that is new while the others are watched is no second rollout.
-        (None | Some(RolloutStage::Moving), stage) if all(stage) && after.pods.total > 0 => Some(Came::ToAll(seconds)),
+        (Some(RolloutStage::Leaving), None) => Some(Reached::ToEnd("abandoned", seconds)),
+        (Some(_), None) if after.phase == Phase::Failed => Some(Reached::ToEnd("failed", seconds)),
+        (Some(_), None) => Some(Reached::ToEnd("current", seconds)),
+        // A workload that is new during the bake is no second rollout.
+        (None | Some(RolloutStage::Moving), stage) if all(stage) && after.pods.total > 0 => {
+            Some(Reached::ToAll(seconds))
+        }
         _ => None,
     }
 }
 
 impl RolloutMetrics {
-    /// Registers the figures.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("rollouts", "Rollouts that ended, by outcome", self.ended.clone());
         let help = "Time from the beginning of a rollout to its end";
         registry.register_with_unit("rollout_duration", help, Unit::Seconds, self.took.clone());
         let help = "Time from the beginning of a rollout until every pod runs the target and was watched";
-        registry.register_with_unit("rollout_all_assigned", help, Unit::Seconds, self.told.clone());
+        registry.register_with_unit("rollout_all_assigned", help, Unit::Seconds, self.all_assigned.clone());
         let help = "Restarts of workloads, and evictions of pods, that take a version so, by outcome";
         registry.register("restarted_workloads", help, self.restarted.clone());
         registry.register(
@@ -90,15 +92,15 @@ impl RolloutMetrics {
 
     pub(super) fn changed(&self, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
         let failure = |status: &VersionedConfigStatus| status.rollout.failure.clone();
-        if failure(after).is_some_and(|it| it.reason == "RestartFailed") && failure(before) != failure(after) {
+        if failure(after).is_some_and(|it| it.reason == Reason::RestartFailed) && failure(before) != failure(after) {
             self.restarted("failed");
         }
-        match came(before, after, Timestamp::now()) {
-            Some(Came::ToEnd(outcome, seconds)) => {
+        match reached(before, after, Timestamp::now()) {
+            Some(Reached::ToEnd(outcome, seconds)) => {
                 self.ended.get_or_create(&Outcome { outcome }).inc();
                 self.took.observe(seconds);
             }
-            Some(Came::ToAll(seconds)) => self.told.observe(seconds),
+            Some(Reached::ToAll(seconds)) => self.all_assigned.observe(seconds),
             None => {}
         }
     }
@@ -134,13 +136,13 @@ mod tests {
         let leaving = status(Some(RolloutStage::Leaving), Phase::Progressing);
         let returning = status(Some(RolloutStage::Leaving), Phase::RollingBack);
         let (current, failed) = (status(None, Phase::Current), status(None, Phase::Failed));
-        assert_eq!(came(&current, &moving, now), None);
-        assert_eq!(came(&moving, &baking, now), Some(Came::ToAll(5.0)));
-        assert_eq!(came(&baking, &current, now), Some(Came::ToEnd("current", 5.0)));
-        assert_eq!(came(&moving, &back, now), None);
-        assert_eq!(came(&back, &failed, now), Some(Came::ToEnd("failed", 5.0)));
-        assert_eq!(came(&leaving, &current, now), Some(Came::ToEnd("abandoned", 5.0)));
-        assert_eq!(came(&returning, &current, now), Some(Came::ToEnd("returned", 5.0)));
-        assert_eq!(came(&current, &current, now), None);
+        assert_eq!(reached(&current, &moving, now), None);
+        assert_eq!(reached(&moving, &baking, now), Some(Reached::ToAll(5.0)));
+        assert_eq!(reached(&baking, &current, now), Some(Reached::ToEnd("current", 5.0)));
+        assert_eq!(reached(&moving, &back, now), None);
+        assert_eq!(reached(&back, &failed, now), Some(Reached::ToEnd("failed", 5.0)));
+        assert_eq!(reached(&leaving, &current, now), Some(Reached::ToEnd("abandoned", 5.0)));
+        assert_eq!(reached(&returning, &current, now), Some(Reached::ToEnd("returned", 5.0)));
+        assert_eq!(reached(&current, &current, now), None);
     }
 }

@@ -8,11 +8,12 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, ReplicationController};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
 use kube::{Api, Resource};
-use nudge_api::{PartKind, VersionedConfig};
+use nudge_api::{PartKind, Reason, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
+use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::references;
-use nudge_core::versions::{Note, to_prune};
+use nudge_core::versions::to_prune;
 use serde::de::DeserializeOwned;
 
 use super::reconcile::Controller;
@@ -37,7 +38,7 @@ impl Controller {
                 config.spec.history_limit
             );
             tracing::info!(config = %key, version, "pruned");
-            self.events.record(config, &[Note { warning: false, reason: "Pruned", message }]).await;
+            self.events.record(config, &[EventRecord::new(Reason::Pruned, message)]).await;
         }
         Ok(())
     }

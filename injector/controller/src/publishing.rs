@@ -7,13 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use nudge_api::{
-    ConditionType, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus, condition, find_condition,
+    ConditionType, PartKind, Reason, VersionStatus, VersionedConfig, VersionedConfigStatus, condition, find_condition,
     set_condition,
 };
 use nudge_cluster::call::{CallError, call};
+use nudge_core::event_record::EventRecord;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::rollout::to_publish;
-use nudge_core::versions::{Data, KEYED, Note, Publication, contents_of, part_digest, publication};
+use nudge_core::versions::{Data, KEYED, Publication, contents_of, part_digest, publication};
 
 use super::reconcile::{Controller, FIELD_MANAGER, written_by_us};
 
@@ -35,7 +36,7 @@ impl Controller {
         &self,
         key: &ConfigKey,
         config: &VersionedConfig,
-    ) -> Result<Option<(VersionedConfig, Vec<Note>)>, CallError> {
+    ) -> Result<Option<(VersionedConfig, Vec<EventRecord>)>, CallError> {
         let Some(status) = &config.status else { return Ok(None) };
         let Some(version) = to_publish(status).and_then(|version| status.version(version)) else {
             return Ok(None);
@@ -124,7 +125,7 @@ fn with_outcome(
     version: &str,
     step: &Publication,
     now: &Time,
-) -> Option<(VersionedConfig, Vec<Note>)> {
+) -> Option<(VersionedConfig, Vec<EventRecord>)> {
     let mut next = config.clone();
     let generation = config.metadata.generation;
     let status = next.status.get_or_insert_default();
@@ -151,7 +152,7 @@ fn with_outcome(
         Publication::Published | Publication::Replace(_) => {
             if status.published.as_deref() != Some(version) {
                 let message = format!("the plain ConfigMap holds version {version}");
-                notes.push(Note { warning: false, reason: "Published", message });
+                notes.push(EventRecord::new(Reason::Published, message));
                 status.published_at = Some(now.clone());
             }
             status.published = Some(version.to_owned());
@@ -160,14 +161,14 @@ fn with_outcome(
         Publication::Drifted(message) => {
             let is_new = find_condition(&status.conditions, drifted).is_none();
             if is_new {
-                notes.push(Note { warning: true, reason: "Drifted", message: message.clone() });
+                notes.push(EventRecord::new(Reason::Drifted, message.clone()));
             }
             set(status, drifted, true, "ChangedByOthers", message.clone());
         }
         Publication::Refused(reason, message) => {
             let told = status.conditions.iter().any(|condition| condition.message == *message);
             if !told {
-                notes.push(Note { warning: true, reason: "NotPublished", message: message.clone() });
+                notes.push(EventRecord::new(Reason::NotPublished, message.clone()));
             }
             set(status, published, false, reason, message.clone());
         }

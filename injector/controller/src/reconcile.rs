@@ -1,4 +1,4 @@
-//! One look at one config: reads what is missing, decides, writes the status, publishes, prunes.
+//! One reconcile of one config: reads what is missing, decides, writes the status, publishes, prunes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use nudge_api::{PartKind, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{Explanation, PartKind, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
@@ -24,14 +24,14 @@ use super::publishing::Looked;
 use super::restart::{Restarting, restarts};
 use super::rollout::Away;
 
-/// How often contents are read before the rest is left to the next look.
+/// How often contents are read before the rest is left to the next reconcile.
 const READS: usize = 3;
-/// When to look again at a config that can't be moved as things may be missed.
+/// When to look again at a config that is not moved because changes may have been missed.
 const BLIND: Duration = Duration::from_secs(1);
-/// Objects that are read each time.
+/// Objects that are read at once.
 const READ_AT_ONCE: usize = 32;
 
-/// The name under which the API server keeps which fields are ours.
+/// The field manager of the fields that Nudge writes.
 pub(super) const FIELD_MANAGER: &str = "nudge-controller";
 
 pub(super) fn written_by_us() -> PostParams {
@@ -44,7 +44,7 @@ pub struct Controller {
     pub(super) index: Arc<Index>,
     pub(super) events: EventRecorder,
     pub(super) content_key: Arc<hmac::Key>,
-    pub(super) figures: RolloutMetrics,
+    pub(super) metrics: RolloutMetrics,
     silence: Duration,
     /// Since when this replica leads and sees.
     sees: Mutex<Option<Timestamp>>,
@@ -54,7 +54,7 @@ pub struct Controller {
     /// What is remembered of restarted workloads, and of which part of the rollout that is.
     restarts: Mutex<HashMap<ConfigKey, (Part, Memory)>>,
     away: Mutex<Option<Away>>,
-    /// Held while it is decided whether a config begins to move.
+    /// Held while a config may begin to move.
     beginning: tokio::sync::Mutex<()>,
 }
 
@@ -69,7 +69,7 @@ pub enum Again {
     At(Duration),
 }
 
-/// How long it is until `time`; at least a moment, so that nobody turns in a circle.
+/// How long it is until `time`; at least a moment, to avoid a busy loop.
 fn wait_until(time: &Time) -> Duration {
     let left = time.0.duration_since(Timestamp::now());
     Duration::try_from(left).unwrap_or_default().max(Duration::from_millis(20))
@@ -78,25 +78,25 @@ fn wait_until(time: &Time) -> Duration {
 /// Whether it may begin to move now.
 fn may_begin(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
-    let desired = config.spec.current.as_ref();
+    let requested = config.spec.current.as_ref();
     status.rollout.stage.is_none()
         && status.current.is_some()
-        && desired.is_some()
-        && desired != status.current.as_ref()
+        && requested.is_some()
+        && requested != status.current.as_ref()
 }
 
-/// Whether the version before is wanted again: a brake, which needs nothing to be known but the config.
+/// Whether the previous version is requested: a brake, which needs nothing to be known but the config.
 fn returns(config: &VersionedConfig) -> bool {
     let previous = config.status.as_ref().and_then(|status| status.previous.as_ref());
     previous.is_some() && config.spec.current.as_ref() == previous
 }
 
-/// Whether it is on the way, or may begin to move now.
+/// Whether it is being moved, or may begin to move now.
 fn is_moved(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) || may_begin(config)
 }
 
-/// The config without the times since which all pods are well, or not all, if they were not seen all that time: both count anew. Pure.
+/// The config without `appliedAt` and `unprovenSince` where the pods were not seen all that time: both count anew.
 fn without_unseen(config: &Arc<VersionedConfig>, sees: Option<Timestamp>) -> Arc<VersionedConfig> {
     let Some((status, sees)) = config.status.as_ref().zip(sees) else { return Arc::clone(config) };
     let unseen = |time: &Option<MicroTime>| time.as_ref().is_some_and(|time| time.0 < sees);
@@ -117,14 +117,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Controller {
     /// Controllers over `index`; `instance` names this replica in Events.
-    /// What was not confirmed for longer than `silence` is not acted upon where something would be deleted.
+    /// Nothing is deleted because of an index that was not confirmed for longer than `silence`.
     pub fn new(
         client: Client,
         index: Arc<Index>,
         content_key: Arc<hmac::Key>,
         instance: &str,
         silence: Duration,
-        figures: RolloutMetrics,
+        metrics: RolloutMetrics,
     ) -> Self {
         let events = EventRecorder::new(client.clone(), instance);
         Self {
@@ -132,7 +132,7 @@ impl Controller {
             index,
             events,
             content_key,
-            figures,
+            metrics,
             silence,
             sees: Mutex::default(),
             facts: Mutex::default(),
@@ -169,7 +169,7 @@ impl Controller {
         locked(&self.restarts).remove(key);
     }
 
-    /// The nodes that were away when all were listed last.
+    /// The nodes that were not Ready when all were listed last.
     pub(super) fn away(&self) -> Option<Away> {
         locked(&self.away).clone()
     }
@@ -178,26 +178,26 @@ impl Controller {
         *locked(&self.away) = Some(away);
     }
 
-    /// From now on this replica leads, and knows what there is.
+    /// From now on this replica leads, and its index is complete.
     pub fn begin(&self) {
         *locked(&self.sees) = Some(Timestamp::now());
     }
 
-    /// Since when nothing that came and went can have been missed.
+    /// Since when no change can have been missed.
     fn sees_since(&self) -> Option<Timestamp> {
         let blind = self.index.last_blind().and_then(|ago| SignedDuration::try_from(ago).ok());
         let blind = blind.and_then(|ago| Timestamp::now().checked_sub(ago).ok());
         (*locked(&self.sees)).max(blind)
     }
 
-    /// Forgets what is known of a config that is not there any more, or not ours.
+    /// Forgets what is known of a config that is gone, or whose namespace is not enabled.
     fn forget_config(&self, key: &ConfigKey) {
         locked(&self.facts).remove(key);
         locked(&self.looked).remove(key);
         self.forget_restarts(key);
     }
 
-    /// Forgets what was seen before, as a new leader must.
+    /// Forgets what was observed before, as a new leader must.
     pub fn forget(&self) {
         locked(&self.facts).clear();
         locked(&self.looked).clear();
@@ -210,7 +210,7 @@ impl Controller {
         self.index.is_synced() && self.index.silent(self.silence).is_none()
     }
 
-    /// Looks at one config. Returns when there is more to look at.
+    /// Reconciles one config. Returns when to look again.
     pub async fn reconcile(&self, key: &ConfigKey) -> Result<Again, CallError> {
         if !self.index.is_enabled(&key.namespace) {
             self.forget_config(key);
@@ -229,23 +229,23 @@ impl Controller {
             && !returns(&config)
             && let Some(what) = self.index.doubted()
         {
-            tracing::debug!(config = %key, what, "waits until it is sure that nothing was missed");
+            tracing::debug!(config = %key, what, "reconcile postponed: changes may have been missed");
             return Ok(Again::At(BLIND));
         }
         let (config, mut again) = self.settle(key, config).await?;
         let looked = self.looked(key).map(|(_, looked)| looked.version);
         let config = match self.publish(key, &config).await? {
             None => config,
-            Some((next, notes)) => {
+            Some((next, events)) => {
                 let written = self.write(key, &next).await;
                 // What is not written is not known to others: it is looked at again.
                 let written = written.inspect_err(|_| drop(locked(&self.looked).remove(key)))?;
-                self.events.record(&written, &notes).await;
+                self.events.record(&written, &events).await;
                 self.refresh_published(key, &config, &written).await;
                 Arc::new(written)
             }
         };
-        // A rollout may have waited for just that.
+        // A rollout may have waited for this.
         if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some())
             && looked != self.looked(key).map(|(_, looked)| looked.version)
         {
@@ -264,7 +264,7 @@ impl Controller {
         // Two configs that share pods must not both begin to move in the same moment.
         let _one = if may_begin(&config) { Some(self.beginning.lock().await) } else { None };
         let restarting = self.restart(key, &config).await?;
-        // The nodes of exactly these pods: one that is seen to fall later, without its node, would be held against the version.
+        // The nodes of exactly these pods: a pod that falls later, with its node, would be held against the version.
         let pods = self.index.subscribers(key);
         let nodes_away = if returns(&config) { BTreeSet::new() } else { self.nodes_away(&config, &pods).await? };
         let waiting_for = self.moving_neighbour(key, &pods);
@@ -290,7 +290,7 @@ impl Controller {
             let made = decide(&observed);
             let unread = made.unread.clone();
             decision = Some(made);
-            // The rest is left to the next look, so that one config can't keep a worker for itself.
+            // The rest is left to the next reconcile: one config must not keep a worker for itself.
             let unread: Vec<_> = unread.into_iter().take(READ_AT_ONCE).collect();
             if unread.is_empty() {
                 break;
@@ -316,19 +316,20 @@ impl Controller {
         next.status = Some(decision.status);
         let written = self.write(key, &next).await?;
         let before = config.status.clone().unwrap_or_default();
-        self.figures.changed(&before, written.status.as_ref().unwrap_or(&before));
-        for note in &decision.notes {
-            tracing::info!(config = %key, reason = note.reason, message = note.message, "decided");
+        self.metrics.changed(&before, written.status.as_ref().unwrap_or(&before));
+        for event in &decision.events {
+            let Explanation { reason, message } = &event.explanation;
+            tracing::info!(config = %key, %reason, message, "status written");
         }
-        self.events.record(&written, &decision.notes).await;
+        self.events.record(&written, &decision.events).await;
         Ok((Arc::new(written), more))
     }
 
-    /// Tells of the workloads that take a version by a restart, and looks at them again while they are on their way.
+    /// Reports the workloads that take a version by a restart, and looks at them again while they are being restarted.
     fn with_restart(more: Again, config: &VersionedConfig, restarting: &Restarting, decision: &mut Decision) -> Again {
         if let Some(found) = &restarting.found {
             let now = Time(Timestamp::now());
-            decision.notes.extend(restart::write_condition(
+            decision.events.extend(restart::write_condition(
                 &mut decision.status,
                 found,
                 config.metadata.generation,
@@ -345,7 +346,7 @@ impl Controller {
         }
     }
 
-    /// Has volumes read again where another version was published.
+    /// Has the kubelet read volumes again where another version was published.
     async fn refresh_published(&self, key: &ConfigKey, before: &VersionedConfig, after: &VersionedConfig) {
         let published = |config: &VersionedConfig| config.status.as_ref().and_then(|status| status.published.clone());
         match published(after) {
@@ -367,7 +368,7 @@ impl Controller {
         }
     }
 
-    /// Writes the status, if nobody has changed the object since. The index knows it at once.
+    /// Writes the status, unless the object has changed since. The index has it at once.
     async fn write(&self, key: &ConfigKey, next: &VersionedConfig) -> Result<VersionedConfig, CallError> {
         let api: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
         let writing = || format!("writing the status of VersionedConfig {key}");
@@ -403,7 +404,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn of_a_config_that_is_gone_nothing_is_remembered() {
+    async fn nothing_is_remembered_of_a_config_that_is_gone() {
         let service = service_fn(|_: http::Request<Body>| async {
             let status =
                 br#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}"#;
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_were_not_seen_all_the_time_are_proven_anew() {
+    fn pods_that_were_not_seen_all_the_time_prove_the_target_anew() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
         let mut status = VersionedConfigStatus::default();

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use nudge_api::VersionedConfig;
+use nudge_api::{Reason, VersionedConfig};
 use nudge_cluster::call::CallError;
 use nudge_cluster::listing::each;
+use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
 use nudge_core::restart::{REFRESHED, refreshed_for};
-use nudge_core::versions::Note;
 use nudge_protocol::error_chain::chain;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
@@ -31,7 +31,7 @@ impl Controller {
                     refusal(&error, "a pod", "refreshed", false).map_or_else(|| error.to_string(), |it| it.why.message);
                 tracing::warn!(config = %key, cause = chain(&error), "volumes of pods are not refreshed at once");
                 let message = format!("volumes of pods are not refreshed at once: {message}");
-                self.events.record(config, &[Note { warning: true, reason: "NotRefreshed", message }]).await;
+                self.events.record(config, &[EventRecord::new(Reason::NotRefreshed, message)]).await;
             }
         }
     }
@@ -52,9 +52,9 @@ impl Controller {
         for name in &names {
             turns.tick().await;
             match self.patched::<Pod, _>(key, name, &patch, |_| Some(())).await {
-                Ok(_) => self.figures.refreshed("done"),
+                Ok(_) => self.metrics.refreshed("done"),
                 Err(error) => {
-                    self.figures.refreshed("failed");
+                    self.metrics.refreshed("failed");
                     return Err(error);
                 }
             }

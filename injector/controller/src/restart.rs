@@ -175,7 +175,7 @@ impl Controller {
                     match self.annotate(key, &workloads[index].0, &mark).await {
                         Ok(Some(written)) => {
                             tracing::info!(config = %key, workload = id, "workload restarted");
-                            self.figures.restarted("restarted");
+                            self.metrics.restarted("restarted");
                             memory.restarted(&written, &mark.digest);
                             workloads[index].0 = written;
                         }
@@ -185,7 +185,7 @@ impl Controller {
                             let workload = &workloads[index].0;
                             let agent = workload.uses.configs.contains(key.name.as_str());
                             let report = refusal(&error, &id, "restarted", agent).ok_or(error)?;
-                            self.figures.restarted("refused");
+                            self.metrics.restarted("refused");
                             memory.refuse(workload, report);
                         }
                     }

@@ -71,7 +71,7 @@ impl Controller {
                     let evicting = || format!("evicting Pod {}/{pod}", key.namespace);
                     match call(evicting, api.evict(&pod, &EvictParams::default())).await {
                         Ok(_) => {
-                            self.figures.restarted("pod evicted");
+                            self.metrics.restarted("pod evicted");
                             tracing::info!(config = %key, pod, "pod evicted");
                         }
                         Err(error) if error.code() == 404 => {}
@@ -93,7 +93,7 @@ impl Controller {
                             let agent = pods.any(|pod| pod.behind.is_some());
                             let report =
                                 refusal(&error, &group, "restarted by evicting its pods", agent).ok_or(error)?;
-                            self.figures.restarted("refused");
+                            self.metrics.restarted("refused");
                             memory.refuse_group(group, report);
                             continue;
                         }

@@ -1,4 +1,4 @@
-//! What a rollout must know beyond the config and its pods.
+//! What a rollout must know beyond the config and its pods: nodes that are away, and other configs that are being moved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use nudge_protocol::error_chain::chain;
 
 use super::reconcile::Controller;
 
-/// Nodes that are asked about one by one; where it would be more, all are listed.
+/// Nodes that are read one by one; where there would be more, all are listed.
 const NODES: usize = 20;
 /// Nodes of a page.
 const PAGE: u32 = 200;
-/// How long it is remembered which nodes were away: many fall together, and each pod of theirs that is seen to fall asks again.
+/// How long a list of nodes that are away is kept: many fall together, and each of their pods causes a reconcile.
 const REMEMBER: Duration = Duration::from_secs(2);
 
 /// The nodes that were not Ready when all were listed last.
@@ -35,27 +35,34 @@ fn is_ready(node: Node) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Nothing where the API server forbids the question. Pure, but for what the log says.
+/// No node where the API server forbids to read nodes.
 fn if_allowed(error: CallError) -> Result<BTreeSet<String>, CallError> {
     if error.code() != 403 {
         return Err(error);
     }
-    tracing::warn!(cause = chain(&error), "nodes may not be read: pods of a node that is away count against a version");
+    tracing::warn!(
+        error = chain(&error),
+        "reading nodes was forbidden; pods of a node that is away count against the version"
+    );
     Ok(BTreeSet::new())
 }
 
 impl Controller {
-    /// Nodes that are not Ready, of those whose pods were Ready and are not any more. Asked live: the pod's change may be seen before
-    /// the node's. None where the right to read nodes was taken away: a roll-back must not wait for it.
+    /// Nodes that are not Ready, among those of pods that were Ready and are not any more. They are read live: the watch may see the pod's change
+    /// before the node's. None where Nudge may not read nodes: a rollback must not wait for that.
     pub(super) async fn nodes_away(
         &self,
         config: &VersionedConfig,
         pods: &[Arc<PodState>],
     ) -> Result<BTreeSet<String>, CallError> {
-        self.ask_nodes(config, pods).await.or_else(if_allowed)
+        self.read_nodes(config, pods).await.or_else(if_allowed)
     }
 
-    async fn ask_nodes(&self, config: &VersionedConfig, pods: &[Arc<PodState>]) -> Result<BTreeSet<String>, CallError> {
+    async fn read_nodes(
+        &self,
+        config: &VersionedConfig,
+        pods: &[Arc<PodState>],
+    ) -> Result<BTreeSet<String>, CallError> {
         if config.status.as_ref().is_none_or(|status| status.rollout.stage.is_none()) {
             return Ok(BTreeSet::new());
         }
@@ -100,7 +107,7 @@ impl Controller {
         }
     }
 
-    /// Another config that some of these pods use and that is being moved.
+    /// Another config of some of these pods that is being moved.
     pub(super) fn moving_neighbour(&self, key: &ConfigKey, pods: &[Arc<PodState>]) -> Option<String> {
         let others: BTreeSet<&ConfigName> = pods.iter().flat_map(|pod| &pod.configs).collect();
         let moves = |name: &&&ConfigName| {
@@ -136,10 +143,10 @@ mod tests {
         })
     }
 
-    /// Which nodes count as away, of pods that fell on so many, and what was asked.
-    async fn asked(counts: &[u32]) -> (Vec<usize>, Vec<String>) {
+    /// How many nodes count as away where pods fell on so many, and what was read.
+    async fn nodes_read(counts: &[u32]) -> (Vec<usize>, Vec<String>) {
         let paths = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&paths);
+        let requests = Arc::clone(&paths);
         let service = service_fn(move |request: http::Request<Body>| {
             let path = request.uri().path().trim_start_matches("/api/v1/").to_owned();
             let body = match path.strip_prefix("nodes/") {
@@ -149,7 +156,7 @@ mod tests {
                     "items": (0..40).map(|number| node(&format!("node-{number}"))).collect::<Vec<_>>(),
                 }),
             };
-            told.lock().unwrap().push(path);
+            requests.lock().unwrap().push(path);
             async move { Ok::<_, http::Error>(http::Response::new(Body::from(body.to_string().into_bytes()))) }
         });
         let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
@@ -171,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn only_where_nodes_may_not_be_read_none_counts_as_away() {
+    fn no_node_counts_as_away_only_where_nodes_may_not_be_read() {
         let error = |code| {
             let status = kube::core::Status { code, ..kube::core::Status::default() };
             CallError::Api { what: "reading Node a".to_owned(), source: Box::new(kube::Error::Api(Box::new(status))) }
@@ -183,11 +190,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_few_nodes_are_read_and_many_are_listed() {
-        assert_eq!(asked(&[2]).await, (vec![1], vec!["nodes/node-0".to_owned(), "nodes/node-1".to_owned()]));
-        // Two of them are not there at all.
-        assert_eq!(asked(&[42]).await, (vec![28], vec!["nodes".to_owned()]));
-        // What was seen to be away is not asked for again; what was not is, as it may have fallen since.
-        let (sizes, paths) = asked(&[40, 5]).await;
+        assert_eq!(nodes_read(&[2]).await, (vec![1], vec!["nodes/node-0".to_owned(), "nodes/node-1".to_owned()]));
+        // Two of them do not exist.
+        assert_eq!(nodes_read(&[42]).await, (vec![28], vec!["nodes".to_owned()]));
+        // A node that was away is not read again. Others are, as they may have fallen since.
+        let (sizes, paths) = nodes_read(&[40, 5]).await;
         assert_eq!((sizes, paths.join(" ").as_str()), (vec![26, 3], "nodes nodes/node-0 nodes/node-3"));
     }
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use nudge_api::Reason;
 use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
 use nudge_cluster::lease::Leadership;
+use nudge_core::event_record::EventRecord;
 use nudge_core::pods::PodState;
-use nudge_core::versions::Note;
 use tokio::time::sleep;
 
 /// How often it is looked.
@@ -104,8 +105,8 @@ pub async fn tell_warnings(client: Client, index: Arc<Index>, mut leadership: Le
                 let now = Timestamp::now().as_second();
                 for pod in told.plan(pods, now) {
                     let message = pod.warnings.as_deref().unwrap_or_default().replace('\n', "; ");
-                    let note = Note { warning: true, reason: "InjectionWarning", message };
-                    if !events.record_on_pod(&pod.key(), pod.uid.as_str(), note).await {
+                    let event = EventRecord::new(Reason::InjectionWarning, message);
+                    if !events.record_on_pod(&pod.key(), pod.uid.as_str(), event).await {
                         told.failed(&pod, now);
                     }
                 }

@@ -1,5 +1,6 @@
 //! What Nudge decides, as plain functions over plain data: no client, no runtime, and time is an argument.
 
+pub mod event_record;
 pub mod features;
 pub mod injection;
 pub mod keys;

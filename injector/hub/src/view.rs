@@ -7,7 +7,7 @@ use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::index::Index;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::PodState;
-use nudge_core::rollout::{is_same, told};
+use nudge_core::rollout::{assigned_version, is_same};
 use nudge_protocol::hub::{HubProblem, HubReason, PollRequest, ReportRequest};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use nudge_protocol::{ConfigName, VersionName};
@@ -94,7 +94,7 @@ pub(super) fn views<'a>(
 fn kept(pod: &PodState, name: &ConfigName, config: &VersionedConfig, has: Option<Has<'_>>) -> Option<View> {
     let (status, has) = (config.status.as_ref()?, has.filter(|_| pod.by_restart)?);
     let uid = config.metadata.uid.clone().unwrap_or_default();
-    let due = told(status, &uid, pod)?;
+    let due = assigned_version(status, &uid, pod)?;
     if (!has.uid.is_empty() && has.uid != uid) || is_same(status, has.version.as_str(), due) {
         return None;
     }
@@ -120,7 +120,7 @@ fn view(
     let uid = config.metadata.uid.clone().unwrap_or_default();
     let status = config.status.as_ref();
     let revision = status.map_or(0, |status| status.rollout.revision);
-    let told = status.and_then(|status| told(status, &uid, pod));
+    let told = status.and_then(|status| assigned_version(status, &uid, pod));
     let none = |text: String| Err(Arc::new(problem(HubReason::NotFound, text)));
     let Some(version) = told.and_then(|version| VersionName::new(version).ok()) else {
         let content = none(format!("config {name} has no current version yet; kubectl describe vcfg {name} says why"));

@@ -8,13 +8,14 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
+use nudge_api::Reason;
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
 use nudge_cluster::jitter::jittered;
 use nudge_cluster::lease::Leadership;
+use nudge_core::event_record::EventRecord;
 use nudge_core::keys::PodKey;
-use nudge_core::versions::Note;
 use nudge_protocol::error_chain::chain;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -115,7 +116,7 @@ impl Loop<'_> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let plan = self.memory.plan(pods, Instant::now(), most);
         for (pod, vain) in &plan.tell {
-            self.tell(namespace, pod, "AgentMissing", message(namespace, *vain)).await;
+            self.tell(namespace, pod, Reason::AgentMissing, message(namespace, *vain)).await;
         }
         for pod in &plan.evict {
             // Before it is tried: the one made in its place may be there before the answer is.
@@ -145,10 +146,10 @@ impl Loop<'_> {
         }
     }
 
-    async fn tell(&self, namespace: &str, pod: &Lacking, reason: &'static str, message: String) {
-        tracing::info!(namespace, pod = pod.name, reason, message, "repair");
+    async fn tell(&self, namespace: &str, pod: &Lacking, reason: Reason, message: String) {
+        tracing::info!(namespace, pod = pod.name, %reason, message, "repair");
         let key = PodKey::new(namespace, &*pod.name);
-        self.events.record_on_pod(&key, &pod.uid, Note { warning: true, reason, message }).await;
+        self.events.record_on_pod(&key, &pod.uid, EventRecord::warning(reason, message)).await;
     }
 
     /// Evicts, by which PodDisruptionBudgets are kept.
@@ -166,7 +167,7 @@ impl Loop<'_> {
                 self.forbidden.remove(namespace);
                 self.metrics.evicted.inc();
                 let message = "evicted because it opts in to Nudge but has no agent; the one made in its place gets it";
-                self.tell(namespace, pod, "AgentMissingEvicted", message.to_owned()).await;
+                self.tell(namespace, pod, Reason::AgentMissingEvicted, message.to_owned()).await;
                 Outcome::Evicted
             }
             Err(error) if error.code() == 403 => {

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConditionType, Reason, VersionedConfigStatus, clipped, condition, find_condition, set_condition};
 
 use super::next::Report;
-use crate::versions::Note;
+use crate::event_record::EventRecord;
 
 /// How far the workloads are that take a version by a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub fn write_condition(
     found: &RestartReport,
     generation: Option<i64>,
     now: &Time,
-) -> Option<Note> {
+) -> Option<EventRecord> {
     let kind = ConditionType::Restarted;
     let version = &found.version;
     let Some(first) = found.reports.first() else {
@@ -53,7 +53,7 @@ pub fn write_condition(
     let same = found.reports.iter().all(|report| report.why.reason == first.why.reason);
     let reason = if same { first.why.reason } else { Reason::Several };
     set_condition(&mut status.conditions, condition(kind, false, reason.as_str(), message.clone(), generation, now));
-    (!known).then_some(Note { warning: true, reason: Reason::NotRestarted.as_str(), message })
+    (!known).then(|| EventRecord::new(Reason::NotRestarted, message))
 }
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
         let report = Report::new(Reason::Paused, "Deployment/web", "Deployment/web is paused");
         let mut found = RestartReport { version: "2".to_owned(), workloads: 1, done: true, reports: vec![report] };
         let note = write_condition(&mut status, &found, Some(1), &now).unwrap();
-        assert_eq!(note.message, "version 2: Deployment/web is paused");
+        assert_eq!(note.explanation.message, "version 2: Deployment/web is paused");
         assert_eq!(write_condition(&mut status, &found, Some(1), &now), None);
         assert_eq!((status.conditions[0].status.as_str(), status.conditions[0].reason.as_str()), ("False", "Paused"));
         found.reports.clear();

@@ -1,22 +1,29 @@
-//! The version that a pod is to run: a function of the config's status and the pod's identity, so that every replica says
-//! the same and no list of pods needs to be stored.
+//! The version that a pod is to run: a function of the config's status and the pod's identity. Every replica computes the same, and no list
+//! of pods is stored.
+//!
+//! Batches move most pods. Pods whose processes take another version by a restart alone are to run what workloads are restarted with: the
+//! current version until the end of the bake. Only a new pod brings it to them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use nudge_api::VersionedConfigStatus;
+use nudge_api::{RolloutStage, VersionedConfigStatus};
 use ring::digest::{SHA256, digest};
 
 use super::batch::threshold;
-use super::to_publish;
-use crate::pods::{by_restart, workload};
+use crate::pods::{PodState, by_restart, workload};
 
-/// The pod's place in the order in which pods are moved: the first 32 bits of SHA-256(config uid ‖ pod uid).
+/// The pod's position in the order in which pods are moved: the first 32 bits of SHA-256(config uid ‖ pod uid).
 pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
     let hash = digest(&SHA256, [config_uid, pod_uid].concat().as_bytes());
     hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
-/// The version for the pod: the target, if there is one and the pod is below its workload's threshold, else the current one.
-pub fn assigned<'a>(
+/// The version that the pod is to run.
+pub fn assigned_version<'a>(status: &'a VersionedConfigStatus, config_uid: &str, pod: &PodState) -> Option<&'a str> {
+    if pod.by_restart { to_publish(status) } else { version_by_number(status, config_uid, &pod.uid, &pod.workload) }
+}
+
+/// The version that batches assign to the pod: the target if the pod's number is below the threshold of its workload, else the current one.
+pub fn version_by_number<'a>(
     status: &'a VersionedConfigStatus,
     config_uid: &str,
     pod_uid: &str,
@@ -29,21 +36,29 @@ pub fn assigned<'a>(
     of_number(status, pod_number(config_uid, pod_uid), workload)
 }
 
-/// The version for the pod with this place.
+/// The version for the pod with this number.
 pub(super) fn of_number<'a>(status: &'a VersionedConfigStatus, number: u32, workload: &str) -> Option<&'a str> {
-    let told = u64::from(number) < threshold(&status.rollout.groups, workload);
-    status.target.as_deref().filter(|_| told).or(status.current.as_deref())
+    let moved = u64::from(number) < threshold(&status.rollout.groups, workload);
+    status.target.as_deref().filter(|_| moved).or(status.current.as_deref())
 }
 
-/// The version for a pod that is being admitted: what the hub will assign to it. Its uid is not always known by then; without one it is
-/// the target only where all pods of its workload have it, since the current version is the proven one.
+/// The version that the published ConfigMap is to hold: the current one, except from the end of the bake on, when it is the target.
+pub fn to_publish(status: &VersionedConfigStatus) -> Option<&str> {
+    match (status.rollout.stage, &status.target) {
+        (Some(RolloutStage::Restarting), Some(target)) => Some(target),
+        _ => status.current.as_deref(),
+    }
+}
+
+/// The version for a pod that is being admitted: what the hub will assign to it. Its uid is not always known by then. Without one it is the
+/// target only where all pods of its workload have it, since the current version is the proven one.
 pub fn newborn<'a>(status: &'a VersionedConfigStatus, config_uid: &str, pod: &ObjectMeta) -> Option<&'a str> {
     if by_restart(pod) {
         return to_publish(status);
     }
     let workload = workload(pod);
     if let Some(uid) = pod.uid.as_deref().filter(|uid| !uid.is_empty()) {
-        return assigned(status, config_uid, uid, &workload);
+        return version_by_number(status, config_uid, uid, &workload);
     }
     let all = |threshold: u64| threshold > u64::from(u32::MAX);
     let moved = status.rollout.groups.iter().any(|group| group.workload == workload && all(group.threshold));
@@ -52,7 +67,7 @@ pub fn newborn<'a>(status: &'a VersionedConfigStatus, config_uid: &str, pod: &Ob
 
 #[cfg(test)]
 mod tests {
-    use nudge_api::{GroupStatus, RolloutStatus};
+    use nudge_api::{GroupStatus, RolloutStage, RolloutStatus};
     use serde_json::json;
 
     use super::*;
@@ -74,7 +89,7 @@ mod tests {
     fn the_threshold_divides_the_pods_of_its_workload_alone() {
         let share = |threshold, workload: &str| {
             let status = status(Some("2"), threshold);
-            (0..1000).filter(|n| assigned(&status, "uid", &format!("pod-{n}"), workload) == Some("2")).count()
+            (0..1000).filter(|n| version_by_number(&status, "uid", &format!("pod-{n}"), workload) == Some("2")).count()
         };
         assert_eq!(share(0, "Deployment/web"), 0);
         assert_eq!(share(1 << 32, "Deployment/web"), 1000);
@@ -84,7 +99,7 @@ mod tests {
 
     #[test]
     fn without_a_target_all_run_the_current_version() {
-        assert_eq!(assigned(&status(None, 1 << 32), "uid", "pod", "Deployment/web"), Some("1"));
+        assert_eq!(version_by_number(&status(None, 1 << 32), "uid", "pod", "Deployment/web"), Some("1"));
     }
 
     #[test]
@@ -101,8 +116,9 @@ mod tests {
         assert_eq!(version(1 << 32, None).as_deref(), Some("2"));
         assert_eq!(newborn(&status(Some("2"), 1 << 32), "uid", &ObjectMeta::default()), Some("1"), "another workload");
         for uid in (0..100).map(|number| format!("pod-{number}")) {
-            let desired = assigned(&status(Some("2"), 1 << 31), "uid", &uid, "Deployment/web").map(str::to_owned);
-            assert_eq!(version(1 << 31, Some(&uid)), desired);
+            let expected =
+                version_by_number(&status(Some("2"), 1 << 31), "uid", &uid, "Deployment/web").map(str::to_owned);
+            assert_eq!(version(1 << 31, Some(&uid)), expected);
         }
     }
 
@@ -110,5 +126,25 @@ mod tests {
     fn the_number_is_fixed_for_all_releases() {
         // sha256("ab") = fb8e20fc...
         assert_eq!(pod_number("a", "b"), 0xfb8e_20fc);
+    }
+
+    #[test]
+    fn a_pod_that_takes_versions_by_restarts_is_assigned_the_target_when_workloads_are_restarted() {
+        let mut status: VersionedConfigStatus = serde_json::from_value(json!({
+            "current": "1", "target": "2", "rollout": {"groups": [{"workload": "Deployment/web", "threshold": 1_u64 << 32}]},
+        }))
+        .unwrap();
+        let moved = PodState { workload: "Deployment/web".to_owned(), ..PodState::default() };
+        let by_restart = PodState { by_restart: true, ..moved.clone() };
+        for (stage, version) in [
+            (RolloutStage::Moving, "1"),
+            (RolloutStage::Baking, "1"),
+            (RolloutStage::Restarting, "2"),
+            (RolloutStage::RollingBack, "1"),
+        ] {
+            status.rollout.stage = Some(stage);
+            assert_eq!(assigned_version(&status, "uid", &by_restart), Some(version), "{stage:?}");
+            assert_eq!(assigned_version(&status, "uid", &moved), Some("2"));
+        }
     }
 }

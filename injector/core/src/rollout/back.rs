@@ -1,159 +1,138 @@
-//! The way back: from a version that failed, or that is not wanted any more, to the current one. Pure.
+//! The return to the current version: from a target that failed, or that is not requested any more.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{GroupStatus, OnFailure, Phase, RolloutFailure, RolloutStage, VersionedConfigStatus};
+use std::collections::HashSet;
 
-use super::batch::is_told;
-use super::proof::{forget_gone, skip, skipped};
-use super::step::{Restarts, Situation, Step, after, clear, enter, held, next_revision, progressed, waits};
-use super::{Subject, restarts};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use nudge_api::{Explanation, OnFailure, Reason, RolloutFailure, SkippedPod};
 
-/// What is said while a move that has failed is held.
+use super::batch::is_assigned;
+use super::clock::after;
+use super::effects::Next;
+use super::state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
+use super::waited_for::present;
+use super::{Effects, Observation, Restarts, Subject};
+use crate::event_record::EventRecord;
+
+/// The message while a move that failed is held.
 pub(super) fn stands_still(message: &str) -> String {
     format!(
         "{message}; the move stands still (onFailure: Pause): set spec.current to another version, or onFailure to Rollback"
     )
 }
 
-/// The target is bad: every pod goes back, or all stands still, as the spec says.
+/// The target is bad: every pod returns, or the move stands still, as the spec says.
 pub(super) fn fail(
-    status: &mut VersionedConfigStatus,
-    seen: &Situation<'_>,
-    target: &str,
-    word: String,
-    message: &str,
-) -> Step {
-    status.rollout.failure = Some(RolloutFailure {
-        version: target.to_owned(),
-        generation: seen.generation,
-        reason: word,
-        message: message.to_owned(),
-    });
+    moved: Move,
+    stage: Stage,
+    seen: &Observation<'_>,
+    now: &Time,
+    Explanation { reason, message }: Explanation,
+) -> Next {
+    let failure =
+        RolloutFailure { version: moved.target.clone(), generation: seen.generation, reason, message: message.clone() };
     if seen.spec.on_failure == OnFailure::Pause {
-        let text = stands_still(message);
-        return Step { told: Some((true, "Failed", text.clone())), ..held("Failed", text) };
+        let message = stands_still(&message);
+        let event = Some(EventRecord::new(Reason::Failed, message.clone()));
+        let effects = Effects { event, ..Effects::held(Reason::Failed, message) };
+        return (Rollout::Forward(Move { failure: Some(failure), ..moved }, stage), effects);
     }
-    status.phase = Phase::RollingBack;
-    turn_back(status, seen, RolloutStage::RollingBack, is_told);
-    let current = status.current.clone().unwrap_or_default();
-    let told = (true, "RollingBack", format!("{message}; every pod returns to version {current}"));
-    Step { told: Some(told), more: true, ..Step::default() }
+    let back = turn_back(moved, &stage, seen, now);
+    let message = format!("{message}; every pod returns to version {}", back.base.current);
+    let event = EventRecord::warning(Reason::RollingBack, message);
+    (Rollout::Back(back, Cause::RollingBack(failure)), Effects::event(event))
 }
 
-/// Another version is wanted before the target was current.
-pub(super) fn begin_leaving(status: &mut VersionedConfigStatus, seen: &Situation<'_>, target: &str) -> Step {
-    status.phase = Phase::Progressing;
-    turn_back(status, seen, RolloutStage::Leaving, is_told);
-    let told = (
-        false,
-        "Leaving",
-        format!(
-            "version {target} is not wanted any more; pods leave it for {}",
-            status.current.clone().unwrap_or_default()
-        ),
-    );
-    Step { told: Some(told), more: true, ..Step::default() }
+/// Another version is requested before the target is current.
+pub(super) fn begin_leaving(mut moved: Move, stage: &Stage, seen: &Observation<'_>, now: &Time) -> Next {
+    let failure = moved.failure.take();
+    let back = turn_back(moved, stage, seen, now);
+    let (target, current) = (&back.target, &back.base.current);
+    let message = format!("version {target} is not requested any more; pods return to {current}");
+    let event = EventRecord::new(Reason::Leaving, message);
+    (Rollout::Back(back, Cause::Leaving(failure)), Effects::event(event))
 }
 
-/// The version before the current one is wanted: it is current again at once, and every pod is told so in this one write. What was current
-/// is no way back any more: to go there again is a rollout like any other.
-pub(super) fn return_to(status: &mut VersionedConfigStatus, seen: &Situation<'_>, from: &str) -> Step {
-    // Workloads have been restarted with the version that is left since it was published, or at the earliest since it was sealed.
-    let published = status.published_at.clone().filter(|_| status.published.as_deref() == Some(from));
-    let restarted = published.or_else(|| status.version(from)?.sealed_at.clone()).unwrap_or_else(|| seen.now.clone());
-    status.target = status.current.replace(seen.desired.to_owned());
-    status.previous = None;
-    status.rollout.failure = None;
-    status.rollout.began_at = Some(seen.now.clone());
-    status.phase = Phase::RollingBack;
-    // Some pods may run a target that was on its way, the others run what is left.
-    turn_back(status, seen, RolloutStage::Leaving, |_, _| true);
-    status.rollout.workloads_restarted_at = Some(restarted);
-    let message = format!("version {} is wanted again; every pod returns to it from {from}", seen.desired);
-    Step { told: Some((true, "RollingBack", message)), more: true, ..Step::default() }
-}
-
-/// Every pod is told the current version again. `leaves` says which of them run something else.
-fn turn_back(
-    status: &mut VersionedConfigStatus,
-    seen: &Situation<'_>,
-    stage: RolloutStage,
-    leaves: impl Fn(&[GroupStatus], &Subject) -> bool,
-) {
-    let groups = std::mem::take(&mut status.rollout.groups);
-    if status.rollout.stage == Some(RolloutStage::Restarting) {
-        status.rollout.workloads_restarted_at = status.rollout.progressed_at.as_ref().map(|time| Time(time.0));
-    }
-    enter(status, stage, seen.now);
-    next_revision(status, seen.now);
-    // Only pods that were told the target have something to leave, and only of those that are well it is waited for.
-    restarts::clear(&mut status.rollout);
-    status.rollout.skipped = seen
-        .pods
-        .iter()
-        .filter_map(|pod| {
-            let reason = if leaves(&groups, pod) { pod.unreachable()? } else { return None };
-            Some(skip(pod, reason, true))
-        })
-        .collect();
-}
-
-/// Waits until no pod runs the abandoned target any more; whoever takes too long is left behind. `None` once that is so.
-fn away(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str) -> Option<Step> {
-    forget_gone(status, seen);
-    let deadline = after(progressed(status, seen.now), seen.spec.progress_deadline_seconds);
-    let target = status.target.as_deref();
-    let skipped = skipped(status);
-    let away = seen.pods.iter().filter(|pod| !skipped.contains_key(pod.uid.as_str()));
-    let away =
-        away.filter(|pod| pod.runs.as_deref() == target || (pod.in_contact && pod.runs.as_deref() != Some(current)));
-    let away: Vec<&Subject> = away.collect();
-    if away.is_empty() || seen.now.0 >= deadline.0 {
-        return None;
-    }
-    let message = format!("{} pods do not run version {current} again yet", away.len());
-    Some(waits("RollingBack", message, Some(deadline)))
-}
-
-/// What is still to be waited for on the way back: pods, the plain ConfigMap, workloads without an agent.
-fn on_the_way_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str) -> Option<Step> {
-    if let Some(step) = away(status, seen, current) {
-        return Some(step);
-    }
-    if !seen.published {
-        return Some(waits("Publishing", format!("version {current} is being published again"), None));
-    }
-    match seen.restart {
-        Restarts::Busy(message) => Some(waits("Restarting", message.clone(), None)),
-        // What did not come up with the good version either is told by the condition `Restarted`.
-        Restarts::Done | Restarts::Failed(_) | Restarts::Held(_) => None,
+/// The current version is assigned to every pod again.
+fn turn_back(moved: Move, stage: &Stage, seen: &Observation<'_>, now: &Time) -> Return {
+    let restarted = *stage == Stage::Restarting;
+    Return {
+        base: moved.base.reassigned(now),
+        target: moved.target,
+        began_at: moved.began_at,
+        progressed_at: MicroTime(now.0),
+        workloads_restarted_at: restarted.then_some(Time(moved.progressed_at.0)),
+        // Only pods that have the target leave something, and only those that can be reached are waited for.
+        skipped: unreachable(seen, |pod| is_assigned(&moved.groups, pod)),
     }
 }
 
-/// The target is not wanted any more: once everything is back, the next one can be moved to.
-pub(super) fn leave(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str) -> Step {
-    if let Some(step) = on_the_way_back(status, seen, current) {
-        return step;
-    }
-    clear(status);
-    next_revision(status, seen.now);
-    Step { more: true, ..Step::default() }
+/// The previous version is requested: it is current again at once, and one write assigns it to every pod. The version that was current is
+/// not the previous one then: to return to it is a rollout like any other.
+///
+/// This is a brake. It asks for nobody's health, and waits neither for a pause to end nor for another config.
+pub(super) fn return_to_previous(base: Base, seen: &Observation<'_>, now: &Time) -> Next {
+    let Base { current: from, revision, .. } = base;
+    let base = Base { current: seen.requested.to_owned(), previous: None, revision }.reassigned(now);
+    let message = format!("version {} is requested again; every pod returns to it from {from}", base.current);
+    let back = Return {
+        base,
+        target: from,
+        began_at: now.clone(),
+        progressed_at: MicroTime(now.0),
+        workloads_restarted_at: Some(seen.current_since.unwrap_or(now).clone()),
+        // Some pods may run the target of a move, the others run what is left.
+        skipped: unreachable(seen, |_| true),
+    };
+    (Rollout::Back(back, Cause::Returning), Effects::event(EventRecord::warning(Reason::RollingBack, message)))
 }
 
-/// The target was bad: once everything is back, it is so told.
-pub(super) fn roll_back(status: &mut VersionedConfigStatus, seen: &Situation<'_>, current: &str) -> Step {
-    status.phase = Phase::RollingBack;
-    if let Some(step) = on_the_way_back(status, seen, current) {
-        return step;
+fn unreachable(seen: &Observation<'_>, leaves: impl Fn(&Subject) -> bool) -> Vec<SkippedPod> {
+    let leaving = seen.pods.iter().filter(|pod| leaves(pod));
+    leaving.filter_map(|pod| Some(pod.skipped(pod.unreachable()?, true))).collect()
+}
+
+/// One transition on the way back: once everything has returned, nothing moves any more.
+pub(super) fn advance(back: Return, cause: Cause, seen: &Observation<'_>, now: &Time) -> Next {
+    let (back, effects) = remaining(back, seen, now);
+    if let Some(effects) = effects {
+        return (Rollout::Back(back, cause), effects);
     }
-    let failure = status.rollout.failure.clone();
-    clear(status);
-    next_revision(status, seen.now);
-    status.phase = Phase::Failed;
-    let message = failure.map(|failure| failure.message).unwrap_or_default();
-    Step {
-        told: Some((true, "Failed", format!("every pod runs version {current} again: {message}"))),
-        more: true,
-        ..Step::default()
+    let base = back.base.reassigned(now);
+    match cause {
+        Cause::Leaving(failure) => (Rollout::Waiting(Idle { base, failure }), Effects::more()),
+        Cause::Returning => (Rollout::Waiting(Idle { base, failure: None }), Effects::more()),
+        Cause::RollingBack(failure) => {
+            let message = format!("every pod runs version {} again: {}", base.current, failure.message);
+            (Rollout::Failed(base, failure), Effects::event(EventRecord::new(Reason::Failed, message)))
+        }
     }
+}
+
+/// What is still to be waited for: pods, the published ConfigMap, workloads that were restarted. A workload that did not become ready with
+/// the good version either is not waited for; the condition `Restarted` names it.
+fn remaining(back: Return, seen: &Observation<'_>, now: &Time) -> (Return, Option<Effects>) {
+    // Pods that are overdue are left behind. What is known of pods that are gone is dropped while others are waited for.
+    let back = Return { skipped: present(back.skipped, seen), ..back };
+    let current = &back.base.current;
+    let deadline = after(back.progressed_at.0, seen.spec.progress_deadline_seconds);
+    let skipped: HashSet<&str> = back.skipped.iter().map(|skipped| skipped.uid.as_str()).collect();
+    let away = |pod: &&Subject| !skipped.contains(pod.uid.as_str()) && is_away(&back, pod);
+    let away = seen.pods.iter().filter(away).count();
+    let effects = if away > 0 && now.0 < deadline.0 {
+        let message = format!("{away} pods do not run version {current} again yet");
+        Some(Effects::waits(Reason::RollingBack, message, Some(deadline)))
+    } else if seen.published != Some(current) {
+        Some(Effects::waits(Reason::Publishing, format!("version {current} is being published again"), None))
+    } else if let Restarts::Busy(message) = seen.restart {
+        Some(Effects::waits(Reason::Restarting, message, None))
+    } else {
+        None
+    };
+    (back, effects)
+}
+
+/// Whether the pod still runs something else than the current version, as far as it can say.
+fn is_away(back: &Return, pod: &Subject) -> bool {
+    let runs = pod.runs.as_deref();
+    runs == Some(&back.target) || (pod.in_contact && runs != Some(&back.base.current))
 }

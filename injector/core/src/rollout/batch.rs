@@ -1,4 +1,4 @@
-//! How far a batch goes. Pure.
+//! How many pods a batch has, and which.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use nudge_api::{Batch, GroupStatus};
 
 use super::Subject;
 
-/// The threshold below which every pod is.
+/// The threshold that every pod is below.
 pub const ALL: u64 = 1 << 32;
 
 /// The share of a batch in percent where the spec names none.
@@ -18,30 +18,31 @@ pub(super) fn size(batch: Option<&Batch>, pods: usize) -> usize {
     let count = match batch {
         None => share(DEFAULT_PERCENT),
         Some(Batch::Count(count)) => usize::try_from(*count).unwrap_or(usize::MAX),
-        // The API server lets in nothing else than a share from 1% to 100%; what is none counts as the smallest.
+        // The API server accepts shares from 1% to 100% only; anything else counts as the smallest.
         Some(Batch::Share(text)) => share(text.strip_suffix('%').and_then(|number| number.parse().ok()).unwrap_or(1)),
     };
     count.max(1)
 }
 
-/// The thresholds with one more pod of the config, which can judge where there is one that `judges`. Pods of its workload that come before
-/// it in the order can't, and go with it: of several workloads that one is chosen in which the fewest of these are Ready.
+/// The thresholds with one more pod of the config: one that `judges`, if there is any. Pods of its workload that come before it in the order
+/// can't judge, and go with it. Of several workloads, the one is chosen where the fewest of these pods are Ready.
 pub(super) fn with_one(
     groups: &[GroupStatus],
     pods: &[Subject],
     judges: impl Fn(&Subject) -> bool,
 ) -> Vec<GroupStatus> {
     let mut workloads: BTreeMap<&str, Vec<&Subject>> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| !is_told(groups, pod)) {
+    for pod in pods.iter().filter(|pod| !is_assigned(groups, pod)) {
         workloads.entry(&pod.workload).or_default().push(pod);
     }
-    let judge = |untold: &mut Vec<&'_ Subject>| {
-        untold.sort_by_key(|pod| pod.number);
-        let at = untold.iter().position(|pod| judges(pod))?;
-        Some((untold[..at].iter().filter(|pod| pod.ready).count(), untold[at].number))
+    let judge = |unassigned: &mut Vec<&'_ Subject>| {
+        unassigned.sort_by_key(|pod| pod.number);
+        let at = unassigned.iter().position(|pod| judges(pod))?;
+        Some((unassigned[..at].iter().filter(|pod| pod.ready).count(), unassigned[at].number))
     };
-    let best = workloads.iter_mut().filter_map(|(workload, untold)| Some((judge(untold)?, *workload))).min();
-    let lowest = || pods.iter().filter(|pod| !is_told(groups, pod)).map(|pod| ((0, pod.number), &*pod.workload)).min();
+    let best = workloads.iter_mut().filter_map(|(workload, unassigned)| Some((judge(unassigned)?, *workload))).min();
+    let lowest =
+        || pods.iter().filter(|pod| !is_assigned(groups, pod)).map(|pod| ((0, pod.number), &*pod.workload)).min();
     let Some(((_, number), workload)) = best.or_else(lowest) else { return groups.to_vec() };
     let mut sisters = pods.iter().filter(|pod| pod.workload == workload);
     let threshold = if sisters.all(|pod| pod.number <= number) { ALL } else { u64::from(number) + 1 };
@@ -61,13 +62,13 @@ pub(super) fn threshold(groups: &[GroupStatus], workload: &str) -> u64 {
     groups.iter().find(|group| group.workload == workload).map_or(0, |group| group.threshold)
 }
 
-/// Whether the pod is told the target.
-pub(super) fn is_told(groups: &[GroupStatus], pod: &Subject) -> bool {
+/// Whether the target is assigned to the pod.
+pub(super) fn is_assigned(groups: &[GroupStatus], pod: &Subject) -> bool {
     u64::from(pod.number) < threshold(groups, &pod.workload)
 }
 
 /// The thresholds with one more batch: of each workload at most a batch, and where that is a share, of all pods together no more than that
-/// share. A workload whose pods are all told gets [`ALL`], so that pods which are born later are told too.
+/// share. A workload all of whose pods have the target gets [`ALL`], so that pods which are created later get it too.
 pub(super) fn raised(groups: &[GroupStatus], pods: &[Subject], batch: Option<&Batch>) -> Vec<GroupStatus> {
     let mut totals: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in pods {
@@ -77,11 +78,11 @@ pub(super) fn raised(groups: &[GroupStatus], pods: &[Subject], batch: Option<&Ba
         Some(Batch::Count(_)) => usize::MAX,
         share => size(share, pods.len()),
     };
-    let mut untold: Vec<&Subject> = pods.iter().filter(|pod| !is_told(groups, pod)).collect();
-    untold.sort_by_key(|pod| pod.number);
+    let mut unassigned: Vec<&Subject> = pods.iter().filter(|pod| !is_assigned(groups, pod)).collect();
+    unassigned.sort_by_key(|pod| pod.number);
     let mut left: BTreeMap<&str, usize> = BTreeMap::new();
     let mut taken: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
-    for pod in untold {
+    for pod in unassigned {
         let (count, threshold) = taken.entry(&pod.workload).or_default();
         // Pods with the same number go together, which is one in four thousand million.
         if *threshold > u64::from(pod.number) {
@@ -93,7 +94,7 @@ pub(super) fn raised(groups: &[GroupStatus], pods: &[Subject], batch: Option<&Ba
             *left.entry(&pod.workload).or_default() += 1;
         }
     }
-    // A workload without pods at the moment keeps what it has: its next pods are told what their sisters were.
+    // A workload without pods at the moment keeps what it has: its next pods are assigned what the last ones were.
     let empty = groups.iter().filter(|group| !totals.contains_key(group.workload.as_str())).cloned();
     let raise = |&workload: &&str| {
         let raised = taken.get(workload).map_or(0, |(_, threshold)| *threshold);
@@ -107,7 +108,7 @@ pub(super) fn raised(groups: &[GroupStatus], pods: &[Subject], batch: Option<&Ba
     next
 }
 
-/// Whether every pod there is, and every pod of its workload that may be born, is told.
+/// Whether the target is assigned to every pod, and to every pod that its workload may create.
 pub(super) fn is_complete(groups: &[GroupStatus], pods: &[Subject]) -> bool {
     pods.iter().all(|pod| threshold(groups, &pod.workload) == ALL)
 }

@@ -1,11 +1,11 @@
-//! How many pods a bad version reaches with everything at its default, and how pods come back, whoever is healthy.
+//! How many pods a bad version reaches with the default spec, and how pods return, even where none is healthy.
 
 use k8s_openapi::api::core::v1::PodSpec;
-use nudge_api::{Batch, Phase, RolloutSpec, RolloutStage};
+use nudge_api::{Batch, Phase, Reason, RolloutSpec, RolloutStage};
 use serde_json::{Value, json};
 
-use super::Subject;
-use super::tests::{Scene, word};
+use super::tests::{Scene, reason};
+use super::{Subject, version_by_number};
 use crate::pods::{SlowestProbe, slowest_probe};
 
 /// Pods with this readiness probe, moved as the default spec says.
@@ -24,10 +24,10 @@ fn slowest(readiness: &Value) -> Option<SlowestProbe> {
     slowest_probe(&spec)
 }
 
-/// The pods that are told the version.
-fn told<'a>(scene: &'a mut Scene, version: &str) -> Vec<&'a mut Subject> {
+/// The pods that the version is assigned to.
+fn assigned<'a>(scene: &'a mut Scene, version: &str) -> Vec<&'a mut Subject> {
     let status = scene.status.clone();
-    let is = |pod: &&mut Subject| super::assigned(&status, "uid", &pod.uid, &pod.workload) == Some(version);
+    let is = |pod: &&mut Subject| version_by_number(&status, "uid", &pod.uid, &pod.workload) == Some(version);
     scene.pods.iter_mut().filter(is).collect()
 }
 
@@ -38,12 +38,12 @@ fn crash_loops(pod: &mut Subject, now: i64) {
 }
 
 #[test]
-fn by_default_one_pod_of_the_config_is_told_first_and_then_a_quarter_of_each_workload() {
+fn by_default_one_pod_of_the_config_comes_first_and_then_a_quarter_of_each_workload() {
     let mut scene = default_scene(&[("web", 8), ("api", 8)], &json!({}));
     let mut counts = Vec::new();
     for _ in 0..5 {
         scene.rest("2");
-        counts.push(scene.told("2"));
+        counts.push(scene.assigned("2"));
         scene.take();
         scene.rest("2");
         scene.later(37_000);
@@ -59,8 +59,8 @@ fn a_share_is_one_of_the_config_also_where_each_workload_has_one_pod() {
     let mut counts = Vec::new();
     while counts.last() != Some(&42) {
         scene.rest("2");
-        counts.push(scene.told("2"));
-        let web = told(&mut scene, "2").iter().filter(|pod| pod.workload == "web").count();
+        counts.push(scene.assigned("2"));
+        let web = assigned(&mut scene, "2").iter().filter(|pod| pod.workload == "web").count();
         assert!(web < 2 || counts.len() > 2, "a batch has one of two pods at most: {counts:?}");
         scene.take();
         scene.rest("2");
@@ -77,18 +77,18 @@ fn the_first_pod_is_a_healthy_one() {
         pod.ready = false;
     }
     scene.rest("2");
-    assert_eq!(scene.told("2"), 4, "those before it in the order go with it");
-    assert_eq!(told(&mut scene, "2").iter().filter(|pod| pod.ready).count(), 1);
+    assert_eq!(scene.assigned("2"), 4, "those before it in the order go with it");
+    assert_eq!(assigned(&mut scene, "2").iter().filter(|pod| pod.ready).count(), 1);
 }
 
 #[test]
-fn where_the_first_pod_goes_before_it_proves_anything_another_one_is_told() {
+fn where_the_first_pod_is_gone_before_it_proves_anything_another_one_is_next() {
     let mut scene = default_scene(&[("web", 8), ("Job", 8)], &json!({}));
     for gone in 0..3 {
         scene.rest("2");
-        let told: Vec<String> = told(&mut scene, "2").iter().map(|pod| pod.uid.clone()).collect();
-        assert!(told.len() == 1 && told[0].starts_with("web"), "after {gone}: {told:?}");
-        scene.pods.retain(|pod| pod.uid != told[0]);
+        let first: Vec<String> = assigned(&mut scene, "2").iter().map(|pod| pod.uid.clone()).collect();
+        assert!(first.len() == 1 && first[0].starts_with("web"), "after {gone}: {first:?}");
+        scene.pods.retain(|pod| pod.uid != first[0]);
     }
 }
 
@@ -97,7 +97,7 @@ fn a_batch_is_watched_until_the_probes_of_its_pods_notice() {
     let mut scene = default_scene(&[("web", 8)], &json!({}));
     scene.rest("2");
     scene.take();
-    let watched = scene.rest("2").waits.unwrap().message;
+    let watched = scene.rest("2").waits_for.unwrap().message;
     assert_eq!(
         watched,
         "1 of 8 pods run version 2 and are watched for 37 s, because the readiness probe of container app needs 3 x 10 s + \
@@ -106,10 +106,10 @@ fn a_batch_is_watched_until_the_probes_of_its_pods_notice() {
     assert_eq!(scene.status.rollout.watch.as_ref().map(|watch| watch.seconds), Some(37));
     scene.later(36_999);
     scene.rest("2");
-    assert_eq!(scene.told("2"), 1);
+    assert_eq!(scene.assigned("2"), 1);
     scene.later(1);
     scene.rest("2");
-    assert_eq!(scene.told("2"), 3);
+    assert_eq!(scene.assigned("2"), 3);
 }
 
 #[test]
@@ -146,25 +146,25 @@ fn pods_that_were_unhealthy_before_hold_nothing_up_and_the_healthy_ones_judge() 
     }
     scene.rest("2");
     scene.take();
-    let pod = told(&mut scene, "2").into_iter().find(|pod| pod.ready).unwrap();
+    let pod = assigned(&mut scene, "2").into_iter().find(|pod| pod.ready).unwrap();
     pod.ready = false;
     scene.rest("2");
-    assert_eq!((scene.status.phase, scene.told("1")), (Phase::RollingBack, 8));
+    assert_eq!((scene.status.phase, scene.assigned("1")), (Phase::RollingBack, 8));
 }
 
 #[test]
-fn where_nobody_is_healthy_one_batch_is_told_and_the_way_out_is_named() {
+fn where_no_pod_is_healthy_one_batch_gets_the_version_and_the_way_out_is_named() {
     let mut scene = default_scene(&[("web", 8)], &json!({}));
     for pod in &mut scene.pods {
         crash_loops(pod, 990);
     }
     let held = scene.rest("2");
-    assert_eq!((word(&held), held.held, scene.told("2")), ("NobodyToJudge", true, 1));
-    let message = held.waits.unwrap().message;
+    assert_eq!((reason(&held), held.held, scene.assigned("2")), (Some(Reason::NobodyToJudge), true, 1));
+    let message = held.waits_for.unwrap().message;
     assert!(message.contains("kubectl nudge rollback") && message.contains("100%"), "{message}");
     scene.spec.batch = Some(Batch::Share("100%".to_owned()));
     scene.rest("2");
-    assert_eq!(scene.told("2"), 8);
+    assert_eq!(scene.assigned("2"), 8);
 }
 
 #[test]
@@ -172,20 +172,20 @@ fn of_two_workloads_the_one_is_begun_with_where_fewer_pods_go_along() {
     let mut scene = default_scene(&[("web", 8), ("api", 8)], &json!({}));
     let mut web: Vec<usize> = (0..16).filter(|&at| scene.pods[at].workload == "web").collect();
     web.sort_by_key(|&at| scene.pods[at].number);
-    // Ready, and restarted a moment ago: they can't judge, and would be told with the first that can.
+    // Ready, and restarted a moment ago: they can't judge, and would get the version with the first that can.
     for &at in &web[..3] {
         (scene.pods[at].restarts, scene.pods[at].last_restart) = (1, Some(990));
     }
     scene.rest("2");
-    assert_eq!(scene.told("2"), 1);
-    assert_eq!(told(&mut scene, "2")[0].workload, "api");
+    assert_eq!(scene.assigned("2"), 1);
+    assert_eq!(assigned(&mut scene, "2")[0].workload, "api");
 }
 
 #[test]
-fn a_silent_pod_alone_stops_nobody() {
+fn a_silent_pod_alone_stops_nothing() {
     let mut scene = default_scene(&[("web", 40)], &json!({}));
     scene.rest("2");
-    let first = told(&mut scene, "2")[0].uid.clone();
+    let first = assigned(&mut scene, "2")[0].uid.clone();
     for _ in 0..3 {
         scene.take();
         scene.pods.iter_mut().filter(|pod| pod.uid == first).for_each(|pod| pod.acknowledged = false);
@@ -193,7 +193,7 @@ fn a_silent_pod_alone_stops_nobody() {
         scene.later(40_000);
     }
     scene.rest("2");
-    assert!(scene.told("2") >= 12, "{:?}", scene.status.rollout);
+    assert!(scene.assigned("2") >= 12, "{:?}", scene.status.rollout);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn pods_that_never_started_hold_nothing_up() {
 }
 
 #[test]
-fn the_version_before_is_told_to_all_in_one_write_whoever_is_healthy() {
+fn the_previous_version_is_assigned_to_all_in_one_write_even_where_none_is_healthy() {
     let mut scene = default_scene(&[("web", 8), ("api", 1)], &json!({}));
     (scene.status.current, scene.status.previous) = (Some("2".to_owned()), Some("1".to_owned()));
     for pod in &mut scene.pods {
@@ -219,7 +219,10 @@ fn the_version_before_is_told_to_all_in_one_write_whoever_is_healthy() {
     scene.spec.paused = true;
     scene.neighbour = Some("keys");
     let waits = scene.rest("1");
-    assert_eq!((word(&waits), scene.told("1"), scene.status.phase), ("RollingBack", 9, Phase::RollingBack));
+    assert_eq!(
+        (reason(&waits), scene.assigned("1"), scene.status.phase),
+        (Some(Reason::RollingBack), 9, Phase::RollingBack)
+    );
     assert_eq!((scene.status.rollout.stage, &scene.status.previous), (Some(RolloutStage::Leaving), &None));
     assert!(
         scene.status.rollout.workloads_restarted_at.is_some(),
@@ -237,17 +240,17 @@ fn the_version_before_is_told_to_all_in_one_write_whoever_is_healthy() {
         pod.ready = true;
     }
     scene.rest("2");
-    assert_eq!((scene.told("2"), scene.status.rollout.stage), (1, Some(RolloutStage::Moving)));
+    assert_eq!((scene.assigned("2"), scene.status.rollout.stage), (1, Some(RolloutStage::Moving)));
 }
 
 #[test]
-fn the_version_before_can_be_had_in_the_middle_of_a_rollout() {
+fn a_rollout_can_be_left_for_the_previous_version() {
     let mut scene = default_scene(&[("web", 8)], &json!({}));
     (scene.status.current, scene.status.previous) = (Some("2".to_owned()), Some("1".to_owned()));
     scene.rest("3");
     scene.take();
     scene.rest("1");
-    assert_eq!((scene.told("1"), scene.status.phase), (8, Phase::RollingBack));
+    assert_eq!((scene.assigned("1"), scene.status.phase), (8, Phase::RollingBack));
     scene.take();
     scene.rest("1");
     assert_eq!((scene.status.current.as_deref(), scene.status.phase), (Some("1"), Phase::Current));
@@ -259,32 +262,32 @@ fn a_silent_pod_that_falls_is_held_against_the_version() {
     scene.spec.batch = Some(Batch::Count(2));
     scene.rest("2");
     scene.take();
-    told(&mut scene, "2")[0].acknowledged = false;
+    assigned(&mut scene, "2")[0].acknowledged = false;
     scene.rest("2");
     scene.later(i64::from(scene.spec.ack_timeout_seconds) * 1000);
     scene.rest("2");
     assert_eq!(scene.status.rollout.skipped.len(), 1, "it is not waited for");
-    told(&mut scene, "2")[0].ready = false;
+    assigned(&mut scene, "2")[0].ready = false;
     scene.rest("2");
-    assert_eq!(scene.status.rollout.failure.as_ref().map(|it| it.reason.as_str()), Some("PodNotReady"));
+    assert_eq!(scene.status.rollout.failure.as_ref().map(|it| it.reason), Some(Reason::PodNotReady));
 }
 
 #[test]
-fn while_the_node_of_a_pod_that_was_told_is_away_no_further_pod_is_told_and_nobody_is_blamed() {
+fn while_the_node_of_an_assigned_pod_is_away_there_is_no_further_batch_and_no_blame() {
     let mut scene = default_scene(&[("web", 8)], &json!({}));
     scene.spec.batch = Some(Batch::Count(2));
     scene.rest("2");
     scene.take();
-    let pod = &mut *told(&mut scene, "2")[0];
+    let pod = &mut *assigned(&mut scene, "2")[0];
     (pod.node_ready, pod.ready) = (false, false);
     scene.rest("2");
     scene.later(3_600_000);
     let waits = scene.rest("2");
-    assert_eq!((word(&waits), scene.told("2")), ("NodeNotReady", 2), "{waits:?}");
-    let pod = &mut *told(&mut scene, "2")[0];
+    assert_eq!((reason(&waits), scene.assigned("2")), (Some(Reason::NodeNotReady), 2), "{waits:?}");
+    let pod = &mut *assigned(&mut scene, "2")[0];
     (pod.node_ready, pod.ready) = (true, true);
     scene.rest("2");
     scene.later(37_000);
     scene.rest("2");
-    assert_eq!((scene.told("2"), &scene.status.rollout.failure), (4, &None));
+    assert_eq!((scene.assigned("2"), &scene.status.rollout.failure), (4, &None));
 }

@@ -1,4 +1,4 @@
-//! Rollouts in a made-up cluster: random orders of events, sick pods, stale observations, lost writes, leaders that take over.
+//! Rollouts in a simulated cluster: random orders of events, sick pods, stale observations, lost writes, leaders that take over.
 //!
 //! `NUDGE_SIMULATED_STEPS` sets how many steps are made (default: a million).
 
@@ -6,14 +6,13 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Batch, Phase, RolloutSpec, RolloutStage, VersionedConfigStatus};
+use nudge_api::{Batch, Phase, Reason, RolloutSpec, RolloutStage, VersionedConfigStatus};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::assignment::of_number;
-use super::step::{Restarts, Situation, Step, step};
-use super::{Subject, pod_number};
-use crate::rollout::batch::size;
+use super::batch::size;
+use super::{Effects, Observation, Restarts, Rollout, Subject, next, pod_number, to_publish};
 
 const UID: &str = "uid";
 const WORKLOADS: [&str; 3] = ["Deployment/web", "StatefulSet/db", ""];
@@ -42,15 +41,15 @@ struct Index {
     now: i64,
     spec: RolloutSpec,
     generation: i64,
-    desired: String,
+    requested: String,
     bad: BTreeSet<String>,
     status: VersionedConfigStatus,
     pods: Vec<Pod>,
     born: u32,
     published: bool,
-    /// Where the workloads without an agent stand.
+    /// The state of the workloads without an agent.
     restart: Restarts,
-    held: Option<&'static str>,
+    held: Option<Reason>,
     /// No write gets lost any more.
     calm: bool,
     steps: u64,
@@ -81,7 +80,7 @@ impl Index {
             now: 1_000_000,
             spec,
             generation: 1,
-            desired: "v0".to_owned(),
+            requested: "v0".to_owned(),
             bad: BTreeSet::new(),
             status,
             pods: Vec::new(),
@@ -134,21 +133,21 @@ impl Index {
         Time(Timestamp::from_second(self.now).unwrap())
     }
 
-    fn told(&self, pod: &Subject) -> String {
+    fn assigned(&self, pod: &Subject) -> String {
         of_number(&self.status, pod.number, &pod.workload).unwrap().to_owned()
     }
 
-    /// The pod takes what it is told, and what that does to it happens.
+    /// The pod takes what is assigned to it, with the consequences.
     fn take(&mut self, at: usize) {
-        let told = self.told(&self.pods[at].real);
-        let bad = self.bad.contains(&told);
+        let assigned = self.assigned(&self.pods[at].real);
+        let bad = self.bad.contains(&assigned);
         let (kind, now) = (self.random.random_range(0..3), self.now);
         let Pod { real, nature, .. } = &mut self.pods[at];
         if real.agent_away || *nature == Nature::Silent || !real.node_ready || !real.running {
             return;
         }
-        let new = real.runs.as_ref() != Some(&told);
-        real.runs = Some(told.clone());
+        let new = real.runs.as_ref() != Some(&assigned);
+        real.runs = Some(assigned.clone());
         real.in_contact = true;
         real.acknowledged = true;
         if bad && new {
@@ -160,7 +159,7 @@ impl Index {
                 }
                 _ => {
                     real.acknowledged = false;
-                    real.failure = Some(("NoHandler".to_owned(), "it has none".to_owned()));
+                    real.failure = Some(Reason::NoHandler.explained("it has none"));
                 }
             }
         } else if !bad {
@@ -207,7 +206,7 @@ impl Index {
                 }
             }
             86 => {
-                self.desired = format!("v{}", self.random.random_range(0..4));
+                self.requested = format!("v{}", self.random.random_range(0..4));
                 self.generation += 1;
             }
             87 => {
@@ -232,7 +231,7 @@ impl Index {
     fn look(&mut self) {
         for _ in 0..20 {
             let before = self.status.clone();
-            let (next, made) = self.decide();
+            let (next, effects) = self.decide();
             self.check(&before, &next);
             self.steps += 1;
             if !self.calm && self.random.random_bool(0.1) {
@@ -243,8 +242,8 @@ impl Index {
             if begins {
                 self.pods.iter_mut().for_each(|pod| pod.newborn = false);
             }
-            self.held = made.held.then(|| made.waits.map(|waits| waits.word)).flatten();
-            if !made.more {
+            self.held = effects.held.then(|| effects.waits_for.map(|waits_for| waits_for.reason)).flatten();
+            if !effects.more {
                 return;
             }
         }
@@ -252,44 +251,49 @@ impl Index {
     }
 
     /// What a leader decides; now and then beside another who knows nothing but the stored status.
-    fn decide(&mut self) -> (VersionedConfigStatus, Step) {
+    fn decide(&mut self) -> (VersionedConfigStatus, Effects) {
         let another = self.random.random_bool(0.1);
         let pods: Vec<Subject> = self.pods.iter().map(|pod| pod.seen.clone()).collect();
         let now = self.time();
-        let situation = Situation {
+        let seen = Observation {
             spec: &self.spec,
             generation: self.generation,
-            desired: &self.desired,
+            requested: &self.requested,
             pods: &pods,
             waiting_for: None,
-            published: self.published,
+            published: to_publish(&self.status).filter(|_| self.published),
+            current_since: None,
             restart: &self.restart,
-            now: &now,
         };
-        let decide = |mut status: VersionedConfigStatus| {
-            let made = step(&mut status, &situation);
-            (status, made)
+        let decide = |status: VersionedConfigStatus| {
+            let (rollout, effects) = next(Rollout::from_status(&status, &now), &seen, &now);
+            (rollout.clone(), rollout.into_status(status), effects)
         };
         let decided = decide(self.status.clone());
         if another {
             let stored = serde_json::to_string(&self.status).unwrap();
             assert_eq!(decided, decide(serde_json::from_str(&stored).unwrap()));
         }
-        decided
+        let (rollout, status, effects) = decided;
+        // Nothing is lost on the way into the status and out of it.
+        let read = Rollout::from_status(&status, &now);
+        assert_eq!(read, rollout);
+        assert_eq!(read.into_status(status.clone()), status);
+        (status, effects)
     }
 
     /// What must hold of every step.
     fn check(&self, before: &VersionedConfigStatus, next: &VersionedConfigStatus) {
-        let told = |status: &VersionedConfigStatus, pod: &Subject| {
+        let assigned = |status: &VersionedConfigStatus, pod: &Subject| {
             of_number(status, pod.number, &pod.workload).unwrap().to_owned()
         };
         let target = next.target.clone();
         for pod in &self.pods {
-            let version = told(next, &pod.seen);
+            let version = assigned(next, &pod.seen);
             assert!(Some(&version) == next.current.as_ref() || Some(&version) == target.as_ref());
         }
         if next.phase == Phase::Failed {
-            assert!(self.pods.iter().all(|pod| Some(told(next, &pod.real)) == next.current));
+            assert!(self.pods.iter().all(|pod| Some(assigned(next, &pod.real)) == next.current));
             assert_eq!(next.current, before.current);
         }
         // Nothing becomes current, and no rollout ends, before all else runs it too.
@@ -298,33 +302,34 @@ impl Index {
             assert!(self.published && !matches!(self.restart, Restarts::Busy(_)), "{before:?} to {next:?}");
         }
         if before.current != next.current && before.previous == next.current {
-            // The way back is one write, whoever is healthy: all are told it, and it is the last one to this version.
-            assert!(self.pods.iter().all(|pod| Some(told(next, &pod.real)) == next.current));
+            // The way back is one write, even where no pod is healthy: the version is assigned to all, and is not the previous one any more.
+            assert!(self.pods.iter().all(|pod| Some(assigned(next, &pod.real)) == next.current));
             assert_eq!((next.rollout.stage, &next.previous), (Some(RolloutStage::Leaving), &None));
         } else if before.current != next.current {
             assert_eq!((before.rollout.stage, &self.restart), (Some(RolloutStage::Restarting), &Restarts::Done));
         }
-        // Whoever knows another assignment has another revision.
-        if self.pods.iter().any(|pod| told(before, &pod.seen) != told(next, &pod.seen)) {
+        // Another assignment has another revision.
+        if self.pods.iter().any(|pod| assigned(before, &pod.seen) != assigned(next, &pod.seen)) {
             assert!(next.rollout.revision > before.rollout.revision);
         }
         let moving = |status: &VersionedConfigStatus| status.rollout.stage == Some(RolloutStage::Moving);
         if !moving(before) || !moving(next) || before.rollout.groups == next.rollout.groups {
             return;
         }
-        // A batch goes out, the first one of one pod that is healthy. Whoever was told before and is waited for is proven, and of each workload no more than a batch is told.
+        // A batch goes out, the first one of one pod that is healthy. The pods of earlier batches that are waited for are proven, and of each workload
+        // no more than a batch gets the version.
         let version = target.unwrap();
         let skipped = |pod: &Subject| next.rollout.skipped.iter().any(|skipped| skipped.uid == pod.uid);
-        let judges = |pod: &&Pod| told(before, &pod.seen) == version && !skipped(&pod.seen);
+        let judges = |pod: &&Pod| assigned(before, &pod.seen) == version && !skipped(&pod.seen);
         let first = self.spec.batch.is_none() && !self.pods.iter().any(|pod| judges(&pod));
         if first {
-            let fresh = |pod: &&Pod| told(before, &pod.seen) != version && told(next, &pod.seen) == version;
+            let fresh = |pod: &&Pod| assigned(before, &pod.seen) != version && assigned(next, &pod.seen) == version;
             let healthy = |pod: &&Pod| pod.seen.unfit(self.now).is_none();
             assert!(self.pods.iter().filter(fresh).filter(healthy).count() <= 1, "{next:?}");
         }
         for workload in WORKLOADS {
             let of: Vec<&Pod> = self.pods.iter().filter(|pod| pod.seen.workload == workload).collect();
-            let fresh = |pod: &&&Pod| told(before, &pod.seen) != version && told(next, &pod.seen) == version;
+            let fresh = |pod: &&&Pod| assigned(before, &pod.seen) != version && assigned(next, &pod.seen) == version;
             let count = of.iter().filter(fresh).count();
             assert!(
                 first || count <= size(self.spec.batch.as_ref(), of.len()),
@@ -334,7 +339,7 @@ impl Index {
             let fell = |pod: &Subject| pod.was_ready && !pod.ready && !pod.ending;
             let lost = |pod: &Subject| next.rollout.skipped.iter().any(|it| it.uid == pod.uid && !it.before);
             assert!(!of.iter().any(|pod| fell(&pod.seen) && lost(&pod.seen)), "{next:?}");
-            for pod in of.iter().filter(|pod| told(before, &pod.seen) == version && !skipped(&pod.seen)) {
+            for pod in of.iter().filter(|pod| assigned(before, &pod.seen) == version && !skipped(&pod.seen)) {
                 assert!(pod.seen.ready && pod.seen.has_taken(&version), "{:?}", pod.seen);
             }
         }
@@ -366,20 +371,21 @@ impl Index {
             }
         }
         let status = &self.status;
-        let current = status.current.as_deref() == Some(&self.desired) && status.phase == Phase::Current;
+        let current = status.current.as_deref() == Some(&self.requested) && status.phase == Phase::Current;
         let failed = status.phase == Phase::Failed
-            && status.rollout.failure.as_ref().is_some_and(|failure| failure.version == self.desired);
+            && status.rollout.failure.as_ref().is_some_and(|failure| failure.version == self.requested);
         // Of a bad version so many pods may say nothing, because they were sick before, that a person has to look.
-        let held = matches!(self.held, Some("TooManySkipped" | "NobodyToJudge")) && self.bad.contains(&self.desired);
-        assert!(current || failed || held, "held by {:?}, wanted {}: {status:?}", self.held, self.desired);
-        if !self.bad.contains(&self.desired) && self.desired != "v0" && failed {
+        let held = matches!(self.held, Some(Reason::TooManySkipped | Reason::NobodyToJudge))
+            && self.bad.contains(&self.requested);
+        assert!(current || failed || held, "held by {:?}, requested {}: {status:?}", self.held, self.requested);
+        if !self.bad.contains(&self.requested) && self.requested != "v0" && failed {
             let failure = status.rollout.failure.as_ref().unwrap();
-            assert_ne!(failure.reason, "NoHandler", "blamed for what another version did");
+            assert_ne!(failure.reason, Reason::NoHandler, "blamed for what another version did");
         }
     }
 }
 
-fn steps_wanted() -> u64 {
+fn step_count() -> u64 {
     std::env::var("NUDGE_SIMULATED_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(1_000_000)
 }
 
@@ -399,7 +405,7 @@ fn run(seed: u64, bad: &[&str]) -> u64 {
 #[test]
 fn after_any_trouble_a_rollout_ends_and_no_rule_was_broken() {
     let (mut steps, mut seed) = (0, 0);
-    while steps < steps_wanted() {
+    while steps < step_count() {
         let made = std::panic::catch_unwind(|| {
             run(seed, [&["v1"][..], &[], &["v1", "v2", "v3"]][usize::try_from(seed % 3).unwrap()])
         });
@@ -421,7 +427,7 @@ fn a_good_version_is_never_blamed_for_pods_that_were_sick_before() {
         let mut index = Index::new(seed);
         index.spec.batch = Some(Batch::Share("100%".to_owned()));
         index.spec.paused = false;
-        index.desired = "v1".to_owned();
+        index.requested = "v1".to_owned();
         index.generation = 2;
         for _ in 0..400 {
             let sick = index.pods.iter().position(|pod| pod.nature == Nature::Crashing);

@@ -1,4 +1,6 @@
-//! A pod as a rollout sees it, and what it says about the version that it was told. Pure.
+//! A pod as a rollout sees it, and what it says about the version that is assigned to it.
+
+use nudge_api::{Explanation, Reason, SkippedPod};
 
 use super::pod_number;
 use crate::pods::{PodState, ReportState, SlowestProbe};
@@ -9,15 +11,15 @@ const RESTLESS: i64 = 600;
 /// The workload that all Jobs of a namespace count as: their pods may be done before anything is seen of them.
 pub(super) const JOBS: &str = "Job";
 
-/// Why a pod is not waited for whose work is done. It holds nobody up.
-pub(super) const ENDING: &str = "Ending";
+/// Reasons for which an agent does not serve the version that is assigned to it.
+const REFUSED: [Reason; 2] = [Reason::TooLarge, Reason::Failed];
 
-/// Reasons for which an agent does not serve what it was told.
-const REFUSED: [&str; 2] = ["TooLarge", "Failed"];
+/// Reasons for which another of the pod's configs can't be read. The pod has taken the version of this one all the same.
+const OF_ANOTHER: [Reason; 3] = [Reason::NotFound, Reason::NotAllowed, Reason::Changed];
 
-/// See the module's text.
+/// A pod as a rollout sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // each is one fact that is seen; none follows from another
+#[allow(clippy::struct_excessive_bools)] // each is one fact that is observed; none follows from another
 pub struct Subject {
     /// Its name.
     pub name: String,
@@ -25,7 +27,7 @@ pub struct Subject {
     pub uid: String,
     /// Its workload; empty for a bare pod.
     pub workload: String,
-    /// Its place in the order in which pods are moved.
+    /// Its position in the order in which pods are moved.
     pub number: u32,
     /// The version of the config that it says it serves.
     pub runs: Option<String>,
@@ -35,7 +37,7 @@ pub struct Subject {
     pub ready: bool,
     /// It is Ready or has been.
     pub was_ready: bool,
-    /// It is not Ready because its agent is being started again, and for no other reason that is seen.
+    /// It is not Ready because its agent is being started again, and for no other known reason.
     pub agent_away: bool,
     /// A container of it has done its work and is not started again.
     pub ending: bool,
@@ -49,31 +51,30 @@ pub struct Subject {
     pub restarts: i32,
     /// When one of them last ended before it was started again, in seconds since 1970.
     pub last_restart: Option<i64>,
-    /// What it reported as a failure: a word and a sentence.
-    pub failure: Option<(String, String)>,
+    /// What it reported as a failure.
+    pub failure: Option<Explanation>,
     /// The probe that takes longest to notice that its application got worse.
     pub slowest_probe: Option<SlowestProbe>,
 }
 
-/// What a pod says about the version that it was told.
+/// What a pod says about the version that is assigned to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Opinion {
     /// It runs it, and is Ready.
     Proven,
     /// Not yet.
     Unproven,
-    /// It did well before and does not any more: a word and a sentence.
-    Against(String, String),
+    /// It did well before and does not any more.
+    Against(Explanation),
 }
 
 impl Subject {
-    /// The pod, seen from the config. `None` where it is going or has finished: it counts no more.
+    /// The pod, seen from the config. `None` where it is terminating or has finished: it no longer counts.
     pub fn of(pod: &PodState, config: &str, config_uid: &str, node_ready: bool) -> Option<Self> {
         if pod.terminating || pod.finished {
             return None;
         }
         let state = pod.report.as_ref().map(|report| &report.state);
-        let failure = pod.failure().map(|why| (why.reason.to_string(), why.message.clone()));
         Some(Self {
             name: pod.name.clone(),
             uid: pod.uid.to_string(),
@@ -91,37 +92,37 @@ impl Subject {
             in_contact: !matches!(state, None | Some(ReportState::NoContact(_))),
             restarts: pod.restarts,
             last_restart: pod.last_restart,
-            failure,
+            failure: pod.failure().cloned(),
             slowest_probe: pod.slowest_probe.clone(),
         })
     }
 
-    /// Why nothing can be expected of it, whatever it is told.
-    pub(super) fn unreachable(&self) -> Option<&'static str> {
+    /// Why nothing can be expected of it, whatever is assigned to it.
+    pub(super) fn unreachable(&self) -> Option<Reason> {
         if !self.node_ready {
-            return Some("NodeNotReady");
+            return Some(Reason::NodeNotReady);
         }
         if !self.running {
-            return Some("Pending");
+            return Some(Reason::Pending);
         }
         if self.ending {
-            return Some(ENDING);
+            return Some(Reason::Ending);
         }
-        (!self.in_contact).then_some("NoContact")
+        (!self.in_contact).then_some(Reason::NoContact)
     }
 
-    /// Why it can't be waited for, were it told at `now` (seconds since 1970).
-    pub(super) fn unfit(&self, now: i64) -> Option<&'static str> {
+    /// Why it can't be waited for if a version is assigned to it at `now` (seconds since 1970).
+    pub(super) fn unfit(&self, now: i64) -> Option<Reason> {
         if let Some(reason) = self.unreachable() {
             return Some(reason);
         }
         if !self.ready {
-            return Some("NotReady");
+            return Some(Reason::NotReady);
         }
         if self.last_restart.is_some_and(|restart| now - restart < RESTLESS) {
-            return Some("RestartedRecently");
+            return Some(Reason::RestartedRecently);
         }
-        self.failure.as_ref().map(|_| "FailedBefore")
+        self.failure.as_ref().map(|_| Reason::FailedBefore)
     }
 
     /// When it counts as well again if it does not restart once more, in seconds since 1970.
@@ -134,28 +135,33 @@ impl Subject {
         self.acknowledged && self.runs.as_deref() == Some(version)
     }
 
-    /// What it says about `version`, which it was told and is waited for.
-    ///
-    /// `restarted` says whether one of its containers has been restarted since.
+    /// Its entry among the pods that are not waited for; `before` where it could not be when the version was assigned to it either.
+    pub(super) fn skipped(&self, reason: Reason, before: bool) -> SkippedPod {
+        SkippedPod { name: self.name.clone(), uid: self.uid.clone(), reason, before }
+    }
+
+    /// What it says about `version`, which is assigned to it. `restarted`: one of its containers has restarted since.
     pub(super) fn opinion(&self, version: &str, restarted: bool) -> Opinion {
-        // While its node is away nothing is known of it: not its fault. Nor is it that its work is done.
+        // While its node is away nothing is known of it. Neither that nor that its work is done is its fault.
         if !self.node_ready || self.ending {
             return Opinion::Unproven;
         }
+        let name = &self.name;
         if restarted {
-            let message = format!("a container of pod {} restarted after it was told version {version}", self.name);
-            return Opinion::Against("ContainerRestarted".to_owned(), message);
+            let message =
+                format!("a container of pod {name} restarted after version {version} was assigned to the pod");
+            return Opinion::Against(Reason::ContainerRestarted.explained(message));
         }
-        // An agent that ends says nothing about the application; one that does not come back is overdue some day.
+        // An agent that ends says nothing about the application; one that does not come back is overdue in the end.
         if !self.ready && self.was_ready && !self.agent_away {
-            let message = format!("pod {} was Ready and is not since it was told version {version}", self.name);
-            return Opinion::Against("PodNotReady".to_owned(), message);
+            let message = format!("pod {name} was Ready and is not Ready since version {version} was assigned to it");
+            return Opinion::Against(Reason::PodNotReady.explained(message));
         }
-        // What containers said may be about the version before; that a version can't be taken in comes while that one still runs.
-        let about = |reason: &str| self.runs.as_deref() == Some(version) || REFUSED.contains(&reason);
-        if let Some((reason, message)) = self.failure.as_ref().filter(|(reason, _)| about(reason)) {
-            let message = format!("pod {} reported of version {version}: {message}", self.name);
-            return Opinion::Against(reason.clone(), message);
+        // A report may be about the version before. A refusal is about this one although the pod still runs the one before.
+        let about = |reason: Reason| self.runs.as_deref() == Some(version) || REFUSED.contains(&reason);
+        if let Some(failure) = self.failure.as_ref().filter(|failure| about(failure.reason)) {
+            let message = format!("pod {name} reported of version {version}: {}", failure.message);
+            return Opinion::Against(failure.reason.explained(message));
         }
         if self.ready && self.has_taken(version) { Opinion::Proven } else { Opinion::Unproven }
     }

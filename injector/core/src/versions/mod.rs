@@ -1,7 +1,11 @@
-//! What a version is: its parts, when it is complete, what may not change, which becomes current. Pure.
+//! Versions: their parts, when they are complete, what may not change, and which one becomes current.
 
 mod baseline;
+mod conditions;
+mod counts;
 mod decide;
+#[cfg(test)]
+mod decide_tests;
 mod digest;
 mod facts;
 mod inventory;
@@ -9,10 +13,11 @@ mod mark;
 mod part_labels;
 mod prune;
 mod publish;
+mod requested;
 mod seal_check;
 
 pub use baseline::{FIRST_VERSION, first_names, first_version, is_first_version};
-pub use decide::{Decision, Note, Observed, decide};
+pub use decide::{Decision, Observed, decide};
 pub use digest::{Contents, KEYED, PLAIN, contents_of, part_digest};
 pub use facts::{PartFacts, object_name};
 pub use inventory::{Inventory, MAX_RETIRED, MAX_VERSIONS, inventory};

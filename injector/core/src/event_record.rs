@@ -1,0 +1,24 @@
+//! What becomes an Event of the Kubernetes API.
+
+use nudge_api::{Explanation, Reason};
+
+/// One Event on a config or a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventRecord {
+    /// Somebody should act.
+    pub warning: bool,
+    /// The reason and the message.
+    pub explanation: Explanation,
+}
+
+impl EventRecord {
+    /// An Event that is a warning if its reason needs somebody to act.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { warning: reason.facts().needs_action, explanation: reason.explained(message) }
+    }
+
+    /// A warning, whatever its reason needs.
+    pub fn warning(reason: Reason, message: impl Into<String>) -> Self {
+        Self { warning: true, explanation: reason.explained(message) }
+    }
+}

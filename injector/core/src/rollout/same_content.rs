@@ -1,0 +1,37 @@
+//! Whether two versions have the same content.
+
+use nudge_api::VersionedConfigStatus;
+
+/// Whether a process that started with one of these versions has what it would have with the other.
+pub fn is_same(status: &VersionedConfigStatus, one: &str, other: &str) -> bool {
+    let digests = |version: &str| {
+        let parts = &status.version(version)?.parts;
+        Some(parts.iter().map(|part| (part.kind, part.digest.as_str())).collect::<Vec<_>>())
+    };
+    one == other || digests(one).is_some_and(|one| Some(one) == digests(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_same_parts_are_the_same() {
+        let version = |name: &str, kind: &str, digest: &str| {
+            json!({"version": name, "state": "Available", "keys": 1, "bytes": 1,
+                "parts": [{"kind": kind, "name": format!("shop-{name}"), "uid": name, "digest": digest}]})
+        };
+        let versions = [
+            version("1", "ConfigMap", "a"),
+            version("2", "ConfigMap", "a"),
+            version("3", "ConfigMap", "b"),
+            version("4", "Secret", "a"),
+        ];
+        let status: VersionedConfigStatus = serde_json::from_value(json!({"versions": versions})).unwrap();
+        let same = ["1", "2", "3", "4", "gone"].map(|other| is_same(&status, "1", other));
+        assert_eq!(same, [true, true, false, false, false]);
+        assert!(is_same(&status, "gone", "gone") && !is_same(&status, "gone", "away"));
+    }
+}

@@ -1,0 +1,165 @@
+//! The state of a rollout. Each variant holds what is true in that state, and nothing else.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use nudge_api::{BatchWatch, GroupStatus, RolloutFailure, SkippedPod};
+
+use super::restart_counts::RestartCounts;
+
+/// A config's rollout.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rollout {
+    /// No version is current yet.
+    Initial {
+        /// The revision of the assignments.
+        revision: u64,
+    },
+    /// All is as the spec says.
+    Current(Idle),
+    /// Nothing moves, since the requested version can't be moved to yet.
+    Waiting(Idle),
+    /// The move to this version is paused before its beginning.
+    Paused(Idle, String),
+    /// The requested version failed, and is not tried again until the spec changes.
+    Failed(Base, RolloutFailure),
+    /// Pods are moved to the target.
+    Forward(Move, Stage),
+    /// Pods return to the current version.
+    Back(Return, Cause),
+}
+
+/// What every state has once a version is current.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Base {
+    /// The version that is proven.
+    pub current: String,
+    /// The version that was current before.
+    pub previous: Option<String>,
+    /// Grows with every change of what any pod is assigned.
+    pub revision: u64,
+}
+
+/// Nothing moves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Idle {
+    /// The current version.
+    pub base: Base,
+    /// The version that was tried last and failed.
+    pub failure: Option<RolloutFailure>,
+}
+
+/// A move to a target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Move {
+    /// The current version, which pods return to if the target fails.
+    pub base: Base,
+    /// The version that pods are moved to.
+    pub target: String,
+    /// When the move began.
+    pub began_at: Time,
+    /// When it last made progress.
+    pub progressed_at: MicroTime,
+    /// The workloads with pods that the target is assigned to.
+    pub groups: Vec<GroupStatus>,
+    /// Pods that the target is assigned to and that are not waited for.
+    pub skipped: Vec<SkippedPod>,
+    /// Restarts that pods had before the target was assigned to them.
+    pub restarts: RestartCounts,
+    /// Why the target failed, where `onFailure: Pause` holds the move.
+    pub failure: Option<RolloutFailure>,
+}
+
+/// How far a move is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stage {
+    /// The target is assigned to pods batch by batch.
+    Moving(Proof),
+    /// All pods run the target, which is watched for a while.
+    Baking(Proof),
+    /// The target is published, and workloads that take it by a restart are restarted.
+    Restarting,
+}
+
+/// Whether the pods that are waited for run the target and are Ready.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Proof {
+    /// Whether they do, and since when.
+    pub since: Since,
+    /// How long they are watched; kept until the next batch.
+    pub watch: Option<BatchWatch>,
+}
+
+/// Since when pods prove the target, or do not.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Since {
+    /// Nobody has looked since the last change.
+    #[default]
+    Unknown,
+    /// All of them run it and are Ready.
+    Applied(MicroTime),
+    /// At least one of them does not.
+    Unproven(MicroTime),
+}
+
+/// Pods return to the current version.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Return {
+    /// The version that they return to.
+    pub base: Base,
+    /// The version that they leave.
+    pub target: String,
+    /// When the move, or the return to the previous version, began.
+    pub began_at: Time,
+    /// When it last made progress.
+    pub progressed_at: MicroTime,
+    /// Since when workloads were restarted with the target; absent if they were not.
+    pub workloads_restarted_at: Option<Time>,
+    /// Pods that leave the target and are not waited for.
+    pub skipped: Vec<SkippedPod>,
+}
+
+/// Why pods return.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cause {
+    /// The target is not requested any more. It may have failed before.
+    Leaving(Option<RolloutFailure>),
+    /// The previous version is requested, and is the current one again.
+    Returning,
+    /// The target failed.
+    RollingBack(RolloutFailure),
+}
+
+impl Rollout {
+    /// The current version and what goes with it.
+    pub fn base(&self) -> Option<&Base> {
+        match self {
+            Self::Initial { .. } => None,
+            Self::Current(idle) | Self::Waiting(idle) | Self::Paused(idle, _) => Some(&idle.base),
+            Self::Failed(base, _) => Some(base),
+            Self::Forward(moved, _) => Some(&moved.base),
+            Self::Back(back, _) => Some(&back.base),
+        }
+    }
+
+    /// The state while the requested version can't be moved to.
+    pub fn waiting(self) -> Self {
+        match self {
+            Self::Current(idle) | Self::Paused(idle, _) => Self::Waiting(idle),
+            Self::Failed(base, failure) => Self::Waiting(Idle { base, failure: Some(failure) }),
+            other => other,
+        }
+    }
+}
+
+impl Base {
+    /// The same with the next revision, where any pod is assigned another version.
+    pub(super) fn reassigned(self, now: &Time) -> Self {
+        Self { revision: next_revision(self.revision, now), ..self }
+    }
+}
+
+/// The revision after this one. It starts from the time, so that it grows even where the status was lost: an agent never takes a lower
+/// one.
+pub(super) fn next_revision(revision: u64, now: &Time) -> u64 {
+    let millis = u64::try_from(now.0.as_millisecond()).unwrap_or(0);
+    millis.max(revision + 1)
+}

@@ -1,0 +1,185 @@
+//! The rollout as the status of a config stores it: read in one function and written in one.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use nudge_api::{Phase, RolloutStage, RolloutStatus, VersionState, VersionedConfigStatus};
+
+use super::Rollout;
+use super::restart_counts::RestartCounts;
+use super::state::{Base, Cause, Idle, Move, Proof, Return, Since, Stage};
+
+impl Rollout {
+    /// The rollout of a status, which somebody may have edited: a field that its state does not have is ignored, and a time that is
+    /// missing is `now`.
+    pub fn from_status(status: &VersionedConfigStatus, now: &Time) -> Self {
+        let stored = &status.rollout;
+        let Some(current) = status.current.clone() else { return Self::Initial { revision: stored.revision } };
+        let previous = status.previous.clone().filter(|previous| *previous != current);
+        let target = status.target.clone().filter(|target| *target != current);
+        let base = Base { current, previous, revision: stored.revision };
+        match (stored.stage, target) {
+            (Some(RolloutStage::Moving), Some(target)) => {
+                forward(base, target, stored, now, Stage::Moving(proof(stored)))
+            }
+            (Some(RolloutStage::Baking), Some(target)) => {
+                forward(base, target, stored, now, Stage::Baking(proof(stored)))
+            }
+            (Some(RolloutStage::Restarting), Some(target)) => forward(base, target, stored, now, Stage::Restarting),
+            (Some(stage), Some(target)) => back(base, target, status, stage, now),
+            (_, target) => idle(base, target, status),
+        }
+    }
+
+    /// The status with this rollout: its current, previous and target version, its phase, the states of its versions, and how far pods are
+    /// moved follow from it alone.
+    pub fn into_status(self, mut status: VersionedConfigStatus) -> VersionedConfigStatus {
+        let phase = self.phase();
+        let revision = self.base().map_or(0, |base| base.revision);
+        let idle = RolloutStatus { revision, ..RolloutStatus::default() };
+        let (base, target, rollout) = match self {
+            Self::Initial { revision } => (None, None, RolloutStatus { revision, ..idle }),
+            Self::Current(Idle { base, failure }) | Self::Waiting(Idle { base, failure }) => {
+                (Some(base), None, RolloutStatus { failure, ..idle })
+            }
+            Self::Paused(Idle { base, failure }, target) => {
+                (Some(base), Some(target), RolloutStatus { failure, ..idle })
+            }
+            Self::Failed(base, failure) => (Some(base), None, RolloutStatus { failure: Some(failure), ..idle }),
+            Self::Forward(moved, stage) => {
+                let (stage, proof) = match stage {
+                    Stage::Moving(proof) => (RolloutStage::Moving, proof),
+                    Stage::Baking(proof) => (RolloutStage::Baking, proof),
+                    Stage::Restarting => (RolloutStage::Restarting, Proof::default()),
+                };
+                let (applied_at, unproven_since) = match proof.since {
+                    Since::Unknown => (None, None),
+                    Since::Applied(since) => (Some(since), None),
+                    Since::Unproven(since) => (None, Some(since)),
+                };
+                let rollout = RolloutStatus {
+                    revision,
+                    groups: moved.groups,
+                    stage: Some(stage),
+                    began_at: Some(moved.began_at),
+                    workloads_restarted_at: None,
+                    progressed_at: Some(moved.progressed_at),
+                    applied_at,
+                    unproven_since,
+                    watch: proof.watch,
+                    skipped: moved.skipped,
+                    restarts: moved.restarts.listed,
+                    restarts_counted_since: moved.restarts.others_since,
+                    failure: moved.failure,
+                };
+                (Some(moved.base), Some(moved.target), rollout)
+            }
+            Self::Back(back, cause) => {
+                let (stage, failure) = match cause {
+                    Cause::Leaving(failure) => (RolloutStage::Leaving, failure),
+                    Cause::Returning => (RolloutStage::Leaving, None),
+                    Cause::RollingBack(failure) => (RolloutStage::RollingBack, Some(failure)),
+                };
+                let rollout = RolloutStatus {
+                    stage: Some(stage),
+                    began_at: Some(back.began_at),
+                    workloads_restarted_at: back.workloads_restarted_at,
+                    progressed_at: Some(back.progressed_at),
+                    skipped: back.skipped,
+                    failure,
+                    ..idle
+                };
+                (Some(back.base), Some(back.target), rollout)
+            }
+        };
+        (status.current, status.previous) = base.map(|base| (Some(base.current), base.previous)).unwrap_or_default();
+        (status.target, status.phase, status.rollout) = (target, phase, rollout);
+        with_version_states(status)
+    }
+
+    /// The phase of the config.
+    pub fn phase(&self) -> Phase {
+        match self {
+            Self::Initial { .. } | Self::Waiting(_) => Phase::Waiting,
+            Self::Current(_) => Phase::Current,
+            Self::Paused(..) | Self::Forward(..) | Self::Back(_, Cause::Leaving(_)) => Phase::Progressing,
+            Self::Back(_, Cause::Returning | Cause::RollingBack(_)) => Phase::RollingBack,
+            Self::Failed(..) => Phase::Failed,
+        }
+    }
+}
+
+fn idle(base: Base, target: Option<String>, status: &VersionedConfigStatus) -> Rollout {
+    let failure = status.rollout.failure.clone();
+    let base = without_groups(base, &status.rollout);
+    match (status.phase, target, failure) {
+        (Phase::Failed, _, Some(failure)) => Rollout::Failed(base, failure),
+        (Phase::Progressing, Some(target), failure) => Rollout::Paused(Idle { base, failure }, target),
+        (Phase::Current, _, failure) => Rollout::Current(Idle { base, failure }),
+        (_, _, failure) => Rollout::Waiting(Idle { base, failure }),
+    }
+}
+
+fn forward(base: Base, target: String, stored: &RolloutStatus, now: &Time, stage: Stage) -> Rollout {
+    let failure = stored.failure.clone().filter(|failure| failure.version == target);
+    let moved = Move {
+        base,
+        target,
+        began_at: stored.began_at.clone().unwrap_or_else(|| now.clone()),
+        progressed_at: stored.progressed_at.clone().unwrap_or(MicroTime(now.0)),
+        groups: stored.groups.clone(),
+        skipped: stored.skipped.clone(),
+        restarts: RestartCounts {
+            listed: stored.restarts.clone(),
+            others_since: stored.restarts_counted_since.clone(),
+        },
+        failure,
+    };
+    Rollout::Forward(moved, stage)
+}
+
+fn proof(stored: &RolloutStatus) -> Proof {
+    let since = match (stored.applied_at.clone(), stored.unproven_since.clone()) {
+        (Some(since), None) => Since::Applied(since),
+        (None, Some(since)) => Since::Unproven(since),
+        _ => Since::Unknown,
+    };
+    Proof { since, watch: stored.watch.clone() }
+}
+
+fn back(base: Base, target: String, status: &VersionedConfigStatus, stage: RolloutStage, now: &Time) -> Rollout {
+    let stored = &status.rollout;
+    let cause = match (stage, stored.failure.clone()) {
+        (RolloutStage::RollingBack, Some(failure)) => Cause::RollingBack(failure),
+        (RolloutStage::Leaving, _) if status.phase == Phase::RollingBack => Cause::Returning,
+        (_, failure) => Cause::Leaving(failure),
+    };
+    let back = Return {
+        base: without_groups(base, stored),
+        target,
+        began_at: stored.began_at.clone().unwrap_or_else(|| now.clone()),
+        progressed_at: stored.progressed_at.clone().unwrap_or(MicroTime(now.0)),
+        workloads_restarted_at: stored.workloads_restarted_at.clone(),
+        skipped: stored.skipped.clone(),
+    };
+    Rollout::Back(back, cause)
+}
+
+/// Where no pod should be assigned the target, one that is has another assignment from now on.
+fn without_groups(base: Base, stored: &RolloutStatus) -> Base {
+    let revision = base.revision + u64::from(!stored.groups.is_empty());
+    Base { revision, ..base }
+}
+
+fn with_version_states(mut status: VersionedConfigStatus) -> VersionedConfigStatus {
+    let failed = status.rollout.failure.as_ref().map(|failure| &failure.version);
+    for version in &mut status.versions {
+        let name = Some(&version.version);
+        version.state = match version.state {
+            VersionState::Broken => VersionState::Broken,
+            _ if name == status.current.as_ref() => VersionState::Current,
+            _ if name == failed => VersionState::Failed,
+            _ if name == status.target.as_ref() => VersionState::Target,
+            _ => VersionState::Available,
+        };
+    }
+    status
+}

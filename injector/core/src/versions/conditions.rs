@@ -1,0 +1,105 @@
+//! The conditions that follow from what is decided: `Ready`, `Reconciling`, `Stalled` and `Conflict`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use nudge_api::{
+    ConditionType, Explanation, Reason, VersionedConfig, VersionedConfigStatus, clipped, condition, set_condition,
+};
+
+use super::inventory::Inventory;
+use super::requested::is_stuck;
+use super::seal_check::SealCheck;
+use crate::event_record::EventRecord;
+use crate::rollout::{Effects, Rollout};
+
+/// What keeps a config from being Ready.
+pub(super) struct Progress {
+    /// The reason and the message of the condition Ready.
+    explanation: Explanation,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ready,
+    Reconciling,
+    Stalled,
+}
+
+impl Progress {
+    /// The version that is requested can't be moved to.
+    pub(super) fn impossible(explanation: Explanation) -> Self {
+        let state = if is_stuck(explanation.reason) { State::Stalled } else { State::Reconciling };
+        Self { explanation, state }
+    }
+
+    /// The state of the rollout, and what its last transition waits for.
+    pub(super) fn of(rollout: &Rollout, effects: &Effects) -> Self {
+        if let Rollout::Current(idle) = rollout {
+            let message = format!("version {} is current", idle.base.current);
+            return Self { explanation: Reason::Current.explained(message), state: State::Ready };
+        }
+        let target = match rollout {
+            Rollout::Paused(_, target) => target.as_str(),
+            Rollout::Forward(moved, _) => &moved.target,
+            Rollout::Back(back, _) => &back.target,
+            _ => "",
+        };
+        let moving = || Reason::Progressing.explained(format!("moving to version {target}"));
+        let explanation = effects.waits_for.clone().unwrap_or_else(moving);
+        let stalled = effects.held && explanation.reason != Reason::Paused;
+        Self { explanation, state: if stalled { State::Stalled } else { State::Reconciling } }
+    }
+
+    /// A warning, where only a person can help and the condition Ready did not say so `before`.
+    pub(super) fn event(&self, before: &[Condition]) -> Option<EventRecord> {
+        let Explanation { reason, message } = &self.explanation;
+        let text = clipped(message.clone());
+        let known = before.iter().any(|condition| condition.type_ == "Ready" && condition.message == text);
+        (is_stuck(*reason) && !known).then(|| EventRecord::new(*reason, message.as_str()))
+    }
+}
+
+/// Sets the conditions of `status`, and the generation that all of them are about.
+pub(super) fn with_conditions(
+    mut status: VersionedConfigStatus,
+    progress: &Progress,
+    conflict: Option<String>,
+    generation: Option<i64>,
+    now: &Time,
+) -> VersionedConfigStatus {
+    let Progress { explanation: Explanation { reason, message }, state } = progress;
+    let mut set = |kind: ConditionType, on: Option<bool>, reason: Reason, message: &str| match on {
+        Some(on) => {
+            set_condition(&mut status.conditions, condition(kind, on, reason.as_str(), message, generation, now));
+        }
+        None => status.conditions.retain(|condition| condition.type_ != kind.as_str()),
+    };
+    set(ConditionType::Ready, Some(*state == State::Ready), *reason, message);
+    set(ConditionType::Reconciling, (*state == State::Reconciling).then_some(true), *reason, message);
+    set(ConditionType::Stalled, (*state == State::Stalled).then_some(true), *reason, message);
+    let message = conflict.as_deref();
+    set(ConditionType::Conflict, message.map(|_| true), Reason::Conflict, message.unwrap_or_default());
+    // An edit of spec does not change what other conditions say, and a client that waits for one (kubectl wait) ignores an older generation.
+    for condition in &mut status.conditions {
+        condition.observed_generation = generation;
+    }
+    status
+}
+
+/// Objects with labels of versions that they do not belong to, and invalid versions that spec.current does not name.
+pub(super) fn conflict(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
+    let invalid = inventory.others.iter().filter_map(|(version, seal_check)| match seal_check {
+        SealCheck::Invalid(message) if config.spec.current.as_ref() != Some(version) => Some(message.clone()),
+        _ => None,
+    });
+    let messages: Vec<String> = inventory.conflicts.iter().cloned().chain(invalid).collect();
+    (!messages.is_empty()).then(|| clipped(messages.join("; ")))
+}
+
+/// A warning, where a conflict is new.
+pub(super) fn conflict_event(conflict: Option<&String>, before: &[Condition]) -> Option<EventRecord> {
+    let kind = ConditionType::Conflict.as_str();
+    let message = conflict?;
+    let known = before.iter().any(|condition| condition.type_ == kind && condition.message == *message);
+    (!known).then(|| EventRecord::new(Reason::Conflict, message.as_str()))
+}

@@ -1,0 +1,31 @@
+//! How many pods run the version that is assigned to them.
+
+use std::sync::Arc;
+
+use nudge_api::{PodCounts, VersionedConfig, VersionedConfigStatus};
+
+use crate::pods::PodState;
+use crate::rollout::assigned_version;
+
+/// Counts the pods of a config.
+pub(super) fn pod_counts(
+    config: &VersionedConfig,
+    status: &VersionedConfigStatus,
+    pods: &[Arc<PodState>],
+) -> PodCounts {
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let uid = config.metadata.uid.as_deref().unwrap_or_default();
+    let mut counts = PodCounts::default();
+    for pod in pods.iter().filter(|pod| !pod.terminating && !pod.finished) {
+        counts.total += 1;
+        let assigned = assigned_version(status, uid, pod);
+        if assigned.is_some() && pod.runs(name).as_deref() == assigned {
+            counts.updated += 1;
+            counts.ready += u32::from(pod.ready);
+        }
+        counts.failed += u32::from(pod.failed());
+    }
+    counts.skipped = u32::try_from(status.rollout.skipped.len()).unwrap_or(u32::MAX);
+    counts.summary = format!("{}/{}", counts.updated, counts.total);
+    counts
+}

@@ -1,0 +1,309 @@
+//! Cases of [`decide`], from the objects to the status.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{
+    ConditionType, PartKind, Phase, Reason, VersionedConfig, VersionedConfigSpec, condition, set_condition,
+};
+
+use super::decide::{Decision, Observed, decide};
+use super::seal_check::Facts;
+use super::seal_check::tests::{facts, part};
+use crate::keys::PartMeta;
+use crate::pods::PodState;
+use crate::rollout::{Restarts, to_publish};
+
+fn at(second: i64) -> Time {
+    Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
+}
+
+struct Scene {
+    config: VersionedConfig,
+    parts: Vec<Arc<PartMeta>>,
+    facts: Facts,
+    now: i64,
+}
+
+impl Scene {
+    fn new(current: Option<&str>) -> Self {
+        let spec = VersionedConfigSpec { current: current.map(str::to_owned), ..VersionedConfigSpec::default() };
+        let mut config = VersionedConfig::new("shop", spec);
+        config.metadata.uid = Some("uid".to_owned());
+        config.metadata.generation = Some(1);
+        Self { config, parts: Vec::new(), facts: Facts::new(), now: 1 }
+    }
+
+    fn with(mut self, version: &str) -> Self {
+        self.add(version);
+        self
+    }
+
+    fn add(&mut self, version: &str) {
+        let part = Arc::new(part(PartKind::ConfigMap, &format!("shop-{version}"), version));
+        self.facts.insert(part.uid.clone(), facts(&part, version));
+        self.parts.push(part);
+    }
+
+    /// A version that the webhook did not mark.
+    fn add_unmarked(&mut self, version: &str) {
+        self.add(version);
+        let uid = &self.parts[self.parts.len() - 1].uid;
+        self.facts.get_mut(uid).unwrap().marked = false;
+    }
+
+    /// Decides until nothing changes.
+    fn step(&mut self) -> Decision {
+        let mut events = Vec::new();
+        loop {
+            self.now += 1;
+            let observed = Observed {
+                config: &self.config,
+                parts: &self.parts,
+                facts: &self.facts,
+                secrets_known: true,
+                pods: &[],
+                nodes_away: &BTreeSet::new(),
+                waiting_for: None,
+                published: self.config.status.as_ref().and_then(to_publish),
+                restart: &Restarts::Done,
+                now: &at(self.now),
+            };
+            let decision = decide(&observed);
+            events.extend(decision.events.clone());
+            if self.config.status.as_ref() == Some(&decision.status) {
+                return Decision { events, ..decision };
+            }
+            self.config.status = Some(decision.status.clone());
+        }
+    }
+
+    fn ready(&self) -> (String, String, String) {
+        let status = self.config.status.as_ref().unwrap();
+        let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
+        (ready.status.clone(), ready.reason.clone(), ready.message.clone())
+    }
+}
+
+#[test]
+fn the_first_version_becomes_current_and_stays_current() {
+    let mut scene = Scene::new(None);
+    scene.step();
+    assert_eq!(scene.ready().1, "VersionMissing");
+    scene.add("1");
+    let status = scene.step().status;
+    assert_eq!((status.current.as_deref(), status.phase), (Some("1"), Phase::Current));
+    scene.add("0");
+    assert_eq!(scene.step().status.current.as_deref(), Some("1"));
+}
+
+#[test]
+fn nothing_moves_to_a_version_that_does_not_exist() {
+    let mut scene = Scene::new(Some("1")).with("1");
+    let first = scene.step().status;
+    scene.config.spec.current = Some("2".to_owned());
+    let waiting = scene.step().status;
+    assert_eq!((waiting.phase, waiting.current.as_deref()), (Phase::Waiting, Some("1")));
+    assert_eq!(waiting.rollout.revision, first.rollout.revision);
+    assert_eq!(scene.ready().2, "version 2 does not exist; create it, or set spec.current to one of: 1");
+    scene.add("2");
+    let moved = scene.step().status;
+    assert_eq!((moved.current.as_deref(), moved.previous.as_deref()), (Some("2"), Some("1")));
+    assert!(moved.rollout.revision > first.rollout.revision);
+    assert_eq!(scene.ready().0, "True");
+}
+
+#[test]
+fn a_version_without_consent_does_not_become_current_by_itself() {
+    let mut scene = Scene::new(None);
+    scene.add_unmarked("6");
+    let waiting = scene.step();
+    assert_eq!((waiting.status.current, waiting.status.phase), (None, Phase::Waiting));
+    assert_eq!(scene.ready().1, "VersionNotAuthorized");
+    assert!(scene.ready().2.ends_with("makes it current with kubectl nudge use shop 6"), "{}", scene.ready().2);
+    assert!(
+        waiting.events.iter().any(|event| event.warning && event.explanation.reason == Reason::VersionNotAuthorized)
+    );
+    // A change of anything else is no consent.
+    scene.config.metadata.generation = Some(2);
+    scene.config.spec.rollout.paused = true;
+    assert_eq!(scene.step().status.current, None);
+    scene.config.spec.rollout.paused = false;
+    scene.add("7");
+    assert_eq!(scene.step().status.current.as_deref(), Some("7"), "the first with consent");
+    scene.config.spec.current = Some("6".to_owned());
+    assert_eq!(scene.step().status.current.as_deref(), Some("6"), "consent");
+    scene.config.spec.current = None;
+    assert_eq!(scene.step().status.current.as_deref(), Some("6"), "and it stays");
+}
+
+#[test]
+fn a_version_that_was_named_before_it_was_created_must_be_named_again() {
+    let mut scene = Scene::new(Some("1")).with("1");
+    scene.step();
+    scene.config.spec.current = Some("2".to_owned());
+    scene.step();
+    scene.add_unmarked("2");
+    let held = scene.step().status;
+    assert_eq!((held.current.as_deref(), held.phase), (Some("1"), Phase::Waiting));
+    assert_eq!(scene.ready().1, "VersionNotAuthorized");
+    scene.config.metadata.generation = Some(2);
+    scene.config.spec.rollout.paused = true;
+    assert_eq!(scene.step().status.target, None, "a change of anything else is no consent");
+    scene.config.spec.rollout.paused = false;
+    scene.config.spec.current = Some("1".to_owned());
+    assert_eq!(scene.step().status.phase, Phase::Current);
+    scene.config.spec.current = Some("2".to_owned());
+    assert_eq!(scene.step().status.current.as_deref(), Some("2"));
+}
+
+#[test]
+fn one_unmarked_part_is_enough() {
+    let mut scene = Scene::new(None).with("1").with("2");
+    for (index, name) in ["1", "2"].iter().enumerate() {
+        let mut part = (*scene.parts[index]).clone();
+        (part.version, part.part, part.parts) = ("1".to_owned(), Some((*name).to_owned()), Some("2".to_owned()));
+        scene.parts[index] = Arc::new(part);
+    }
+    let uid = scene.parts[1].uid.clone();
+    scene.facts.get_mut(&uid).unwrap().marked = false;
+    assert_eq!(scene.step().status.current, None);
+    assert_eq!(scene.ready().1, "VersionNotAuthorized");
+}
+
+#[test]
+fn anybody_may_create_the_current_version_again() {
+    let mut scene = Scene::new(Some("1")).with("1");
+    scene.step();
+    let (parts, facts) = (std::mem::take(&mut scene.parts), scene.facts.clone());
+    assert_eq!(scene.step().status.retired.len(), 1);
+    (scene.parts, scene.facts) = (parts, facts);
+    scene.facts.values_mut().for_each(|facts| facts.marked = false);
+    assert_eq!(scene.step().status.phase, Phase::Current);
+}
+
+#[test]
+fn both_orders_of_creation_end_the_same() {
+    let mut one = Scene::new(Some("1"));
+    one.step();
+    one.add("1");
+    one.step();
+    let mut two = Scene::new(None).with("1");
+    two.step();
+    two.config.spec.current = Some("1".to_owned());
+    two.step();
+    let [one, two] = [one, two].map(|scene| scene.config.status.unwrap());
+    assert_eq!((one.current, one.phase), (two.current, two.phase));
+}
+
+#[test]
+fn a_status_that_was_lost_does_not_count_from_the_start() {
+    let mut scene = Scene::new(Some("1")).with("1");
+    let first = scene.step().status.rollout.revision;
+    scene.config.status = None;
+    assert!(scene.step().status.rollout.revision > first);
+}
+
+#[test]
+fn an_invalid_version_is_stalled_with_one_event() {
+    let mut scene = Scene::new(Some("1")).with("1");
+    let uid = scene.parts[0].uid.clone();
+    scene.facts.get_mut(&uid).unwrap().immutable = false;
+    assert_eq!(scene.step().events.len(), 1);
+    assert_eq!(scene.ready().1, "VersionInvalid");
+    assert!(scene.config.status.as_ref().unwrap().conditions.iter().any(|condition| condition.type_ == "Stalled"));
+    assert!(scene.step().events.is_empty());
+}
+
+#[test]
+fn a_paused_move_is_held_and_then_made() {
+    let mut scene = Scene::new(Some("1")).with("1").with("2");
+    scene.step();
+    scene.config.spec.current = Some("2".to_owned());
+    scene.config.spec.rollout.paused = true;
+    let held = scene.step().status;
+    assert_eq!((held.current.as_deref(), held.target.as_deref()), (Some("1"), Some("2")));
+    assert_eq!(scene.ready().1, "Paused");
+    scene.config.spec.rollout.paused = false;
+    let moved = scene.step().status;
+    assert_eq!((moved.current.as_deref(), moved.target), (Some("2"), None));
+}
+
+#[test]
+fn every_condition_is_about_the_observed_spec() {
+    let mut scene = Scene::new(Some("1")).with("1");
+    scene.step();
+    let published = condition(ConditionType::Published, true, "Published", "m".to_owned(), Some(1), &at(1));
+    set_condition(&mut scene.config.status.as_mut().unwrap().conditions, published);
+    scene.config.metadata.generation = Some(2);
+    let status = scene.step().status;
+    assert!(status.conditions.len() > 1);
+    assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(2)), "{status:?}");
+    let published = status.conditions.iter().find(|condition| condition.type_ == "Published").unwrap();
+    assert_eq!(published.last_transition_time, at(1), "only a client that waits for a generation sees a difference");
+}
+
+#[test]
+fn deciding_twice_changes_nothing() {
+    let mut scene = Scene::new(Some("1")).with("1").with("2");
+    let first = scene.step();
+    assert_eq!(first.events.len(), 3);
+    let second = scene.step();
+    assert_eq!((second.status, second.events.len()), (first.status, 0));
+}
+
+#[test]
+fn a_current_version_that_is_gone_is_kept() {
+    let mut scene = Scene::new(Some("1")).with("1");
+    scene.step();
+    scene.parts.clear();
+    let status = scene.step().status;
+    assert_eq!((status.current.as_deref(), status.phase), (Some("1"), Phase::Waiting));
+    assert_eq!(scene.ready().1, "VersionMissing");
+    scene.add("1");
+    assert_eq!(scene.step().status.phase, Phase::Current);
+}
+
+#[test]
+fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
+    let pod = |uid: &str, runs: &str| {
+        let condition = Some(("True".to_owned(), "Applied".to_owned(), format!("shop={runs}")));
+        let workload = "Deployment/web".to_owned();
+        Arc::new(PodState {
+            uid: uid.to_owned(),
+            workload,
+            by_restart: true,
+            ready: true,
+            condition,
+            ..PodState::default()
+        })
+    };
+    let pods = [pod("a", "1"), pod("b", "2")];
+    let mut scene = Scene::new(Some("1")).with("1").with("2");
+    scene.step();
+    scene.config.spec.current = Some("2".to_owned());
+    let decide_with = |scene: &Scene, restart: &Restarts| {
+        decide(&Observed {
+            config: &scene.config,
+            parts: &scene.parts,
+            facts: &scene.facts,
+            secrets_known: true,
+            pods: &pods,
+            nodes_away: &BTreeSet::new(),
+            waiting_for: None,
+            published: Some("2"),
+            restart,
+            now: &at(50),
+        })
+        .status
+    };
+    let held = decide_with(&scene, &Restarts::Held("Deployment/web was not restarted".to_owned()));
+    assert_eq!(held.rollout.stage, Some(nudge_api::RolloutStage::Restarting), "no batch and no bake moves them");
+    assert!(held.rollout.groups.is_empty() && held.current.as_deref() == Some("1"));
+    assert_eq!((held.pods.total, held.pods.updated), (2, 1), "{:?}", held.pods);
+    let reasons: Vec<&str> = held.conditions.iter().map(|it| it.reason.as_str()).collect();
+    assert_eq!(reasons, ["NotRestarted", "NotRestarted"], "Ready and Stalled: {:?}", held.conditions);
+    scene.config.status = Some(held);
+    assert_eq!(decide_with(&scene, &Restarts::Done).current.as_deref(), Some("2"));
+}

@@ -1,0 +1,95 @@
+//! Which version a config is to have, and why pods can't be moved to it yet.
+
+use nudge_api::{Consent, Explanation, Reason, VersionState, VersionedConfig};
+
+use super::inventory::Inventory;
+use super::seal_check::SealCheck;
+
+/// The version that the config is to have, if pods can be moved to it.
+pub(super) fn requested(
+    config: &VersionedConfig,
+    inventory: &Inventory,
+    secrets_known: bool,
+) -> Result<String, Explanation> {
+    let version = named(config, inventory).and_then(|version| possible(config, version, inventory));
+    version.map_err(|explanation| if secrets_known { explanation } else { with_hint(explanation) })
+}
+
+/// Whether only a person can make the version possible.
+pub(super) fn is_stuck(reason: Reason) -> bool {
+    matches!(reason, Reason::VersionInvalid | Reason::VersionNotAuthorized)
+}
+
+/// What is missing may be a Secret.
+fn with_hint(mut explanation: Explanation) -> Explanation {
+    if matches!(explanation.reason, Reason::VersionMissing | Reason::VersionIncomplete) {
+        explanation.message += " (Secrets of this namespace can't be seen: ClusterRole nudge-secrets is not bound)";
+    }
+    explanation
+}
+
+/// The version that spec.current names, or else the current one, or else the first one.
+fn named(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Explanation> {
+    let current = config.status.as_ref().and_then(|status| status.current.clone());
+    let first = || inventory.sealed.iter().find(|sealed| sealed.consent.is_none()).map(|sealed| sealed.version.clone());
+    config.spec.current.clone().or(current).or_else(first).ok_or_else(|| {
+        if let Some(sealed) = inventory.sealed.first() {
+            return not_authorized(config, &sealed.version);
+        }
+        let name = config.metadata.name.as_deref().unwrap_or_default();
+        match inventory.others.iter().next() {
+            Some((version, seal_check)) => not_sealed(version, seal_check),
+            None => Reason::VersionMissing.explained(format!(
+                "there is no version yet; create a ConfigMap with the labels nudge.dev/config: {name} and nudge.dev/version"
+            )),
+        }
+    })
+}
+
+/// Nobody who may decide what the published ConfigMap holds has asked for the version.
+fn not_authorized(config: &VersionedConfig, version: &str) -> Explanation {
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    Reason::VersionNotAuthorized.explained(format!(
+        "the creator of version {version} may not update ConfigMap {name}, or Nudge could not check that, so the version does not become \
+         current by itself; a user who may update that ConfigMap makes it current with kubectl nudge use {name} {version}"
+    ))
+}
+
+fn not_sealed(version: &str, seal_check: &SealCheck) -> Explanation {
+    match seal_check {
+        SealCheck::Incomplete(message) => Reason::VersionIncomplete.explained(message),
+        SealCheck::Invalid(message) => Reason::VersionInvalid.explained(message),
+        // A complete version would have been sealed.
+        SealCheck::Unread(_) | SealCheck::Complete { .. } => {
+            Reason::VersionIncomplete.explained(format!("version {version} is being read"))
+        }
+    }
+}
+
+/// The version, if pods can be moved to it.
+fn possible(config: &VersionedConfig, version: String, inventory: &Inventory) -> Result<String, Explanation> {
+    if let Some(sealed) = inventory.find(&version) {
+        if sealed.consent == Some(Consent::NeededAnew) {
+            return Err(not_authorized(config, &version));
+        }
+        return match sealed.state {
+            VersionState::Broken => Err(Reason::VersionIncomplete.explained(format!(
+                "an object of version {version} is gone or was replaced; create it again as it was"
+            ))),
+            _ => Ok(version),
+        };
+    }
+    Err(match inventory.others.get(&version) {
+        Some(seal_check) => not_sealed(&version, seal_check),
+        None => Reason::VersionMissing.explained(format!(
+            "version {version} does not exist; create it, or set spec.current to one of: {}",
+            listed(inventory.sealed.iter().map(|sealed| sealed.version.as_str()))
+        )),
+    })
+}
+
+/// At most ten names, newest first, or `(none)`.
+fn listed<'a>(versions: impl DoubleEndedIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = versions.rev().take(10).collect();
+    if names.is_empty() { "(none)".to_owned() } else { names.join(", ") }
+}
