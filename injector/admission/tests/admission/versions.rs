@@ -12,7 +12,9 @@ use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::configs::allow_devs;
-use crate::guarded_cluster::{MISNUMBERED, SOON, GuardedCluster, config, key, message, message_of, number, part, sealed};
+use crate::guarded_cluster::{
+    GuardedCluster, MISNUMBERED, SOON, config, key, message, message_of, number, part, sealed,
+};
 
 const GUARD: &str = "versions.nudge.dev";
 const KEEPER: &str = "versions-delete.nudge.dev";

@@ -19,7 +19,11 @@ pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
 
 /// The version that the pod is to run.
 pub fn assigned_version<'a>(status: &'a VersionedConfigStatus, config_uid: &str, pod: &PodState) -> Option<&'a str> {
-    if pod.by_restart { to_publish(status) } else { version_by_number(status, config_uid, &pod.uid, &pod.workload) }
+    if pod.by_restart {
+        to_publish(status)
+    } else {
+        version_by_number(status, config_uid, pod.uid.as_str(), &pod.workload)
+    }
 }
 
 /// The version that batches assign to the pod: the target if the pod's number is below the threshold of its workload, else the current one.

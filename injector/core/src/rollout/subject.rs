@@ -14,9 +14,6 @@ pub(super) const JOBS: &str = "Job";
 /// Reasons for which an agent does not serve the version that is assigned to it.
 const REFUSED: [Reason; 2] = [Reason::TooLarge, Reason::Failed];
 
-/// Reasons for which another of the pod's configs can't be read. The pod has taken the version of this one all the same.
-const OF_ANOTHER: [Reason; 3] = [Reason::NotFound, Reason::NotAllowed, Reason::Changed];
-
 /// A pod as a rollout sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // each is one fact that is observed; none follows from another

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use nudge_api::{PodCounts, VersionedConfig, VersionedConfigStatus};
+use nudge_protocol::VersionName;
 
 use crate::pods::PodState;
 use crate::rollout::assigned_version;
@@ -19,11 +20,11 @@ pub(super) fn pod_counts(
     for pod in pods.iter().filter(|pod| !pod.terminating && !pod.finished) {
         counts.total += 1;
         let assigned = assigned_version(status, uid, pod);
-        if assigned.is_some() && pod.runs(name).as_deref() == assigned {
+        if assigned.is_some() && pod.runs(name).map(VersionName::as_str) == assigned {
             counts.updated += 1;
             counts.ready += u32::from(pod.ready);
         }
-        counts.failed += u32::from(pod.failed());
+        counts.failed += u32::from(pod.failure().is_some());
     }
     counts.skipped = u32::try_from(status.rollout.skipped.len()).unwrap_or(u32::MAX);
     counts.summary = format!("{}/{}", counts.updated, counts.total);

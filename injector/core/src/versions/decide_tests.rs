@@ -7,12 +7,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
     ConditionType, PartKind, Phase, Reason, VersionedConfig, VersionedConfigSpec, condition, set_condition,
 };
+use nudge_protocol::{ConfigName, VersionName};
 
 use super::decide::{Decision, Observed, decide};
 use super::seal_check::Facts;
 use super::seal_check::tests::{facts, part};
 use crate::keys::PartMeta;
+use crate::keys::PodUid;
 use crate::pods::PodState;
+use crate::pods::{Report, ReportState};
 use crate::rollout::{Restarts, to_publish};
 
 fn at(second: i64) -> Time {
@@ -268,14 +271,15 @@ fn a_current_version_that_is_gone_is_kept() {
 #[test]
 fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
     let pod = |uid: &str, runs: &str| {
-        let condition = Some(("True".to_owned(), "Applied".to_owned(), format!("shop={runs}")));
+        let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new(runs).ok())];
+        let report = Some(Report { versions, state: ReportState::Acknowledged, at: None });
         let workload = "Deployment/web".to_owned();
         Arc::new(PodState {
-            uid: uid.to_owned(),
+            uid: PodUid::new(uid).unwrap(),
             workload,
             by_restart: true,
             ready: true,
-            condition,
+            report,
             ..PodState::default()
         })
     };

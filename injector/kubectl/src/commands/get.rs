@@ -4,7 +4,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Pod;
 use nudge_api::VersionedConfig;
 use nudge_core::pods::{PodState, pod_state};
-use nudge_core::rollout::told;
+use nudge_core::rollout::assigned_version;
 use nudge_protocol::VersionName;
 use nudge_protocol::names::CURRENT;
 
@@ -105,7 +105,9 @@ async fn of_pod(session: &Session, pod: &PodState) -> Result<Vec<Source>, Failur
         let status = config.as_ref().and_then(|config| config.status.as_ref());
         // A pod that takes versions by a restart keeps the one that it started with.
         let started_with = pod.runs(name.as_str()).filter(|_| pod.by_restart);
-        let version = started_with.map(VersionName::as_str).or_else(|| status.and_then(|status| told(status, &uid, pod)));
+        let version = started_with
+            .map(VersionName::as_str)
+            .or_else(|| status.and_then(|status| assigned_version(status, &uid, pod)));
         match (&config, version) {
             (Some(config), Some(version)) => {
                 let version = sealed(config, version)?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nudge_api::{BatchWatch, ConditionType, PodCounts, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_core::pods::PodState;
-use nudge_core::rollout::told;
+use nudge_core::rollout::assigned_version;
 use serde::Serialize;
 
 use crate::output::table::{or_none, table};
@@ -67,7 +67,7 @@ struct PodReport {
     version: Option<String>,
     /// Why the rollout does not wait for the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
-    skipped: Option<String>,
+    skipped: Option<Reason>,
     /// Why the pod does not run the assigned version.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
@@ -77,14 +77,14 @@ struct PodReport {
 }
 
 fn pod_report(pod: &PodState, config: &str, uid: &str, status: &VersionedConfigStatus) -> PodReport {
-    let assigned = told(status, uid, pod).map(str::to_owned);
+    let assigned = assigned_version(status, uid, pod).map(str::to_owned);
     let version = pod.runs(config).map(ToString::to_string);
     let skipped = status
         .rollout
         .skipped
         .iter()
         .find(|skipped| skipped.uid == pod.uid.as_str())
-        .map(|skipped| skipped.reason.clone());
+        .map(|skipped| skipped.reason);
     let why = pod.report.as_ref().map(|report| report.state.explanation());
     let is_current = version == assigned && assigned.is_some() && why.is_none_or(|why| why.is_none());
     let message = (!is_current).then(|| {

@@ -7,7 +7,7 @@ use kube::runtime::watcher::Event;
 use nudge_api::VersionedConfig;
 use nudge_core::keys::PodUid;
 use nudge_core::pods::{PodState, pod_state};
-use nudge_core::rollout::told;
+use nudge_core::rollout::assigned_version;
 use nudge_protocol::VersionName;
 
 /// How many pods a rollout has reached.
@@ -62,7 +62,7 @@ impl Pods {
             if pod.terminating || pod.finished || !pod.configs.iter().any(|config| config.as_str() == name) {
                 continue;
             }
-            let assigned = told(status, uid, pod);
+            let assigned = assigned_version(status, uid, pod);
             let running = pod.runs(name);
             count.total += 1;
             count.assigned += u32::from(target.is_some() && assigned == target);
