@@ -1,4 +1,4 @@
-//! Carries out a step on the stored certificates. Nothing is written here.
+//! Applies a step to the stored certificates, in memory.
 
 use time::OffsetDateTime;
 
@@ -9,11 +9,11 @@ use super::names::ServingNames;
 use super::plan::Step;
 use super::stored::{MAX_OLD, Signer, Stored};
 
-/// What is to be stored after `step`.
+/// What to store after `step`.
 pub fn apply(
     step: Step,
     stored: Stored,
-    desired: &ServingNames,
+    names: &ServingNames,
     now: OffsetDateTime,
     lifetimes: &Lifetimes,
 ) -> Result<Stored, AuthorityError> {
@@ -23,7 +23,7 @@ pub fn apply(
         Step::Make(_) => {
             let authority = Authority::make(now, lifetimes)?;
             stored.next = None;
-            take_over(&mut stored, authority, desired, now, lifetimes)?;
+            take_over(&mut stored, authority, names, now, lifetimes)?;
         }
         Step::Stage(_) => {
             stored.next = Some(Authority::make(now, lifetimes)?);
@@ -34,12 +34,12 @@ pub fn apply(
                 Some(next) => next,
                 None => Authority::make(now, lifetimes)?,
             };
-            take_over(&mut stored, authority, desired, now, lifetimes)?;
+            take_over(&mut stored, authority, names, now, lifetimes)?;
         }
         Step::Renew(_) => {
             if let Some(authority) = stored.signer.as_ref().and_then(Signer::able) {
-                // Replicas of two releases may want different names, and must not renew in turns.
-                let names = union(desired, stored.serving.as_ref(), now);
+                // Replicas of two releases may need different names, and must not renew in turns.
+                let names = union(names, stored.serving.as_ref(), now);
                 stored.serving = Some(authority.serving(&names, now, lifetimes)?);
             }
         }
@@ -55,25 +55,25 @@ pub fn apply(
 /// Most names in one certificate.
 const MAX_NAMES: usize = 64;
 
-/// The wanted names, and those of a certificate that was good until now and lacks some.
-fn union(desired: &ServingNames, serving: Option<&Pair>, now: OffsetDateTime) -> ServingNames {
+/// These names, and those of the valid certificate that lacks some of them.
+fn union(names: &ServingNames, serving: Option<&Pair>, now: OffsetDateTime) -> ServingNames {
     let Some(serving) = serving.map(Pair::certificate).filter(|serving| serving.is_valid_at(now)) else {
-        return desired.clone();
+        return names.clone();
     };
-    let both = desired.and(serving.names());
-    if serving.names().cover(desired) || both.len() > MAX_NAMES { desired.clone() } else { both }
+    let both = names.and(serving.names());
+    if serving.names().cover(names) || both.len() > MAX_NAMES { names.clone() } else { both }
 }
 
 fn take_over(
     stored: &mut Stored,
     authority: Authority,
-    desired: &ServingNames,
+    names: &ServingNames,
     now: OffsetDateTime,
     lifetimes: &Lifetimes,
 ) -> Result<(), AuthorityError> {
-    let serving = authority.serving(desired, now, lifetimes)?;
+    let serving = authority.serving(names, now, lifetimes)?;
     let before = stored.signer.replace(Signer::Able(authority));
-    // A replica that has not looked yet still serves what it signed.
+    // A replica that has not read the Secret yet still serves what it signed.
     let before = before.map(|signer| signer.certificate().clone()).filter(|before| before.not_after() > now);
     stored.old.extend(before);
     let surplus = stored.old.len().saturating_sub(MAX_OLD);

@@ -1,7 +1,7 @@
 //! Makes authorities, and serving certificates under them.
 //!
-//! Both follow RFC 5280 closely (key usages, key identifiers), because strict clients refuse what does not. Each authority has a
-//! name of its own: clients look for the issuer by name first.
+//! Both follow RFC 5280 closely (key usages, key identifiers), because strict clients refuse what does not. Each authority has its
+//! own name: clients look for the issuer by name first.
 
 use std::time::Duration;
 
@@ -24,20 +24,20 @@ use super::names::ServingNames;
 /// Why a key or certificate can't be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// Making it failed.
-    #[error("the certificate can't be made")]
+    /// It could not be made.
+    #[error("making the certificate failed")]
     Make(#[from] rcgen::Error),
     /// What was made or stored can't be read.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     /// The private key is not PEM.
-    #[error("there is no private key in PEM form")]
+    #[error("no private key in PEM form was found")]
     KeyPem(#[source] rustls::pki_types::pem::Error),
     /// The private key is of an unknown kind, or not the certificate's.
     #[error("the private key can't be used with its certificate")]
     Key(#[source] rustls::Error),
-    /// The certificate is not one of an authority.
-    #[error("the certificate is not one of an authority")]
+    /// The certificate is not that of an authority.
+    #[error("the certificate is not a CA certificate")]
     NotAnAuthority,
 }
 
@@ -51,7 +51,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Takes a certificate and its key, and whatever certificates stand behind the first.
+    /// Parses a certificate, those that follow it, and the key.
     pub fn from_pem(certificates: &str, key: Zeroizing<String>) -> Result<Self, AuthorityError> {
         let certificate = Certificate::from_pem(certificates)?;
         let chain = Certificate::all_from_pem(certificates).into_iter().skip(1).collect();
@@ -65,12 +65,12 @@ impl Pair {
         &self.certificate
     }
 
-    /// The private key, PEM, to be stored.
+    /// The private key, PEM.
     pub fn key_pem(&self) -> &Zeroizing<String> {
         &self.key
     }
 
-    /// Both as the TLS library wants them; an error where they don't belong together.
+    /// Both for the TLS library; an error where they don't match.
     pub fn certified(&self) -> Result<CertifiedKey, AuthorityError> {
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(AuthorityError::KeyPem)?;
         let key = any_supported_type(&key).map_err(AuthorityError::Key)?;
@@ -103,28 +103,28 @@ impl Authority {
         Self::from_pem(&made.pem(), Zeroizing::new(key.serialize_pem()))
     }
 
-    /// Takes up a stored authority.
+    /// Parses a stored authority.
     pub fn from_pem(certificate: &str, key: Zeroizing<String>) -> Result<Self, AuthorityError> {
         let pair = Pair::from_pem(certificate, key)?;
         if !pair.certificate.is_authority() {
             return Err(AuthorityError::NotAnAuthority);
         }
-        // That it can sign is to be known now, not when it must.
+        // Whether it can sign is checked now, not when it has to.
         KeyPair::from_pem(&pair.key)?;
         Ok(Self(pair))
     }
 
-    /// What clients trust.
+    /// Its certificate, which clients trust.
     pub fn certificate(&self) -> &Certificate {
         self.0.certificate()
     }
 
-    /// The private key, PEM, to be stored.
+    /// The private key, PEM.
     pub fn key_pem(&self) -> &Zeroizing<String> {
         self.0.key_pem()
     }
 
-    /// Makes a serving certificate with a key of its own. It ends with its authority at the latest.
+    /// Makes a serving certificate with its own key. It expires with its authority at the latest.
     pub fn serving(
         &self,
         names: &ServingNames,
@@ -143,7 +143,7 @@ impl Authority {
         Pair::from_pem(&made.pem(), Zeroizing::new(key.serialize_pem()))
     }
 
-    /// When a serving certificate made now would end.
+    /// When a serving certificate made now would expire.
     pub fn serving_end(&self, now: OffsetDateTime, lifetimes: &Lifetimes) -> OffsetDateTime {
         (now + lifetimes.certificate).min(self.certificate().not_after())
     }

@@ -1,4 +1,4 @@
-//! A certificate as far as rotation looks into it: how long it is valid, whom it names, and whose it is.
+//! A parsed certificate: when it is valid, which servers it names, and who signed it.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use x509_parser::parse_x509_certificate;
 
 use super::names::ServingNames;
 
-/// Why a text holds no certificate.
+/// Why a certificate can't be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// It is not PEM, or holds none.
-    #[error("there is no certificate in PEM form")]
+    #[error("no certificate in PEM form was found")]
     Pem(#[source] rustls::pki_types::pem::Error),
     /// What the PEM holds is not a certificate.
-    #[error("the certificate can't be read")]
+    #[error("the certificate can't be parsed")]
     Form,
 }
 
@@ -38,18 +38,18 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Reads the first certificate of a PEM text.
+    /// Parses the first certificate of a PEM text.
     pub fn from_pem(pem: &str) -> Result<Self, CertificateError> {
         let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(CertificateError::Pem)?;
         Self::from_der(der)
     }
 
-    /// Reads every certificate of a PEM text that can be read.
+    /// Parses the certificates of a PEM text, and skips those that can't be parsed.
     pub fn all_from_pem(pem: &str) -> Vec<Self> {
         CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(|der| Self::from_der(der.ok()?).ok()).collect()
     }
 
-    /// Reads a certificate.
+    /// Parses a certificate.
     pub fn from_der(der: CertificateDer<'static>) -> Result<Self, CertificateError> {
         let (_, parsed) = parse_x509_certificate(&der).map_err(|_| CertificateError::Form)?;
         let at = |timestamp| OffsetDateTime::from_unix_timestamp(timestamp).map_err(|_| CertificateError::Form);
@@ -57,7 +57,7 @@ impl Certificate {
         let not_after = at(parsed.validity().not_after.timestamp())?;
         let alternative = parsed.subject_alternative_name().ok().flatten();
         let names = alternative.into_iter().flat_map(|names| &names.value.general_names).filter_map(name_text);
-        // A name that we would not use is none for us.
+        // Names that are not valid here are ignored.
         let names = names.filter_map(|name| ServingNames::new([name]).ok());
         let names = names.fold(ServingNames::default(), |all, name| all.and(&name));
         let is_authority = parsed.basic_constraints().ok().flatten().is_some_and(|constraints| constraints.value.ca);
@@ -65,12 +65,12 @@ impl Certificate {
         Ok(Self { der, pem, not_before, not_after, names, is_authority })
     }
 
-    /// The certificate itself.
+    /// The certificate in DER form.
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
     }
 
-    /// The certificate as text.
+    /// The certificate in PEM form.
     pub fn pem(&self) -> &str {
         &self.pem
     }
@@ -85,12 +85,12 @@ impl Certificate {
         self.not_after
     }
 
-    /// The servers it is for.
+    /// The names of the servers it is for.
     pub fn names(&self) -> &ServingNames {
         &self.names
     }
 
-    /// Whether it may sign others.
+    /// Whether it is a CA certificate.
     pub fn is_authority(&self) -> bool {
         self.is_authority
     }
@@ -100,12 +100,12 @@ impl Certificate {
         self.not_before <= now && now < self.not_after
     }
 
-    /// Whether `authority` has signed it as a server's certificate.
+    /// Whether `authority` has signed it as a serving certificate.
     pub fn is_signed_by(&self, authority: &Self) -> bool {
         let mut roots = RootCertStore::empty();
         let parsed = ParsedCertificate::try_from(&self.der);
         let (Ok(()), Ok(parsed)) = (roots.add(authority.der.clone()), parsed) else { return false };
-        // At a moment when it is valid: whether that is now is another question.
+        // At a moment when it is valid; whether it is valid now is checked elsewhere.
         let since_epoch = u64::try_from(self.not_before.unix_timestamp()).unwrap_or_default().saturating_add(1);
         let at = UnixTime::since_unix_epoch(Duration::from_secs(since_epoch));
         let algorithms = default_provider().signature_verification_algorithms.all;
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_read_back_as_it_was_made() {
+    fn a_certificate_is_parsed_as_it_was_made() {
         let now = OffsetDateTime::from_unix_timestamp(1_700_000_000).unwrap();
         let lifetimes = Lifetimes::default();
         let names = ServingNames::new(["hub.test", "127.0.0.1", "::1"]).unwrap();
@@ -169,7 +169,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_is_stored_makes_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn nothing_stored_causes_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let der = CertificateDer::from(bytes.clone());
             let pem = to_pem(&der);
             prop_assert!(Certificate::from_der(der).is_err());

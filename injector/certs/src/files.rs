@@ -1,4 +1,4 @@
-//! Certificates that somebody else makes and puts into files, such as cert-manager or a CSI driver.
+//! Certificates in files that something else writes, such as cert-manager or a CSI driver.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// Where the files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The serving certificate and whatever leads to its authority, PEM.
+    /// The serving certificate and the certificates that lead to its authority, PEM.
     pub certificate: PathBuf,
     /// Its private key, PEM.
     pub key: PathBuf,
-    /// What clients are to trust, PEM. Without it nothing is published.
+    /// The CA certificates that clients trust, PEM. Without them nothing is published.
     pub authority: Option<PathBuf>,
 }
 
@@ -28,36 +28,36 @@ pub enum FilesError {
     /// One can't be read.
     #[error("can't read {}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// One is too long for what it should be.
-    #[error("{} is longer than {MAX_FILE_BYTES} bytes, so it is no certificate", path.display())]
+    /// One is too long for a certificate or key.
+    #[error("{} is longer than {MAX_FILE_BYTES} bytes, so it is not a certificate; mount a file in PEM form", path.display())]
     TooLong {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// Certificate and key.
-    #[error("{} and {} can't be used", certificate.display(), key.display())]
+    /// Certificate and key can't be used together.
+    #[error("certificate {} and key {} can't be used", certificate.display(), key.display())]
     Pair {
         /// The certificate.
         certificate: PathBuf,
         /// The key.
         key: PathBuf,
-        /// Why.
+        /// The cause.
         source: AuthorityError,
     },
-    /// The file with authorities has none.
+    /// The file of the CA certificates holds none.
     #[error("{} holds no certificate in PEM form", path.display())]
     NoAuthority {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
 }
 
-/// What the files hold. Compared by content, so that every way of exchanging files is seen.
+/// The content of the files. Compared by content, which detects every way of replacing files.
 #[derive(Clone, Debug)]
 pub(super) struct Loaded {
     pub(super) pair: Pair,
@@ -72,8 +72,7 @@ impl CertificateFiles {
         Self { certificate: path("tls.crt"), key: path("tls.key"), authority }
     }
 
-    /// Reads the files. A mount is exchanged as a whole, but not between two reads; then certificate and key don't belong
-    /// together, and one more look helps.
+    /// Reads the files. A mount may be replaced between two reads; then certificate and key don't match, and reading again helps.
     pub(super) fn load(&self) -> Result<Loaded, FilesError> {
         self.load_once().or_else(|_| self.load_once())
     }
@@ -131,12 +130,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exchanged_files_are_taken_up_and_bad_ones_are_not() {
+    async fn replaced_files_are_used_and_bad_ones_are_not() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = (authority(), authority());
         let first = put(folder.path(), &one);
         let files = CertificateFiles::in_folder(folder.path());
-        let certificates = Certificates::from_files(files.clone(), Duration::from_millis(5)).unwrap();
+        let (certificates, rotation) = Certificates::from_files(files.clone(), Duration::from_millis(5)).unwrap();
+        tokio::spawn(rotation);
         let mut bundle = certificates.ca_bundle();
         assert_eq!(&**bundle.borrow_and_update(), one.certificate().pem());
         assert_eq!(certificates.expires(), first.certificate().not_after());
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_and_absent_files_are_named() {
+    fn errors_name_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let files = CertificateFiles::in_folder(folder.path());
         assert_eq!(files.authority, None);

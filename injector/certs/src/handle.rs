@@ -1,5 +1,6 @@
-//! The certificates in use: what listeners serve, what clients are to trust, and the task that keeps both up to date.
+//! The certificates in use: what listeners serve, what clients trust, and the rotation that keeps both up to date.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,6 @@ use nudge_server::tls::server_config;
 use rustls::ServerConfig;
 use time::OffsetDateTime;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::authority::{AuthorityError, Pair};
@@ -22,19 +22,19 @@ use super::resolver::Hot;
 use super::store::{SecretStore, StoreError};
 use super::stored::Stored;
 
-/// First and longest pause after a failure to get certificates at the start.
+/// First and longest pause after a failure to read the first certificates.
 const RETRY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(5)];
 
 /// Why there are no certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificatesError {
-    /// The lifetimes.
+    /// The lifetimes leave no time for a rotation.
     #[error(transparent)]
     Lifetimes(#[from] LifetimesError),
-    /// Those that the replicas keep.
+    /// Those in the Secret.
     #[error(transparent)]
     Keep(#[from] KeepError),
-    /// Those from files.
+    /// Those in files.
     #[error(transparent)]
     Files(#[from] FilesError),
     /// The serving certificate can't be used for TLS.
@@ -45,36 +45,31 @@ pub enum CertificatesError {
     Tls(#[from] rustls::Error),
 }
 
-/// The certificates in use. The task that keeps them ends with the handle.
+/// Keeps the certificates up to date; it has to be run, and never ends.
+pub type Rotation = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The certificates in use.
 #[derive(Debug)]
 pub struct Certificates {
     config: Arc<ServerConfig>,
     expires: watch::Receiver<OffsetDateTime>,
     bundle: watch::Receiver<Arc<str>>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for Certificates {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 impl Certificates {
-    /// Makes certificates in `store`, or takes up those that are there, and keeps them. Until the store answers it is asked again;
-    /// a store that is somebody else's is an error.
+    /// Uses the certificates in `store`, made where there are none. Retries until the store answers; a store that belongs to somebody
+    /// else is an error.
     pub async fn keep<S: SecretStore>(
         store: S,
         names: ServingNames,
         lifetimes: Lifetimes,
-    ) -> Result<Self, CertificatesError> {
+    ) -> Result<(Self, Rotation), CertificatesError> {
         let lifetimes = lifetimes.checked()?;
         let mut keeper = Keeper::new(store, names, lifetimes);
         let stored = first(&mut keeper).await?;
         let pair = stored.serving.as_ref().ok_or(KeepError::Restless)?;
-        let (mut in_use, hot) = InUse::new(pair, &stored.bundle())?;
-        let (expires, bundle) = in_use.subscribe();
-        let task = tokio::spawn(async move {
+        let (certificates, mut in_use) = Self::new(pair, &stored.bundle())?;
+        let rotation = async move {
             let mut faults = Faults::default();
             loop {
                 sleep(jittered(lifetimes.check)).await;
@@ -83,26 +78,34 @@ impl Certificates {
                     Ok(stored) => in_use.take_stored(&stored),
                     Err(error) => Err(error.into()),
                 };
-                faults.note(used);
+                faults.log(used);
             }
-        });
-        Ok(Self { config: Arc::new(server_config(hot)?), expires, bundle, task })
+        };
+        Ok((certificates, Box::pin(rotation)))
     }
 
-    /// Takes certificates from files, and looks at them again every `check`.
-    pub fn from_files(files: CertificateFiles, check: Duration) -> Result<Self, CertificatesError> {
+    /// Uses the certificates in files, which are read again every `check`.
+    pub fn from_files(files: CertificateFiles, check: Duration) -> Result<(Self, Rotation), CertificatesError> {
         let loaded = files.load()?;
-        let (mut in_use, hot) = InUse::new(&loaded.pair, &loaded.bundle)?;
-        let (expires, bundle) = in_use.subscribe();
-        let task = tokio::spawn(async move {
+        let (certificates, mut in_use) = Self::new(&loaded.pair, &loaded.bundle)?;
+        let rotation = async move {
             let mut faults = Faults::default();
             loop {
                 sleep(jittered(check)).await;
                 let loaded = files.load().map_err(CertificatesError::from);
-                faults.note(loaded.and_then(|loaded| in_use.take(&loaded.pair, &loaded.bundle)));
+                faults.log(loaded.and_then(|loaded| in_use.take(&loaded.pair, &loaded.bundle)));
             }
-        });
-        Ok(Self { config: Arc::new(server_config(hot)?), expires, bundle, task })
+        };
+        Ok((certificates, Box::pin(rotation)))
+    }
+
+    fn new(pair: &Pair, bundle: &str) -> Result<(Self, InUse), CertificatesError> {
+        let hot = Arc::new(Hot::new(pair.certified()?));
+        let certificate = pair.certificate().clone();
+        let (expires, bundle) = (watch::Sender::new(certificate.not_after()), watch::Sender::new(Arc::from(bundle)));
+        let config = Arc::new(server_config(hot.clone())?);
+        let certificates = Self { config, expires: expires.subscribe(), bundle: bundle.subscribe() };
+        Ok((certificates, InUse { certificate, hot, expires, bundle }))
     }
 
     /// Settings for listeners: TLS 1.2 and 1.3, HTTP/1.1, always the newest certificate.
@@ -110,19 +113,18 @@ impl Certificates {
         Arc::clone(&self.config)
     }
 
-    /// What clients are to trust, PEM; empty where there is nothing to publish. It lives on when the handle is dropped, but
-    /// changes no more.
+    /// The CA certificates that clients trust, PEM; empty where there is nothing to publish. Changes only while the rotation runs.
     pub fn ca_bundle(&self) -> watch::Receiver<Arc<str>> {
         self.bundle.clone()
     }
 
-    /// When the certificate that is served expires: for a metric.
+    /// When the serving certificate expires.
     pub fn expires(&self) -> OffsetDateTime {
         *self.expires.borrow()
     }
 }
 
-/// What is served and published, from the side that changes it.
+/// What is served and published, as the rotation changes it.
 #[derive(Debug)]
 struct InUse {
     certificate: Certificate,
@@ -132,18 +134,6 @@ struct InUse {
 }
 
 impl InUse {
-    fn new(pair: &Pair, bundle: &str) -> Result<(Self, Arc<Hot>), CertificatesError> {
-        let hot = Arc::new(Hot::new(pair.certified()?));
-        let certificate = pair.certificate().clone();
-        let expires = watch::Sender::new(certificate.not_after());
-        let bundle = watch::Sender::new(Arc::from(bundle));
-        Ok((Self { certificate, hot: Arc::clone(&hot), expires, bundle }, hot))
-    }
-
-    fn subscribe(&self) -> (watch::Receiver<OffsetDateTime>, watch::Receiver<Arc<str>>) {
-        (self.expires.subscribe(), self.bundle.subscribe())
-    }
-
     fn take_stored(&mut self, stored: &Stored) -> Result<(), CertificatesError> {
         let pair = stored.serving.as_ref().ok_or(KeepError::Restless)?;
         self.take(pair, &stored.bundle())
@@ -154,7 +144,7 @@ impl InUse {
             self.hot.put(pair.certified()?);
             self.certificate = pair.certificate().clone();
             self.expires.send_replace(self.certificate.not_after());
-            tracing::info!(until = %self.certificate.not_after(), "serving another certificate");
+            tracing::info!(expires = %self.certificate.not_after(), "serving certificate replaced");
         }
         self.bundle.send_if_modified(|published| {
             let differs = &**published != bundle;
@@ -167,32 +157,33 @@ impl InUse {
     }
 }
 
-/// Says what fails once, and once that it is over.
+/// Logs a failure once for as long as it lasts, and its end.
 #[derive(Debug, Default)]
 struct Faults(Option<String>);
 
 impl Faults {
-    fn note(&mut self, result: Result<(), CertificatesError>) {
+    fn log(&mut self, result: Result<(), CertificatesError>) {
         let fault = result.err().map(|error| chain(&error));
         if fault == self.0 {
             return;
         }
-        if let Some(fault) = &fault {
-            tracing::error!("the certificates stay as they were: {fault}");
-        } else {
-            tracing::info!("the certificates can be kept up to date again");
+        match &fault {
+            Some(error) => {
+                tracing::error!(error, "certificate rotation failed; the certificates in use stay, retrying")
+            }
+            None => tracing::info!("certificate rotation recovered"),
         }
         self.0 = fault;
     }
 }
 
-/// The first certificates: there is nothing to do without them.
+/// The first certificates, without which nothing can be served.
 async fn first<S: SecretStore>(keeper: &mut Keeper<S>) -> Result<Stored, KeepError> {
     let [mut pause, longest] = RETRY;
     loop {
         match keeper.settle(OffsetDateTime::now_utc).await {
             Err(error @ (KeepError::Store(StoreError::Api { .. }) | KeepError::TooSlow)) => {
-                tracing::warn!("no certificates yet: {}", chain(&error));
+                tracing::warn!(error = chain(&error), "reading the first certificates failed; retrying");
                 sleep(jittered(pause)).await;
                 pause = (pause * 2).min(longest);
             }

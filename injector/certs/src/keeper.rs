@@ -1,4 +1,4 @@
-//! Keeps the stored certificates as the plan wants them; every replica does, and whoever is first wins.
+//! Takes the planned steps on the stored certificates. Every replica does; the first to write a step wins.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use super::plan::{Cause, Step, plan};
 use super::store::{SecretStore, StoreError, Written};
 use super::stored::Stored;
 
-/// Most looks at the store in a row. Each of a few replicas can be overtaken by each of the others once a step.
+/// Most reads of the store in a row. Each of a few replicas can be overtaken by each of the others once a step.
 const MAX_ROUNDS: usize = 32;
-/// How long the store may take for one answer.
+/// How long one call of the store may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Why there are no certificates at the moment.
@@ -23,14 +23,14 @@ pub enum KeepError {
     /// The Secret.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The Secret's store does not answer.
-    #[error("the certificates' Secret could not be had within {DEADLINE:?}")]
+    /// The store does not answer.
+    #[error("the API server gave no answer about the certificates' Secret within {DEADLINE:?}")]
     TooSlow,
     /// A key or certificate.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// The Secret changed again and again under our hands.
-    #[error("the certificates' Secret does not come to rest: it was changed {MAX_ROUNDS} times meanwhile")]
+    /// The Secret changed with every write.
+    #[error("the certificates' Secret was changed by others {MAX_ROUNDS} times in a row")]
     Restless,
 }
 
@@ -49,7 +49,7 @@ impl<S: SecretStore> Keeper<S> {
         Self { store, names, lifetimes, reported: Vec::new() }
     }
 
-    /// Takes the steps that are due at `now`, and gives what is stored then.
+    /// Takes the steps that are due at `now`, and returns what is stored then.
     pub async fn settle(&mut self, now: impl Fn() -> OffsetDateTime) -> Result<Stored, KeepError> {
         for _ in 0..MAX_ROUNDS {
             let found = in_time(self.store.read()).await?;
@@ -65,7 +65,7 @@ impl<S: SecretStore> Keeper<S> {
                 Some(found) => in_time(self.store.replace(found, entries)).await?,
                 None => in_time(self.store.create(entries)).await?,
             };
-            // What another replica has written is read in the next round.
+            // On a conflict the next round reads what another replica has written.
             if written == Written::Done {
                 log(step);
             }
@@ -76,7 +76,7 @@ impl<S: SecretStore> Keeper<S> {
     fn report(&mut self, faults: &[String]) {
         if self.reported != faults {
             for fault in faults {
-                tracing::error!("the stored certificates have a fault and are mended: {fault}");
+                tracing::error!(error = fault, "stored certificates are damaged; repairing them");
             }
             self.reported = faults.to_vec();
         }
@@ -91,17 +91,15 @@ async fn in_time<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Resu
 fn log(step: Step) {
     match step {
         Step::Keep => {}
-        Step::Make(Cause::Empty) => tracing::info!("made an authority and a serving certificate"),
+        Step::Make(Cause::Empty) => tracing::info!("CA and serving certificate created"),
         Step::Make(cause) => tracing::error!(
             cause = cause.as_str(),
-            "made an authority anew; agents trust it only after their nudge-hub-ca has been refreshed"
+            "CA recreated; agents trust it once their ConfigMap nudge-hub-ca has been refreshed"
         ),
-        Step::Stage(cause) => {
-            tracing::info!(cause = cause.as_str(), "made the next authority, which is published from now on");
-        }
-        Step::Promote(cause) => tracing::info!(cause = cause.as_str(), "the next authority signs from now on"),
-        Step::Renew(cause) => tracing::info!(cause = cause.as_str(), "renewed the serving certificate"),
-        Step::Restamp => tracing::warn!("the last change of authorities lay in the future and counts from now"),
-        Step::DropOld => tracing::info!("dropped authorities that nothing valid is signed by"),
+        Step::Stage(cause) => tracing::info!(cause = cause.as_str(), "next CA created; publishing it"),
+        Step::Promote(cause) => tracing::info!(cause = cause.as_str(), "next CA took over signing"),
+        Step::Renew(cause) => tracing::info!(cause = cause.as_str(), "serving certificate renewed"),
+        Step::Restamp => tracing::warn!("time of the last CA change was in the future; it now counts from now"),
+        Step::DropOld => tracing::info!("old CAs removed, as no valid certificate is signed by them"),
     }
 }

@@ -1,4 +1,4 @@
-//! Certificates of the webhooks and the hub: made and rotated by the replicas themselves, or taken from files.
+//! Certificates of the webhooks and the hub: made and rotated by the replicas themselves, or read from files.
 
 mod apply;
 mod authority;
@@ -20,7 +20,7 @@ pub use apply::apply;
 pub use authority::{Authority, AuthorityError, Pair};
 pub use certificate::{Certificate, CertificateError};
 pub use files::{CertificateFiles, FilesError};
-pub use handle::{Certificates, CertificatesError};
+pub use handle::{Certificates, CertificatesError, Rotation};
 pub use keeper::{KeepError, Keeper};
 pub use lifetimes::{Lifetimes, LifetimesError};
 pub use names::{ServingNameError, ServingNames};

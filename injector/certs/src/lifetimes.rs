@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// The times of a rotation. A client trusts what was published a while ago: a kubelet takes minutes to refresh a ConfigMap in a
-/// volume. So a new authority is published for `propagation` before it signs, and an old one until nothing that it signed is
-/// valid any more.
+/// The times of a rotation. Clients trust what was published a while ago: a kubelet takes minutes to refresh a ConfigMap in a
+/// volume. So a new authority is published for `propagation` before it signs, and an old one until everything it signed has
+/// expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
     /// How long an authority is valid. The next one is made when two thirds are over.
@@ -17,7 +17,7 @@ pub struct Lifetimes {
     pub grace: Duration,
     /// How far clients' clocks may be behind.
     pub leeway: Duration,
-    /// How often the clock and the stored certificates are looked at.
+    /// How often the clock and the stored certificates are checked.
     pub check: Duration,
 }
 
@@ -31,9 +31,8 @@ pub struct LifetimesError {
 const DAY: Duration = Duration::from_hours(24);
 
 impl Default for Lifetimes {
-    /// An authority lives for three years: short enough that its rotation happens in every installation's life, and long enough
-    /// that an agent which only has the bundle of its admission keeps its hub. There is no hurry in a rotation, so each step
-    /// has a day.
+    /// An authority lives for three years: short enough that every installation sees its rotation, and long enough for an agent that
+    /// only has the bundle of its admission. Each step of a rotation takes a day.
     fn default() -> Self {
         Self {
             authority: DAY * 3 * 365,
@@ -47,7 +46,7 @@ impl Default for Lifetimes {
 }
 
 impl Lifetimes {
-    /// Checks that there is time for every step before anything expires.
+    /// Checks that every step has time before anything expires.
     pub fn checked(self) -> Result<Self, LifetimesError> {
         let refuse = |what| Err(LifetimesError { what });
         if self.check.is_zero() || self.check * 3 > self.certificate / 3 {
@@ -73,18 +72,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_lifetimes_leave_time() {
+    fn the_default_lifetimes_leave_time() {
         Lifetimes::default().checked().unwrap();
     }
 
     #[test]
     fn lifetimes_without_time_for_a_rotation_are_refused() {
-        let usual = Lifetimes::default();
+        let defaults = Lifetimes::default();
         let refused = [
-            Lifetimes { check: Duration::ZERO, ..usual },
-            Lifetimes { check: usual.certificate / 8, ..usual },
-            Lifetimes { propagation: usual.check, ..usual },
-            Lifetimes { authority: usual.certificate * 3, ..usual },
+            Lifetimes { check: Duration::ZERO, ..defaults },
+            Lifetimes { check: defaults.certificate / 8, ..defaults },
+            Lifetimes { propagation: defaults.check, ..defaults },
+            Lifetimes { authority: defaults.certificate * 3, ..defaults },
         ];
         for lifetimes in refused {
             assert!(lifetimes.checked().is_err(), "{lifetimes:?}");

@@ -1,4 +1,4 @@
-//! The names that serving certificates are for.
+//! The names in serving certificates.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use rcgen::SanType;
 use rustls::pki_types::ServerName;
 
-/// Why a text is not a name of a server.
+/// A text that is not the name of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is neither a DNS name nor an IP address")]
 pub struct ServingNameError {
@@ -19,12 +19,12 @@ pub struct ServingNameError {
 pub struct ServingNames(BTreeSet<String>);
 
 impl ServingNames {
-    /// Takes the names.
+    /// Checks the names.
     pub fn new<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> Result<Self, ServingNameError> {
         let checked = names.into_iter().map(|name| {
             let name = name.as_ref();
             match ServerName::try_from(name) {
-                // One text for each address, so that names can be compared.
+                // One form for each address, for comparisons.
                 Ok(ServerName::IpAddress(address)) => Ok(IpAddr::from(address).to_string()),
                 Ok(_) => Ok(name.to_ascii_lowercase()),
                 Err(_) => Err(ServingNameError { name: name.to_owned() }),
@@ -42,7 +42,7 @@ impl ServingNames {
         ])
     }
 
-    /// These and those.
+    /// The union of both.
     #[must_use]
     pub fn and(&self, others: &Self) -> Self {
         Self(self.0.union(&others.0).cloned().collect())
@@ -53,12 +53,12 @@ impl ServingNames {
         others.0.is_subset(&self.0)
     }
 
-    /// How many.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

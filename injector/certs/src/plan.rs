@@ -1,4 +1,4 @@
-//! What to do next with the stored certificates: a pure function of them and the time.
+//! The next step on the stored certificates: a pure function of them and the time.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use super::stored::Stored;
 /// The next step. Each leaves a Secret that can be used, so that a crash between two does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing is to be done.
+    /// Nothing is due.
     Keep,
-    /// Start anew: clients that trust what was published before don't trust the result.
+    /// Start over: clients that trust what was published before don't trust the result.
     Make(Cause),
-    /// Make the next authority and publish it beside the others.
+    /// Make the next authority, and publish it beside the others.
     Stage(Cause),
-    /// The next authority signs from now on; the one before is published for a while.
+    /// Sign with the next authority; the one before stays published for a while.
     Promote(Cause),
     /// Make another serving certificate under the same authority.
     Renew(Cause),
-    /// The time of the last change lies ahead, because a clock was wrong: it counts from now.
+    /// Reset the time of the last change, which lies ahead because a clock was wrong.
     Restamp,
-    /// Take old authorities out of what is published.
+    /// Stop publishing old authorities.
     DropOld,
 }
 
 /// Why a step is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// There is nothing yet.
+    /// Nothing is stored yet.
     Empty,
-    /// Its time has come.
+    /// Two thirds of its life are over.
     Due,
     /// There is no authority that can be used.
     NoAuthority,
@@ -49,22 +49,22 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The cause in words.
+    /// The cause, for the log.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Empty => "there is none yet",
-            Self::Due => "its time has come",
-            Self::NoAuthority => "there is no authority that can be used",
-            Self::CannotSign => "the authority's private key is missing or wrong",
-            Self::NextUnusable => "the next authority can't be used",
-            Self::NoServing => "there is no serving certificate that can be used",
+            Self::Empty => "nothing is stored yet",
+            Self::Due => "due",
+            Self::NoAuthority => "no usable CA is stored",
+            Self::CannotSign => "the private key of the CA is missing or wrong",
+            Self::NextUnusable => "the next CA can't be used",
+            Self::NoServing => "no usable serving certificate is stored",
             Self::Names => "the serving certificate lacks names",
         }
     }
 }
 
 /// Decides the next step.
-pub fn plan(stored: &Stored, desired: &ServingNames, now: OffsetDateTime, lifetimes: &Lifetimes) -> Step {
+pub fn plan(stored: &Stored, names: &ServingNames, now: OffsetDateTime, lifetimes: &Lifetimes) -> Step {
     let next = stored.next.as_ref().filter(|next| next.certificate().is_valid_at(now));
     let start_over = |cause| if next.is_some() { Step::Promote(cause) } else { Step::Make(cause) };
     let Some(signer) = stored.signer.as_ref().filter(|signer| signer.certificate().is_valid_at(now)) else {
@@ -84,7 +84,7 @@ pub fn plan(stored: &Stored, desired: &ServingNames, now: OffsetDateTime, lifeti
         };
     };
     let Some(serving) = serving else { return Step::Renew(Cause::NoServing) };
-    if !serving.names().cover(desired) {
+    if !serving.names().cover(names) {
         return Step::Renew(Cause::Names);
     }
     if stored.next.is_some() || is_due(signer.certificate(), now, lifetimes.authority) {
@@ -93,7 +93,7 @@ pub fn plan(stored: &Stored, desired: &ServingNames, now: OffsetDateTime, lifeti
             return step;
         }
     }
-    // A new one must be worth it: none lives longer than its authority.
+    // None lives longer than its authority, so a new one may gain too little.
     let gain = authority.serving_end(now, lifetimes) - serving.not_after();
     if is_due(serving, now, lifetimes.certificate) && gain > lifetimes.certificate / 6 {
         return Step::Renew(Cause::Due);
@@ -101,7 +101,7 @@ pub fn plan(stored: &Stored, desired: &ServingNames, now: OffsetDateTime, lifeti
     if drops_old(stored, now, lifetimes) { Step::DropOld } else { Step::Keep }
 }
 
-/// The way from one authority to the next, while what is served is good.
+/// The step towards the next authority, while the serving certificate is valid.
 fn hand_over(
     stored: &Stored,
     next: Option<&Authority>,
@@ -118,7 +118,7 @@ fn hand_over(
     }
 }
 
-/// Whether two thirds of a life are over.
+/// Whether two thirds of its life are over.
 fn is_due(certificate: &Certificate, now: OffsetDateTime, life: Duration) -> bool {
     now >= certificate.not_after() - life / 3
 }

@@ -1,11 +1,11 @@
-//! The serving certificate that handshakes get, exchanged under running listeners.
+//! The serving certificate of TLS handshakes, replaced under running listeners.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// Gives every handshake the certificate that is current then.
+/// Resolves every handshake to the newest certificate.
 #[derive(Debug)]
 pub(super) struct Hot {
     certified: RwLock<Arc<CertifiedKey>>,

@@ -1,5 +1,4 @@
-//! Months of rotation against a clock that the tests move: a client with what was published before can always verify what is
-//! served.
+//! Months of rotation by a simulated clock: a client that trusts what was published before can always verify what is served.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -70,7 +69,7 @@ impl Memory {
 
 impl SecretStore for Memory {
     async fn read(&self) -> Result<Option<Found>, StoreError> {
-        // Others have a turn between reading and writing.
+        // Others may run between reading and writing.
         tokio::task::yield_now().await;
         let held = self.0.lock().unwrap();
         let mut found = Found { entries: held.1.clone().unwrap_or_default(), ..Found::default() };
@@ -97,17 +96,17 @@ impl SecretStore for Memory {
     }
 }
 
-/// What a replica that has looked serves.
+/// What a replica serves since its last check.
 #[derive(Clone, Debug)]
 struct Replica {
     serving: Certificate,
-    next_look: OffsetDateTime,
+    next_check: OffsetDateTime,
     /// How far its clock is off, in seconds.
     skew: i64,
 }
 
-/// One look of a replica that takes at most `steps` steps and then crashes.
-fn look(store: &Memory, now: OffsetDateTime, steps: usize) -> Certificate {
+/// One check of a replica that takes at most `steps` steps and then crashes.
+fn check(store: &Memory, now: OffsetDateTime, steps: usize) -> Certificate {
     let mut stored = store.stored();
     for _ in 0..steps {
         let step = plan(&stored, &names(), now, &lifetimes());
@@ -131,18 +130,18 @@ proptest! {
     ) {
         let store = Memory::default();
         let mut now = start();
-        let serving = look(&store, now, 9);
-        let mut replicas = [skews.0, skews.1].map(|skew| Replica { serving: serving.clone(), next_look: now, skew });
-        // What was published when; a client may have any of it that is not older than the propagation, less a look of each side.
+        let serving = check(&store, now, 9);
+        let mut replicas = [skews.0, skews.1].map(|skew| Replica { serving: serving.clone(), next_check: now, skew });
+        // What was published when; a client may have any of it that is not older than the propagation, less a check of each side.
         let mut published = VecDeque::from([(now, store.stored().bundle())]);
         let lag = lifetimes().propagation.saturating_sub(lifetimes().check * 2);
         let mut authorities = std::collections::BTreeSet::new();
         for (first, second, steps) in pauses {
             for (replica, pause) in replicas.iter_mut().zip([first, second]) {
-                if now >= replica.next_look {
+                if now >= replica.next_check {
                     let clock = now + time::Duration::seconds(replica.skew);
-                    replica.serving = look(&store, clock, steps);
-                    replica.next_look = now + MINUTE * u32::try_from(pause).unwrap();
+                    replica.serving = check(&store, clock, steps);
+                    replica.next_check = now + MINUTE * u32::try_from(pause).unwrap();
                 }
             }
             let stored = store.stored();
@@ -169,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_secret_holds_it_comes_to_rest_in_a_few_steps(
+    fn any_content_of_the_secret_settles_in_a_few_steps(
         kept in prop::collection::vec(any::<bool>(), 9), spoilt in prop::option::of(0_usize..9), days in -2000_i64..2000,
     ) {
         let lifetimes = Lifetimes::default();
@@ -207,7 +206,7 @@ proptest! {
 
 fn settled(now: OffsetDateTime) -> Stored {
     let memory = Memory::default();
-    look(&memory, now, 9);
+    check(&memory, now, 9);
     memory.stored()
 }
 
@@ -250,7 +249,7 @@ fn a_lost_key_of_the_authority_interrupts_nothing() {
 }
 
 #[test]
-fn a_clock_that_was_wrong_is_made_up_for() {
+fn a_clock_that_was_wrong_is_corrected() {
     let staged = apply(Step::Stage(Cause::Due), settled(start()), &names(), start(), &lifetimes()).unwrap();
     let mut ahead = staged.clone();
     ahead.since = Some(start() + MINUTE * 500);
@@ -262,14 +261,14 @@ fn a_clock_that_was_wrong_is_made_up_for() {
 }
 
 #[test]
-fn replicas_that_want_different_names_do_not_renew_in_turns() {
-    let desired = |name: &str| ServingNames::new([name]).unwrap();
-    let (one, two) = (desired("one.test"), desired("two.test"));
+fn replicas_with_different_names_do_not_renew_in_turns() {
+    let names = |name: &str| ServingNames::new([name]).unwrap();
+    let (one, two) = (names("one.test"), names("two.test"));
     let mut stored = Stored::default();
     for _ in 0..6 {
-        for desired in [&one, &two] {
-            let step = plan(&stored, desired, start(), &lifetimes());
-            stored = apply(step, stored, desired, start(), &lifetimes()).unwrap();
+        for names in [&one, &two] {
+            let step = plan(&stored, names, start(), &lifetimes());
+            stored = apply(step, stored, names, start(), &lifetimes()).unwrap();
         }
     }
     assert!(stored.serving.as_ref().unwrap().certificate().names().cover(&one.and(&two)));
@@ -307,13 +306,13 @@ impl SecretStore for Silent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_does_not_answer_is_given_up() {
+async fn a_store_that_does_not_answer_times_out() {
     let mut keeper = Keeper::new(Silent, names(), lifetimes());
     assert!(matches!(keeper.settle(start).await, Err(KeepError::TooSlow)));
 }
 
 #[test]
-fn what_is_shown_for_debugging_has_no_key() {
+fn debug_output_has_no_key() {
     let stored = settled(start());
     let key = stored.serving.as_ref().unwrap().key_pem().lines().nth(1).unwrap().to_owned();
     assert!(!format!("{stored:?}").contains(&key));

@@ -1,4 +1,4 @@
-//! The Secret itself: read, created, replaced, never without its resource version.
+//! Reads and writes the Secret of the certificates, always with its resource version.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use super::stored::Entries;
 
-/// Type of Secrets that hold a certificate for TLS made by others.
+/// Type of the Secrets in which others keep certificates.
 const TLS_TYPE: &str = "kubernetes.io/tls";
-/// Who our writes are from.
+/// Field manager of writes.
 const FIELD_MANAGER: &str = "nudge-controller";
 
 /// Why the Secret can't be read or written.
@@ -22,14 +22,14 @@ pub enum StoreError {
     /// The API server refused or could not be reached.
     #[error("can't {verb} Secret {name}")]
     Api {
-        /// What was tried.
+        /// The verb.
         verb: &'static str,
         /// Namespace and name.
         name: String,
         /// The refusal.
         source: Box<kube::Error>,
     },
-    /// It is somebody else's.
+    /// It belongs to somebody else.
     #[error(
         "Secret {name} is of type kubernetes.io/tls, so Nudge has not made it and leaves it alone; choose another Secret, or \
          mount this one and give its files"
@@ -49,24 +49,24 @@ pub struct Found {
     pub entries: Entries,
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// It is stored.
     Done,
-    /// Somebody else was faster: read again.
+    /// Somebody else wrote first: read again.
     Conflict,
 }
 
-/// Where the certificates are kept for all replicas.
+/// Where the certificates of all replicas are stored.
 pub trait SecretStore: Send + Sync + 'static {
-    /// What is stored, if anything.
+    /// Reads what is stored.
     fn read(&self) -> impl Future<Output = Result<Option<Found>, StoreError>> + Send;
 
-    /// Stores it if nothing was stored before.
+    /// Stores the entries if nothing is stored yet.
     fn create(&self, entries: Entries) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Stores it if it is still what was found.
+    /// Stores the entries if the store is still as it was read.
     fn replace(&self, found: Found, entries: Entries) -> impl Future<Output = Result<Written, StoreError>> + Send;
 }
 
@@ -109,7 +109,7 @@ impl KubeSecret {
                 wipe(&mut secret);
                 Ok(Written::Done)
             }
-            // 409 is `AlreadyExists` as well; 404: it was deleted meanwhile.
+            // 409 is `AlreadyExists` too. 404: it was deleted meanwhile.
             Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 && verb == "replace" => {
                 Ok(Written::Conflict)
             }

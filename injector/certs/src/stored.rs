@@ -1,4 +1,4 @@
-//! The Secret in which the replicas keep their certificates, as data.
+//! The content of the Secret in which the replicas keep their certificates.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,9 +12,9 @@ use super::certificate::Certificate;
 
 /// The authority that signs.
 const CA: [&str; 2] = ["ca.crt", "ca.key"];
-/// The one that will sign next, and is only published as yet.
+/// The authority that signs next; until then it is only published.
 const NEXT_CA: [&str; 2] = ["next-ca.crt", "next-ca.key"];
-/// Those that signed before and are still published. Their keys are gone.
+/// The authorities that signed before and are still published, without their keys.
 const OLD_CAS: &str = "old-ca.crt";
 /// The serving certificate.
 const TLS: [&str; 2] = ["tls.crt", "tls.key"];
@@ -26,12 +26,12 @@ pub(super) const MAX_OLD: usize = 4;
 /// The entries of a Secret. Private keys are wiped from memory with it.
 pub type Entries = BTreeMap<String, Zeroizing<Vec<u8>>>;
 
-/// The authority that signs, as far as it can be used.
+/// The authority that signs.
 #[derive(Clone, Debug)]
 pub enum Signer {
     /// It can sign.
     Able(Authority),
-    /// Its private key is missing or wrong: what it has signed is good, but it signs no more.
+    /// Its private key is missing or wrong: what it signed is valid, but it can't sign any more.
     Unable(Certificate),
 }
 
@@ -44,7 +44,7 @@ impl Signer {
         }
     }
 
-    /// Itself, where it can sign.
+    /// The authority, where it can sign.
     pub fn able(&self) -> Option<&Authority> {
         match self {
             Self::Able(authority) => Some(authority),
@@ -53,25 +53,25 @@ impl Signer {
     }
 }
 
-/// What the Secret holds, as far as it makes sense.
+/// The content of the Secret, without what can't be used.
 #[derive(Clone, Debug, Default)]
 pub struct Stored {
     /// The authority that signs.
     pub signer: Option<Signer>,
-    /// The next one.
+    /// The authority that signs next.
     pub next: Option<Authority>,
-    /// Those before.
+    /// The authorities that signed before.
     pub old: Vec<Certificate>,
     /// The serving certificate with its key.
     pub serving: Option<Pair>,
     /// When the set of authorities last changed.
     pub since: Option<OffsetDateTime>,
-    /// What did not make sense, for the log.
+    /// What can't be used, for the log.
     pub faults: Vec<String>,
 }
 
 impl Stored {
-    /// Reads the entries; whatever can't be used is left out and noted as a fault.
+    /// Parses the entries. What can't be used is left out, and listed as a fault.
     pub fn read(entries: &Entries) -> Self {
         let mut faults = Vec::new();
         let mut fault = |name: &str, error: &AuthorityError| faults.push(format!("{name}: {error}"));
@@ -130,7 +130,7 @@ impl Stored {
         entries
     }
 
-    /// What clients are to trust: every authority, in PEM form.
+    /// The certificates of all authorities, which clients trust, in PEM form.
     pub fn bundle(&self) -> String {
         let authorities = self.signer.iter().map(Signer::certificate);
         let authorities = authorities.chain(self.next.iter().map(Authority::certificate)).chain(&self.old);
@@ -148,6 +148,6 @@ fn bundle<'a>(certificates: impl Iterator<Item = &'a Certificate>) -> String {
 
 fn text(entries: &Entries, name: &str) -> Option<Zeroizing<String>> {
     let bytes = entries.get(name).filter(|bytes| !bytes.is_empty())?;
-    // What is not text is no PEM either, and is noted as such.
+    // What is not text is not PEM either, and becomes a fault.
     Some(Zeroizing::new(String::from_utf8_lossy(bytes).into_owned()))
 }

@@ -27,9 +27,9 @@ use tokio::sync::watch;
 
 const SOON: Duration = Duration::from_secs(30);
 const SECRET: &str = "nudge-injector-tls";
-/// Looks often, and lets a namespace that refuses wait for longer than any test.
+/// Checks often, and retries a namespace that refuses after longer than any test takes.
 const TIMES: PublishTimes = PublishTimes {
-    look: Duration::from_millis(100),
+    check: Duration::from_millis(100),
     first_pause: Duration::from_mins(10),
     longest_pause: Duration::from_mins(10),
 };
@@ -52,7 +52,9 @@ fn watchful() -> Lifetimes {
 
 async fn keep(space: &Space, lifetimes: Lifetimes) -> Result<Certificates> {
     let store = KubeSecret::new(space.client.clone(), &space.name, SECRET);
-    Ok(Certificates::keep(store, ServingNames::new(["127.0.0.1"])?, lifetimes).await?)
+    let (certificates, rotation) = Certificates::keep(store, ServingNames::new(["127.0.0.1"])?, lifetimes).await?;
+    tokio::spawn(rotation);
+    Ok(certificates)
 }
 
 fn bundle(certificates: &Certificates) -> String {

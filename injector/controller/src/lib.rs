@@ -20,4 +20,4 @@ pub use metrics::RolloutMetrics;
 pub use reconcile::{Again, Controller};
 pub use repair::{RepairMetrics, RepairSettings, repair};
 pub use run::{ControllerMetrics, run};
-pub use warnings::tell_warnings;
+pub use warnings::record_warnings;

@@ -1,5 +1,5 @@
-//! Tells by Events what injection warned of, while this replica leads: once for a workload, on one of its pods. The Jobs of a namespace
-//! count as one.
+//! Records the warnings of injection as Events, while this replica leads: once for a workload, on one of its pods. The Jobs of a
+//! namespace count as one workload.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,69 +15,69 @@ use nudge_core::event_record::EventRecord;
 use nudge_core::pods::PodState;
 use tokio::time::sleep;
 
-/// How often it is looked.
+/// How often pods are scanned.
 const EVERY: Duration = Duration::from_secs(5);
-/// Events of one look; the others have their turn in the next.
+/// Most Events of one scan; the next scan continues.
 const AT_ONCE: usize = 20;
-/// How old a pod may be, in seconds. API servers keep Events for an hour, and a new leader shall not tell again what was told then.
+/// How old a pod may be, in seconds. API servers keep Events for an hour, in which a new leader must not repeat them.
 const AGE: i64 = 3600;
 
-/// How long after its start a pod is told of that has ended by then, in seconds: Jobs may be short.
+/// How old a finished pod may be, in seconds: Jobs may be short.
 const SHORT: i64 = 60;
-/// How long until an Event is tried again that could not be written, in seconds: somebody may have to bind a role.
+/// When an Event that could not be written is retried, in seconds: somebody may have to bind a role.
 const RETRY: i64 = 60;
-/// Most remarks that are remembered; beyond them no new one is made.
+/// Most warnings that are remembered; beyond them no new one is recorded.
 const MOST: usize = 10_000;
 
-/// Who is told of, and what: the namespace; the workload, or a bare pod's uid; the warnings.
-type Remark = (String, String, String);
+/// The namespace; the workload, or the uid of a bare pod; the warnings.
+type Warning = (String, String, String);
 
-/// A remark that was made.
+/// When a warning was recorded.
 #[derive(Debug)]
-struct Made {
-    /// In which second a pod had it last.
+struct Entry {
+    /// The second in which a pod last had it.
     seen: i64,
-    /// Its Event could not be written, and is tried again in that second.
-    again: Option<i64>,
+    /// The second in which its Event is retried, where writing it failed.
+    retry: Option<i64>,
 }
 
-/// What was told, up to an hour after the last pod with it: pods of a CronJob come and go.
+/// What was recorded, up to an hour after the last pod with it: pods of a CronJob come and go.
 #[derive(Debug, Default)]
-struct Told(HashMap<Remark, Made>);
+struct Recorded(HashMap<Warning, Entry>);
 
-fn remark(pod: &PodState) -> Option<Remark> {
-    let who = if pod.workload.is_empty() { pod.uid.as_str() } else { &pod.workload };
-    Some((pod.namespace.clone(), who.to_owned(), pod.warnings.clone()?))
+fn warning(pod: &PodState) -> Option<Warning> {
+    let subject = if pod.workload.is_empty() { pod.uid.as_str() } else { &pod.workload };
+    Some((pod.namespace.clone(), subject.to_owned(), pod.warnings.clone()?))
 }
 
-impl Told {
-    /// The pods on which something is to be told, which counts as told from now on. Pure.
+impl Recorded {
+    /// The pods that need an Event, which counts as written from now on. Pure.
     fn plan(&mut self, pods: Vec<Arc<PodState>>, now: i64) -> Vec<Arc<PodState>> {
-        let mut there: BTreeMap<Remark, Arc<PodState>> = BTreeMap::new();
-        let is_there = |pod: &PodState| !pod.terminating && (!pod.finished || now.saturating_sub(pod.created) < SHORT);
-        for pod in pods.into_iter().filter(|pod| is_there(pod)) {
-            let Some(remark) = remark(&pod) else { continue };
-            let newest = there.entry(remark).or_insert_with(|| Arc::clone(&pod));
-            if (pod.created, &pod.name) > (newest.created, &newest.name) {
-                *newest = pod;
+        let mut newest: BTreeMap<Warning, Arc<PodState>> = BTreeMap::new();
+        let counts = |pod: &PodState| !pod.terminating && (!pod.finished || now.saturating_sub(pod.created) < SHORT);
+        for pod in pods.into_iter().filter(|pod| counts(pod)) {
+            let Some(warning) = warning(&pod) else { continue };
+            let known = newest.entry(warning).or_insert_with(|| Arc::clone(&pod));
+            if (pod.created, &pod.name) > (known.created, &known.name) {
+                *known = pod;
             }
         }
-        for (remark, made) in &mut self.0 {
-            if there.contains_key(remark) {
-                made.seen = now;
+        for (warning, entry) in &mut self.0 {
+            if newest.contains_key(warning) {
+                entry.seen = now;
             }
         }
-        self.0.retain(|_, made| now.saturating_sub(made.seen) < AGE);
-        let is_due = |remark: &Remark| match self.0.get(remark) {
+        self.0.retain(|_, entry| now.saturating_sub(entry.seen) < AGE);
+        let is_due = |warning: &Warning| match self.0.get(warning) {
             None => true,
-            Some(made) => made.again.is_some_and(|again| again <= now),
+            Some(entry) => entry.retry.is_some_and(|retry| retry <= now),
         };
-        there.retain(|remark, pod| is_due(remark) && now.saturating_sub(pod.created) < AGE);
+        newest.retain(|warning, pod| is_due(warning) && now.saturating_sub(pod.created) < AGE);
         let mut plan = Vec::new();
-        for (remark, pod) in there {
-            let has_room = self.0.len() < MOST || self.0.contains_key(&remark);
+        for (warning, pod) in newest {
+            let has_room = self.0.len() < MOST || self.0.contains_key(&warning);
             if plan.len() < AT_ONCE && has_room {
-                self.0.insert(remark, Made { seen: now, again: None });
+                self.0.insert(warning, Entry { seen: now, retry: None });
                 plan.push(pod);
             }
         }
@@ -86,35 +86,35 @@ impl Told {
 
     /// The Event on this pod could not be written.
     fn failed(&mut self, pod: &PodState, now: i64) {
-        if let Some(made) = remark(pod).and_then(|remark| self.0.get_mut(&remark)) {
-            made.again = Some(now.saturating_add(RETRY));
+        if let Some(entry) = warning(pod).and_then(|warning| self.0.get_mut(&warning)) {
+            entry.retry = Some(now.saturating_add(RETRY));
         }
     }
 }
 
-/// Runs for ever; tells while `leadership` says so. `replica` is named in Events.
-pub async fn tell_warnings(client: Client, index: Arc<Index>, mut leadership: Leadership, replica: String) {
+/// Runs for ever, and records warnings while this replica leads. Events name `replica`.
+pub async fn record_warnings(client: Client, index: Arc<Index>, mut leadership: Leadership, replica: String) {
     let events = EventRecorder::new(client, &replica);
     while leadership.wait_for(|leads| *leads).await.is_ok() {
-        let telling = async {
+        let recording = async {
             index.synced().await;
-            let mut told = Told::default();
+            let mut recorded = Recorded::default();
             loop {
                 let mut pods = index.pods();
                 pods.retain(|pod| pod.warnings.is_some() && index.is_enabled(&pod.namespace));
                 let now = Timestamp::now().as_second();
-                for pod in told.plan(pods, now) {
+                for pod in recorded.plan(pods, now) {
                     let message = pod.warnings.as_deref().unwrap_or_default().replace('\n', "; ");
                     let event = EventRecord::new(Reason::InjectionWarning, message);
                     if !events.record_on_pod(&pod.key(), pod.uid.as_str(), event).await {
-                        told.failed(&pod, now);
+                        recorded.failed(&pod, now);
                     }
                 }
                 sleep(EVERY).await;
             }
         };
         tokio::select! {
-            () = telling => {}
+            () = recording => {}
             _ = leadership.wait_for(|leads| !*leads) => {}
         }
     }
@@ -138,13 +138,13 @@ mod tests {
         })
     }
 
-    fn names(told: &mut Told, pods: &[Arc<PodState>], now: i64) -> Vec<String> {
-        told.plan(pods.to_vec(), now).iter().map(|pod| pod.name.clone()).collect()
+    fn names(recorded: &mut Recorded, pods: &[Arc<PodState>], now: i64) -> Vec<String> {
+        recorded.plan(pods.to_vec(), now).iter().map(|pod| pod.name.clone()).collect()
     }
 
     #[test]
-    fn each_warning_is_told_once_for_a_workload_and_for_each_bare_pod() {
-        let (mut told, web) = (Told::default(), "Deployment/web");
+    fn each_warning_is_recorded_once_for_a_workload_and_for_each_bare_pod() {
+        let (mut recorded, web) = (Recorded::default(), "Deployment/web");
         let mut pods = vec![
             pod("web-1", web, Some("a")),
             pod("web-2", web, Some("a")),
@@ -153,53 +153,53 @@ mod tests {
             pod("bare-1", "", Some("a")),
             pod("bare-2", "", Some("a")),
         ];
-        assert_eq!(names(&mut told, &pods, 1001), ["web-2", "web-3", "bare-1", "bare-2"]);
-        assert!(names(&mut told, &pods, 1002).is_empty());
-        // Another pod of it with the same is nothing new.
+        assert_eq!(names(&mut recorded, &pods, 1001), ["web-2", "web-3", "bare-1", "bare-2"]);
+        assert!(names(&mut recorded, &pods, 1002).is_empty());
+        // Another pod of the workload with the same warning changes nothing.
         pods.push(pod("web-4", web, Some("a")));
-        assert!(names(&mut told, &pods, 1003).is_empty());
-        // Of what is gone it is remembered for an hour.
-        assert!(names(&mut told, &pods[3..4], 1004).is_empty());
-        assert!(names(&mut told, &pods[..1], 1005).is_empty());
-        assert!(names(&mut told, &pods[3..4], 1005 + AGE).is_empty() && told.0.is_empty());
+        assert!(names(&mut recorded, &pods, 1003).is_empty());
+        // What was recorded is remembered for an hour after its last pod.
+        assert!(names(&mut recorded, &pods[3..4], 1004).is_empty());
+        assert!(names(&mut recorded, &pods[..1], 1005).is_empty());
+        assert!(names(&mut recorded, &pods[3..4], 1005 + AGE).is_empty() && recorded.0.is_empty());
         let young = Arc::new(PodState { created: 1005 + AGE, ..(*pods[0]).clone() });
-        assert_eq!(names(&mut told, &[young], 1006 + AGE), ["web-1"]);
+        assert_eq!(names(&mut recorded, &[young], 1006 + AGE), ["web-1"]);
     }
 
     #[test]
-    fn an_event_that_could_not_be_written_comes_later() {
-        let (mut told, pods) = (Told::default(), [pod("web-1", "Deployment/web", Some("a"))]);
-        assert_eq!(names(&mut told, &pods, 1001), ["web-1"]);
-        told.failed(&pods[0], 1001);
-        assert!(names(&mut told, &pods, 1000 + RETRY).is_empty());
-        assert_eq!(names(&mut told, &pods, 1001 + RETRY), ["web-1"]);
-        assert!(names(&mut told, &pods, 1002 + RETRY).is_empty());
+    fn an_event_that_could_not_be_written_is_retried() {
+        let (mut recorded, pods) = (Recorded::default(), [pod("web-1", "Deployment/web", Some("a"))]);
+        assert_eq!(names(&mut recorded, &pods, 1001), ["web-1"]);
+        recorded.failed(&pods[0], 1001);
+        assert!(names(&mut recorded, &pods, 1000 + RETRY).is_empty());
+        assert_eq!(names(&mut recorded, &pods, 1001 + RETRY), ["web-1"]);
+        assert!(names(&mut recorded, &pods, 1002 + RETRY).is_empty());
     }
 
     #[test]
-    fn what_is_remembered_has_a_bound() {
-        let mut told = Told::default();
+    fn the_number_of_remembered_warnings_has_a_bound() {
+        let mut recorded = Recorded::default();
         let pods: Vec<_> = (0..=MOST).map(|number| pod(&format!("p{number}"), "", Some("a"))).collect();
-        let looks = i64::try_from(MOST.div_ceil(AT_ONCE)).unwrap();
-        let all: usize = (0..looks + 2).map(|second| names(&mut told, &pods, 1000 + second).len()).sum();
-        assert_eq!((all, told.0.len()), (MOST, MOST));
+        let scans = i64::try_from(MOST.div_ceil(AT_ONCE)).unwrap();
+        let all: usize = (0..scans + 2).map(|second| names(&mut recorded, &pods, 1000 + second).len()).sum();
+        assert_eq!((all, recorded.0.len()), (MOST, MOST));
     }
 
     #[test]
-    fn a_new_leader_does_not_tell_of_old_pods_and_many_come_bit_by_bit() {
-        let mut told = Told::default();
-        assert!(names(&mut told, &[pod("old", "", Some("a"))], 1000 + AGE).is_empty());
+    fn old_pods_are_left_out_and_many_are_spread_over_scans() {
+        let mut recorded = Recorded::default();
+        assert!(names(&mut recorded, &[pod("old", "", Some("a"))], 1000 + AGE).is_empty());
         let pods: Vec<_> = (0..AT_ONCE * 2 + 5).map(|number| pod(&format!("p{number}"), "", Some("a"))).collect();
-        let counts = [1, 2, 3, 4].map(|second| names(&mut told, &pods, 1000 + second).len());
+        let counts = [1, 2, 3, 4].map(|second| names(&mut recorded, &pods, 1000 + second).len());
         assert_eq!(counts, [AT_ONCE, AT_ONCE, 5, 0]);
     }
 
     #[test]
-    fn pods_that_go_or_have_ended_are_not_told_of() {
+    fn terminating_and_finished_pods_are_left_out() {
         let terminating = |pod: Arc<PodState>| Arc::new(PodState { terminating: true, ..(*pod).clone() });
         let finished = |pod: Arc<PodState>| Arc::new(PodState { finished: true, ..(*pod).clone() });
         let pods = [terminating(pod("a", "", Some("w"))), finished(pod("b", "", Some("w")))];
-        assert!(names(&mut Told::default(), &pods, 1000 + SHORT).is_empty());
-        assert_eq!(names(&mut Told::default(), &pods, 1001), ["b"], "a Job that was short");
+        assert!(names(&mut Recorded::default(), &pods, 1000 + SHORT).is_empty());
+        assert_eq!(names(&mut Recorded::default(), &pods, 1001), ["b"], "a short Job");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,11 @@ pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, hub: Arc<Hub>,
             accepted = accept(&listener) => accepted,
             // Ended ones are taken out, so that the set does not grow.
             Some(_) = connections.join_next() => continue,
+            // They never end by themselves; a panic goes on to the task that runs the hub.
+            Some(ended) = tasks.join_next() => match ended {
+                Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+                _ => return,
+            },
             () = &mut shutdown => break,
         };
         let Some(place) = slots.take(peer.ip(), std::time::Instant::now()) else {

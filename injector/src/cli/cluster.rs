@@ -1,16 +1,21 @@
 //! The API server to work with: what a kubeconfig names, or else the pod's own account.
 
-use kube::Config;
+use std::time::Duration;
+
 use kube::config::{InClusterError, InferConfigError};
-use nudge_cluster::kubeconfig::none_found;
+use kube::{Client, Config};
+use nudge_cluster::kubeconfig::{no_client, none_found};
 use nudge_protocol::error_chain::message;
+
+/// How long connecting to the API server may take.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// Why there is no API server to work with.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoCluster {
+pub(super) enum ClusterError {
     /// Neither in a pod nor with a kubeconfig.
     #[error("{0}")]
-    Nowhere(String),
+    Unknown(String),
     /// In a pod that has no account, or half of one.
     #[error("the pod's service account can't be used: {0}")]
     Account(String),
@@ -19,27 +24,31 @@ pub(super) enum NoCluster {
     Unusable(String),
 }
 
-impl NoCluster {
-    /// The way out.
+impl ClusterError {
+    /// What to do about it.
     pub(super) fn help(&self) -> &'static str {
         match self {
-            Self::Nowhere(_) => "run it in a pod of the cluster, or name a kubeconfig file with $KUBECONFIG",
+            Self::Unknown(_) => "run it in a pod of the cluster, or name a kubeconfig file with $KUBECONFIG",
             Self::Account(_) => "give the pod a service account whose token is mounted (automountServiceAccountToken)",
-            Self::Unusable(_) => "mend the kubeconfig file, or name another with $KUBECONFIG",
+            Self::Unusable(_) => "correct the kubeconfig file, or name another with $KUBECONFIG",
         }
     }
 }
 
-/// Finds the API server. Nothing is asked yet.
-pub(super) async fn find() -> Result<Config, NoCluster> {
-    Config::infer().await.map_err(|error| no_cluster(&error, Config::incluster().err().as_ref()))
+/// Finds the API server. It is not connected to yet.
+pub(super) async fn find() -> Result<(Config, Client), ClusterError> {
+    let found = Config::infer().await;
+    let mut config = found.map_err(|error| explain(&error, Config::incluster().err().as_ref()))?;
+    config.connect_timeout = Some(CONNECT);
+    let client = Client::try_from(config.clone()).map_err(|error| ClusterError::Unusable(no_client(&error)))?;
+    Ok((config, client))
 }
 
-/// What to say of it, given why the pod's account is none. Pure.
-fn no_cluster(error: &InferConfigError, account: Option<&InClusterError>) -> NoCluster {
+/// The error to show, given why the pod's account can't be used.
+fn explain(error: &InferConfigError, account: Option<&InClusterError>) -> ClusterError {
     match account {
         // Without the kubelet's variables it is no pod, so the kubeconfig is what was meant.
-        None | Some(InClusterError::ReadEnvironmentVariable(_)) => NoCluster::Nowhere(none_found(error)),
-        Some(account) => NoCluster::Account(message(account)),
+        None | Some(InClusterError::ReadEnvironmentVariable(_)) => ClusterError::Unknown(none_found(error)),
+        Some(account) => ClusterError::Account(message(account)),
     }
 }

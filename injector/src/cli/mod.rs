@@ -1,16 +1,19 @@
 //! The command line of `nudge-injector`.
 
+mod certificates;
 mod cluster;
-mod gauges;
-mod guards;
+mod config_metrics;
+mod controllers;
 mod health;
 mod health_socket;
-mod injecting;
+mod hub;
 mod logging;
+mod open_files;
+mod options;
 mod probes;
 mod serve;
 mod settings;
-mod tuning;
+mod webhooks;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -34,7 +37,7 @@ struct Cli {
 enum Command {
     /// Serve webhooks and the hub, and run the controllers while this replica leads.
     Serve(Box<ServeSettings>),
-    /// Ask the process that serves in this container whether it is well; exit status 1 is no. For probes.
+    /// Ask the process that serves in this container whether it is healthy; exit status 1 means no. For probes.
     Health(HealthSettings),
     /// Print the custom resource definition of VersionedConfig.
     Crd,

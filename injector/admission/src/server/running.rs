@@ -4,7 +4,6 @@ use std::error::Error;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use futures::future::BoxFuture;
 use rustls::ServerConfig;
@@ -62,7 +61,6 @@ pub struct AdmissionServer {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     ended: oneshot::Receiver<()>,
-    thread: JoinHandle<()>,
 }
 
 impl AdmissionServer {
@@ -116,9 +114,9 @@ impl AdmissionServer {
             }
             let _ = end.send(());
         });
-        let thread = thread.map_err(StartError::Threads)?;
+        thread.map_err(StartError::Threads)?;
         starting.await.map_err(|_| StartError::Ended)??;
-        Ok(Self { address, stop, ended, thread })
+        Ok(Self { address, stop, ended })
     }
 
     /// Where it listens.
@@ -126,9 +124,9 @@ impl AdmissionServer {
         self.address
     }
 
-    /// Whether it still answers; if not, the process had better end.
-    pub fn is_running(&self) -> bool {
-        !self.thread.is_finished()
+    /// Waits until the server ends by itself, as after a panic.
+    pub async fn ended(&mut self) {
+        let _ = (&mut self.ended).await;
     }
 
     /// Takes no more connections, and waits for the requests that are being answered as long as the settings allow.

@@ -1,5 +1,5 @@
-//! Tells clients whom to trust: the API server in the webhook configurations, agents in a ConfigMap of every namespace. Run by the
-//! leader only.
+//! Publishes the CA that clients trust: to the API server in the webhook configurations, to agents in a ConfigMap of every enabled
+//! namespace. Only the leader does.
 
 mod namespaces;
 mod webhooks;
@@ -7,39 +7,38 @@ mod webhooks;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nudge_cluster::jitter::jittered;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 pub use namespaces::{HUB_CA, HUB_CA_KEY, publish_to_namespaces};
 pub use webhooks::publish_to_webhooks;
 
-use nudge_cluster::jitter::jittered;
-
-/// How often what is published is looked at, and how failures are repeated.
+/// How often publications are checked, and how failures are retried.
 #[derive(Clone, Copy, Debug)]
 pub struct PublishTimes {
-    /// Between two looks: others may have written over it.
-    pub look: Duration,
-    /// After a namespace's first refusal; doubled with each.
+    /// Between two checks: others may have overwritten the CA.
+    pub check: Duration,
+    /// After a namespace's first failure; doubled with each further one.
     pub first_pause: Duration,
-    /// Longest pause for a namespace that refuses.
+    /// Longest pause after a failure.
     pub longest_pause: Duration,
 }
 
 impl Default for PublishTimes {
     fn default() -> Self {
         Self {
-            look: Duration::from_secs(45),
+            check: Duration::from_secs(45),
             first_pause: Duration::from_secs(15),
             longest_pause: Duration::from_mins(10),
         }
     }
 }
 
-/// How long the API server may take for one answer.
+/// How long the API server may take for one call.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Why something could not be published.
+/// Why the CA could not be published.
 #[derive(Debug, thiserror::Error)]
 enum PublishError {
     /// The API server refused or could not be reached.
@@ -54,10 +53,10 @@ async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T, 
     Ok(tokio::time::timeout(DEADLINE, answer).await.map_err(|_| PublishError::TooSlow)??)
 }
 
-/// Waits for another bundle or the next look; `false` when there will be no other bundle.
-async fn next_look(bundle: &mut watch::Receiver<Arc<str>>, look: Duration) -> bool {
+/// Waits for another bundle or the next check; `false` when there will be no other bundle.
+async fn next_check(bundle: &mut watch::Receiver<Arc<str>>, check: Duration) -> bool {
     tokio::select! {
         changed = bundle.changed() => changed.is_ok(),
-        () = sleep(jittered(look)) => true,
+        () = sleep(jittered(check)) => true,
     }
 }

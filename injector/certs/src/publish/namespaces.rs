@@ -13,62 +13,64 @@ use nudge_cluster::jitter::jittered;
 use nudge_protocol::error_chain::chain;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
+use tracing::Instrument as _;
 
 use super::{PublishError, PublishTimes, in_time};
 
 /// Name of the ConfigMap.
 pub const HUB_CA: &str = "nudge-hub-ca";
-/// Its key: the authorities that agents trust, PEM.
+/// Its key: the CA certificates that agents trust, PEM.
 pub const HUB_CA_KEY: &str = "ca.crt";
-/// Who our writes are from.
+/// Field manager of writes.
 const FIELD_MANAGER: &str = "nudge-controller";
-/// Most namespaces that are looked at together.
-const TOGETHER: usize = 8;
+/// Most namespaces that are checked at the same time.
+const CONCURRENT: usize = 8;
 
-/// Publishes the bundle in the namespaces until there will be no other bundle or namespaces.
+/// Publishes the bundle in the namespaces; returns when there will be no other bundle or namespaces.
 pub async fn publish_to_namespaces(
     client: Client,
     mut bundle: watch::Receiver<Arc<str>>,
     mut enabled: watch::Receiver<Arc<BTreeSet<String>>>,
     times: PublishTimes,
 ) {
-    let mut refusals = Refusals::default();
-    let mut full_look = Instant::now();
+    let mut failures = Failures::default();
+    let mut full_check = Instant::now();
     let mut done = BTreeSet::new();
     loop {
         let text = Arc::clone(&bundle.borrow_and_update());
         let namespaces = Arc::clone(&enabled.borrow_and_update());
-        refusals.keep(&namespaces);
+        failures.keep(&namespaces);
         done.retain(|namespace| namespaces.contains(namespace));
         let now = Instant::now();
-        let all = now >= full_look;
+        let all = now >= full_check;
         if all {
-            full_look = now + jittered(times.look);
+            full_check = now + jittered(times.check);
         }
-        let due = namespaces.iter().filter(|&namespace| match refusals.until(namespace) {
+        let due = namespaces.iter().filter(|&namespace| match failures.until(namespace) {
             Some(until) => now >= until,
             None => all || !done.contains(namespace),
         });
         let due: Vec<String> = if text.is_empty() { Vec::new() } else { due.cloned().collect() };
-        let looks = due.into_iter().map(|namespace| {
+        let checks = due.into_iter().map(|namespace| {
             let (client, text) = (client.clone(), Arc::clone(&text));
             async move {
-                let result = ensure(client, &namespace, &text).await;
+                let span = tracing::error_span!("publish_ca", namespace, configmap = HUB_CA);
+                let result = ensure(client, &namespace, &text).instrument(span).await;
                 (namespace, result)
             }
         });
-        let results: Vec<_> = futures::stream::iter(looks).buffer_unordered(TOGETHER).collect().await;
+        let results: Vec<_> = futures::stream::iter(checks).buffer_unordered(CONCURRENT).collect().await;
         for (namespace, result) in results {
             match result {
-                Ok(()) => refusals.over(&namespace),
-                Err(error) => refusals.refused(&namespace, &error, times),
+                Ok(()) => failures.ended(&namespace),
+                Err(error) => failures.failed(&namespace, &error, times),
             }
             done.insert(namespace);
         }
-        let next = refusals.next().map_or(full_look, |until| until.min(full_look));
+        let next = failures.next().map_or(full_check, |until| until.min(full_check));
         let changed = tokio::select! {
             changed = bundle.changed() => {
-                full_look = Instant::now();
+                full_check = Instant::now();
                 changed
             }
             changed = enabled.changed() => changed,
@@ -80,7 +82,7 @@ pub async fn publish_to_namespaces(
     }
 }
 
-/// Writes the ConfigMap if it is not there or not as it should be.
+/// Writes the ConfigMap if it is missing or differs.
 async fn ensure(client: Client, namespace: &str, bundle: &str) -> Result<(), PublishError> {
     let api = Api::<ConfigMap>::namespaced(client, namespace);
     let found = in_time(api.get_opt(HUB_CA)).await?;
@@ -88,7 +90,7 @@ async fn ensure(client: Client, namespace: &str, bundle: &str) -> Result<(), Pub
         return Ok(());
     }
     let labels = [("app.kubernetes.io/name", "nudge"), ("app.kubernetes.io/managed-by", FIELD_MANAGER)];
-    let desired = ConfigMap {
+    let config_map = ConfigMap {
         metadata: ObjectMeta {
             name: Some(HUB_CA.to_owned()),
             labels: Some(labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()),
@@ -98,52 +100,54 @@ async fn ensure(client: Client, namespace: &str, bundle: &str) -> Result<(), Pub
         ..ConfigMap::default()
     };
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    in_time(api.patch(HUB_CA, &parameters, &Patch::Apply(&desired))).await?;
-    tracing::info!(namespace, "published the hub's authorities");
+    in_time(api.patch(HUB_CA, &parameters, &Patch::Apply(&config_map))).await?;
+    tracing::info!("CA published");
     Ok(())
 }
 
-/// A namespace that refuses, mostly because its admin has not bound the role.
+/// A namespace in which publishing fails, mostly because its admin has not bound the role.
 #[derive(Debug)]
-struct Refusal {
+struct Failure {
     until: Instant,
     pause: Duration,
-    text: String,
+    error: String,
 }
 
-/// The namespaces that refuse: asked again ever more seldom, and logged once for each reason.
+/// The namespaces in which publishing fails: retried with back-off, and logged once for each error.
 #[derive(Debug, Default)]
-struct Refusals(BTreeMap<String, Refusal>);
+struct Failures(BTreeMap<String, Failure>);
 
-impl Refusals {
+impl Failures {
     fn keep(&mut self, namespaces: &BTreeSet<String>) {
         self.0.retain(|namespace, _| namespaces.contains(namespace));
     }
 
     fn until(&self, namespace: &str) -> Option<Instant> {
-        self.0.get(namespace).map(|refusal| refusal.until)
+        self.0.get(namespace).map(|failure| failure.until)
     }
 
     fn next(&self) -> Option<Instant> {
-        self.0.values().map(|refusal| refusal.until).min()
+        self.0.values().map(|failure| failure.until).min()
     }
 
-    fn over(&mut self, namespace: &str) {
+    fn ended(&mut self, namespace: &str) {
         self.0.remove(namespace);
     }
 
-    fn refused(&mut self, namespace: &str, error: &PublishError, times: PublishTimes) {
-        let text = chain(error);
+    fn failed(&mut self, namespace: &str, error: &PublishError, times: PublishTimes) {
+        let error = chain(error);
         let before = self.0.get(namespace);
-        if before.is_none_or(|before| before.text != text) {
+        if before.is_none_or(|before| before.error != error) {
             tracing::error!(
-                "can't publish the hub's authorities in namespace {namespace}, where agents will not trust the hub; has its \
-                 admin bound the ClusterRole nudge-namespace? {text}"
+                namespace,
+                configmap = HUB_CA,
+                error,
+                "publishing the CA failed, so agents there can't trust the hub; bind ClusterRole nudge-namespace in this namespace"
             );
         }
         let pause = before.map_or(times.first_pause, |before| (before.pause * 2).min(times.longest_pause));
         let until = Instant::now() + jittered(pause);
-        self.0.insert(namespace.to_owned(), Refusal { until, pause, text });
+        self.0.insert(namespace.to_owned(), Failure { until, pause, error });
     }
 }
 
@@ -152,18 +156,18 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_namespace_that_refuses_is_asked_ever_more_seldom() {
+    async fn a_namespace_that_fails_is_retried_with_back_off() {
         let times = PublishTimes::default();
-        let mut refusals = Refusals::default();
-        let refused = PublishError::TooSlow;
+        let mut failures = Failures::default();
+        let error = PublishError::TooSlow;
         let mut pauses = Vec::new();
         for _ in 0..10 {
-            refusals.refused("a", &refused, times);
-            pauses.push(refusals.0["a"].pause);
+            failures.failed("a", &error, times);
+            pauses.push(failures.0["a"].pause);
         }
         assert_eq!((pauses[0], pauses[1], pauses[9]), (times.first_pause, times.first_pause * 2, times.longest_pause));
-        assert!(refusals.until("a").unwrap() > Instant::now());
-        refusals.keep(&["b".to_owned()].into());
-        assert!(refusals.next().is_none(), "a namespace that is enabled no more is forgotten");
+        assert!(failures.until("a").unwrap() > Instant::now());
+        failures.keep(&["b".to_owned()].into());
+        assert!(failures.next().is_none(), "a namespace that is no longer enabled is forgotten");
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps `caBundle` of Nudge's webhook configurations, whoever writes over it.
+//! Keeps `caBundle` of Nudge's webhook configurations, and restores it when others overwrite it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,13 @@ use nudge_protocol::error_chain::chain;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::watch;
+use tracing::Instrument as _;
 
-use super::{PublishError, PublishTimes, in_time, next_look};
+use super::{PublishError, PublishTimes, in_time, next_check};
 
-/// Which configurations are ours.
+/// Selects Nudge's configurations.
 const SELECTOR: &str = "app.kubernetes.io/name=nudge";
-/// Who our writes are from.
+/// Field manager of writes.
 const FIELD_MANAGER: &str = "nudge-controller";
 
 /// One webhook of a configuration.
@@ -42,66 +43,73 @@ impl Configuration for ValidatingWebhookConfiguration {
     }
 }
 
-/// Publishes the bundle until there will be no other.
+/// Publishes the bundle; returns when there will be no other.
 pub async fn publish_to_webhooks(client: Client, mut bundle: watch::Receiver<Arc<str>>, times: PublishTimes) {
-    let mut faults = BTreeMap::new();
+    let mut faults = Faults::default();
     loop {
         let now = Arc::clone(&bundle.borrow_and_update());
         if !now.is_empty() {
-            reconcile::<MutatingWebhookConfiguration>(&client, &now, &mut faults).await;
-            reconcile::<ValidatingWebhookConfiguration>(&client, &now, &mut faults).await;
+            publish_to::<MutatingWebhookConfiguration>(&client, &now, &mut faults).await;
+            publish_to::<ValidatingWebhookConfiguration>(&client, &now, &mut faults).await;
         }
-        if !next_look(&mut bundle, times.look).await {
+        if !next_check(&mut bundle, times.check).await {
             return;
         }
     }
 }
 
-/// What fails, by what was tried, so that it is said once.
-type Faults = BTreeMap<String, String>;
-
-async fn reconcile<K: Configuration>(client: &Client, bundle: &str, faults: &mut Faults) {
+async fn publish_to<K: Configuration>(client: &Client, bundle: &str, faults: &mut Faults) {
     let api = Api::<K>::all(client.clone());
     let kind = K::kind(&());
-    let parameters = ListParams::default().labels(SELECTOR);
-    let listed = in_time(api.list(&parameters)).await;
-    let Some(listed) = noted(faults, format!("list {kind}s"), listed) else { return };
+    let listed = in_time(api.list(&ListParams::default().labels(SELECTOR))).await;
+    let Some(listed) = tracing::error_span!("publish_ca", %kind).in_scope(|| faults.log(&kind, "", listed)) else {
+        return;
+    };
     for configuration in listed {
         let Some(patch) = patch(&configuration.entries(), bundle) else { continue };
         let name = configuration.name_any();
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let patch = Patch::Json::<()>(patch);
-        let patched = in_time(api.patch(&name, &parameters, &patch)).await;
-        if noted(faults, format!("set caBundle of {kind} {name}"), patched).is_some() {
-            tracing::info!(kind = %kind, name, "set caBundle");
-        }
-    }
-}
-
-fn noted<T>(faults: &mut Faults, what: String, result: Result<T, PublishError>) -> Option<T> {
-    match result {
-        Ok(done) => {
-            faults.remove(&what);
-            Some(done)
-        }
-        Err(error) => {
-            let text = chain(&error);
-            if faults.get(&what) != Some(&text) {
-                tracing::error!("can't {what}: {text}");
-                faults.insert(what, text);
+        let set = async {
+            let patched = in_time(api.patch(&name, &parameters, &Patch::Json::<()>(patch))).await;
+            if faults.log(&kind, &name, patched).is_some() {
+                tracing::info!("caBundle set");
             }
-            None
+        };
+        set.instrument(tracing::error_span!("publish_ca", %kind, name)).await;
+    }
+}
+
+/// Failures by kind and name of the object, or no name for listing; each is logged once for as long as it lasts.
+#[derive(Default)]
+struct Faults(BTreeMap<(String, String), String>);
+
+impl Faults {
+    fn log<T>(&mut self, kind: &str, name: &str, result: Result<T, PublishError>) -> Option<T> {
+        let object = (kind.to_owned(), name.to_owned());
+        match result {
+            Ok(done) => {
+                self.0.remove(&object);
+                Some(done)
+            }
+            Err(error) => {
+                let error = chain(&error);
+                if self.0.get(&object) != Some(&error) {
+                    tracing::error!(error, "publishing the CA in caBundle failed; retrying");
+                    self.0.insert(object, error);
+                }
+                None
+            }
         }
     }
 }
 
-/// The change that a configuration needs, if any. It fails as a whole when somebody else has moved its webhooks meanwhile.
+/// The patch that a configuration needs, if any. It fails as a whole when somebody else has moved its webhooks meanwhile.
 fn patch(entries: &[Entry<'_>], bundle: &str) -> Option<JsonPatch> {
-    let desired = ByteString(bundle.as_bytes().to_vec());
-    let text = serde_json::to_value(&desired).ok()?;
+    let expected = ByteString(bundle.as_bytes().to_vec());
+    let text = serde_json::to_value(&expected).ok()?;
     let mut operations = Vec::new();
     for (index, (name, config)) in entries.iter().enumerate() {
-        if config.ca_bundle.as_ref() == Some(&desired) {
+        if config.ca_bundle.as_ref() == Some(&expected) {
             continue;
         }
         let index = index.to_string();

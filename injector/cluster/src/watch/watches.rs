@@ -1,7 +1,8 @@
 //! The watches that keep the index: which objects, whole or metadata only, and what each change does to the index.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic::resume_unwind;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
@@ -12,7 +13,7 @@ use nudge_core::namespaces::Enabled;
 use nudge_core::pods::{PodState, pod_state};
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::{NameError, labels};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use super::follow::{Following, Metadata, Whole, follow, label, names};
 use super::{Change, FollowError, WatchHealth};
@@ -36,7 +37,7 @@ impl Default for WatchSettings {
     }
 }
 
-/// Keeps `index` up to date until dropped.
+/// Keeps `index` up to date until dropped. Ends only when a watch does, and panics where that panicked.
 pub async fn watch_cluster(client: Client, index: Arc<Index>, settings: WatchSettings) {
     let mut tasks = JoinSet::new();
     let seconds = settings.seconds;
@@ -74,9 +75,17 @@ pub async fn watch_cluster(client: Client, index: Arc<Index>, settings: WatchSet
     tasks.spawn(follow(following, sink, log));
 
     tasks.spawn(secrets(client, index, seconds));
-    // None of them ends by itself.
-    while let Some(ended) = tasks.join_next().await {
-        tracing::error!(panicked = ended.is_err(), "a watch ended, which is a bug");
+    if let Some(ended) = tasks.join_next().await {
+        propagate(ended);
+    }
+}
+
+/// A watch never ends by itself: its panic goes on to the task that waits for it.
+fn propagate(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        resume_unwind(panic);
     }
 }
 
@@ -258,36 +267,32 @@ fn pods(index: Arc<Index>) -> impl FnMut(Change<Pod>) + Send {
 /// read the Secrets of all namespaces.
 async fn secrets(client: Client, index: Arc<Index>, seconds: u32) {
     let mut enabled = index.enabled();
-    let running: Mutex<BTreeMap<String, AbortOnDrop>> = Mutex::default();
+    let mut tasks = JoinSet::new();
+    let mut running: BTreeMap<String, AbortHandle> = BTreeMap::new();
     loop {
         let namespaces = enabled.borrow_and_update().clone();
-        {
-            let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
-            running.retain(|namespace, _| {
-                let stays = namespaces.contains(namespace);
-                if !stays {
-                    index.forget_secrets(namespace);
-                }
-                stays
-            });
-            for namespace in namespaces.iter() {
-                if !running.contains_key(namespace) {
-                    let task = secrets_of(client.clone(), Arc::clone(&index), namespace.clone(), seconds);
-                    running.insert(namespace.clone(), AbortOnDrop(tokio::spawn(task).abort_handle()));
-                }
+        running.retain(|namespace, task| {
+            let stays = namespaces.contains(namespace);
+            if !stays {
+                task.abort();
+                index.forget_secrets(namespace);
             }
+            stays
+        });
+        for namespace in namespaces.iter().filter(|namespace| !running.contains_key(*namespace)).collect::<Vec<_>>() {
+            let task = secrets_of(client.clone(), Arc::clone(&index), namespace.clone(), seconds);
+            running.insert(namespace.clone(), tasks.spawn(task));
         }
-        if enabled.changed().await.is_err() {
-            return;
+        tokio::select! {
+            changed = enabled.changed() => if changed.is_err() {
+                return;
+            },
+            Some(ended) = tasks.join_next() => match ended {
+                // Its namespace is no longer enabled.
+                Err(error) if error.is_cancelled() => {}
+                ended => return propagate(ended),
+            },
         }
-    }
-}
-
-struct AbortOnDrop(AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

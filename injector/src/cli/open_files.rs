@@ -1,13 +1,13 @@
-//! What the process asks of the operating system: enough files for its connections, and memory given back after storms.
+//! Enough open files for the connections of agents.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Raises the limit of open files to what is allowed.
-pub(super) fn raise_open_files() {
+pub(super) fn raise_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
         && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
     {
-        tracing::warn!(%error, soft, "the limit of open files can't be raised");
+        tracing::warn!(%error, soft, hard, "raising the limit of open files failed");
     }
 }

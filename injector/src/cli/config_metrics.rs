@@ -1,4 +1,4 @@
-//! How the configs stand, counted when `/metrics` is read. Every replica shows the same; no label holds anything that users name.
+//! Metrics of configs, counted when `/metrics` is read. Every replica shows the same. No label holds a name that users choose.
 
 use nudge_api::{ConditionType, Phase};
 use nudge_cluster::index::Index;
@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 const PHASES: [Phase; 5] = [Phase::Waiting, Phase::Current, Phase::Progressing, Phase::RollingBack, Phase::Failed];
-/// Conditions that somebody should look at, and the status in which that is so.
+/// Conditions that need attention, and the status in which they do.
 const TROUBLES: [(ConditionType, &str); 5] = [
     (ConditionType::Stalled, "True"),
     (ConditionType::Published, "False"),
@@ -32,26 +32,25 @@ struct StateLabel {
     state: &'static str,
 }
 
-/// The gauges.
+/// The metrics.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gauges {
+pub(super) struct ConfigMetrics {
     phases: Family<PhaseLabel, Gauge>,
     troubles: Family<TroubleLabel, Gauge>,
     pods: Family<StateLabel, Gauge>,
 }
 
-impl Gauges {
+impl ConfigMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register("configs", "Configs, by phase", self.phases.clone());
         let help =
-            "Configs with a condition that somebody should look at: Published and Restarted are False, the others True";
+            "Configs with a condition that needs attention: Published or Restarted is False, or another one is True";
         registry.register("config_troubles", help, self.troubles.clone());
-        let help = "Pods that use a config, by state; one that uses two counts twice";
+        let help = "Pods that use a config, by state; a pod that uses two configs counts twice";
         registry.register("config_pods", help, self.pods.clone());
     }
 
-    /// Counts.
-    pub(super) fn show(&self, index: &Index) {
+    pub(super) fn update(&self, index: &Index) {
         let (mut phases, mut troubles, mut pods) = ([0; 5], [0; 5], [0_i64; 5]);
         for status in index.configs().iter().filter_map(|key| index.config(key)?.status.clone()) {
             for (phase, count) in PHASES.iter().zip(&mut phases) {
@@ -87,8 +86,8 @@ mod tests {
 
     #[test]
     fn configs_are_counted_and_not_named() {
-        let (index, gauges, mut registry) = (Index::default(), Gauges::default(), Registry::default());
-        gauges.register(&mut registry);
+        let (index, metrics, mut registry) = (Index::default(), ConfigMetrics::default(), Registry::default());
+        metrics.register(&mut registry);
         index.set_enabled(["secret-space".to_owned()].into());
         for (name, phase) in [("one", "Failed"), ("two", "Failed"), ("three", "Current")] {
             let config = json!({
@@ -99,7 +98,7 @@ mod tests {
             });
             index.put_config(serde_json::from_value(config).unwrap());
         }
-        gauges.show(&index);
+        metrics.update(&index);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [

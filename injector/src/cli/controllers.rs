@@ -1,0 +1,60 @@
+//! What only the leader does for configs and namespaces: reconciles, repair, warnings as Events, and the CA that others trust.
+
+use std::sync::Arc;
+
+use nudge_certs::{PublishTimes, publish_to_namespaces, publish_to_webhooks};
+use nudge_cluster::lease::Leadership;
+use nudge_controller::{Controller, ControllerMetrics, RepairMetrics, RolloutMetrics, record_warnings, repair, run};
+
+use super::serve::ControlPlane;
+
+/// Starts the controllers.
+pub(super) fn start(plane: &mut ControlPlane) {
+    let ControlPlane { options, client, index, content_key, leadership, certificates, registry, tasks, .. } = plane;
+    let (metrics, rollouts, repairs) =
+        (ControllerMetrics::default(), RolloutMetrics::default(), RepairMetrics::default());
+    metrics.register(registry);
+    rollouts.register(registry);
+    repairs.register(registry);
+    let controller = Arc::new(Controller::new(
+        client.clone(),
+        Arc::clone(index),
+        Arc::clone(content_key),
+        &options.replica,
+        options.stale,
+        rollouts,
+    ));
+    tasks.spawn("controllers", run(controller, Arc::clone(index), leadership.clone(), metrics));
+
+    let (known, api, leads, replica) = (Arc::clone(index), client.clone(), leadership.clone(), options.replica.clone());
+    let settings = options.repair.clone();
+    tasks.spawn_restarted("repair", move || {
+        repair(api.clone(), Arc::clone(&known), leads.clone(), settings.clone(), repairs.clone(), replica.clone())
+    });
+    let (known, api, leads, replica) = (Arc::clone(index), client.clone(), leadership.clone(), options.replica.clone());
+    tasks.spawn_restarted("injection warnings", move || {
+        record_warnings(api.clone(), Arc::clone(&known), leads.clone(), replica.clone())
+    });
+
+    let times = PublishTimes::default();
+    let (api, leads, bundle) = (client.clone(), leadership.clone(), certificates.ca_bundle());
+    tasks.spawn_restarted("CA publication to webhooks", move || {
+        let (api, bundle) = (api.clone(), bundle.clone());
+        while_leading(leads.clone(), move || publish_to_webhooks(api.clone(), bundle.clone(), times))
+    });
+    let (api, leads, bundle, enabled) = (client.clone(), leadership.clone(), certificates.ca_bundle(), index.enabled());
+    tasks.spawn_restarted("CA publication to namespaces", move || {
+        let (api, bundle, enabled) = (api.clone(), bundle.clone(), enabled.clone());
+        while_leading(leads.clone(), move || publish_to_namespaces(api.clone(), bundle.clone(), enabled.clone(), times))
+    });
+}
+
+/// Does the work while this replica leads, from the start each time; returns when the work does.
+pub(super) async fn while_leading<F: Future<Output = ()>>(mut leadership: Leadership, mut work: impl FnMut() -> F) {
+    while leadership.wait_for(|leads| *leads).await.is_ok() {
+        tokio::select! {
+            () = work() => return,
+            _ = leadership.wait_for(|leads| !*leads) => {}
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What `serve` runs with: its settings, checked together, in the types of the parts that take them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nudge_certs::{CertificateFiles, Lifetimes, ServingNames};
+use nudge_cluster::lease::LeaseSettings;
+use nudge_cluster::watch::WatchSettings;
+use nudge_controller::RepairSettings;
+use nudge_core::features::Overrides;
+use nudge_core::injection::InjectionSettings;
+use nudge_core::namespaces::Enabled;
+use nudge_protocol::error_chain::chain;
+
+use super::settings::{InjectionArguments, Repair, RepairArguments, ServeSettings};
+
+/// How long tasks may take to end after agents have been handed over: the last writes of the hub, then the last admission reviews.
+const LAST_ANSWERS: Duration = Duration::from_secs(16);
+
+/// Settings that can't be used, each with the flag that it comes from.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("settings can't be used: {}", .0.join("; "))]
+pub(super) struct OptionsError(Vec<String>);
+
+/// Where the serving certificate comes from.
+pub(super) enum CertificateSource {
+    /// Files that somebody else makes.
+    Files(CertificateFiles),
+    /// A Secret that the replicas keep.
+    Secret { name: String, names: ServingNames, lifetimes: Lifetimes },
+}
+
+/// The settings of `serve`, ready for use.
+pub(super) struct Options {
+    pub(super) replica: String,
+    pub(super) namespace: String,
+    pub(super) listen_admission: SocketAddr,
+    pub(super) listen_hub: SocketAddr,
+    pub(super) listen_health: SocketAddr,
+    pub(super) health_socket: Option<PathBuf>,
+    pub(super) certificates: CertificateSource,
+    pub(super) content_key_secret: String,
+    pub(super) enabled: Enabled,
+    pub(super) watch: WatchSettings,
+    /// After this silence of a watch, other replicas know more than this one.
+    pub(super) stale: Duration,
+    pub(super) lease: LeaseSettings,
+    pub(super) hub: nudge_hub::Settings,
+    pub(super) features: Overrides,
+    pub(super) injection: InjectionSettings,
+    pub(super) repair: RepairSettings,
+    /// How long a shutdown may take.
+    pub(super) shutdown: Duration,
+}
+
+impl TryFrom<ServeSettings> for Options {
+    type Error = OptionsError;
+
+    fn try_from(settings: ServeSettings) -> Result<Self, OptionsError> {
+        let mut faults = Vec::new();
+        let replica = settings.replica();
+        if replica.is_empty() {
+            faults.push("--identity: a replica needs a name".to_owned());
+        }
+        if settings.injection.hub_url.as_deref().is_some_and(|url| !url.starts_with("https://")) {
+            faults.push("--hub-url: agents reach the hub by https:// only".to_owned());
+        }
+        let certificates = certificates(&settings, &mut faults);
+        let Some(certificates) = certificates.filter(|_| faults.is_empty()) else { return Err(OptionsError(faults)) };
+        let namespace = settings.namespace;
+        let enabled = if settings.all_namespaces { Enabled::all_but(&namespace) } else { Enabled::Labelled };
+        let drain = Duration::from_secs(settings.drain_seconds.into());
+        // A watch that is silent for longer than its seconds is begun anew; this is when even that has failed for long.
+        let stale = Duration::from_secs(u64::from(settings.watch_seconds) * 3 + 30);
+        let mut hub = nudge_hub::Settings {
+            connections: usize::try_from(settings.hub_connections).unwrap_or(usize::MAX),
+            drain,
+            stale,
+            ..nudge_hub::Settings::default()
+        };
+        hub.agents.wait_seconds = settings.hub_wait_seconds;
+        Ok(Self {
+            listen_admission: settings.listen_admission,
+            listen_hub: settings.listen_hub,
+            listen_health: settings.listen_health,
+            health_socket: settings.health_socket,
+            certificates,
+            content_key_secret: settings.content_key_secret,
+            watch: WatchSettings { seconds: settings.watch_seconds, enabled: enabled.clone() },
+            enabled,
+            stale,
+            lease: LeaseSettings {
+                namespace: namespace.clone(),
+                name: settings.lease,
+                identity: replica.clone(),
+                duration: Duration::from_secs(settings.lease_seconds.into()),
+            },
+            hub,
+            features: overrides(&settings.injection),
+            injection: injection(settings.injection, &namespace),
+            repair: repair(&settings.repair, &namespace, &settings.service_account),
+            shutdown: drain + LAST_ANSWERS,
+            replica,
+            namespace,
+        })
+    }
+}
+
+fn certificates(settings: &ServeSettings, faults: &mut Vec<String>) -> Option<CertificateSource> {
+    if let Some(folder) = &settings.certificate_dir {
+        return Some(CertificateSource::Files(CertificateFiles::in_folder(folder)));
+    }
+    let authority = Duration::from_hours(24) * settings.ca_days;
+    let lifetimes = Lifetimes { authority, ..Lifetimes::default() }.checked();
+    let lifetimes = lifetimes.map_err(|error| faults.push(format!("--ca-days: {}", chain(&error)))).ok();
+    let mut names = ServingNames::default();
+    for name in settings.names() {
+        match ServingNames::new([name]) {
+            Ok(name) => names = names.and(&name),
+            Err(error) => faults.push(format!("--certificate-names: {}", chain(&error))),
+        }
+    }
+    Some(CertificateSource::Secret { name: settings.certificate_secret.clone(), names, lifetimes: lifetimes? })
+}
+
+fn overrides(arguments: &InjectionArguments) -> Overrides {
+    Overrides { kubelet: arguments.kubelet_version, family: arguments.pod_ip_family, own_address: arguments.pod_ip }
+}
+
+fn injection(arguments: InjectionArguments, namespace: &str) -> InjectionSettings {
+    let names = |names: Vec<String>| {
+        let names = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
+        names.map(str::to_owned).collect()
+    };
+    InjectionSettings {
+        agent_image: arguments.agent_image,
+        agent_kill_image: arguments.agent_kill_image,
+        image_pull_policy: arguments.image_pull_policy,
+        image_pull_secrets: names(arguments.image_pull_secrets),
+        hub: arguments.hub_url.unwrap_or_else(|| format!("https://nudge-hub.{namespace}.svc")),
+        foreign_containers: names(arguments.foreign_containers),
+    }
+}
+
+fn repair(arguments: &RepairArguments, namespace: &str, account: &str) -> RepairSettings {
+    RepairSettings {
+        account: format!("{namespace}:{account}"),
+        evictions_per_minute: match arguments.repair {
+            Repair::Off => 0,
+            Repair::Evict => arguments.repair_per_minute,
+        },
+        every: Duration::from_secs(arguments.repair_seconds.into()),
+        age: Duration::from_secs(arguments.repair_age_seconds.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: ServeSettings,
+    }
+
+    fn options(line: &[&str]) -> Result<Options, OptionsError> {
+        Line::parse_from(line).settings.try_into()
+    }
+
+    #[test]
+    fn every_default_is_usable() {
+        let options = options(&["serve"]).unwrap();
+        assert_eq!(options.injection.hub, "https://nudge-hub.nudge-system.svc");
+        assert_eq!(options.injection.agent_image, format!("nudge-agent:{}", env!("CARGO_PKG_VERSION")));
+        assert_eq!(options.injection.image_pull_policy, None);
+        assert!(options.injection.foreign_containers.contains(&"istio-proxy".to_owned()));
+        assert!(options.injection.foreign_containers.iter().all(|name| !name.contains(char::is_whitespace)));
+        assert_eq!(options.repair.evictions_per_minute, 0);
+        assert!(options.shutdown < Duration::from_secs(30), "terminationGracePeriodSeconds of the Deployment");
+    }
+
+    #[test]
+    fn flags_reach_the_options() {
+        let line = ["serve", "--kubelet-version", "1.33", "--pod-ip-family=ipv6", "--image-pull-secrets", "a, b,"];
+        let options = options(&line).unwrap();
+        assert_eq!(options.features.kubelet.map(|version| version.to_string()).as_deref(), Some("1.33"));
+        assert_eq!(options.injection.image_pull_secrets, ["a", "b"]);
+        assert!(Line::try_parse_from(["serve", "--kubelet-version", "new"]).is_err());
+        assert!(Line::try_parse_from(["serve", "--image-pull-policy", "Sometimes"]).is_err());
+    }
+
+    #[test]
+    fn all_faults_are_named_together() {
+        let line = ["serve", "--ca-days=30", "--certificate-names=a b,hub,c/d", "--hub-url=http://hub", "--identity="];
+        let error = options(&line).err().unwrap().to_string();
+        for part in ["--ca-days: a third of", "--certificate-names: \"a b\"", "\"c/d\"", "--hub-url: ", "--identity: "]
+        {
+            assert!(error.contains(part), "{part} in {error}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The admission server with its webhooks, and the features of the cluster that injection uses.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use kube::{Client, Config};
+use nudge_admission::pods::{KubePodLookups, InjectPods, Known};
+use nudge_admission::{
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, KnownEnabled, KubeLookups, MutateVersions, OnlyEnabled,
+    StartError, Subscribers, ValidateConfigs, ValidateVersions, Webhooks,
+};
+use nudge_cluster::features::{FeatureMetrics, keep_features};
+use nudge_cluster::index::Index;
+use nudge_core::injection::{Features, InjectionSettings};
+use nudge_core::keys::ConfigKey;
+use nudge_core::namespaces::Enabled;
+use ring::hmac;
+use tokio::sync::watch;
+
+use super::serve::{ControlPlane, reachable};
+use crate::supervise::{Stage, Stopping, stopped};
+
+/// Starts the admission server, and the reading of the features, for which the webhook of pods waits.
+pub(super) async fn start(plane: &mut ControlPlane) -> Result<watch::Receiver<Option<Features>>, StartError> {
+    let ControlPlane { options, config, client, index, content_key, certificates, registry, tasks, .. } = plane;
+    let (metrics, feature_metrics) = (AdmissionMetrics::default(), FeatureMetrics::default());
+    metrics.register(registry);
+    feature_metrics.register(registry);
+    let (known, features) = watch::channel(None);
+    tasks.spawn("features", keep_features(client.clone(), options.features.clone(), feature_metrics, known));
+    let means = Means {
+        index: Arc::clone(index),
+        enabled: options.enabled.clone(),
+        content_key: Arc::clone(content_key),
+        injection: options.injection.clone(),
+        known: Known { index: Arc::clone(index), features: features.clone(), hub_ca: certificates.ca_bundle() },
+    };
+    let config = config.clone();
+    let server = AdmissionServer::start(
+        AdmissionSettings::new(reachable(options.listen_admission)),
+        certificates.server_config(),
+        metrics,
+        // On the server's own runtime: a client made here would do its work here, and wait with it.
+        move || -> BoxFuture<'static, _> { Box::pin(async move { means.webhooks(config) }) },
+    )
+    .await?;
+    tracing::info!(admission = %server.address(), "listening for admission reviews");
+    tasks.spawn_until(Stage::Close, "admission", |stopping| serve(server, stopping));
+    Ok(features)
+}
+
+async fn serve(mut server: AdmissionServer, stopping: Stopping) {
+    tokio::select! {
+        () = server.ended() => {}
+        () = stopped(stopping) => server.stop().await,
+    }
+}
+
+/// What the webhooks are made of.
+struct Means {
+    index: Arc<Index>,
+    enabled: Enabled,
+    content_key: Arc<hmac::Key>,
+    injection: InjectionSettings,
+    known: Known,
+}
+
+impl Means {
+    fn webhooks(self, config: Config) -> Result<Webhooks, kube::Error> {
+        let client = Client::try_from(config)?;
+        let subscribed = Arc::clone(&self.index);
+        let subscribers: Subscribers = Arc::new(move |namespace, name| {
+            let pods = ConfigKey::parse(namespace, name).map(|key| subscribed.subscribers(&key)).unwrap_or_default();
+            pods.iter().filter(|pod| !pod.terminating && !pod.finished).count()
+        });
+        let index = self.index;
+        let known_enabled: KnownEnabled = Arc::new(move |namespace| index.is_enabled(namespace));
+        let lookups = Arc::new(KubeLookups::new(client.clone(), subscribers, known_enabled, self.enabled));
+        let pods = InjectPods::new(KubePodLookups::new(client, self.known), self.injection);
+        let mutate = MutateVersions::new(Arc::clone(&lookups), self.content_key);
+        let versions = ValidateVersions::new(Arc::clone(&lookups));
+        let configs = ValidateConfigs::new(Arc::clone(&lookups));
+        Ok(vec![
+            Arc::new(OnlyEnabled::new(mutate, &lookups)),
+            Arc::new(OnlyEnabled::new(versions, &lookups)),
+            Arc::new(OnlyEnabled::new(configs, &lookups)),
+            Arc::new(OnlyEnabled::new(pods, &lookups)),
+        ])
+    }
+}

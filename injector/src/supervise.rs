@@ -1,0 +1,274 @@
+//! The long tasks of `serve`, each under a name. A task that ends by itself ends the process or is restarted; it is never lost.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use nudge_cluster::jitter::jittered;
+use nudge_protocol::error_chain::chain;
+use tokio::sync::watch;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep};
+
+/// First and longest pause before a task is restarted. One that ran for the longest pause starts over with the first.
+const RESTART: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
+
+/// A task that ended although nobody asked it to.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TaskError {
+    /// It panicked.
+    #[error("task {name:?} panicked, which is a bug")]
+    Panicked {
+        /// The task.
+        name: &'static str,
+        /// The panic.
+        source: JoinError,
+    },
+    /// It returned.
+    #[error("task {name:?} returned, which is a bug")]
+    Returned {
+        /// The task.
+        name: &'static str,
+    },
+}
+
+/// When a task ends on shutdown. A task without a stage is cancelled when those with one have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// First: it hands its work over to other replicas.
+    HandOver,
+    /// When everything is handed over: it serves until then.
+    Close,
+}
+
+/// Whether a stage of the shutdown has begun.
+pub(crate) type Stopping = watch::Receiver<bool>;
+
+/// Waits until the stage begins.
+pub(crate) async fn stopped(mut stopping: Stopping) {
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}
+
+/// The tasks.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    set: JoinSet<()>,
+    running: HashMap<Id, (&'static str, Option<Stage>)>,
+    hand_over: watch::Sender<bool>,
+    close: watch::Sender<bool>,
+}
+
+impl Tasks {
+    /// Runs a task that is cancelled at the end of the shutdown.
+    pub(crate) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.start(name, None, task);
+    }
+
+    /// Runs a task that ends by itself when its stage of the shutdown begins.
+    pub(crate) fn spawn_until<F>(&mut self, stage: Stage, name: &'static str, task: impl FnOnce(Stopping) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let task = task(self.stopping(stage));
+        self.start(name, Some(stage), task);
+    }
+
+    /// Runs a task without which the replica is still of use: it is restarted whenever it ends.
+    pub(crate) fn spawn_restarted<F>(&mut self, name: &'static str, mut task: impl FnMut() -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send,
+    {
+        let stopping = self.stopping(Stage::HandOver);
+        self.spawn(name, async move {
+            let [first, longest] = RESTART;
+            let mut pause = first;
+            loop {
+                let began = Instant::now();
+                let ended = AssertUnwindSafe(async { task().await }).catch_unwind().await;
+                // Tasks return when leadership is given up for good.
+                if *stopping.borrow() {
+                    return;
+                }
+                let error = match &ended {
+                    Ok(()) => "it returned",
+                    Err(panic) => panic_message(&**panic).unwrap_or("it panicked"),
+                };
+                if began.elapsed() > longest {
+                    pause = first;
+                }
+                tracing::error!(task = name, error, ?pause, "task ended unexpectedly; restarting it");
+                sleep(jittered(pause)).await;
+                pause = (pause * 2).min(longest);
+            }
+        });
+    }
+
+    /// Whether that stage of the shutdown has begun.
+    pub(crate) fn stopping(&self, stage: Stage) -> Stopping {
+        self.stage(stage).subscribe()
+    }
+
+    /// Waits for a signal, or for a task that ends by itself, and then ends all tasks in order: within `limit`, or until a second signal.
+    pub(crate) async fn run(mut self, mut signal: impl AsyncFnMut(), limit: Duration) -> Result<(), TaskError> {
+        let result = tokio::select! {
+            error = self.failure() => Err(error),
+            () = signal() => Ok(()),
+        };
+        match &result {
+            Ok(()) => tracing::info!("shutdown started"),
+            Err(error) => tracing::error!(error = chain(error), "task ended unexpectedly; shutting down"),
+        }
+        tokio::select! {
+            () = self.shut_down() => tracing::info!("shutdown completed"),
+            () = sleep(limit) => tracing::warn!(tasks = ?self.unfinished(), ?limit, "tasks did not end in time; exiting"),
+            () = signal() => tracing::warn!(tasks = ?self.unfinished(), "second signal received; exiting at once"),
+        }
+        result
+    }
+
+    async fn shut_down(&mut self) {
+        for stage in [Stage::HandOver, Stage::Close] {
+            self.stage(stage).send_replace(true);
+            while self.running.values().any(|(_, of)| *of == Some(stage)) {
+                if let Some((name, Err(error))) = self.ended().await {
+                    tracing::error!(task = name, error = chain(&error), "task panicked during shutdown");
+                }
+            }
+        }
+        self.set.shutdown().await;
+    }
+
+    async fn failure(&mut self) -> TaskError {
+        match self.ended().await {
+            Some((name, Err(source))) => TaskError::Panicked { name, source },
+            Some((name, Ok(()))) => TaskError::Returned { name },
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn ended(&mut self) -> Option<(&'static str, Result<(), JoinError>)> {
+        let (id, result) = match self.set.join_next_with_id().await? {
+            Ok((id, ())) => (id, Ok(())),
+            Err(error) => (error.id(), Err(error)),
+        };
+        let (name, _) = self.running.remove(&id)?;
+        Some((name, result))
+    }
+
+    fn start(&mut self, name: &'static str, stage: Option<Stage>, task: impl Future<Output = ()> + Send + 'static) {
+        let id = self.set.spawn(task).id();
+        self.running.insert(id, (name, stage));
+    }
+
+    fn stage(&self, stage: Stage) -> &watch::Sender<bool> {
+        match stage {
+            Stage::HandOver => &self.hand_over,
+            Stage::Close => &self.close,
+        }
+    }
+
+    fn unfinished(&self) -> Vec<&'static str> {
+        self.running.values().filter(|(_, stage)| stage.is_some()).map(|(name, _)| *name).collect()
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> Option<&str> {
+    panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    fn tasks() -> Tasks {
+        let mut tasks = Tasks::default();
+        tasks.spawn("healthy", pending());
+        tasks
+    }
+
+    /// Signals after these waits, and then never.
+    fn signals(waits: &[u64]) -> impl AsyncFnMut() {
+        let mut waits = waits.iter().copied().map(Duration::from_secs).collect::<Vec<_>>().into_iter();
+        async move || match waits.next() {
+            Some(wait) => sleep(wait).await,
+            None => pending().await,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[allow(clippy::panic)] // what is tested
+    async fn a_task_that_panics_ends_the_process_with_its_name_and_cause() {
+        let mut tasks = tasks();
+        tasks.spawn("doomed", async { panic!("no more {}", "luck") });
+        let error = chain(&tasks.run(signals(&[]), LIMIT).await.unwrap_err());
+        assert!(error.starts_with("task \"doomed\" panicked") && error.contains("no more luck"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_returns_ends_the_process_after_the_others_have_handed_over() {
+        let (mut tasks, handed_over) = (tasks(), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&handed_over);
+        tasks.spawn_until(Stage::HandOver, "hub", async move |stopping| {
+            stopped(stopping).await;
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        tasks.spawn("short", async {});
+        let error = tasks.run(signals(&[]), LIMIT).await.unwrap_err();
+        assert_eq!(error.to_string(), "task \"short\" returned, which is a bug");
+        assert_eq!(handed_over.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[allow(clippy::panic)] // what is tested
+    async fn an_auxiliary_task_is_restarted_with_back_off_however_it_ends() {
+        let (mut tasks, runs) = (tasks(), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&runs);
+        tasks.spawn_restarted("warnings", move || {
+            let run = count.fetch_add(1, Ordering::Relaxed);
+            async move { assert!(run % 2 == 0, "an odd run") }
+        });
+        tasks.run(signals(&[100]), LIMIT).await.unwrap();
+        // After 0, 1, 3, 7, 15, 31 and 63 s, give or take the jitter.
+        assert!((6..=8).contains(&runs.load(Ordering::Relaxed)), "{runs:?}");
+    }
+
+    /// A task that logs its end `seconds` after its stage of the shutdown began.
+    fn slow(tasks: &mut Tasks, log: &Arc<Mutex<Vec<&'static str>>>, stage: Stage, name: &'static str, seconds: u64) {
+        let log = Arc::clone(log);
+        tasks.spawn_until(stage, name, async move |stopping| {
+            stopped(stopping).await;
+            sleep(Duration::from_secs(seconds)).await;
+            log.lock().unwrap().push(name);
+        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_signal_ends_the_tasks_in_order() {
+        let (mut tasks, log, began) = (tasks(), Arc::default(), Instant::now());
+        slow(&mut tasks, &log, Stage::Close, "admission", 1);
+        slow(&mut tasks, &log, Stage::HandOver, "hub", 5);
+        slow(&mut tasks, &log, Stage::HandOver, "lease", 2);
+        tasks.run(signals(&[3]), LIMIT).await.unwrap();
+        assert_eq!(*log.lock().unwrap(), ["lease", "hub", "admission"]);
+        assert_eq!(began.elapsed().as_secs(), 9);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_signal_or_the_limit_ends_a_shutdown_that_takes_too_long() {
+        for (waits, seconds) in [(&[3][..], 13), (&[3, 4], 7)] {
+            let (mut tasks, log, began) = (tasks(), Arc::default(), Instant::now());
+            slow(&mut tasks, &log, Stage::HandOver, "hub", 3600);
+            tasks.run(signals(waits), LIMIT).await.unwrap();
+            assert!(log.lock().unwrap().is_empty());
+            assert_eq!(began.elapsed().as_secs(), seconds);
+        }
+    }
+}
