@@ -1,4 +1,4 @@
-//! `deploy/components/monitoring` speaks of figures that a running replica and a running agent have.
+//! `deploy/components/monitoring` uses only metrics that a running replica and a running agent have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use nudge_tests::cluster::installation::deploy;
 use nudge_tests::{AgentUnderTest, Installation, tools};
 use serde_json::Value;
 
-/// The webhooks' figures show only outcomes that were seen, and no review fails here.
+/// A metric that shows only outcomes that occurred, and no review fails here.
 const SHOWS_WHAT_HAPPENED: &str = "nudge_admission_reviews_total";
 
 /// Names of series, and of each the values of its labels.
@@ -46,7 +46,7 @@ fn labels(text: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// What the text of an expression, or of a page of figures, says of series.
+/// The selectors in an expression or a page of metrics.
 fn selectors(text: &str) -> Vec<Selector> {
     let is_name = |byte: char| byte.is_ascii_alphanumeric() || byte == '_';
     let mut found = Vec::new();
@@ -71,7 +71,7 @@ fn add(series: &mut Series, page: &str) {
     }
 }
 
-/// What the expressions name and nothing shows.
+/// What the expressions use and no page shows.
 fn missing(series: &Series, expressions: &[String]) -> Vec<String> {
     let mut missing = Vec::new();
     for (name, labels) in expressions.iter().flat_map(|expression| selectors(expression)) {
@@ -90,7 +90,7 @@ fn missing(series: &Series, expressions: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn a_name_or_a_value_that_nothing_shows_is_found() {
+fn a_missing_series_or_value_is_found() {
     let mut series = Series::new();
     add(&mut series, "# TYPE nudge_other gauge\nnudge_configs{phase=\"Failed\",a=\"b\"} 2\nnudge_queue 1");
     let found = |text: &str| missing(&series, &[text.to_owned()]);
@@ -101,14 +101,14 @@ fn a_name_or_a_value_that_nothing_shows_is_found() {
 }
 
 #[tokio::test]
-async fn dashboard_and_rules_name_figures_that_exist() -> Result<()> {
+async fn dashboard_and_rules_use_metrics_that_exist() -> Result<()> {
     let Some((_, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let mut series = Series::new();
     add(&mut series, &replica.get("/metrics").await?.1);
     let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
     let page = scene.client.get("/metrics").await?;
     add(&mut series, std::str::from_utf8(&page.body)?);
-    // Nobody's names, so that the number of series is bounded.
+    // None of them holds names that users choose, so the number of series is bounded.
     let known = [
         "condition",
         "state",
@@ -121,7 +121,7 @@ async fn dashboard_and_rules_name_figures_that_exist() -> Result<()> {
         "code",
         "le",
         "version",
-        // Of the one series that says what the cluster can do.
+        // Of the one series about the features of the cluster.
         "env_files",
         "ipv6",
         "native_sidecars",
@@ -138,13 +138,13 @@ async fn dashboard_and_rules_name_figures_that_exist() -> Result<()> {
         under(value, "expr", &mut expressions);
         ensure!(expressions.len() > 10, "{what} has few expressions: {expressions:?}");
         let missing = missing(&series, &expressions);
-        ensure!(missing.is_empty(), "{what} names what nothing shows: {missing:?}");
+        ensure!(missing.is_empty(), "{what} uses series that do not exist: {missing:?}");
     }
     Ok(())
 }
 
 #[test]
-fn the_dashboard_is_whole_and_every_rule_says_what_to_do() -> Result<()> {
+fn the_dashboard_is_complete_and_every_rule_says_what_to_do() -> Result<()> {
     let dashboard: Value = serde_json::from_str(&file("dashboard.json")?)?;
     let panels = dashboard["panels"].as_array().context("no panels")?;
     let ids: BTreeSet<_> = panels.iter().filter_map(|panel| panel["id"].as_i64()).collect();

@@ -1,4 +1,4 @@
-//! Nudge away: a namespace can be deleted, and nothing that users made goes with Nudge itself.
+//! Without Nudge a namespace can be deleted, and removing Nudge deletes nothing that users created.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -50,14 +50,14 @@ async fn config_maps(space: &Space) -> Result<BTreeMap<String, String>> {
 }
 
 #[tokio::test]
-#[allow(clippy::print_stderr)] // a figure, for whoever runs the test alone
-async fn a_namespace_goes_while_the_injector_is_away() -> Result<()> {
+#[allow(clippy::print_stderr)] // a measurement for a manual run
+async fn a_namespace_is_deleted_while_the_injector_is_away() -> Result<()> {
     let options = Options::default().controllers(&["namespace", "serviceaccount", "garbagecollector"]);
     let Some(cluster) = Cluster::start(&options).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let mut replica = installation.guarded_replica().await?;
-    let space = with_config(&installation, "going").await?;
-    // The guard is at work, so that the next steps show something.
+    let space = with_config(&installation, "terminating").await?;
+    // The webhook is in force, without which the next steps would show nothing.
     let current = space.api::<ConfigMap>();
     let refused = async || {
         current.delete("shop-2", &DeleteParams::default().dry_run()).await.err().map(|error| error.to_string())
@@ -73,7 +73,7 @@ async fn a_namespace_goes_while_the_injector_is_away() -> Result<()> {
 }
 
 #[tokio::test]
-async fn removing_nudge_leaves_every_version_and_plain_config_map() -> Result<()> {
+async fn removing_nudge_leaves_every_version_and_published_config_map() -> Result<()> {
     let options = Options::default().controllers(&["namespace", "serviceaccount", "garbagecollector"]);
     let Some(cluster) = Cluster::start(&options).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };

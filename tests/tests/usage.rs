@@ -1,4 +1,4 @@
-//! What the three programs say to whoever calls them wrongly: short, with the word that is wrong and the way out.
+//! What the three programs print when they are used wrongly: a short message that names the mistake and what to do.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use nudge_tests::{Finished, binary};
 use tempfile::TempDir;
 
-/// Runs a program that knows of no cluster: with an empty home folder, and nothing in its variables but what is given.
+/// Runs a program without a cluster: with an empty home folder, and no environment variables but these.
 fn alone(program: &Path, arguments: &[&str], variables: &[(&str, &Path)]) -> Result<(Finished, TempDir)> {
     let home = tempfile::tempdir()?;
     let mut command = Command::new(program);
@@ -17,7 +17,7 @@ fn alone(program: &Path, arguments: &[&str], variables: &[(&str, &Path)]) -> Res
 }
 
 #[test]
-fn a_wrong_word_is_named_with_the_way_to_the_help() -> Result<()> {
+fn a_wrong_argument_is_named_with_the_way_to_the_help() -> Result<()> {
     let (agent, kubectl_nudge, injector) = (binary::debug()?, binary::kubectl_nudge()?, binary::injector()?);
     let refused = |program: &Path, arguments: &[&str], part: &str| -> Result<()> {
         let (refused, _) = alone(program, arguments, &[])?;
@@ -52,7 +52,7 @@ fn without_a_command_the_commands_are_listed() -> Result<()> {
     Ok(())
 }
 
-/// What a command says that fails because there is no cluster, with `~` for the home folder.
+/// What a command prints that fails because there is no cluster, with `~` for the home folder.
 fn without_cluster(program: &Path, arguments: &[&str], variables: &[(&str, &Path)]) -> Result<String> {
     let (failed, home) = alone(program, arguments, variables)?;
     ensure!(failed.code == Some(1) && failed.stdout.is_empty(), "{failed:?}");
@@ -60,7 +60,7 @@ fn without_cluster(program: &Path, arguments: &[&str], variables: &[(&str, &Path
 }
 
 #[test]
-fn the_injector_without_a_cluster_says_so_with_the_way_out() -> Result<()> {
+fn the_injector_without_a_cluster_says_what_to_do() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let broken = folder.path().join("broken");
     fs::write(&broken, "users:\n- token: hunter2\n  name: [\n")?;
@@ -90,7 +90,17 @@ fn the_injector_without_a_cluster_says_so_with_the_way_out() -> Result<()> {
 }
 
 #[test]
-fn kubectl_nudge_without_a_cluster_says_so_with_the_way_out() -> Result<()> {
+fn settings_of_the_injector_that_cannot_be_used_are_named_together() -> Result<()> {
+    let arguments = ["serve", "--ca-days=30", "--certificate-names=a b", "--hub-url=http://hub"];
+    let said = without_cluster(binary::injector()?, &arguments, &[])?;
+    for part in ["nudge-injector: settings can't be used: ", "--ca-days: ", "--certificate-names: ", "--hub-url: "] {
+        ensure!(said.contains(part), "{part} in {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn kubectl_nudge_without_a_cluster_says_what_to_do() -> Result<()> {
     let said = without_cluster(binary::kubectl_nudge()?, &["status"], &[])?;
     assert_eq!(
         said,

@@ -1,4 +1,4 @@
-//! Certificates in a real cluster: made once by several replicas, rotated under running requests, mended, and published.
+//! Certificates in a real cluster: created once by several replicas, rotated under running requests, repaired, and published.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -106,9 +106,9 @@ async fn a_secret_of_somebody_else_is_left_alone() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_empty_secret_is_filled_and_a_spoilt_one_mended() -> Result<()> {
+async fn an_empty_secret_is_filled_and_a_damaged_one_repaired() -> Result<()> {
     let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
-    let space = cluster.space("mended").await?;
+    let space = cluster.space("repaired").await?;
     // An admin who allows no Secret to be created makes an empty one.
     space.create_object::<Secret>(json!({"metadata": {"name": SECRET, "labels": {"made-by": "admin"}}})).await?;
     let certificates = keep(&space, watchful()).await?;
@@ -226,11 +226,11 @@ async fn a_bundle_that_was_written_over_comes_back() -> Result<()> {
     let foreign = json!({"metadata": {"name": "foreign"}, "webhooks": []});
     api.create(&PostParams::default(), &serde_json::from_value(foreign)?).await?;
     let publisher = tokio::spawn(publish_to_webhooks(space.client.clone(), certificates.ca_bundle(), TIMES));
-    let desired = bundle(&certificates);
+    let expected = bundle(&certificates);
     let published = async || {
         let webhooks = api.get(&space.name).await.ok()?.webhooks?;
         let text = webhooks[0].client_config.ca_bundle.as_ref().map(|bundle| bundle.0.clone())?;
-        (text == desired.as_bytes()).then_some(())
+        (text == expected.as_bytes()).then_some(())
     };
     eventually(SOON, "caBundle is set", published).await?;
     let reset = Patch::Json::<()>(serde_json::from_value(json!([

@@ -1,5 +1,5 @@
-//! Leader election by a Lease, as client-go does it: whoever holds it renews it; others take it when it was not renewed for its
-//! whole duration, by their own clock.
+//! Leader election by a Lease, as client-go does it: the holder renews it; another replica takes it when it was not renewed for its
+//! whole duration, by the clock of that replica.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::call::{CallError, call};
 
-/// How the lease is kept.
+/// Settings of the lease.
 #[derive(Clone, Debug)]
 pub struct LeaseSettings {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Who this replica is; no two may be the same.
+    /// The name of this replica, which no other may have.
     pub identity: String,
     /// How long it lasts without renewal.
     pub duration: Duration,
@@ -30,38 +30,38 @@ pub struct LeaseSettings {
 /// Whether this replica leads.
 pub type Leadership = watch::Receiver<bool>;
 
-/// What is known of the lease from looking at it.
+/// The lease as it was last read or written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     holder: Option<String>,
     version: String,
-    /// When this version was first seen, by the own clock.
+    /// When this version was first seen, by this replica's clock.
     at: Instant,
     duration: Duration,
 }
 
 /// What to do about the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Move {
+enum Action {
     /// Renew or take it.
     Write,
     /// Somebody else holds it.
     Leave,
 }
 
-fn decide(seen: Option<&Seen>, identity: &str, now: Instant) -> Move {
+fn decide(seen: Option<&Seen>, identity: &str, now: Instant) -> Action {
     match seen {
-        None => Move::Write,
+        None => Action::Write,
         Some(seen) => match seen.holder.as_deref() {
-            None | Some("") => Move::Write,
-            Some(holder) if holder == identity => Move::Write,
-            Some(_) if now.saturating_duration_since(seen.at) > seen.duration => Move::Write,
-            Some(_) => Move::Leave,
+            None | Some("") => Action::Write,
+            Some(holder) if holder == identity => Action::Write,
+            Some(_) if now.saturating_duration_since(seen.at) > seen.duration => Action::Write,
+            Some(_) => Action::Leave,
         },
     }
 }
 
-/// Keeps a lease.
+/// A lease that this replica tries to hold.
 pub struct Lease {
     api: Api<Object>,
     settings: LeaseSettings,
@@ -72,7 +72,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A lease that is not held yet.
+    /// The lease, which this replica does not hold yet.
     pub fn new(client: Client, settings: LeaseSettings) -> Self {
         let api = Api::namespaced(client, &settings.namespace);
         Self { api, settings, leads: watch::Sender::new(false), seen: None, renewed: None }
@@ -83,9 +83,9 @@ impl Lease {
         self.leads.subscribe()
     }
 
-    /// Tries to lead until `stop`, then gives the lease up so that another replica needs not wait.
+    /// Tries to lead until `stop`, then releases the lease for another replica.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        // A third of the duration, so that a failed renewal does no harm.
+        // A third of the duration leaves time to retry a failed renewal.
         let period = self.settings.duration / 3;
         loop {
             let longest = Instant::now() + period;
@@ -94,19 +94,31 @@ impl Lease {
             let leads = match tried {
                 Ok(Ok(leads)) => leads,
                 Ok(Err(error)) => {
-                    tracing::warn!(lease = self.settings.name, cause = chain(&error), "the lease can't be renewed");
+                    tracing::warn!(
+                        lease = self.settings.name,
+                        error = chain(&error),
+                        "renewing the lease failed; retrying"
+                    );
                     self.may_still_lead()
                 }
-                Err(_) => self.may_still_lead(),
+                Err(_) => {
+                    tracing::warn!(lease = self.settings.name, "renewing the lease timed out; retrying");
+                    self.may_still_lead()
+                }
             };
             if *self.leads.borrow() != leads {
-                tracing::info!(identity = self.settings.identity, leads, "leadership changed");
+                tracing::info!(
+                    lease = self.settings.name,
+                    identity = self.settings.identity,
+                    leads,
+                    "leadership changed"
+                );
                 self.leads.send_replace(leads);
             }
             let wait = match (leads, failed) {
                 (true, false) => period,
                 (true, true) => period / 5,
-                // Others look more often than the holder renews, and not in step.
+                // Others check more often than the holder renews, and not in step.
                 (false, _) => period / 2 + (period / 4).mul_f64(rand::random()),
             };
             let wake = Instant::now() + wait;
@@ -117,11 +129,12 @@ impl Lease {
         }
         if self.leads.send_replace(false) {
             let released = tokio::time::timeout(Duration::from_secs(2), self.write(None)).await;
-            tracing::info!(released = matches!(released, Ok(Ok(()))), "gave up the lease");
+            let released = matches!(released, Ok(Ok(())));
+            tracing::info!(lease = self.settings.name, released, "lease given up");
         }
     }
 
-    /// When this replica stops to lead unless it renews the lease: some time before others may take over, whatever it is doing then.
+    /// When this replica stops leading unless it renews the lease: some time before others may take over.
     fn end(&self) -> Option<Instant> {
         let renewed = self.renewed.filter(|_| *self.leads.borrow())?;
         Some(renewed + self.settings.duration * 2 / 3)
@@ -149,20 +162,20 @@ impl Lease {
             }
         }
         match decide(self.seen.as_ref(), &self.settings.identity, now) {
-            Move::Leave => Ok(false),
-            Move::Write => match self.write(Some(&self.settings.identity.clone())).await {
+            Action::Leave => Ok(false),
+            Action::Write => match self.write(Some(&self.settings.identity.clone())).await {
                 Ok(()) => {
                     self.renewed = Some(now);
                     Ok(true)
                 }
-                // Another replica was faster.
+                // Another replica wrote first.
                 Err(error) if error.code() == 409 => Ok(false),
                 Err(error) => Err(error),
             },
         }
     }
 
-    /// Writes the lease as it was seen, with another holder. The resourceVersion makes sure that nobody was faster.
+    /// Writes the lease as it was seen, with another holder. The resourceVersion detects other writers.
     async fn write(&mut self, holder: Option<&str>) -> Result<(), CallError> {
         let now = MicroTime(Timestamp::now());
         let seconds = i32::try_from(self.settings.duration.as_secs().max(1)).unwrap_or(i32::MAX);
@@ -210,7 +223,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_is_taken_when_it_is_free_own_or_overdue() {
+    async fn a_lease_is_taken_when_it_is_free_own_or_expired() {
         let start = Instant::now();
         let seen = |holder: Option<&str>| Seen {
             holder: holder.map(str::to_owned),
@@ -218,15 +231,15 @@ mod tests {
             at: start,
             duration: Duration::from_secs(15),
         };
-        assert_eq!(decide(None, "a", start), Move::Write);
-        assert_eq!(decide(Some(&seen(Some(""))), "a", start), Move::Write);
-        assert_eq!(decide(Some(&seen(None)), "a", start), Move::Write);
-        assert_eq!(decide(Some(&seen(Some("a"))), "a", start), Move::Write);
-        assert_eq!(decide(Some(&seen(Some("b"))), "a", start + Duration::from_secs(15)), Move::Leave);
-        assert_eq!(decide(Some(&seen(Some("b"))), "a", start + Duration::from_secs(16)), Move::Write);
+        assert_eq!(decide(None, "a", start), Action::Write);
+        assert_eq!(decide(Some(&seen(Some(""))), "a", start), Action::Write);
+        assert_eq!(decide(Some(&seen(None)), "a", start), Action::Write);
+        assert_eq!(decide(Some(&seen(Some("a"))), "a", start), Action::Write);
+        assert_eq!(decide(Some(&seen(Some("b"))), "a", start + Duration::from_secs(15)), Action::Leave);
+        assert_eq!(decide(Some(&seen(Some("b"))), "a", start + Duration::from_secs(16)), Action::Write);
     }
 
-    /// When the lease is held by a replica whose API server answers nothing from `cut` on, and then refuses or is silent.
+    /// How long a replica leads whose API server refuses or is silent from `cut` on, and how often it tries to renew.
     async fn led(silent: bool) -> (Duration, u32) {
         let start = Instant::now();
         let cut = Duration::from_secs(13);
@@ -270,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_cannot_renew_stops_before_others_may_take_over() {
+    async fn a_holder_that_cannot_renew_stops_before_others_may_take_over() {
         // Renewed after 0, 5 and 10 s.
         for silent in [false, true] {
             let (led, tries) = led(silent).await;

@@ -1,4 +1,4 @@
-//! Rule 6: a plain ConfigMap that an opted-in pod uses becomes version `1.0.0` of a config of its name.
+//! Rule 6: a ConfigMap that an opted-in pod uses becomes version `1.0.0` of a config of its name.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -14,42 +14,42 @@ use nudge_protocol::{VersionName, labels};
 use super::reconcile::{Controller, written_by_us};
 
 impl Controller {
-    /// Makes the config, if pods use a plain ConfigMap of its name and there is nothing of it yet.
+    /// Creates the config, if pods use a ConfigMap of its name and it has no versions yet.
     pub(super) async fn baseline(&self, key: &ConfigKey) -> Result<(), CallError> {
         if self.index.subscribers(key).iter().all(|pod| pod.terminating || pod.finished) {
             return Ok(());
         }
         // A label holds 63 characters, a name 253.
         if VersionName::new(key.name.as_str()).is_err() {
-            tracing::info!(config = %key, "its name can't be a label, so it can't have versions");
+            tracing::info!("ConfigMap not taken over: its name is too long for a label, so it can't have versions");
             return Ok(());
         }
         let (namespace, config) = (&key.namespace, key.name.as_str());
         let others = self.index.parts(key);
         if others.iter().any(|part| part.version != FIRST_VERSION) {
-            // Somebody is making versions by hand; the config is theirs to make as well.
+            // Somebody creates versions by hand, and has to create the config too.
             return Ok(());
         }
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let reading = || format!("reading ConfigMap {key}");
-        let Some(plain) = call(reading, maps.get_opt(config)).await? else { return Ok(()) };
-        if let Some(reason) = baseline_refusal(&plain) {
-            tracing::info!(config = %key, reason, "not taken over");
+        let Some(map) = call(reading, maps.get_opt(config)).await? else { return Ok(()) };
+        if let Some(reason) = baseline_refusal(&map) {
+            tracing::info!(reason, "ConfigMap not taken over");
             return Ok(());
         }
-        if !self.create_first(key, &maps, plain).await? {
-            tracing::warn!(config = %key, "not taken over: the names for its first version are taken");
+        if !self.create_first(key, &maps, map).await? {
+            tracing::warn!("ConfigMap not taken over: other objects have the names of its first version");
             return Ok(());
         }
-        let made = VersionedConfig::new(config, VersionedConfigSpec::default());
+        let config_object = VersionedConfig::new(config, VersionedConfigSpec::default());
         let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), namespace);
         let creating = || format!("creating VersionedConfig {key}");
-        match call(creating, configs.create(&written_by_us(), &made)).await {
+        match call(creating, configs.create(&written_by_us(), &config_object)).await {
             Ok(made) => {
                 let message =
                     format!("ConfigMap {config} became version {FIRST_VERSION}, because a pod subscribes to it");
                 self.events.record(&made, &[EventRecord::new(Reason::Baseline, message)]).await;
-                tracing::info!(config = %key, version = FIRST_VERSION, "a plain ConfigMap became a config with versions");
+                tracing::info!(version = FIRST_VERSION, "ConfigMap taken over as the first version of a config");
                 Ok(())
             }
             Err(error) if error.code() == 409 => Ok(()),
@@ -65,10 +65,10 @@ impl Controller {
         }
     }
 
-    async fn create_first(&self, key: &ConfigKey, maps: &Api<ConfigMap>, plain: ConfigMap) -> Result<bool, CallError> {
-        for name in first_names(&plain, key.name.as_str()) {
-            let mut object = first_version(plain.clone(), key.name.as_str(), &name);
-            // Here, because the webhook may be away: it holds what the plain ConfigMap holds, and so may become current.
+    async fn create_first(&self, key: &ConfigKey, maps: &Api<ConfigMap>, map: ConfigMap) -> Result<bool, CallError> {
+        for name in first_names(&map, key.name.as_str()) {
+            let mut object = first_version(map.clone(), key.name.as_str(), &name);
+            // Not left to the webhook, which may be away. The content is that of the ConfigMap, so it may become current.
             self.mark(&key.namespace, &mut object);
             let creating = || format!("creating ConfigMap {}/{name}", key.namespace);
             match call(creating, maps.create(&written_by_us(), &object)).await {

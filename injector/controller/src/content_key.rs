@@ -1,4 +1,4 @@
-//! The key under which digests of Secrets are made: in a Secret of Nudge's own namespace, drawn by whichever replica is first.
+//! The key of digests of Secrets: in a Secret of Nudge's own namespace, created by the first replica.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -13,13 +13,13 @@ use zeroize::Zeroizing;
 const KEY: &str = "key";
 const BYTES: usize = 32;
 
-/// Why there is no key.
+/// Why the key can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentKeyError {
-    /// The API server.
+    /// The API server refused or could not be reached.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// It is damaged. It is not replaced unasked: the digests of all versions with Secrets were made with it.
+    /// It is damaged. It is not replaced: the digests of all versions with Secrets were made with it.
     #[error(
         "Secret {namespace}/{name} does not hold a key of {BYTES} bytes; restore it, or delete it: versions with Secret parts must then be created anew"
     )]
@@ -34,7 +34,7 @@ pub enum ContentKeyError {
     Random(#[source] rand::rngs::SysError),
 }
 
-/// Reads the key, or draws it.
+/// Reads the key, or creates it.
 pub async fn content_key(client: Client, namespace: &str, name: &str) -> Result<hmac::Key, ContentKeyError> {
     let api: Api<Secret> = Api::namespaced(client, namespace);
     let what = |verb: &str| format!("{verb} Secret {namespace}/{name}");

@@ -1,4 +1,4 @@
-//! Rule 8: the history limit. What workloads' templates name is looked up only when there is something to delete.
+//! Rule 8: the history limit. The templates of workloads are read only when there is something to delete.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use super::reconcile::Controller;
 
 impl Controller {
-    /// Deletes what the history limit says.
+    /// Deletes the versions beyond the history limit.
     pub(super) async fn prune(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<(), CallError> {
         if !self.knows() {
             return Ok(());
@@ -37,13 +37,13 @@ impl Controller {
                 "version {version} was deleted, beyond the {} that spec.historyLimit keeps",
                 config.spec.history_limit
             );
-            tracing::info!(config = %key, version, "pruned");
+            tracing::info!(version, "version pruned");
             self.events.record(config, &[EventRecord::new(Reason::Pruned, message)]).await;
         }
         Ok(())
     }
 
-    /// Objects that any pod of the namespace, injected or not, or any workload's template names.
+    /// The objects that a pod of the namespace, injected or not, or the template of a workload names.
     async fn named_by_others(&self, namespace: &str) -> Result<BTreeSet<(PartKind, String)>, CallError> {
         let mut named = BTreeSet::new();
         self.collect::<Pod>(namespace, &mut named, |it| it.spec.as_ref()).await?;
@@ -61,7 +61,7 @@ impl Controller {
             it.spec.as_ref()?.job_template.spec.as_ref()?.template.spec.as_ref()
         });
         match cron.await {
-            // Before 1.21 they are in another version of the API.
+            // Before 1.21 CronJobs are in another version of the API.
             Err(error) if error.code() == 404 => self.collect_old_cron_jobs(namespace, &mut named).await?,
             collected => collected?,
         }

@@ -1,4 +1,4 @@
-//! Rule 7: keeps the plain ConfigMap at the version that is proven.
+//! Rule 7: keeps the published ConfigMap at the version that is proven.
 
 use std::time::Duration;
 
@@ -18,20 +18,20 @@ use nudge_core::versions::{Data, KEYED, Publication, contents_of, part_digest, p
 
 use super::reconcile::{Controller, FIELD_MANAGER, written_by_us};
 
-/// When a plain ConfigMap that no watch shows, because it does not carry our mark, is looked at again.
+/// When a ConfigMap is read again that no watch shows, because it does not have our label.
 const AGAIN: Duration = Duration::from_mins(5);
 
-/// What was last seen of a plain ConfigMap, so that it is read again only when something has changed.
+/// What was last read of a published ConfigMap, which is read again only when something has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Looked {
-    /// The version it was to hold.
+    /// The version to publish then.
     pub(super) version: String,
-    /// What the watch showed of it then; `None` if it was not there or does not carry our mark.
+    /// What the watch showed of it then; `None` if it was missing or does not have our label.
     meta: Option<PublishedMeta>,
 }
 
 impl Controller {
-    /// Brings the plain ConfigMap to the version that it is to hold. Returns the config with its new status, if that changed.
+    /// Publishes the proven version into the ConfigMap. Returns the config with its new status, if that changed.
     pub(super) async fn publish(
         &self,
         key: &ConfigKey,
@@ -46,17 +46,17 @@ impl Controller {
             return Ok(None);
         }
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
-        let plain = call(|| format!("reading ConfigMap {key}"), maps.get_opt(key.name.as_str())).await?;
-        let data = match &plain {
+        let map = call(|| format!("reading ConfigMap {key}"), maps.get_opt(key.name.as_str())).await?;
+        let data = match &map {
             Some(_) => self.data(&maps, version).await?,
             None => Ok(None),
         };
         let published = status.published.as_deref();
         let step = match &data {
-            Ok(data) => publication(plain.as_ref(), &version.version, published, data.as_ref(), FIELD_MANAGER),
+            Ok(data) => publication(map.as_ref(), &version.version, published, data.as_ref(), FIELD_MANAGER),
             Err(message) => Publication::Refused("Changed", message.clone()),
         };
-        // What the watch shows of it now, or will show of what is written here.
+        // What the watch shows of it now, or after this write.
         let mut meta = looked.meta;
         let step = match step {
             Publication::Replace(next) => {
@@ -64,7 +64,7 @@ impl Controller {
                 match call(replacing, maps.replace(key.name.as_str(), &written_by_us(), &next)).await {
                     Ok(written) => {
                         meta = Some(meta_of(&written));
-                        tracing::info!(config = %key, version = version.version, "published into the plain ConfigMap");
+                        tracing::info!(version = version.version, "version published in the ConfigMap");
                         Publication::Published
                     }
                     Err(error) if error.code() == 403 => Publication::Refused(
@@ -83,7 +83,7 @@ impl Controller {
         Ok(with_outcome(config, &version.version, &step, &Time(Timestamp::now())))
     }
 
-    /// Text and bytes of the version's ConfigMaps as they were sealed; `None` without any, a sentence where one is not what it was.
+    /// Text and bytes of the version's ConfigMaps as they were sealed, `None` without any; a message where one has changed.
     async fn data(
         &self,
         maps: &Api<ConfigMap>,
@@ -139,24 +139,25 @@ fn with_outcome(
     }
     match step {
         Publication::NotThere => match &status.published {
-            // Remembered, so that what somebody creates anew under its name is theirs until the next activation.
+            // `published` stays: what somebody creates under its name belongs to them until the next activation.
             Some(held) => {
                 let name = config.metadata.name.as_deref().unwrap_or_default();
-                let message =
-                    format!("ConfigMap {name}, which held version {held}, is gone; create it again if it is needed");
+                let message = format!(
+                    "ConfigMap {name}, which held version {held}, was deleted; create it again if it is needed"
+                );
                 set(status, published, false, "NotFound", message);
             }
             None => status.conditions.retain(|condition| condition.type_ != published.as_str()),
         },
-        // A Replace has been made by now.
+        // A Replace has been written by now.
         Publication::Published | Publication::Replace(_) => {
             if status.published.as_deref() != Some(version) {
-                let message = format!("the plain ConfigMap holds version {version}");
+                let message = format!("the published ConfigMap holds version {version}");
                 notes.push(EventRecord::new(Reason::Published, message));
                 status.published_at = Some(now.clone());
             }
             status.published = Some(version.to_owned());
-            set(status, published, true, "Published", format!("the plain ConfigMap holds version {version}"));
+            set(status, published, true, "Published", format!("the published ConfigMap holds version {version}"));
         }
         Publication::Drifted(message) => {
             let is_new = find_condition(&status.conditions, drifted).is_none();
@@ -166,8 +167,8 @@ fn with_outcome(
             set(status, drifted, true, "ChangedByOthers", message.clone());
         }
         Publication::Refused(reason, message) => {
-            let told = status.conditions.iter().any(|condition| condition.message == *message);
-            if !told {
+            let known = status.conditions.iter().any(|condition| condition.message == *message);
+            if !known {
                 notes.push(EventRecord::new(Reason::NotPublished, message.clone()));
             }
             set(status, published, false, reason, message.clone());

@@ -1,4 +1,4 @@
-//! Makes the kubelet read volumes of pods that ask for it at once: a pod that changes is synced by its kubelet, with its volumes.
+//! Refreshes the volumes of pods that ask for it: the kubelet syncs a pod that changes at once, with its volumes.
 
 use std::time::Duration;
 
@@ -16,20 +16,20 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::reconcile::Controller;
 use super::restart::refusal;
 
-/// Time between two pods, so that kubelets and the API server do other work meanwhile.
+/// Pause between two pods, for the sake of kubelets and the API server.
 const BETWEEN: Duration = Duration::from_millis(10);
 
 impl Controller {
-    /// Touches the pods whose volumes have the plain ConfigMap, after `version` was published. Without it the kubelet takes about a
-    /// minute, so what goes wrong here is told and not tried again.
+    /// Touches the pods whose volumes have the published ConfigMap, after `version` was published. Otherwise the kubelet takes about a
+    /// minute, so a failure becomes an Event and is not retried.
     pub(super) async fn refresh(&self, key: &ConfigKey, config: &VersionedConfig, version: &str) {
         match self.touch(key, version).await {
             Ok(0) => {}
-            Ok(count) => tracing::info!(config = %key, version, count, "volumes of pods are read again"),
+            Ok(count) => tracing::info!(version, pods = count, "volumes of pods refreshed"),
             Err(error) => {
                 let message =
                     refusal(&error, "a pod", "refreshed", false).map_or_else(|| error.to_string(), |it| it.why.message);
-                tracing::warn!(config = %key, cause = chain(&error), "volumes of pods are not refreshed at once");
+                tracing::warn!(version, error = chain(&error), "refreshing the volumes of pods failed");
                 let message = format!("volumes of pods are not refreshed at once: {message}");
                 self.events.record(config, &[EventRecord::new(Reason::NotRefreshed, message)]).await;
             }

@@ -1,5 +1,5 @@
-//! Rule 4: when a config is deleted its versions go too, unless its CRD or namespace is going: removing Nudge must not take
-//! all configuration with it.
+//! Rule 4: when a config is deleted its versions are deleted too, unless its CRD or namespace is terminating: removing Nudge must
+//! not delete all configuration.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use super::reconcile::Controller;
 
 impl Controller {
-    /// Deletes the versions of a config that is gone, as far as they were sealed.
+    /// Deletes the sealed versions of a deleted config.
     pub(super) async fn remove(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<(), CallError> {
         if !self.index.is_enabled(&key.namespace) {
             return Ok(());
@@ -23,7 +23,7 @@ impl Controller {
         let name = VersionedConfig::crd_name();
         let crd = call(|| format!("reading CustomResourceDefinition {name}"), crds.get_metadata_opt(name)).await?;
         if !is_of(crd.as_ref().map(|crd| &crd.metadata), &config.metadata) {
-            tracing::info!(config = %key, "the CRD is going or gone, so the versions stay");
+            tracing::info!("config deleted with its CRD, so the versions stay");
             return Ok(());
         }
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
@@ -35,19 +35,19 @@ impl Controller {
         let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
         let versions = config.status.iter().flat_map(|status| &status.versions);
         for part in versions.flat_map(|version| &version.parts) {
-            // Asked live each time: what was deleted to be created again may come back at any moment.
+            // Read from the API server each time: a config that is deleted to be created again may come back at any moment.
             let reading = || format!("reading VersionedConfig {key}");
             if call(reading, configs.get_metadata_opt(key.name.as_str())).await?.is_some() {
-                tracing::info!(config = %key, "the config was created again, so its versions stay");
+                tracing::info!("config created again, so its versions stay");
                 return Ok(());
             }
             self.delete_part(&key.namespace, part).await?;
         }
-        tracing::info!(config = %key, "the config is gone, and its versions with it");
+        tracing::info!("versions of the deleted config deleted");
         Ok(())
     }
 
-    /// Deletes exactly this object; what has taken its name meanwhile stays.
+    /// Deletes exactly this object; another one that has its name by now stays.
     pub(super) async fn delete_part(&self, namespace: &str, part: &PartStatus) -> Result<(), CallError> {
         match part.kind {
             PartKind::ConfigMap => self.delete::<ConfigMap>(namespace, part).await,
@@ -65,15 +65,15 @@ impl Controller {
         let deleting = || format!("deleting {} {namespace}/{}", part.kind, part.name);
         match call(deleting, api.delete(&part.name, &params)).await {
             Ok(_) => Ok(()),
-            // Gone already, or another object of the name.
+            // Deleted already, or another object of the name.
             Err(error) if matches!(error.code(), 404 | 409) => Ok(()),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Whether the config was an object of this very CRD, which is not going: a CRD that was deleted and created again is younger than
-/// the configs that went with the first.
+/// Whether the config was an object of this very CRD, which is not terminating: a CRD that was deleted and created again is younger
+/// than the configs deleted with the first.
 fn is_of(crd: Option<&ObjectMeta>, config: &ObjectMeta) -> bool {
     crd.is_some_and(|crd| {
         crd.deletion_timestamp.is_none()
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_config_goes_with_its_crd_or_without() {
+    fn a_config_deleted_with_its_crd_is_recognized() {
         let at = |second| Some(Time(Timestamp::from_second(second).unwrap()));
         let made = |second| ObjectMeta { creation_timestamp: at(second), ..ObjectMeta::default() };
         assert!(is_of(Some(&made(1)), &made(2)));

@@ -1,4 +1,4 @@
-//! Runs the controllers while this replica leads: events of the index become work, a few configs at a time.
+//! Runs the controllers while this replica leads: events of the index queue configs, a few of which are reconciled at a time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,51 +17,52 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::{Again, Controller};
 
 /// How long a new leader waits for the server to confirm what this replica knows.
 const CONFIRM: Duration = Duration::from_secs(30);
-/// Configs that are looked at at the same time.
+/// Configs that are reconciled at the same time.
 const WORKERS: usize = 8;
-/// How long changes of pods are gathered.
+/// How long changes of pods are collected before a reconcile.
 const PODS: Duration = Duration::from_secs(1);
-/// The same while the config is being moved, which waits for what pods say.
+/// The same during a rollout, which waits for the reports of pods.
 const MOVING_PODS: Duration = Duration::from_millis(100);
-/// How often each config is looked at without any event.
+/// How often each config is reconciled without any event.
 const RESYNC: Duration = Duration::from_mins(10);
 /// Deleted configs that are remembered until a leader has removed their versions.
 const REMEMBERED: usize = 1024;
-/// For how long: longer than it takes to find a new leader.
+/// How long they are remembered: longer than it takes to find a new leader.
 const REMEMBER: Duration = Duration::from_mins(2);
 
-/// Figures of the controllers.
+/// Metrics of the controllers.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerMetrics {
     leads: Gauge,
     waiting: Gauge,
-    looks: Counter,
+    reconciles: Counter,
     failures: Counter,
 }
 
 impl ControllerMetrics {
-    /// Registers the figures.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("leader", "1 while this replica leads", self.leads.clone());
-        registry.register("queue", "Configs that wait to be looked at", self.waiting.clone());
-        registry.register("reconciliations", "Looks at a config", self.looks.clone());
-        registry.register("reconciliation_failures", "Looks at a config that failed", self.failures.clone());
+        registry.register("leader", "1 while this replica leads, else 0", self.leads.clone());
+        registry.register("queue", "Configs that wait for a reconcile", self.waiting.clone());
+        registry.register("reconciliations", "Reconciles of configs", self.reconciles.clone());
+        registry.register("reconciliation_failures", "Reconciles of configs that failed", self.failures.clone());
     }
 }
 
-/// How long after a config's end its versions stay: one that is deleted to be created again is there by then.
+/// How long the versions of a deleted config stay: one that is deleted to be created again exists again by then.
 const GRACE: Duration = Duration::from_secs(5);
-/// When there is more to look at.
+/// When a config is reconciled again that is not done.
 const SOON: Duration = Duration::from_millis(50);
 
-type Gone = Arc<Mutex<VecDeque<(Instant, ConfigKey, Arc<VersionedConfig>)>>>;
+type Deleted = Arc<Mutex<VecDeque<(Instant, ConfigKey, Arc<VersionedConfig>)>>>;
 
-/// Runs for ever; works while `leadership` says so.
+/// Runs for ever, and reconciles configs while this replica leads.
 pub async fn run(
     controller: Arc<Controller>,
     index: Arc<Index>,
@@ -69,25 +70,24 @@ pub async fn run(
     metrics: ControllerMetrics,
 ) {
     let queue = Arc::new(Queue::default());
-    let gone = Gone::default();
+    let gone = Deleted::default();
     let (sink, deleted, known) = (Arc::clone(&queue), Arc::clone(&gone), Arc::downgrade(&index));
-    let moves = move |key: &ConfigKey| {
+    let in_rollout = move |key: &ConfigKey| {
         let config = known.upgrade().and_then(|index| index.config(key));
         config.is_some_and(|config| config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()))
     };
     index.listen(move |event| match event {
         IndexEvent::Config(key) => sink.add(key.clone(), Duration::ZERO),
-        IndexEvent::Pods(key) => sink.add(key.clone(), if moves(key) { MOVING_PODS } else { PODS }),
+        IndexEvent::Pods(key) => sink.add(key.clone(), if in_rollout(key) { MOVING_PODS } else { PODS }),
         IndexEvent::ConfigGone(key, config) => {
             let mut deleted = deleted.lock().unwrap_or_else(PoisonError::into_inner);
             if deleted.len() == REMEMBERED {
-                tracing::warn!(
-                    "too many configs were deleted at once; versions of some stay and can be deleted by hand"
-                );
-                deleted.pop_front();
+                if let Some((_, config, _)) = deleted.pop_front() {
+                    tracing::warn!(%config, "too many configs were deleted at once; versions of the deleted config stay, delete them by hand");
+                }
             }
             deleted.push_back((Instant::now(), key.clone(), Arc::clone(config)));
-            // So that somebody looks.
+            // A reconcile deletes its versions.
             sink.add(key.clone(), Duration::ZERO);
         }
     });
@@ -106,19 +106,19 @@ async fn lead(
     controller: &Arc<Controller>,
     index: &Arc<Index>,
     queue: &Arc<Queue>,
-    gone: &Gone,
+    gone: &Deleted,
     leadership: &mut Leadership,
     metrics: &ControllerMetrics,
 ) {
     let led = std::time::Instant::now();
-    // What is not listed yet would look as if it were deleted; and the leader before may have done more than is seen yet.
-    let seeing = async {
+    // What is not listed yet would count as deleted; and the previous leader may have done more than the index shows yet.
+    let confirmed = async {
         index.synced().await;
         index.confirm(led, CONFIRM).await
     };
     tokio::select! {
-        seen = seeing => if let Err(what) = seen {
-            tracing::warn!(what, "the API server does not confirm what is known; no config is moved until it does");
+        confirmed = confirmed => if let Err(watch) = confirmed {
+            tracing::warn!(watch, "API server did not confirm a watch; no rollout goes on until it does");
         },
         _ = leadership.wait_for(|leads| !*leads) => return,
     }
@@ -132,7 +132,7 @@ async fn lead(
         queue.add(key, Duration::ZERO);
     }
     let permits = Arc::new(Semaphore::new(WORKERS));
-    // Ends all that is under way when this replica leads no longer.
+    // Cancels the reconciles under way when this replica no longer leads.
     let mut tasks = JoinSet::new();
     loop {
         let next = async {
@@ -144,14 +144,21 @@ async fn lead(
             _ = leadership.wait_for(|leads| !*leads) => return,
         };
         metrics.waiting.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
-        while tasks.try_join_next().is_some() {}
+        while let Some(ended) = tasks.try_join_next() {
+            if let Err(error) = ended {
+                metrics.failures.inc();
+                tracing::error!(error = chain(&error), "reconcile panicked; retrying");
+            }
+        }
         let (controller, index, queue, gone) =
             (Arc::clone(controller), Arc::clone(index), Arc::clone(queue), Arc::clone(gone));
         let metrics = metrics.clone();
-        tasks.spawn(async move {
+        // Enabled at every level of logging.
+        let span = tracing::error_span!("reconcile", namespace = key.namespace, config = key.name);
+        let reconcile = async move {
             let mut turn = Turn { queue: &queue, key: &key, success: false };
-            metrics.looks.inc();
-            let outcome = look(&controller, &queue, &gone, &key).await;
+            metrics.reconciles.inc();
+            let outcome = reconcile(&controller, &queue, &gone, &key).await;
             turn.success = outcome.is_ok();
             match outcome {
                 Ok(Again::Soon) => queue.add(key.clone(), SOON),
@@ -160,19 +167,20 @@ async fn lead(
                     queue.add(key.clone(), RESYNC.mul_f64(1.0 + rand::random::<f64>() / 5.0));
                 }
                 Ok(Again::Never) => {}
-                // Somebody was faster; the watch brings what they wrote.
+                // Somebody else wrote first; the watch brings what they wrote.
                 Err(error) if error.code() == 409 => {}
                 Err(error) => {
                     metrics.failures.inc();
-                    tracing::warn!(config = %key, cause = chain(&error), "will be tried again");
+                    tracing::warn!(error = chain(&error), "reconcile failed; retrying");
                 }
             }
             drop(permit);
-        });
+        };
+        tasks.spawn(reconcile.instrument(span));
     }
 }
 
-/// A key that is being looked at. However that ends, by a panic or by the loss of leadership, it can be looked at again.
+/// A key that is being reconciled. It goes back to the queue however that ends, even by a panic or the loss of leadership.
 struct Turn<'a> {
     queue: &'a Queue,
     key: &'a ConfigKey,
@@ -185,8 +193,13 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Removes what a deleted config has left, and looks at the config of this name. Returns when there is more to look at.
-async fn look(controller: &Controller, queue: &Queue, gone: &Gone, key: &ConfigKey) -> Result<Again, CallError> {
+/// Deletes the versions of deleted configs of this name, and reconciles the config. Returns when to reconcile it again.
+async fn reconcile(
+    controller: &Controller,
+    queue: &Queue,
+    gone: &Deleted,
+    key: &ConfigKey,
+) -> Result<Again, CallError> {
     for (at, config) in deleted(gone, key) {
         let early = GRACE.saturating_sub(at.elapsed());
         if !early.is_zero() {
@@ -200,13 +213,13 @@ async fn look(controller: &Controller, queue: &Queue, gone: &Gone, key: &ConfigK
     controller.reconcile(key).await
 }
 
-/// The deleted configs of this name. What is too old is dropped: too much may have happened since.
-fn deleted(gone: &Gone, key: &ConfigKey) -> Vec<(Instant, Arc<VersionedConfig>)> {
+/// The deleted configs of this name. Those deleted too long ago are dropped: too much may have changed since.
+fn deleted(gone: &Deleted, key: &ConfigKey) -> Vec<(Instant, Arc<VersionedConfig>)> {
     let mut gone = gone.lock().unwrap_or_else(PoisonError::into_inner);
     gone.retain(|(at, name, _)| {
         let stays = at.elapsed() < REMEMBER;
         if !stays && name == key {
-            tracing::warn!(config = %name, "versions of the deleted config stay; delete them by hand");
+            tracing::warn!("versions of the deleted config stay; delete them by hand");
         }
         stays
     });

@@ -1,4 +1,4 @@
-//! Every setting of `nudge-injector serve`, as a flag and as an environment variable.
+//! The settings of `nudge-injector serve`, each a flag and an environment variable.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use nudge_core::features::{IpFamily, Minor};
 
-/// Containers that other injectors are known to add.
+/// Containers that known injectors add.
 const FOREIGN_CONTAINERS: &str = "istio-proxy,istio-init,istio-validation,linkerd-proxy,linkerd-init,\
     linkerd-network-validator,linkerd-debug,vault-agent,vault-agent-init,consul-dataplane,consul-connect-inject-init,\
     kuma-sidecar,kuma-init,daprd,envoy-sidecar,jaeger-agent,cloud-sql-proxy,csql-proxy,gke-gcsfuse-sidecar,\
@@ -15,74 +15,74 @@ const FOREIGN_CONTAINERS: &str = "istio-proxy,istio-init,istio-validation,linker
 /// Settings; the help text is their documentation.
 #[derive(Clone, Debug, Args)]
 pub struct ServeSettings {
-    /// Where the API server's admission reviews are taken.
+    /// Address that serves admission reviews to the API server.
     #[arg(long, env = "NUDGE_LISTEN_ADMISSION", default_value = "[::]:8443", value_name = "ADDRESS")]
     pub listen_admission: SocketAddr,
-    /// Where agents are served.
+    /// Address that serves agents.
     #[arg(long, env = "NUDGE_LISTEN_HUB", default_value = "[::]:9443", value_name = "ADDRESS")]
     pub listen_hub: SocketAddr,
-    /// Where /healthz, /readyz and /metrics are, by plain HTTP.
+    /// Address of /healthz, /readyz and /metrics, by plain HTTP.
     #[arg(long, env = "NUDGE_LISTEN_HEALTH", default_value = "[::]:8080", value_name = "ADDRESS")]
     pub listen_health: SocketAddr,
-    /// UNIX socket where `nudge-injector health` asks; none where absent.
+    /// UNIX socket that `nudge-injector health` connects to; none by default.
     #[arg(long, env = "NUDGE_HEALTH_SOCKET", value_name = "PATH")]
     pub health_socket: Option<PathBuf>,
-    /// The namespace that Nudge itself runs in.
+    /// Namespace that Nudge itself runs in.
     #[arg(long, env = "POD_NAMESPACE", default_value = "nudge-system", value_name = "NAME")]
     pub namespace: String,
-    /// Take every namespace for enabled, but for the system's own and those with the label nudge.dev/enabled=false. Goes with the
-    /// overlay all-namespaces, which has the webhooks and rights for it.
+    /// Enable every namespace except the system's own and those with the label nudge.dev/enabled=false. Needs the webhooks and roles of
+    /// the overlay all-namespaces.
     #[arg(long, env = "NUDGE_ALL_NAMESPACES")]
     pub all_namespaces: bool,
-    /// Name of this replica, by default the host's; no two replicas may have the same.
+    /// Name of this replica, by default that of the host and the process id; each replica needs its own.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
-    /// Service account of the injector: requests of its own are told from those of users by it.
+    /// Service account of the injector, by which its own requests are recognized.
     #[arg(long, env = "NUDGE_SERVICE_ACCOUNT", default_value = "nudge-injector", value_name = "NAME")]
     pub service_account: String,
     /// Names and addresses for the serving certificate; by default those of the two Services.
     #[arg(long, env = "NUDGE_CERTIFICATE_NAMES", value_delimiter = ',', value_name = "NAMES")]
     pub certificate_names: Vec<String>,
-    /// Secret with Nudge's own certificate authority; made where it is missing.
+    /// Secret with Nudge's own certificate authority; created where it is missing.
     #[arg(long, env = "NUDGE_CERTIFICATE_SECRET", default_value = "nudge-injector-tls", value_name = "NAME")]
     pub certificate_secret: String,
-    /// Folder with tls.crt, tls.key and ca.crt from elsewhere (cert-manager, a CSI driver) instead of an own authority.
+    /// Folder with tls.crt, tls.key and ca.crt from elsewhere (cert-manager, a CSI driver), instead of Nudge's own authority.
     #[arg(long, env = "NUDGE_CERTIFICATE_DIR", value_name = "FOLDER")]
     pub certificate_dir: Option<PathBuf>,
-    /// Lifetime of an own authority, in days.
+    /// Lifetime of Nudge's own authority, in days.
     #[arg(long, env = "NUDGE_CA_DAYS", default_value_t = 1095, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub ca_days: u32,
-    /// Secret with the key for digests of Secrets; made where it is missing.
+    /// Secret with the key for digests of Secrets; created where it is missing.
     #[arg(long, env = "NUDGE_CONTENT_KEY_SECRET", default_value = "nudge-content-key", value_name = "NAME")]
     pub content_key_secret: String,
     /// Lease that decides which replica runs the controllers.
     #[arg(long, env = "NUDGE_LEASE", default_value = "nudge-injector", value_name = "NAME")]
     pub lease: String,
-    /// How long the lease lasts without renewal, in seconds: how soon another replica takes over from one that vanished.
+    /// How long the lease lasts without renewal, in seconds: how soon another replica takes over from a lost one.
     #[arg(long, env = "NUDGE_LEASE_SECONDS", default_value_t = 15, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(3..=300))]
     pub lease_seconds: u32,
-    /// The longest silence of a watch, in seconds: how soon a dead one is noticed.
+    /// Longest silence of a watch, in seconds: how soon a dead one is detected.
     #[arg(long, env = "NUDGE_WATCH_SECONDS", default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(2..=600))]
     pub watch_seconds: u32,
     /// Most connections of agents.
     #[arg(long, env = "NUDGE_HUB_CONNECTIONS", default_value_t = 12_000, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=200_000))]
     pub hub_connections: u32,
-    /// The wait that agents are told to ask for, in seconds.
+    /// How long agents ask the hub to hold a poll, in seconds.
     #[arg(long, env = "NUDGE_HUB_WAIT_SECONDS", default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=300))]
     pub hub_wait_seconds: u32,
-    /// How long a replica that ends takes to hand its agents over, in seconds.
+    /// How long a replica that shuts down takes to hand its agents over, in seconds.
     #[arg(long, env = "NUDGE_DRAIN_SECONDS", default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=120))]
     pub drain_seconds: u32,
-    /// What pods get.
+    /// Injection.
     #[command(flatten)]
     pub injection: InjectionArguments,
-    /// Pods that opt in but have no agent.
+    /// The repair loop.
     #[command(flatten)]
     pub repair: RepairArguments,
-    /// How much is logged.
+    /// Level of the log.
     #[arg(long, env = "NUDGE_LOG_LEVEL", default_value = "info", value_name = "LEVEL")]
     pub log_level: LogLevel,
-    /// How it is logged.
+    /// Format of the log.
     #[arg(long, env = "NUDGE_LOG_FORMAT", default_value = "json", value_name = "FORMAT")]
     pub log_format: LogFormat,
 }
@@ -96,22 +96,22 @@ pub struct InjectionArguments {
     /// Image of the agent that may signal processes of any user.
     #[arg(long, env = "NUDGE_AGENT_KILL_IMAGE", default_value = concat!("nudge-agent-kill:", env!("CARGO_PKG_VERSION")), value_name = "IMAGE")]
     pub agent_kill_image: String,
-    /// When the kubelet pulls these images; by the image's tag, as Kubernetes does it, where absent.
+    /// When the kubelet pulls these images; by default Kubernetes decides by the image's tag.
     #[arg(long, env = "NUDGE_IMAGE_PULL_POLICY", value_name = "POLICY", value_parser = ["Always", "IfNotPresent", "Never"])]
     pub image_pull_policy: Option<String>,
     /// Secrets with which these images are pulled; they must be in the pods' namespaces.
     #[arg(long, env = "NUDGE_IMAGE_PULL_SECRETS", value_delimiter = ',', value_name = "NAMES")]
     pub image_pull_secrets: Vec<String>,
-    /// Where agents reach the hub; by default its Service in Nudge's own namespace.
+    /// URL at which agents reach the hub; by default its Service in Nudge's own namespace.
     #[arg(long, env = "NUDGE_HUB_URL", value_name = "URL")]
     pub hub_url: Option<String>,
-    /// Containers of other injectors: they get nothing unless a pod names them.
+    /// Containers of other injectors; they are left alone unless a pod names them.
     #[arg(long, env = "NUDGE_FOREIGN_CONTAINERS", value_delimiter = ',', default_value = FOREIGN_CONTAINERS, value_name = "NAMES")]
     pub foreign_containers: Vec<String>,
-    /// Taken for the version of the oldest kubelet, such as 1.33, instead of asking nodes for theirs.
+    /// Version of the oldest kubelet, such as 1.33, instead of reading that of the nodes.
     #[arg(long, env = "NUDGE_KUBELET_VERSION", value_name = "VERSION")]
     pub kubelet_version: Option<Minor>,
-    /// Family of pods' first addresses; auto takes that of this replica's own pod.
+    /// Family of the first address of pods; auto uses that of this replica's own pod.
     #[arg(long, env = "NUDGE_POD_IP_FAMILY", default_value = "auto", value_name = "FAMILY")]
     pub pod_ip_family: IpFamily,
     /// Address of this replica's own pod.
@@ -122,13 +122,13 @@ pub struct InjectionArguments {
 /// Settings of the repair loop.
 #[derive(Clone, Debug, Args)]
 pub struct RepairArguments {
-    /// What becomes of pods that opt in but have no agent, beyond telling; evict needs the ClusterRole nudge-restart in their namespaces.
+    /// What to do with pods that opt in but have no agent, besides Events; evict needs the ClusterRole nudge-restart in their namespaces.
     #[arg(long, env = "NUDGE_REPAIR", default_value = "off", value_name = "WAY")]
     pub repair: Repair,
     /// Most pods that are evicted in a minute.
     #[arg(long, env = "NUDGE_REPAIR_PER_MINUTE", default_value_t = 6, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repair_per_minute: u32,
-    /// How often it is looked for such pods, in seconds.
+    /// How often to scan for such pods, in seconds.
     #[arg(long, env = "NUDGE_REPAIR_SECONDS", default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub repair_seconds: u32,
     /// How old a pod must be to count, in seconds.
@@ -136,17 +136,17 @@ pub struct RepairArguments {
     pub repair_age_seconds: u32,
 }
 
-/// What becomes of pods that opt in but have no agent.
+/// What to do with pods that opt in but have no agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Repair {
-    /// They are counted, and told by Events.
+    /// Count them, and write Events.
     Off,
-    /// They are evicted as well, so that their controller makes them anew.
+    /// Evict them too, so that their controller replaces them.
     Evict,
 }
 
 impl ServeSettings {
-    /// Who this replica is.
+    /// The name of this replica.
     pub fn replica(&self) -> String {
         let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
         self.identity.clone().unwrap_or_else(|| format!("{}-{}", host(), std::process::id()))
@@ -165,24 +165,24 @@ impl ServeSettings {
     }
 }
 
-/// How much is logged.
+/// The level of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// What does not work.
+    /// Failures.
     Error,
-    /// What needs attention.
+    /// Also what needs attention.
     Warn,
-    /// What happens.
+    /// Also what happens.
     Info,
-    /// Why it happens.
+    /// Also why it happens.
     Debug,
 }
 
-/// How it is logged.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object for each line.
     Json,
-    /// Lines for people.
+    /// Lines of text.
     Text,
 }

@@ -23,7 +23,7 @@ fn owned(name: &str, owner: &str) -> Value {
 
 /// Waits for two more looks at everything.
 async fn looked_twice(replica: &Replica) -> Result<()> {
-    let looks = async || replica.metric("nudge_repair_looks_total").await.ok();
+    let looks = async || replica.metric("nudge_repair_scans_total").await.ok();
     let before = looks().await.context("no metric")?;
     eventually(SOON, "it is looked again", async || (looks().await? >= before + 2.0).then_some(())).await
 }

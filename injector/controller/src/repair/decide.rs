@@ -1,4 +1,4 @@
-//! What to do about the pods of a namespace that have no agent. Pure: what was seen, the time, and what is remembered in; what to do out.
+//! Plans what to do about the pods of a namespace that have no agent: a pure function of the pods, the time and the memory.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -9,18 +9,18 @@ use nudge_core::owners::controlling_owner;
 use nudge_protocol::labels;
 use tokio::time::Instant;
 
-/// How often a pod is told of.
-const TELL_AGAIN: Duration = Duration::from_hours(1);
-/// Pods that are told of in one look at a namespace; the others have their turn in the next.
-const TOLD_AT_ONCE: usize = 20;
-/// The time for which tries to evict are counted.
+/// How often a pod is reported.
+const REPORT_AGAIN: Duration = Duration::from_hours(1);
+/// Most pods that one scan of a namespace reports; the next scan continues.
+const REPORTED_AT_ONCE: usize = 20;
+/// How long attempts to evict count.
 const MINUTE: Duration = Duration::from_mins(1);
 /// How long it is remembered that a pod of an owner was evicted.
 const OWNERS: Duration = Duration::from_hours(24);
 /// Pods and owners that are remembered, of each kind.
 const REMEMBERED: usize = 20_000;
 
-/// The kubelet's pods, made from files of its node: the API server only shows them.
+/// Annotations of static pods, which a kubelet makes from files of its node.
 const STATIC: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.source"];
 
 /// A pod without an agent that has opted in.
@@ -30,11 +30,11 @@ pub(super) struct Lacking {
     pub(super) uid: String,
     /// In seconds since 1970.
     pub(super) created: i64,
-    /// The uid of the controller that would make it anew; absent for a bare pod, and for one whose work would be lost, as a Job's.
+    /// The uid of the controller that would replace it; absent for a bare pod, and for one whose work would be lost, as a Job's.
     pub(super) owner: Option<String>,
 }
 
-/// Whether the pod opts in and should have an agent by now, and what matters of it. Finished pods are not listed.
+/// The pod, if it opts in and should have an agent by now. Finished pods are not listed.
 pub(super) fn lacking(meta: &ObjectMeta, now: i64, age: Duration) -> Option<Lacking> {
     let label = |name: &str| meta.labels.as_ref().and_then(|map| map.get(name)).map(String::as_str);
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|map| map.get(name)).map(String::as_str);
@@ -51,12 +51,12 @@ pub(super) fn lacking(meta: &ObjectMeta, now: i64, age: Duration) -> Option<Lack
         name: meta.name.clone()?,
         uid: meta.uid.clone()?,
         created,
-        owner: owner.filter(|owner| makes_anew(owner)).map(|owner| owner.uid.clone()),
+        owner: owner.filter(|owner| replaces(owner)).map(|owner| owner.uid.clone()),
     })
 }
 
-/// Whether the controller is one of Kubernetes' own that make a pod anew as it was. Of others, as workflows, that is not known.
-fn makes_anew(owner: &OwnerReference) -> bool {
+/// Whether the controller is one of Kubernetes' own that replace a pod. Of others, such as workflows, that is not known.
+fn replaces(owner: &OwnerReference) -> bool {
     match owner.api_version.split_once('/') {
         Some(("apps", _)) => matches!(owner.kind.as_str(), "ReplicaSet" | "StatefulSet" | "DaemonSet"),
         None => owner.kind == "ReplicationController",
@@ -64,41 +64,40 @@ fn makes_anew(owner: &OwnerReference) -> bool {
     }
 }
 
-/// What became of the try to evict a pod.
+/// The outcome of an attempt to evict a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is going.
+    /// It is terminating.
     Evicted,
-    /// Not now: a `PodDisruptionBudget`, or the pod is another one or gone.
+    /// Not now: because of a `PodDisruptionBudget`, or the pod is gone or another one.
     Refused,
-    /// Not in this namespace, whatever the pod.
+    /// No pod of this namespace may be evicted.
     Forbidden,
 }
 
 /// What to do about the pods of one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// To be evicted.
+    /// Pods to evict.
     pub(super) evict: Vec<Lacking>,
-    /// To be told of. Whether a pod made since has no agent either, so that evicting does not help.
-    pub(super) tell: Vec<(Lacking, bool)>,
+    /// Pods to report, and whether a newer pod of the owner has no agent either, which makes evicting useless.
+    pub(super) report: Vec<(Lacking, bool)>,
 }
 
-/// What is remembered between looks, by the leader alone: a new one tells once more, and evicts one pod more of each workload.
+/// What the leader remembers between scans. A new leader reports once more, and evicts one more pod of each workload.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    told: HashMap<String, Instant>,
-    /// Tries to evict.
+    reported: HashMap<String, Instant>,
+    /// Attempts to evict.
     tried: VecDeque<Instant>,
-    /// Owners of evicted pods, and when the first of each was evicted, also in seconds since 1970. The first, because pods made
-    /// after it may not be old enough to count before the next is evicted.
+    /// Owners of evicted pods, and when the first pod of each was evicted, also in seconds since 1970. The first, because newer pods
+    /// may be too young to count when the next is evicted.
     owners: HashMap<String, (Instant, i64)>,
 }
 
 impl Memory {
-    /// Plans, and remembers what is to be told as told; what became of evictions is to be said by `tried`. At most `per_minute` pods
-    /// of all namespaces are tried in a minute, oldest first, and one of each owner in one look: what is made in its place shows
-    /// whether evicting helps.
+    /// Plans, and remembers the pods to report as reported; `tried` takes the outcome of evictions. At most `per_minute` pods of all
+    /// namespaces are tried in a minute, oldest first, and one of each owner in a scan: its replacement shows whether evicting helps.
     pub(super) fn plan(&mut self, mut pods: Vec<Lacking>, now: Instant, per_minute: usize) -> Plan {
         self.forget(now);
         pods.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
@@ -108,9 +107,9 @@ impl Memory {
         let mut owners = HashSet::new();
         for pod in pods {
             let vain = pod.owner.as_ref().is_some_and(|owner| in_vain.contains(owner));
-            if self.is_told_at(&pod, now) && plan.tell.len() < TOLD_AT_ONCE && self.told.len() < REMEMBERED {
-                self.told.insert(pod.uid.clone(), now);
-                plan.tell.push((pod.clone(), vain));
+            if self.is_due(&pod, now) && plan.report.len() < REPORTED_AT_ONCE && self.reported.len() < REMEMBERED {
+                self.reported.insert(pod.uid.clone(), now);
+                plan.report.push((pod.clone(), vain));
             }
             let Some(owner) = pod.owner.clone() else { continue };
             let planned = plan.evict.len();
@@ -122,8 +121,8 @@ impl Memory {
         plan
     }
 
-    /// Remembers what became of the try to evict a pod that began at `now`. A refusal counts for the rate, so that refusals don't
-    /// turn into a storm; where evictions are forbidden, no others are tried, and other namespaces have the whole rate.
+    /// Remembers the outcome of an attempt to evict a pod that began at `now`. Refusals count for the rate, which prevents a storm of
+    /// them. A namespace that forbids evictions costs the others nothing of the rate.
     pub(super) fn tried(&mut self, pod: &Lacking, outcome: Outcome, now: Instant, unix: i64) {
         if outcome != Outcome::Forbidden {
             self.tried.push_back(now);
@@ -133,11 +132,11 @@ impl Memory {
         }
     }
 
-    fn is_told_at(&self, pod: &Lacking, now: Instant) -> bool {
-        self.told.get(&pod.uid).is_none_or(|at| now.saturating_duration_since(*at) >= TELL_AGAIN)
+    fn is_due(&self, pod: &Lacking, now: Instant) -> bool {
+        self.reported.get(&pod.uid).is_none_or(|at| now.saturating_duration_since(*at) >= REPORT_AGAIN)
     }
 
-    /// Whether the pod was made after one of its owner had been evicted: then those that are made have no agent either.
+    /// Whether the pod was created after another one of its owner was evicted: then replacements have no agent either.
     fn made_since(&self, pod: &Lacking) -> bool {
         let evicted = pod.owner.as_ref().and_then(|owner| self.owners.get(owner));
         evicted.is_some_and(|(_, evicted)| pod.created >= *evicted)
@@ -145,7 +144,7 @@ impl Memory {
 
     fn forget(&mut self, now: Instant) {
         let since = |at: Instant| now.saturating_duration_since(at);
-        self.told.retain(|_, at| since(*at) < TELL_AGAIN);
+        self.reported.retain(|_, at| since(*at) < REPORT_AGAIN);
         self.owners.retain(|_, (at, _)| since(*at) < OWNERS);
         while self.tried.front().is_some_and(|at| since(*at) >= MINUTE) {
             self.tried.pop_front();
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_would_be_made_anew_has_an_owner() {
+    fn only_a_pod_that_would_be_replaced_has_an_owner() {
         let of = |version: &str, kind: &str, controller: bool| {
             let owner = json!({"apiVersion": version, "kind": kind, "name": "o", "uid": "o", "controller": controller});
             lacks(&json!({"ownerReferences": [owner]})).unwrap().owner
@@ -226,8 +225,8 @@ mod tests {
         }
     }
 
-    /// A look whose evictions all end so.
-    fn look(memory: &mut Memory, pods: Vec<Lacking>, (now, unix): (Instant, i64), rate: usize, end: Outcome) -> Plan {
+    /// A scan whose evictions all have this outcome.
+    fn scan(memory: &mut Memory, pods: Vec<Lacking>, (now, unix): (Instant, i64), rate: usize, end: Outcome) -> Plan {
         let plan = memory.plan(pods, now, rate);
         for pod in &plan.evict {
             memory.tried(pod, end, now, unix);
@@ -237,101 +236,101 @@ mod tests {
 
     fn names(plan: &Plan) -> (Vec<&str>, Vec<(&str, bool)>) {
         let evict = plan.evict.iter().map(|pod| pod.name.as_str()).collect();
-        (evict, plan.tell.iter().map(|(pod, vain)| (pod.name.as_str(), *vain)).collect())
+        (evict, plan.report.iter().map(|(pod, vain)| (pod.name.as_str(), *vain)).collect())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pod_is_told_of_once_an_hour() {
+    async fn a_pod_is_reported_once_an_hour() {
         let (mut memory, now) = (Memory::default(), Instant::now());
         let pods = || vec![pod("bare", 1, None)];
         assert_eq!(names(&memory.plan(pods(), now, 9)), (vec![], vec![("bare", false)]));
-        let almost = now + TELL_AGAIN - Duration::from_secs(1);
+        let almost = now + REPORT_AGAIN - Duration::from_secs(1);
         assert_eq!(memory.plan(pods(), almost, 9), Plan::default());
-        assert_eq!(memory.plan(pods(), now + TELL_AGAIN, 9).tell.len(), 1);
+        assert_eq!(memory.plan(pods(), now + REPORT_AGAIN, 9).report.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_oldest_go_first_and_so_many_a_minute() {
+    async fn the_oldest_are_evicted_first_within_the_rate() {
         for end in [Outcome::Evicted, Outcome::Refused] {
             let (mut memory, now) = (Memory::default(), Instant::now());
             let after = |seconds: u64| (now + Duration::from_secs(seconds), 100 + i64::try_from(seconds).unwrap());
             let pods =
                 || vec![pod("c", 3, Some("z")), pod("a", 1, Some("y")), pod("b", 2, Some("x")), pod("bare", 0, None)];
-            assert_eq!(names(&look(&mut memory, pods(), after(0), 2, end)).0, ["a", "b"]);
-            assert!(look(&mut memory, pods(), after(59), 2, end).evict.is_empty());
-            assert_eq!(names(&look(&mut memory, vec![pod("c", 3, Some("z"))], after(60), 2, end)).0, ["c"]);
-            assert!(look(&mut memory, pods(), after(180), 0, end).evict.is_empty());
+            assert_eq!(names(&scan(&mut memory, pods(), after(0), 2, end)).0, ["a", "b"]);
+            assert!(scan(&mut memory, pods(), after(59), 2, end).evict.is_empty());
+            assert_eq!(names(&scan(&mut memory, vec![pod("c", 3, Some("z"))], after(60), 2, end)).0, ["c"]);
+            assert!(scan(&mut memory, pods(), after(180), 0, end).evict.is_empty());
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_namespace_that_forbids_it_takes_nothing_of_the_rate() {
+    async fn a_namespace_that_forbids_evictions_costs_nothing_of_the_rate() {
         let (mut memory, now) = (Memory::default(), Instant::now());
-        assert_eq!(look(&mut memory, vec![pod("a", 1, Some("x"))], (now, 100), 1, Outcome::Forbidden).evict.len(), 1);
-        assert_eq!(look(&mut memory, vec![pod("b", 1, Some("y"))], (now, 100), 1, Outcome::Evicted).evict.len(), 1);
+        assert_eq!(scan(&mut memory, vec![pod("a", 1, Some("x"))], (now, 100), 1, Outcome::Forbidden).evict.len(), 1);
+        assert_eq!(scan(&mut memory, vec![pod("b", 1, Some("y"))], (now, 100), 1, Outcome::Evicted).evict.len(), 1);
         assert!(memory.plan(vec![pod("c", 1, Some("z"))], now, 1).evict.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_pod_of_an_owner_goes_in_one_look() {
+    async fn one_pod_of_an_owner_is_evicted_in_a_scan() {
         let (mut memory, now) = (Memory::default(), Instant::now());
         let pods = || vec![pod("a", 1, Some("x")), pod("b", 2, Some("x")), pod("c", 3, Some("y"))];
-        assert_eq!(names(&look(&mut memory, pods(), (now, 100), 9, Outcome::Evicted)).0, ["a", "c"]);
+        assert_eq!(names(&scan(&mut memory, pods(), (now, 100), 9, Outcome::Evicted)).0, ["a", "c"]);
         let rest = vec![pod("b", 2, Some("x"))];
-        assert_eq!(names(&look(&mut memory, rest, (now, 101), 9, Outcome::Evicted)).0, ["b"]);
+        assert_eq!(names(&scan(&mut memory, rest, (now, 101), 9, Outcome::Evicted)).0, ["b"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_workload_whose_new_pods_have_no_agent_either_is_left_alone_and_told_so() {
+    async fn a_workload_whose_new_pods_have_no_agent_either_is_only_reported() {
         let (mut memory, now) = (Memory::default(), Instant::now());
         let old = vec![pod("old", 1, Some("x"))];
-        assert_eq!(look(&mut memory, old, (now, 100), 9, Outcome::Evicted).evict.len(), 1);
+        assert_eq!(scan(&mut memory, old, (now, 100), 9, Outcome::Evicted).evict.len(), 1);
         let pods = || vec![pod("new", 101, Some("x")), pod("other", 1, Some("x")), pod("else", 101, Some("y"))];
         let plan = memory.plan(pods(), now + MINUTE, 9);
         assert_eq!(names(&plan), (vec!["else"], vec![("other", true), ("else", false), ("new", true)]));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_does_not_make_forget_that_another_pod_was_evicted() {
+    async fn a_refusal_does_not_hide_that_another_pod_was_evicted() {
         for end in [Outcome::Refused, Outcome::Forbidden] {
             let (mut memory, now) = (Memory::default(), Instant::now());
             let one = |name: &str, created| vec![pod(name, created, Some("x"))];
-            assert_eq!(look(&mut memory, one("a", 1), (now, 100), 9, Outcome::Evicted).evict.len(), 1);
-            assert_eq!(look(&mut memory, one("b", 1), (now, 100), 9, end).evict.len(), 1);
+            assert_eq!(scan(&mut memory, one("a", 1), (now, 100), 9, Outcome::Evicted).evict.len(), 1);
+            assert_eq!(scan(&mut memory, one("b", 1), (now, 100), 9, end).evict.len(), 1);
             assert!(memory.plan(one("new", 101), now + MINUTE, 9).evict.is_empty(), "{end:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_alone_does_not_tell_that_evicting_is_in_vain() {
+    async fn a_refusal_alone_does_not_show_that_evicting_is_in_vain() {
         let (mut memory, now) = (Memory::default(), Instant::now());
         let one = |name: &str, created| vec![pod(name, created, Some("x"))];
-        assert_eq!(look(&mut memory, one("a", 1), (now, 100), 9, Outcome::Refused).evict.len(), 1);
+        assert_eq!(scan(&mut memory, one("a", 1), (now, 100), 9, Outcome::Refused).evict.len(), 1);
         assert_eq!(names(&memory.plan(one("new", 101), now + MINUTE, 9)), (vec!["new"], vec![("new", false)]));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pods_too_young_to_count_when_the_next_went_still_show_that_it_is_in_vain() {
+    async fn pods_too_young_to_count_at_the_next_eviction_still_show_that_it_is_in_vain() {
         let (mut memory, now) = (Memory::default(), Instant::now());
         let one = |name: &str, created| vec![pod(name, created, Some("x"))];
-        assert_eq!(look(&mut memory, one("a", 1), (now, 100), 9, Outcome::Evicted).evict.len(), 1);
-        assert_eq!(look(&mut memory, one("b", 1), (now, 110), 9, Outcome::Evicted).evict.len(), 1);
+        assert_eq!(scan(&mut memory, one("a", 1), (now, 100), 9, Outcome::Evicted).evict.len(), 1);
+        assert_eq!(scan(&mut memory, one("b", 1), (now, 110), 9, Outcome::Evicted).evict.len(), 1);
         assert!(memory.plan(one("new", 101), now, 9).evict.is_empty());
     }
 
     proptest! {
         #[test]
         fn never_more_than_the_rate_in_any_minute(
-            looks in proptest::collection::vec((0_u64..50, 0_usize..8), 1..40), rate in 0_usize..5,
+            scans in proptest::collection::vec((0_u64..50, 0_usize..8), 1..40), rate in 0_usize..5,
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let _guard = runtime.enter();
             let (mut memory, begin) = (Memory::default(), Instant::now());
             let (mut at, mut done, mut count) = (0, Vec::new(), 0);
-            for (wait, pods) in looks {
+            for (wait, pods) in scans {
                 at += wait;
                 let pods = (0..pods).map(|_| { count += 1; pod(&count.to_string(), 1, Some(&count.to_string())) }).collect();
-                let plan = look(&mut memory, pods, (begin + Duration::from_secs(at), 100), rate, Outcome::Evicted);
+                let plan = scan(&mut memory, pods, (begin + Duration::from_secs(at), 100), rate, Outcome::Evicted);
                 done.extend(plan.evict.iter().map(|_| at));
             }
             for begin in &done {

@@ -1,4 +1,4 @@
-//! Pods that opt in but have no agent: counted, told by Events, and evicted at a limited rate where that is asked for.
+//! Pods that opt in but have no agent: counted, reported by Events, and evicted at a limited rate where that is configured.
 
 mod decide;
 mod metrics;

@@ -1,4 +1,4 @@
-//! Looks at the pods of every enabled namespace from time to time, while this replica leads, and does what was decided.
+//! Scans the pods of every enabled namespace from time to time, while this replica leads, and carries out the plan.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,28 +25,28 @@ use super::metrics::RepairMetrics;
 
 /// Pods in one page, metadata only.
 const PAGE: u32 = 500;
-/// Pods without an agent: those that others have are never listed.
+/// Pods without an agent; others are never listed.
 const LABELS: &str = "!nudge.dev/agent";
 /// Finished pods need no agent.
 const FIELDS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// How long after a refusal eviction is tried again in a namespace.
+/// When evictions are tried again in a namespace that forbids them.
 const ASK_AGAIN: Duration = Duration::from_mins(10);
 
-/// How it is looked, and what is done.
+/// Settings of the repair loop.
 #[derive(Clone, Debug)]
 pub struct RepairSettings {
     /// Nudge's own service account with its namespace, as kubectl takes it.
     pub account: String,
     /// Most evictions in a minute; none at 0.
     pub evictions_per_minute: u32,
-    /// How often it is looked.
+    /// How often namespaces are scanned.
     pub every: Duration,
     /// How old a pod must be to count.
     pub age: Duration,
 }
 
-/// Runs for ever; looks while `leadership` says so. `replica` is named in Events.
+/// Runs for ever, and scans while this replica leads. Events name `replica`.
 pub async fn repair(
     client: Client,
     index: Arc<Index>,
@@ -69,7 +69,7 @@ pub async fn repair(
             () = loop_.run(&index) => {}
             _ = leadership.wait_for(|leads| !*leads) => {}
         }
-        // Whoever leads now counts them.
+        // The new leader counts them.
         metrics.without.set(0);
     }
 }
@@ -93,33 +93,37 @@ impl Loop<'_> {
             self.forbidden.retain(|namespace, _| namespaces.contains(namespace));
             let mut without = 0;
             for namespace in namespaces.iter() {
-                match self.look(namespace).await {
+                match self.scan(namespace).await {
                     Ok(count) => without += count,
                     Err(error) => {
                         self.metrics.failures.inc();
-                        tracing::warn!(namespace, cause = chain(&error), "pods without an agent can't be looked for");
+                        tracing::warn!(
+                            namespace,
+                            error = chain(&error),
+                            "scanning for pods without an agent failed; retrying"
+                        );
                     }
                 }
             }
             self.metrics.without.set(i64::try_from(without).unwrap_or(i64::MAX));
-            self.metrics.looks.inc();
+            self.metrics.scans.inc();
             sleep(jittered(self.settings.every)).await;
         }
     }
 
-    /// Looks at one namespace. Returns how many pods lack an agent.
-    async fn look(&mut self, namespace: &str) -> Result<usize, CallError> {
+    /// Scans one namespace. Returns how many pods lack an agent.
+    async fn scan(&mut self, namespace: &str) -> Result<usize, CallError> {
         let pods = self.list(namespace).await?;
         let count = pods.len();
-        let asked_lately = self.forbidden.get(namespace).is_some_and(|at| at.elapsed() < ASK_AGAIN);
-        let most = if asked_lately { 0 } else { self.settings.evictions_per_minute };
+        let is_forbidden = self.forbidden.get(namespace).is_some_and(|at| at.elapsed() < ASK_AGAIN);
+        let most = if is_forbidden { 0 } else { self.settings.evictions_per_minute };
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let plan = self.memory.plan(pods, Instant::now(), most);
-        for (pod, vain) in &plan.tell {
-            self.tell(namespace, pod, Reason::AgentMissing, message(namespace, *vain)).await;
+        for (pod, vain) in &plan.report {
+            self.report(namespace, pod, Reason::AgentMissing, message(namespace, *vain)).await;
         }
         for pod in &plan.evict {
-            // Before it is tried: the one made in its place may be there before the answer is.
+            // Before the eviction: the replacement may exist before the answer arrives.
             let (now, unix) = (Instant::now(), Timestamp::now().as_second());
             let outcome = self.evict(namespace, pod).await;
             self.memory.tried(pod, outcome, now, unix);
@@ -146,16 +150,16 @@ impl Loop<'_> {
         }
     }
 
-    async fn tell(&self, namespace: &str, pod: &Lacking, reason: Reason, message: String) {
-        tracing::info!(namespace, pod = pod.name, %reason, message, "repair");
+    async fn report(&self, namespace: &str, pod: &Lacking, reason: Reason, message: String) {
+        tracing::info!(namespace, pod = pod.name, %reason, message, "pod without an agent reported");
         let key = PodKey::new(namespace, &*pod.name);
         self.events.record_on_pod(&key, &pod.uid, EventRecord::warning(reason, message)).await;
     }
 
-    /// Evicts, by which PodDisruptionBudgets are kept.
+    /// Evicts the pod, which respects PodDisruptionBudgets.
     async fn evict(&mut self, namespace: &str, pod: &Lacking) -> Outcome {
         let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
-        // Another pod of that name, as StatefulSets have them, stays. Not by `Api::evict`, which writes this field under another name.
+        // Another pod of that name, as of a StatefulSet, stays. Not by `Api::evict`, which writes this field under another name.
         let body = json!({
             "metadata": {"name": pod.name, "namespace": namespace}, "deleteOptions": {"preconditions": {"uid": pod.uid}},
         });
@@ -166,14 +170,15 @@ impl Loop<'_> {
             Ok(_) => {
                 self.forbidden.remove(namespace);
                 self.metrics.evicted.inc();
-                let message = "evicted because it opts in to Nudge but has no agent; the one made in its place gets it";
-                self.tell(namespace, pod, Reason::AgentMissingEvicted, message.to_owned()).await;
+                let message = "evicted because it opts in to Nudge but has no agent; its replacement gets one";
+                self.report(namespace, pod, Reason::AgentMissingEvicted, message.to_owned()).await;
                 Outcome::Evicted
             }
             Err(error) if error.code() == 403 => {
                 if self.forbidden.insert(namespace.to_owned(), Instant::now()).is_none() {
                     tracing::error!(
-                        cause = chain(&error),
+                        namespace,
+                        error = chain(&error),
                         "pods can't be evicted in namespace {namespace}; its admin can allow it: kubectl create rolebinding \
                          nudge-restart --clusterrole=nudge-restart --serviceaccount={} --namespace={namespace}",
                         self.settings.account
@@ -182,8 +187,8 @@ impl Loop<'_> {
                 Outcome::Forbidden
             }
             Err(error) => {
-                // 429: a PodDisruptionBudget. 404, 409: it is gone, or another one.
-                tracing::info!(namespace, pod = pod.name, cause = chain(&error), "not evicted now");
+                // 429: a PodDisruptionBudget. 404, 409: the pod is gone, or another one.
+                tracing::info!(namespace, pod = pod.name, error = chain(&error), "pod not evicted; retrying");
                 Outcome::Refused
             }
         }
@@ -191,13 +196,13 @@ impl Loop<'_> {
 }
 
 fn message(namespace: &str, vain: bool) -> String {
-    let way_out = if vain {
-        "a pod of its workload made since has none either: look whether the opt-in stands as a label, which every server looks at, or as an \
-         annotation, which needs the component admission-policies"
+    let action = if vain {
+        "a newer pod of its workload has none either: check whether the opt-in is a label, which every server supports, or an annotation, \
+         which needs the component admission-policies"
     } else {
-        "delete the pod, so that the one made in its place gets it; it was made before its namespace was enabled, or past the webhook"
+        "it was created before its namespace was enabled, or without the webhook; delete the pod, and its replacement gets an agent"
     };
     format!(
-        "the pod opts in to Nudge (nudge.dev/inject) but has no agent in namespace {namespace}, and so no configuration: {way_out}"
+        "the pod opts in to Nudge (nudge.dev/inject) but has no agent in namespace {namespace}, and so no configuration: {action}"
     )
 }
