@@ -1,4 +1,4 @@
-//! The agent's parts, wired to each other: the same for every source and for local mode and pods.
+//! Wires the agent's parts: the same for every source, in local mode and in pods.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nudge_protocol::ContainerName;
+use nudge_server::tls::server_config;
+use rustls::sign::SingleCertAndKey;
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::content::EtagKey;
 use crate::identity::{AuthorityError, Identity, serving_addresses};
-use crate::memory::Trimmer;
 use crate::notify::{Scope, Taken, TargetPolicy, WebhookError, WebhookUrl, Webhooks, notify_by_signal};
 use crate::pipeline::Outlets;
 use crate::publish::Current;
-use crate::serve::{App, Connections, Endpoint, Limits, Metrics, OwnAddresses, serve, tls_config};
+use crate::serve::{App, Connections, Endpoint, Limits, Metrics, OwnAddresses, serve};
 use crate::status::{Container, StatusPage};
 use crate::tasks::Tasks;
 
@@ -25,17 +26,17 @@ use crate::tasks::Tasks;
 pub struct Settings {
     /// The source's name, for `/status`.
     pub source: &'static str,
-    /// The containers that want to be told.
+    /// The containers that subscribe.
     pub containers: Vec<Container>,
-    /// Webhooks that are there from the start, with the container that each is for.
+    /// Webhooks from the start, each with its container.
     pub webhooks: Vec<(WebhookUrl, Container)>,
-    /// What containers were told before this process began.
+    /// What containers were notified of before this process started.
     pub taken: Taken,
     /// Targets of webhooks outside of the pod.
     pub webhook_allow: Vec<SocketAddr>,
-    /// The folder for files, where they are wanted.
+    /// The folder for files, if there is one.
     pub mount_path: Option<PathBuf>,
-    /// Addresses that clients may call besides those that this host shows.
+    /// Addresses that clients may call besides those of this host.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -56,7 +57,7 @@ pub enum AssemblyError {
     Hook(#[from] WebhookError),
 }
 
-/// The wired parts, not running yet.
+/// The wired parts before they run.
 pub struct Assembly {
     address: SocketAddr,
     endpoint: Endpoint,
@@ -76,16 +77,17 @@ impl Assembly {
     ) -> Result<(Self, Outlets), AssemblyError> {
         let own = OwnAddresses::of_this_host();
         let address = listener.local_addr()?;
-        // The address that clients are told comes first, should there be more than fit into a certificate.
+        // The address in the endpoint's URL comes first: a certificate holds only so many.
         let called = [address.ip()].into_iter().chain(settings.addresses.iter().copied());
         let addresses: Vec<IpAddr> = called.chain(own.as_slice().iter().copied()).collect();
-        let tls = tls_config(identity.authority.serving(&serving_addresses(&addresses), now)?)?;
+        let certificate = identity.authority.serving(&serving_addresses(&addresses), now)?;
+        let tls = Arc::new(server_config(Arc::new(SingleCertAndKey::from(certificate)))?);
 
         let (current, current_shown) = watch::channel(None);
         let (ready, ready_shown) = watch::channel(None);
         let limits = Arc::new(Limits::default());
-        let connections = Connections::new(Arc::clone(&limits));
         let metrics = Metrics::default();
+        let connections = Connections::new(&limits, metrics.connections());
         let status = StatusPage::new(settings.source, settings.containers.clone(), Instant::now());
         let secret = identity.token.secret();
         let etags = EtagKey::new(&secret);
@@ -110,7 +112,7 @@ impl Assembly {
             hooks,
             metrics: metrics.clone(),
         });
-        let endpoint = Endpoint { listener, tls, own, limits, connections, metrics, trimmer: Trimmer::default() };
+        let endpoint = Endpoint { listener, tls, own, limits, connections, metrics };
         Ok((Self { address, endpoint, app, ready: ready_shown, settings }, outlets))
     }
 

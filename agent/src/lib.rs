@@ -21,7 +21,6 @@ pub mod cli;
 pub mod content;
 pub mod files;
 pub mod identity;
-pub mod memory;
 pub mod notify;
 pub mod pipeline;
 pub mod private_file;

@@ -1,5 +1,5 @@
-//! Why nothing is served yet, in a file of the state folder: what `wait-ready` says when it gives up. It goes when there is something
-//! to serve, which is what `wait-ready` waits for.
+//! Why the agent serves nothing yet, in a file of the state folder: `wait-ready` prints it when it gives up. The agent removes the file
+//! when there is something to serve.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,23 +22,23 @@ impl NotReady {
         Self { path: state.join(FILE), cleared: false }
     }
 
-    /// Writes the reason down.
+    /// Writes the reason.
     pub fn say(&mut self, reason: &str) {
         self.cleared = false;
-        // Without the file `wait-ready` gives up without a reason, and no worse.
+        // Without the file `wait-ready` gives up without a reason.
         if let Err(error) = write_whole(&self.path, 0o600, |file| file.write_all(reason.as_bytes())) {
-            tracing::debug!(%error, path = %self.path.display(), "can't be written");
+            tracing::debug!(%error, path = %self.path.display(), "writing the reason failed");
         }
     }
 
-    /// Something is served now.
+    /// Removes the reason: something is served now.
     pub fn clear(&mut self) {
         if !std::mem::replace(&mut self.cleared, true) {
             let _ = fs::remove_file(&self.path);
         }
     }
 
-    /// The reason, where there is one.
+    /// The reason, if there is one.
     pub fn reason(&self) -> Option<String> {
         fs::read_to_string(&self.path).ok()
     }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Before there is a second thread.
-    nudge_hub::use_few_arenas();
+    // Each arena keeps what storms of connections have left in it.
+    nudge_server::memory::limit_arenas(2);
     nudge_injector::cli::run()
 }

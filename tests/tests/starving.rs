@@ -129,7 +129,7 @@ async fn one_address_with_many_connections_keeps_nobody_out() -> Result<()> {
             for listener in ["admission", "hub"] {
                 let name = format!("nudge_{listener}_connections_refused_total");
                 let full = async || (replica.metric(&name).await.ok()? > 0.0).then_some(());
-                eventually(SOON, &format!("all places for {listener} are taken"), full).await?;
+                eventually(SOON, &format!("all slots for {listener} are taken"), full).await?;
             }
         }
         serves(&replica, &socket, &authority).await.with_context(|| format!("{count} connections"))?;

@@ -1,5 +1,5 @@
-//! Something that there is only so much of, such as handshakes at the same time, of which no peer has more than a quarter. A peer that
-//! wants more waits in a line of its own, so the line for all holds no more than a quarter of each.
+//! A limited resource, such as handshakes at the same time, of which no peer has more than a quarter. A peer that needs more waits in a
+//! queue of its own, so the common queue holds no more than a quarter from each.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,59 +8,59 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::slots::Peer;
 
-/// See the module's text.
+/// A resource with a fixed number of units.
 #[derive(Debug)]
 pub struct Shares {
     all: Arc<Semaphore>,
     share: u32,
-    lines: Mutex<Lines>,
+    queues: Mutex<Queues>,
 }
 
-/// The lines of clients that have or want something; those of others are dropped now and then.
+/// The queues of peers that hold or wait for units; the others are dropped now and then.
 #[derive(Debug, Default)]
-struct Lines {
+struct Queues {
     by_peer: HashMap<Peer, Weak<Semaphore>>,
     tidy_at: usize,
 }
 
 impl Shares {
-    /// So much of it; what one taker may need in one piece is not more than a peer's share.
+    /// `all` units. `largest` is what one taker may need at once: a peer's share is at least that.
     pub fn new(all: usize, largest: usize) -> Self {
         let all = all.max(largest);
         let share = u32::try_from(all.div_ceil(4).max(largest)).unwrap_or(u32::MAX);
-        Self { all: Arc::new(Semaphore::new(all)), share, lines: Mutex::default() }
+        Self { all: Arc::new(Semaphore::new(all)), share, queues: Mutex::default() }
     }
 
-    fn line(&self, peer: Peer) -> Arc<Semaphore> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(line) = lines.by_peer.get(&peer).and_then(Weak::upgrade) {
-            return line;
+    fn queue(&self, peer: Peer) -> Arc<Semaphore> {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(queue) = queues.by_peer.get(&peer).and_then(Weak::upgrade) {
+            return queue;
         }
-        if lines.by_peer.len() >= lines.tidy_at {
-            lines.by_peer.retain(|_, line| line.strong_count() > 0);
-            lines.tidy_at = 2 * lines.by_peer.len() + 16;
+        if queues.by_peer.len() >= queues.tidy_at {
+            queues.by_peer.retain(|_, queue| queue.strong_count() > 0);
+            queues.tidy_at = 2 * queues.by_peer.len() + 16;
         }
-        let line = Arc::new(Semaphore::new(usize::try_from(self.share).unwrap_or(usize::MAX)));
-        lines.by_peer.insert(peer, Arc::downgrade(&line));
-        line
+        let queue = Arc::new(Semaphore::new(usize::try_from(self.share).unwrap_or(usize::MAX)));
+        queues.by_peer.insert(peer, Arc::downgrade(&queue));
+        queue
     }
 
-    /// The most that one peer may have.
+    /// The most units that one peer may hold.
     pub fn share(&self) -> u32 {
         self.share
     }
 
-    /// Waits for so much of it, or for a share, which is less.
+    /// Waits for `units`, or for a whole share where that is less.
     pub async fn take(&self, peer: Peer, units: u32) -> Portion {
         let units = units.min(self.share);
-        // Neither is ever closed. The own line keeps its semaphore alive.
-        let own = self.line(peer).acquire_many_owned(units).await.ok();
+        // Neither semaphore is ever closed. A permit keeps its queue alive.
+        let own = self.queue(peer).acquire_many_owned(units).await.ok();
         let all = Arc::clone(&self.all).acquire_many_owned(units).await.ok();
         Portion { _own: own, _all: all }
     }
 }
 
-/// What somebody has taken; given back on drop.
+/// The units that a peer holds; free again on drop.
 #[derive(Debug)]
 pub struct Portion {
     _own: Option<OwnedSemaphorePermit>,
@@ -80,13 +80,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_more_than_a_quarter() {
+    fn no_peer_has_more_than_a_quarter() {
         let shares = Shares::new(8, 1);
         let take = |host, units| shares.take(peer(host), units).now_or_never();
         let one = [take(1, 1), take(1, 1), take(1, 1)];
         assert_eq!(one.each_ref().map(Option::is_some), [true, true, false]);
         let others: Vec<_> = (2..5).map(|host| take(host, 2).unwrap()).collect();
-        // Now there is nothing left, and what somebody waits for in vain is given back.
+        // Nothing is left, and a wait that is given up keeps no units.
         assert!(take(5, 1).is_none());
         drop(one);
         assert!(take(5, 2).is_some() && take(1, 2).is_some());
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_piece_fits_and_more_is_that_much() {
+    fn the_largest_piece_fits_and_more_is_cut_to_it() {
         let shares = Shares::new(8, 6);
         let large = shares.take(peer(1), 100).now_or_never().unwrap();
         assert!(shares.take(peer(2), 3).now_or_never().is_none());
@@ -104,11 +104,11 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_are_gone_are_forgotten() {
+    fn queues_of_peers_that_left_are_dropped() {
         let shares = Shares::new(8, 1);
         for host in 0..200 {
             drop(shares.take(peer(host), 1).now_or_never());
         }
-        assert!(shares.lines.lock().unwrap().by_peer.len() <= 32);
+        assert!(shares.queues.lock().unwrap().by_peer.len() <= 32);
     }
 }

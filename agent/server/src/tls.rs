@@ -1,12 +1,30 @@
-//! TLS as the hub and the admission server offer it.
+//! TLS of every listener: TLS 1.2 and 1.3 with HTTP/1.1, and one handshake.
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
+use nudge_protocol::ErrorBody;
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsAcceptor;
 
-/// TLS 1.2 and 1.3 with HTTP/1.1. Sessions are not resumed: connections are long, and a store of sessions costs memory.
+use crate::accept::ConnectionError;
+use crate::shares::Shares;
+use crate::slots::Slot;
+use crate::stall::StallGuard;
+
+/// How much TLS usually encrypts ahead of what a client reads, in bytes.
+pub const AHEAD_BYTES: usize = 64 * 1024;
+/// How long a handshake keeps its turn when it waits for the client.
+const TURN: Duration = Duration::from_secs(1);
+
+/// TLS 1.2 and 1.3 with HTTP/1.1. The resolver may change its certificate at any time. Sessions are not resumed: connections are long, and
+/// a store of sessions costs memory.
 pub fn server_config(certificates: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
@@ -16,4 +34,89 @@ pub fn server_config(certificates: Arc<dyn ResolvesServerCert>) -> Result<Server
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
+}
+
+/// A connection after its handshake. Its writes fail when the client reads nothing for too long.
+pub type TlsStream = tokio_rustls::server::TlsStream<StallGuard<TcpStream>>;
+
+/// Bounds the handshakes at the same time. The rest wait for their turn, so that after a storm the first are done early instead of all
+/// late.
+#[derive(Debug)]
+pub struct Turns {
+    /// The turns; one address has a quarter at most.
+    pub shares: Shares,
+    /// How long a handshake waits for its turn.
+    pub wait: Duration,
+}
+
+/// The handshakes of one listener.
+#[derive(Debug)]
+pub struct Tls {
+    /// Certificates and protocol.
+    pub config: Arc<ServerConfig>,
+    /// From accepting a connection until its handshake is done, without waiting for a turn.
+    pub handshake: Duration,
+    /// How long a client may read none of the bytes that are sent to it.
+    pub stall: Duration,
+    /// The turns, where handshakes are bounded.
+    pub turns: Option<Turns>,
+    /// The message of the reply to plain HTTP.
+    pub plain_http: &'static str,
+}
+
+impl Tls {
+    /// Does the handshake, once the client has begun it. `ahead` bounds how much TLS encrypts ahead of what the client reads, in bytes.
+    pub async fn accept(&self, stream: TcpStream, slot: &Slot, ahead: usize) -> Result<TlsStream, ConnectionError> {
+        let stream = self.shake(stream, slot, ahead).await.map_err(ConnectionError::Handshake)?;
+        slot.established();
+        Ok(stream)
+    }
+
+    async fn shake(&self, mut stream: TcpStream, slot: &Slot, ahead: usize) -> io::Result<TlsStream> {
+        let deadline = Instant::now() + self.handshake;
+        let mut first = [0];
+        let began = timeout_at(deadline, stream.peek(&mut first)).await??;
+        // The first byte of TLS is 22 (RFC 8446, section 5.1); a letter is the method of a plain HTTP request.
+        if began == 1 && first[0].is_ascii_uppercase() {
+            timeout_at(deadline, self.refuse_plain_http(&mut stream)).await??;
+            return Err(io::Error::other("plain HTTP on the TLS port"));
+        }
+        let (mut turn, waited) = match &self.turns {
+            Some(turns) => {
+                let began = Instant::now();
+                (Some(timeout(turns.wait, turns.shares.take(slot.peer(), 1)).await?), began.elapsed())
+            }
+            None => (None, Duration::ZERO),
+        };
+        let stream = StallGuard::new(stream, self.stall);
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.config));
+        let accept = acceptor.accept_with(stream, |session| session.set_buffer_limit(Some(ahead)));
+        tokio::pin!(accept);
+        let ended = async {
+            if turn.is_some() {
+                if let Ok(done) = timeout(TURN, &mut accept).await {
+                    return done;
+                }
+                // Little work is left; others need not wait for a client that dawdles.
+                turn.take();
+            }
+            accept.await
+        };
+        timeout_at(deadline + waited, ended).await?
+    }
+
+    async fn refuse_plain_http(&self, stream: &mut TcpStream) -> io::Result<()> {
+        let body = ErrorBody { error: "PlainHttp".to_owned(), message: self.plain_http.to_owned() };
+        let head = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n".as_bytes();
+        stream.write_all(&[head, &serde_json::to_vec(&body)?].concat()).await?;
+        stream.shutdown().await?;
+        // Closing with unread bytes would reset the connection and might take the reply with it.
+        let mut rest = [0; 1024];
+        for _ in 0..8 {
+            if timeout(Duration::from_secs(1), stream.read(&mut rest)).await.map_or(Ok(0), |read| read)? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
 }

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use nudge_protocol::error_chain::message;
+use nudge_server::memory::limit_arenas;
 use tracing::level_filters::LevelFilter;
 
 use super::LogFormat;
 use super::output::complain;
-use crate::memory;
 use crate::proc::EXIT_AGENT;
 
 /// How long the runtime waits at the end for a thread that still reads or writes a file.
@@ -32,7 +32,8 @@ pub(super) fn launch(
     level: LevelFilter,
     work: impl Future<Output = Result<u8, Failure>>,
 ) -> ExitCode {
-    memory::use_one_arena();
+    // The runtime has one thread; helpers that read files should not each get an arena.
+    limit_arenas(1);
     start_log(format, level);
     report_panics();
     let runtime =

@@ -1,6 +1,6 @@
 //! Which clients are in this pod: those that come from loopback or from one of the pod's own addresses.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use super::Origin;
 
@@ -9,12 +9,12 @@ use super::Origin;
 pub struct OwnAddresses(Vec<IpAddr>);
 
 impl OwnAddresses {
-    /// Asks the operating system. Without an answer only loopback and the address that a client has called count.
+    /// Asks the operating system. Without an answer only loopback and the address that a client calls count.
     pub fn of_this_host() -> Self {
         let interfaces = match nix::ifaddrs::getifaddrs() {
             Ok(interfaces) => interfaces,
             Err(error) => {
-                tracing::warn!(%error, "can't list the addresses of this host");
+                tracing::warn!(%error, "listing the addresses of this host failed; only loopback and called addresses count as the pod's");
                 return Self::default();
             }
         };
@@ -35,11 +35,11 @@ impl OwnAddresses {
         &self.0
     }
 
-    /// Where a client is that comes from `peer` and called `local`. A connection within one host has the called address
-    /// at both ends, also when that address came after the list was made.
-    pub fn origin(&self, peer: SocketAddr, local: SocketAddr) -> Origin {
+    /// Where the client is that comes from `peer` and calls `local`. A connection within one host has the same address at both ends,
+    /// even if the host got that address after this list was made.
+    pub fn origin(&self, peer: IpAddr, local: IpAddr) -> Origin {
         // An IPv4 client of an IPv6 socket shows as ::ffff:a.b.c.d.
-        let (peer, local) = (peer.ip().to_canonical(), local.ip().to_canonical());
+        let (peer, local) = (peer.to_canonical(), local.to_canonical());
         if peer.is_loopback() || peer == local || self.0.contains(&peer) { Origin::Pod } else { Origin::Foreign }
     }
 }
@@ -51,14 +51,12 @@ mod tests {
     #[test]
     fn loopback_and_own_addresses_are_the_pod_and_all_else_is_not() {
         let own = OwnAddresses(vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()]);
-        let origin = |peer: &str, local: &str| {
-            own.origin(format!("{peer}:1").parse().unwrap(), format!("{local}:9001").parse().unwrap())
-        };
-        for peer in ["127.0.0.1", "127.8.9.1", "[::1]", "10.0.0.7", "[::ffff:10.0.0.7]", "[fd00::7]"] {
+        let origin = |peer: &str, local: &str| own.origin(peer.parse().unwrap(), local.parse().unwrap());
+        for peer in ["127.0.0.1", "127.8.9.1", "::1", "10.0.0.7", "::ffff:10.0.0.7", "fd00::7"] {
             assert_eq!(origin(peer, "10.0.0.7"), Origin::Pod, "{peer}");
         }
         assert_eq!(origin("10.0.0.9", "10.0.0.9"), Origin::Pod);
-        for peer in ["10.0.0.8", "[fd00::8]", "[::ffff:10.0.0.8]"] {
+        for peer in ["10.0.0.8", "fd00::8", "::ffff:10.0.0.8"] {
             assert_eq!(origin(peer, "10.0.0.7"), Origin::Foreign, "{peer}");
         }
     }

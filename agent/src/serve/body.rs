@@ -2,13 +2,12 @@
 
 use bytes::Bytes;
 use http_body_util::Full;
-
-use super::connections::Busy;
+use nudge_server::slots::Busy;
 
 /// The body of every reply.
 pub type ReplyBody = Full<Bytes>;
 
-/// Bytes together with the mark: hyper drops them when it has handed the last of them to TLS, not when it takes the body.
+/// Bytes with the mark: hyper drops them when it has passed the last of them to TLS, not when it takes the body.
 struct Sent {
     bytes: Bytes,
     _busy: Busy,

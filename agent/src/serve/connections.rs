@@ -1,22 +1,17 @@
-//! How many connections there may be, and which one goes when there are too many.
-//!
-//! Clients of the pod share one bound and those from elsewhere a smaller one, so that a neighbour on the pod network can't
-//! starve the pod. At the bound a new connection takes the place of one that does nothing: one whose TLS handshake
-//! dawdles first, then the one idle longest. Among those from elsewhere the address with the most connections gives way first, so that a
-//! neighbour can't starve the kubelet's probes either. A connection that is being answered is never cut for another; once TLS has taken the whole
-//! reply it counts as idle.
+//! The endpoint's connections. Clients of the pod share one slot table and those from elsewhere a smaller one, so that a neighbour on
+//! the pod network can't starve the pod. Requests that wait for a change are bounded too.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::Notify;
+use nudge_server::metrics::ConnectionMetrics;
+use nudge_server::slots::{Bounds, Busy, DAWDLING, Slot, Slots};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Limits;
 
-/// How long a connection may do nothing before it can be cut for a new one: its first or next request may be on its way.
-const DAWDLING: Duration = Duration::from_secs(1);
+/// How long a connection from the pod waits for a slot.
+const SLOT_WAIT: Duration = Duration::from_secs(5);
 
 /// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,308 +22,125 @@ pub enum Origin {
     Foreign,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Handshake,
-    Idle,
-    Busy,
-}
-
-#[derive(Debug)]
-struct Slot {
-    origin: Origin,
-    peer: IpAddr,
-    phase: Phase,
-    since: Instant,
-    /// Generation of the dictionary that is being sent.
-    sending: Option<u64>,
-    cut: Arc<Notify>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    slots: BTreeMap<u64, Slot>,
-    next: u64,
-    waiting: usize,
-}
-
-/// What to do with a new connection.
-#[derive(Debug, PartialEq, Eq)]
-enum Admission {
-    Take,
-    /// Take it and cut that one.
-    TakeFor(u64),
-    /// Nothing can go now.
-    Full,
-}
-
-impl Table {
-    fn admission(&self, origin: Origin, peer: IpAddr, limits: &Limits, now: Instant) -> Admission {
-        let bound = match origin {
-            Origin::Pod => limits.connections,
-            Origin::Foreign => limits.foreign_connections,
-        };
-        let same = |slot: &Slot| slot.origin == origin;
-        if self.slots.values().filter(|slot| same(slot)).count() < bound {
-            return Admission::Take;
-        }
-        let dawdles = |slot: &Slot| now.saturating_duration_since(slot.since) >= DAWDLING;
-        let greedy = if origin == Origin::Foreign { self.of_the_greediest(peer, &dawdles) } else { None };
-        let victim = greedy
-            .or_else(|| self.oldest(Phase::Handshake, |slot| same(slot) && dawdles(slot)))
-            .or_else(|| self.oldest(Phase::Idle, |slot| same(slot) && dawdles(slot)));
-        victim.map_or(Admission::Full, Admission::TakeFor)
-    }
-
-    /// A connection from elsewhere that can go for one of `peer`: of the address with the most places, if that would still have
-    /// as many as `peer`, else of `peer` itself.
-    fn of_the_greediest(&self, peer: IpAddr, dawdles: &dyn Fn(&Slot) -> bool) -> Option<u64> {
-        let foreign = || self.slots.values().filter(|slot| slot.origin == Origin::Foreign);
-        let places = |address: IpAddr| foreign().filter(|slot| slot.peer == address).count();
-        let most = foreign().map(|slot| slot.peer).max_by_key(|&address| places(address))?;
-        let other = places(most) > places(peer) + 1;
-        let of = if other { most } else { peer };
-        let from = |slot: &Slot| slot.origin == Origin::Foreign && slot.peer == of;
-        self.oldest(Phase::Idle, from)
-            .or_else(|| self.oldest(Phase::Handshake, |slot| from(slot) && (other || dawdles(slot))))
-    }
-
-    fn oldest(&self, phase: Phase, matches: impl Fn(&Slot) -> bool) -> Option<u64> {
-        let of_phase = self.slots.iter().filter(|(_, slot)| slot.phase == phase && matches(slot));
-        of_phase.min_by_key(|(_, slot)| slot.since).map(|(&id, _)| id)
-    }
-}
-
 /// All connections of the endpoint.
 #[derive(Clone, Debug)]
 pub struct Connections {
-    table: Arc<Mutex<Table>>,
-    limits: Arc<Limits>,
+    pod: Slots,
+    foreign: Slots,
+    waiting: Arc<Semaphore>,
+    most_waiting: usize,
 }
 
 impl Connections {
     /// No connections yet.
-    pub fn new(limits: Arc<Limits>) -> Self {
-        Self { table: Arc::default(), limits }
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // Every change is one assignment, so a panic elsewhere leaves nothing half done.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a new connection in, cutting another if need be; `None` when there is no room.
-    pub fn admit(&self, origin: Origin, peer: IpAddr, now: Instant) -> Option<Connection> {
-        let mut table = self.table();
-        match table.admission(origin, peer, &self.limits, now) {
-            Admission::Take => {}
-            Admission::TakeFor(id) => {
-                if let Some(slot) = table.slots.remove(&id) {
-                    slot.cut.notify_one();
-                }
-            }
-            Admission::Full => return None,
+    pub fn new(limits: &Limits, metrics: &ConnectionMetrics) -> Self {
+        // A connection that is being answered is never cut for another.
+        let foreign = Bounds { grace: DAWDLING, cut_busy: false, ..Bounds::shared(limits.foreign_connections) };
+        let pod = Bounds { most: limits.connections, shares: false, wait: SLOT_WAIT, ..foreign };
+        Self {
+            pod: Slots::new(pod, metrics.clone()),
+            foreign: Slots::new(foreign, metrics.clone()),
+            waiting: Arc::new(Semaphore::new(limits.waiting)),
+            most_waiting: limits.waiting,
         }
-        let id = table.next;
-        table.next += 1;
-        let cut = Arc::new(Notify::new());
-        let slot = Slot { origin, peer, phase: Phase::Handshake, since: now, sending: None, cut: Arc::clone(&cut) };
-        table.slots.insert(id, slot);
-        Some(Connection(Arc::new(Lease { id, origin, cut, all: self.clone() })))
+    }
+
+    /// The slots for clients of that origin.
+    pub fn slots(&self, origin: Origin) -> &Slots {
+        match origin {
+            Origin::Pod => &self.pod,
+            Origin::Foreign => &self.foreign,
+        }
+    }
+
+    /// The connection that has `slot`.
+    pub fn connection(&self, slot: Slot) -> Connection {
+        let origin = if self.pod.include(&slot) { Origin::Pod } else { Origin::Foreign };
+        Connection { slot, origin, waiting: Arc::clone(&self.waiting) }
     }
 
     /// How many there are now.
     pub fn count(&self) -> usize {
-        self.table().slots.len()
+        self.pod.count() + self.foreign.count()
     }
 
     /// Whether a request is being answered that does not just wait for a change.
     pub fn are_busy(&self) -> bool {
-        let table = self.table();
-        table.slots.values().filter(|slot| slot.phase == Phase::Busy).count() > table.waiting
+        let waiting = self.most_waiting - self.waiting.available_permits();
+        self.pod.busy() + self.foreign.busy() > waiting
     }
 
-    /// Cuts those that still send a dictionary older than `generation`: a client that reads slowly keeps a whole one in
-    /// memory, and several changes in a row would keep several.
+    /// Cuts those that still send a dictionary older than `generation`.
     pub fn cut_older(&self, generation: u64) {
-        for slot in self.table().slots.values() {
-            if slot.sending.is_some_and(|sending| sending < generation) {
-                slot.cut.notify_one();
-            }
-        }
+        self.pod.cut_older(generation);
     }
 }
 
-#[derive(Debug)]
-struct Lease {
-    id: u64,
-    origin: Origin,
-    cut: Arc<Notify>,
-    all: Connections,
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.all.table().slots.remove(&self.id);
-    }
-}
-
-/// One connection's place; given up on drop.
+/// One connection; its slot is free again when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub struct Connection(Arc<Lease>);
+pub struct Connection {
+    slot: Slot,
+    origin: Origin,
+    waiting: Arc<Semaphore>,
+}
 
 impl Connection {
     /// Where the client is.
     pub fn origin(&self) -> Origin {
-        self.0.origin
-    }
-
-    /// Resolves when the connection must go.
-    pub async fn cut(&self) {
-        self.0.cut.notified().await;
-    }
-
-    /// The handshake is done.
-    pub fn established(&self) {
-        self.set(Phase::Idle);
+        self.origin
     }
 
     /// A request has come; until the result is dropped the connection is not idle.
     pub fn busy(&self) -> Busy {
-        self.set(Phase::Busy);
-        Busy(self.clone())
+        self.slot.busy()
     }
 
-    /// A request wants to wait for a change; `None` when too many do.
-    pub fn wait(&self) -> Option<Waiting> {
-        let mut table = self.0.all.table();
-        if table.waiting >= self.0.all.limits.waiting {
-            return None;
-        }
-        table.waiting += 1;
-        Some(Waiting(self.0.all.clone()))
-    }
-
-    fn set(&self, phase: Phase) {
-        if let Some(slot) = self.0.all.table().slots.get_mut(&self.0.id) {
-            slot.phase = phase;
-            slot.since = Instant::now();
-            slot.sending = None;
-        }
-    }
-}
-
-/// A request that is being answered.
-#[derive(Debug)]
-pub struct Busy(Connection);
-
-impl Busy {
-    /// The reply holds the dictionary of that generation.
-    pub fn sends(&self, generation: u64) {
-        if let Some(slot) = self.0.0.all.table().slots.get_mut(&self.0.0.id) {
-            slot.sending = Some(generation);
-        }
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.set(Phase::Idle);
-    }
-}
-
-/// A request that waits for a change.
-#[derive(Debug)]
-pub struct Waiting(Connections);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.table().waiting -= 1;
+    /// A request waits for a change until the result is dropped; `None` when too many do.
+    pub fn wait(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.waiting).try_acquire_owned().ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Instant;
+
     use super::*;
 
-    const POD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    fn elsewhere(host: u8) -> IpAddr {
-        IpAddr::from([10, 0, 0, host])
+    fn connections() -> Connections {
+        let limits = Limits { connections: 1, foreign_connections: 2, waiting: 2, ..Limits::default() };
+        Connections::new(&limits, &ConnectionMetrics::default())
     }
 
-    fn connections(pod: usize, foreign: usize) -> Connections {
-        let limits = Limits { connections: pod, foreign_connections: foreign, waiting: 2, ..Limits::default() };
-        Connections::new(Arc::new(limits))
-    }
-
-    async fn is_cut(connection: &Connection) -> bool {
-        tokio::time::timeout(Duration::ZERO, connection.cut()).await.is_ok()
-    }
-
-    #[tokio::test]
-    async fn the_one_idle_longest_makes_room_and_a_busy_one_never() {
-        let all = connections(3, 1);
-        let now = Instant::now();
-        let [one, two, three] = [(); 3].map(|()| all.admit(Origin::Pod, POD, now).unwrap());
-        one.established();
-        two.established();
-        let _busy = one.busy();
-        assert!(all.admit(Origin::Pod, POD, now).is_none(), "each is given a second");
-        let later = Instant::now() + DAWDLING;
-        let four = all.admit(Origin::Pod, POD, later).unwrap();
-        assert!(is_cut(&three).await && !is_cut(&one).await && !is_cut(&two).await);
-        assert_eq!(all.count(), 3);
-        let five = all.admit(Origin::Pod, POD, later).unwrap();
-        assert!(is_cut(&two).await);
-        drop(five);
-        drop(four);
+    fn take(connections: &Connections, origin: Origin) -> Option<Connection> {
+        let slot = connections.slots(origin).take(PEER, Instant::now());
+        slot.map(|slot| connections.connection(slot))
     }
 
     #[test]
-    fn strangers_can_only_push_out_strangers() {
-        let all = connections(1, 2);
-        let now = Instant::now();
-        let pod = all.admit(Origin::Pod, POD, now).unwrap();
-        let strangers: Vec<_> = (0..5).map(|_| all.admit(Origin::Foreign, elsewhere(1), now)).collect();
-        assert_eq!(strangers.iter().flatten().count(), 2);
-        assert_eq!(all.count(), 3);
-        drop(pod);
-        assert!(all.admit(Origin::Pod, POD, now).is_some());
-    }
-
-    #[tokio::test]
-    async fn a_neighbour_with_many_connections_makes_room_for_one_with_few() {
-        let all = connections(1, 4);
-        let now = Instant::now();
-        let greedy: Vec<_> = (0..4).map(|_| all.admit(Origin::Foreign, elsewhere(1), now).unwrap()).collect();
-        assert!(all.admit(Origin::Foreign, elsewhere(1), now).is_none());
-        let probe = all.admit(Origin::Foreign, elsewhere(2), now).unwrap();
-        assert!(is_cut(&greedy[0]).await && !is_cut(&greedy[1]).await);
-        assert!(all.admit(Origin::Foreign, elsewhere(1), now).is_none());
-        assert!(!is_cut(&probe).await);
-    }
-
-    #[tokio::test]
-    async fn slow_readers_of_old_dictionaries_are_cut() {
-        let all = connections(3, 0);
-        let [old, new, idle] = [(); 3].map(|()| all.admit(Origin::Pod, POD, Instant::now()).unwrap());
-        let (one, two) = (old.busy(), new.busy());
-        one.sends(1);
-        two.sends(2);
-        all.cut_older(2);
-        assert!(is_cut(&old).await && !is_cut(&new).await && !is_cut(&idle).await);
+    fn foreign_clients_take_no_slots_from_the_pod() {
+        let all = connections();
+        let foreign: Vec<_> = (0..5).map(|_| take(&all, Origin::Foreign)).collect();
+        assert_eq!(foreign.iter().flatten().count(), 2);
+        assert!(foreign.iter().flatten().all(|connection| connection.origin() == Origin::Foreign));
+        let pod = take(&all, Origin::Pod).unwrap();
+        assert_eq!((pod.origin(), all.count()), (Origin::Pod, 3));
     }
 
     #[test]
-    fn places_come_back() {
-        let all = connections(1, 1);
-        let one = all.admit(Origin::Pod, POD, Instant::now()).unwrap();
+    fn requests_that_wait_have_a_bound_and_are_not_busy() {
+        let all = connections();
+        let one = take(&all, Origin::Pod).unwrap();
+        let busy = one.busy();
+        assert!(all.are_busy());
         let (first, second) = (one.wait().unwrap(), one.wait());
-        assert!(one.wait().is_none());
+        assert!(one.wait().is_none() && !all.are_busy());
         drop((first, second));
-        assert!(one.wait().is_some());
-        drop(one);
+        assert!(one.wait().is_some() && all.are_busy());
+        drop((one, busy));
         assert_eq!(all.count(), 0);
     }
 }

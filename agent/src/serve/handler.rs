@@ -1,6 +1,5 @@
 //! Answers one request.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,9 +9,10 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use nudge_protocol::headers;
+use nudge_server::slots::Busy;
 
 use super::body::{ReplyBody, reply_body};
-use super::connections::{Busy, Connection};
+use super::connections::Connection;
 use super::metrics::Metrics;
 use super::router::{Call, ConfigFormat, route};
 use super::{Limits, Origin, Refusal, hooks_api};
@@ -22,7 +22,7 @@ use crate::notify::Webhooks;
 use crate::publish::{Current, Published};
 use crate::status::StatusPage;
 
-/// All that requests are answered from.
+/// What requests are answered from.
 pub struct App {
     /// The endpoint's bounds.
     pub limits: Arc<Limits>,
@@ -32,11 +32,11 @@ pub struct App {
     pub etags: EtagKey,
     /// The dictionary.
     pub current: Current,
-    /// What the agent knows of its own work.
+    /// The agent's status.
     pub status: StatusPage,
     /// The webhooks.
     pub hooks: Webhooks,
-    /// Figures.
+    /// The metrics.
     pub metrics: Metrics,
 }
 
@@ -93,15 +93,11 @@ impl From<Refusal> for Reply {
 
 impl App {
     /// Answers `request`, which came over `connection`.
-    pub async fn answer(
-        self: Arc<Self>,
-        connection: Connection,
-        request: Request<Incoming>,
-    ) -> Result<Response<ReplyBody>, Infallible> {
+    pub async fn answer(self: Arc<Self>, connection: Connection, request: Request<Incoming>) -> Response<ReplyBody> {
         let busy = connection.busy();
         let reply = self.reply(&connection, request).await.unwrap_or_else(Reply::from);
         self.metrics.answered(reply.status);
-        Ok(finish(reply, busy))
+        finish(reply, busy)
     }
 
     async fn reply(&self, connection: &Connection, request: Request<Incoming>) -> Result<Reply, Refusal> {

@@ -27,9 +27,9 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Until a request's body is there whole.
     pub body: Duration,
-    /// How long a client may take none of the bytes that are sent to it.
+    /// How long a client may read none of the bytes that are sent to it.
     pub stall: Duration,
-    /// How much TLS may encrypt ahead of what a client takes, in bytes.
+    /// How much TLS encrypts ahead of what a client reads, in bytes.
     pub ahead_bytes: usize,
     /// The same while there are many connections.
     pub ahead_bytes_crowded: usize,

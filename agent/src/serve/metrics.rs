@@ -1,4 +1,4 @@
-//! Figures for Prometheus. No label holds anything that users name, so their number is bounded and nothing leaks.
+//! The agent's metrics. No label holds anything that users name, so the number of series is bounded and nothing leaks.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::HeaderValue;
 use nudge_protocol::status::Outcome;
+use nudge_server::metrics::ConnectionMetrics;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -19,7 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::handler::Reply;
 use crate::status::StatusPage;
 
-/// How subscribers are told, as a label.
+/// How subscribers are notified, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// By a signal.
@@ -54,21 +55,19 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// What the hub is asked.
+/// A call of the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HubCall {
-    /// What the pod is to run.
+    /// For the versions that the pod is assigned.
     Poll,
-    /// To take a report.
+    /// With a report.
     Report,
 }
 
 #[derive(Debug, Default)]
-struct Figures {
+struct Families {
     requests: Family<CodeLabel, Counter>,
-    refused: Counter,
-    failed: Counter,
-    connections: Gauge,
+    connections: ConnectionMetrics,
     notified: Family<NotifiedLabel, Counter>,
     switches: Counter,
     age: Gauge<u64, AtomicU64>,
@@ -77,90 +76,81 @@ struct Figures {
     reports: Family<OutcomeLabel, Counter>,
 }
 
-/// The agent's figures; cheap to clone.
+/// The metrics; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    figures: Arc<Figures>,
+    families: Arc<Families>,
     registry: Arc<Registry>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let figures = Figures::default();
+        let families = Families::default();
         let mut registry = Registry::with_prefix("nudge_agent");
         registry.register("build", "The agent's version", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
-        registry.register("http_requests", "Requests answered, by status", figures.requests.clone());
-        registry.register("connections_refused", "Connections closed because of their number", figures.refused.clone());
-        registry.register(
-            "connections_failed",
-            "Connections that ended with a TLS or HTTP fault",
-            figures.failed.clone(),
-        );
-        registry.register("connections", "Connections now", figures.connections.clone());
+        registry.register("http_requests", "Requests answered, by status", families.requests.clone());
+        families.connections.register(&mut registry);
         registry.register(
             "notifications",
-            "Changes that subscribers were told of, by the way and how it ended",
-            figures.notified.clone(),
+            "Notifications of subscribers, by channel and outcome",
+            families.notified.clone(),
         );
-        registry.register("switches", "Dictionaries served after the first", figures.switches.clone());
+        registry.register("switches", "Dictionaries served after the first", families.switches.clone());
         registry.register_with_unit(
             "source_age",
             "Time since the source was last read without fault",
             Unit::Seconds,
-            figures.age.clone(),
+            families.age.clone(),
         );
-        registry.register("source_problems", "Configs that can't be served as wanted now", figures.problems.clone());
-        registry.register("hub_polls", "Polls of the hub, by how they ended", figures.polls.clone());
-        registry.register("hub_reports", "Reports to the hub, by how they ended", figures.reports.clone());
+        registry.register(
+            "source_problems",
+            "Configs whose assigned version can't be served now",
+            families.problems.clone(),
+        );
+        registry.register("hub_polls", "Polls of the hub, by how they ended", families.polls.clone());
+        registry.register("hub_reports", "Reports to the hub, by how they ended", families.reports.clone());
         // All series from the start, so that a rate over the first event is not missed.
         for channel in [Channel::Signal, Channel::Webhook] {
             for outcome in Outcome::FINAL {
-                let _ = figures.notified.get_or_create(&NotifiedLabel { channel, outcome: outcome.as_str() });
+                let _ = families.notified.get_or_create(&NotifiedLabel { channel, outcome: outcome.as_str() });
             }
         }
-        Self { figures: Arc::new(figures), registry: Arc::new(registry) }
+        Self { families: Arc::new(families), registry: Arc::new(registry) }
     }
 }
 
 impl Metrics {
     pub(super) fn answered(&self, status: StatusCode) {
-        self.figures.requests.get_or_create(&CodeLabel { code: status.as_u16() }).inc();
+        self.families.requests.get_or_create(&CodeLabel { code: status.as_u16() }).inc();
     }
 
-    pub(super) fn connection_refused(&self) {
-        self.figures.refused.inc();
-    }
-
-    pub(super) fn connection_failed(&self) {
-        self.figures.failed.inc();
-    }
-
-    pub(super) fn connections(&self, count: usize) {
-        self.figures.connections.set(i64::try_from(count).unwrap_or(i64::MAX));
+    /// The endpoint's connections.
+    pub fn connections(&self) -> &ConnectionMetrics {
+        &self.families.connections
     }
 
     /// Another dictionary is served.
     pub fn switched(&self) {
-        self.figures.switches.inc();
+        self.families.switches.inc();
     }
 
-    /// Telling a subscriber has ended.
+    /// A notification of a subscriber has ended.
     pub fn notified(&self, channel: Channel, outcome: Outcome) {
-        self.figures.notified.get_or_create(&NotifiedLabel { channel, outcome: outcome.as_str() }).inc();
+        self.families.notified.get_or_create(&NotifiedLabel { channel, outcome: outcome.as_str() }).inc();
     }
 
-    /// A call of the hub has ended; `outcome` is a word of a bounded set.
+    /// A call of the hub has ended; `outcome` is one of a bounded set.
     pub fn asked(&self, call: HubCall, outcome: &'static str) {
         let calls = match call {
-            HubCall::Poll => &self.figures.polls,
-            HubCall::Report => &self.figures.reports,
+            HubCall::Poll => &self.families.polls,
+            HubCall::Report => &self.families.reports,
         };
         calls.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     pub(super) fn render(&self, status: &StatusPage, now: Instant) -> Reply {
-        self.figures.age.set(status.age_seconds(now));
-        self.figures.problems.set(i64::try_from(status.problems().len()).unwrap_or(i64::MAX));
+        self.families.age.set(status.age_seconds(now));
+        self.families.problems.set(i64::try_from(status.problems().len()).unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing to a String does not fail.
         let _ = encode(&mut text, &self.registry);

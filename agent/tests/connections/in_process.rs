@@ -1,7 +1,6 @@
 //! An endpoint in this process, for bounds that take long to reach and for faults that no request can cause.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -11,11 +10,10 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use nudge_agent::identity::{Identity, serving_addresses};
-use nudge_agent::memory::Trimmer;
-use nudge_agent::serve::{
-    Connection, Connections, Endpoint, Limits, Metrics, OwnAddresses, ReplyBody, bind, serve, tls_config,
-};
+use nudge_agent::serve::{Connection, Connections, Endpoint, Limits, Metrics, OwnAddresses, ReplyBody, bind, serve};
+use nudge_server::tls::server_config;
 use nudge_tests::Access;
+use rustls::sign::SingleCertAndKey;
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::task::JoinHandle;
@@ -39,17 +37,18 @@ impl InProcess {
         std::fs::write(&authority, identity.authority.certificate_pem())?;
 
         let limits = Arc::new(limits);
-        let connections = Connections::new(Arc::clone(&limits));
+        let metrics = Metrics::default();
+        let connections = Connections::new(&limits, metrics.connections());
+        let certificate = identity.authority.serving(&serving_addresses(&[]), now)?;
         let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         let address = listener.local_addr()?;
         let endpoint = Endpoint {
             listener,
-            tls: tls_config(identity.authority.serving(&serving_addresses(&[]), now)?)?,
+            tls: Arc::new(server_config(Arc::new(SingleCertAndKey::from(certificate)))?),
             own: OwnAddresses::default(),
             limits,
             connections: connections.clone(),
-            metrics: Metrics::default(),
-            trimmer: Trimmer::default(),
+            metrics,
         };
         let task = tokio::spawn(serve(endpoint, answer));
         let access =
@@ -66,7 +65,7 @@ impl Drop for InProcess {
 
 /// Panics where it is asked to, and has something big for those who want that.
 #[allow(clippy::panic, reason = "a panic is what is tested")]
-async fn answer(connection: Connection, request: Request<Incoming>) -> Result<Response<ReplyBody>, Infallible> {
+async fn answer(connection: Connection, request: Request<Incoming>) -> Response<ReplyBody> {
     let _busy = connection.busy();
     let body = match request.uri().path() {
         "/panic" => panic!("this was asked for"),
@@ -74,5 +73,5 @@ async fn answer(connection: Connection, request: Request<Incoming>) -> Result<Re
         "/big" => Bytes::from(vec![b'x'; 32 * 1024 * 1024]),
         _ => Bytes::from_static(b"ok"),
     };
-    Ok(Response::new(Full::new(body)))
+    Response::new(Full::new(body))
 }

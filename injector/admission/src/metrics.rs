@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use nudge_server::metrics::ConnectionMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
@@ -58,9 +58,7 @@ impl MetricConstructor<Histogram> for Buckets {
 pub struct AdmissionMetrics {
     reviews: Family<ReviewLabels, Counter>,
     seconds: Family<PathLabel, Histogram, Buckets>,
-    pub(super) connections: Gauge,
-    pub(super) connections_refused: Counter,
-    pub(super) connections_failed: Counter,
+    pub(super) connections: ConnectionMetrics,
 }
 
 impl Default for AdmissionMetrics {
@@ -68,9 +66,7 @@ impl Default for AdmissionMetrics {
         Self {
             reviews: Family::default(),
             seconds: Family::new_with_constructor(Buckets),
-            connections: Gauge::default(),
-            connections_refused: Counter::default(),
-            connections_failed: Counter::default(),
+            connections: ConnectionMetrics::default(),
         }
     }
 }
@@ -81,17 +77,7 @@ impl AdmissionMetrics {
         let registry = registry.sub_registry_with_prefix("admission");
         registry.register("reviews", "Reviews answered, by path and outcome", self.reviews.clone());
         registry.register_with_unit("duration", "Time to answer a review", Unit::Seconds, self.seconds.clone());
-        registry.register("connections", "Open connections", self.connections.clone());
-        registry.register(
-            "connections_refused",
-            "Connections closed because of their number",
-            self.connections_refused.clone(),
-        );
-        registry.register(
-            "connections_failed",
-            "Connections that ended with a TLS or HTTP fault",
-            self.connections_failed.clone(),
-        );
+        self.connections.register(registry);
     }
 
     pub(super) fn reviewed(&self, path: &'static str, outcome: Outcome, took: Duration) {

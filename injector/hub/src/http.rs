@@ -11,11 +11,11 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH};
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Response, Version};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use nudge_protocol::hub::MAX_REQUEST_BYTES;
+use nudge_server::http::HttpLimits;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -33,13 +33,13 @@ pub(super) struct Request {
     pub(super) path: String,
     /// Without `Bearer`; empty where there is none.
     pub(super) token: Zeroizing<String>,
-    /// Or why it was not taken.
+    /// Or why it was refused.
     pub(super) body: Result<Bytes, Refusal>,
-    /// The connection can't be used again: the client does not want to, or has sent more than one request.
+    /// Whether the connection can't be used again: the client says so, or has sent more than one request.
     pub(super) last: bool,
 }
 
-/// Reads one request; `None` where none came in time or it was no HTTP, which hyper has answered.
+/// Reads one request; `None` where none came in time or it was not HTTP, which hyper has answered.
 pub(super) async fn read<S>(stream: &mut S, settings: &Settings) -> Option<Request>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -54,17 +54,13 @@ where
             if let Some(sender) = sender {
                 let _ = sender.send(request);
             }
-            // Answered elsewhere.
+            // `write` answers.
             std::future::pending::<()>().await;
             Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
         }
     });
-    let mut connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(settings.head)
-        .max_header_size(settings.head_bytes)
-        .max_buf_size(BUFFER_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
+    let limits = HttpLimits { head: settings.head, head_bytes: settings.head_bytes, buffer_bytes: BUFFER_BYTES };
+    let mut connection = limits.builder().serve_connection(TokioIo::new(stream), service);
     let request = tokio::select! {
         ended = &mut connection => {
             if let Err(error) = ended {
@@ -113,7 +109,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Sends `reply`; `false` where the client did not take it in time.
+/// Sends `reply`; `false` where the client did not read it in time.
 pub(super) async fn write<S>(stream: &mut S, reply: Reply, settings: &Settings) -> bool
 where
     S: AsyncWrite + Unpin,

@@ -9,7 +9,6 @@ mod flight;
 mod gone;
 mod http;
 mod identity;
-mod memory;
 mod metrics;
 mod poll;
 mod poll_slots;
@@ -36,7 +35,6 @@ use nudge_core::keys::{ConfigKey, PodKey, PodUid};
 use nudge_core::pods::{PodState, Report};
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::hub::{POLL_PATH, PollRequest, REPORT_PATH, ReportRequest};
-use nudge_server::shares::Shares;
 use nudge_server::slots::Peer;
 use prometheus_client::registry::Registry;
 use ring::hmac;
@@ -47,7 +45,6 @@ use self::contents::ContentStore;
 use self::gone::Gone;
 use self::http::Request;
 use self::identity::Identities;
-use self::memory::Trimmer;
 use self::metrics::Metrics;
 use self::poll::Repeats;
 use self::poll_slots::PollSlots;
@@ -55,7 +52,6 @@ use self::reply::{Refusal, Reply};
 use self::view::views;
 use self::writer::{LATER, Plan, Queue};
 
-pub use memory::use_few_arenas;
 pub use reports::{Reported, Reports};
 pub use review::{Caller, KubeReviewer, ReviewError, Reviewer};
 pub use server::{bind, serve};
@@ -101,9 +97,7 @@ pub struct Hub {
     reports: Arc<Reports>,
     queue: Queue,
     writer: Arc<dyn ConditionWriter>,
-    handshakes: Shares,
     draining: watch::Sender<bool>,
-    trimmer: Trimmer,
 }
 
 impl Hub {
@@ -125,9 +119,7 @@ impl Hub {
             reports: Arc::default(),
             queue: Queue::default(),
             writer: cluster.conditions,
-            handshakes: Shares::new(settings.handshakes, 1),
             draining: watch::Sender::new(false),
-            trimmer: Trimmer::default(),
             index,
             settings,
             metrics,

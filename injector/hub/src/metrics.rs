@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nudge_server::metrics::ConnectionMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -58,9 +59,7 @@ struct ResultLabel {
 
 #[derive(Debug)]
 struct Figures {
-    connections: Gauge,
-    refused: Counter,
-    failed: Counter,
+    connections: ConnectionMetrics,
     held: Gauge,
     polls: Family<ResultLabel, Counter>,
     reviews: Family<ResultLabel, Counter>,
@@ -82,9 +81,7 @@ impl Default for Metrics {
         // From 0.5 ms in steps of two to 16 s.
         let answer = Histogram::new((0..16).map(|step| 0.0005 * f64::from(1 << step)));
         let figures = Figures {
-            connections: Gauge::default(),
-            refused: Counter::default(),
-            failed: Counter::default(),
+            connections: ConnectionMetrics::default(),
             held: Gauge::default(),
             polls: Family::default(),
             reviews: Family::default(),
@@ -115,9 +112,7 @@ impl Metrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         let figures = &self.0;
         let registry = registry.sub_registry_with_prefix("hub");
-        registry.register("connections", "Connections of agents now", figures.connections.clone());
-        registry.register("connections_refused", "Connections closed because of their number", figures.refused.clone());
-        registry.register("connections_failed", "Connections that ended with a fault", figures.failed.clone());
+        figures.connections.register(registry);
         registry.register("held_polls", "Polls held now", figures.held.clone());
         registry.register("polls", "Polls answered, by how", figures.polls.clone());
         registry.register("token_reviews", "Reviews of tokens asked of the API server", figures.reviews.clone());
@@ -131,17 +126,9 @@ impl Metrics {
         registry.register_with_unit("answer", help, Unit::Seconds, figures.answer.clone());
     }
 
-    /// How many connections there are.
-    pub(super) fn connections(&self) -> Gauge {
-        self.0.connections.clone()
-    }
-
-    pub(super) fn connection_refused(&self) {
-        self.0.refused.inc();
-    }
-
-    pub(super) fn connection_failed(&self) {
-        self.0.failed.inc();
+    /// The connections of agents.
+    pub(super) fn connections(&self) -> &ConnectionMetrics {
+        &self.0.connections
     }
 
     /// A poll is held until the value is dropped.

@@ -1,11 +1,11 @@
-//! Held polls per pod: a pod that asks for more than its share has its oldest answered.
+//! Held polls per pod: when a pod holds more than its share, the oldest is answered.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// See the module's text.
+/// The held polls of all pods.
 pub(super) struct PollSlots {
     limit: usize,
     by_uid: Mutex<HashMap<String, VecDeque<Arc<Notify>>>>,
@@ -20,7 +20,7 @@ impl PollSlots {
         self.by_uid.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place among the held polls of the pod.
+    /// Takes a slot for a poll of the pod.
     pub(super) fn take(self: &Arc<Self>, uid: &str) -> PollSlot {
         let lost = Arc::new(Notify::new());
         let mut by_uid = self.lock();
@@ -35,13 +35,13 @@ impl PollSlots {
         PollSlot { poll_slots: Arc::clone(self), uid: uid.into(), lost }
     }
 
-    /// Whether an agent of the pod is here.
+    /// Whether a poll of the pod is held here.
     pub(super) fn has(&self, uid: &str) -> bool {
         self.lock().contains_key(uid)
     }
 }
 
-/// A place that is given back on drop.
+/// The slot of one poll; free again on drop.
 pub(super) struct PollSlot {
     poll_slots: Arc<PollSlots>,
     uid: Box<str>,
@@ -49,7 +49,7 @@ pub(super) struct PollSlot {
 }
 
 impl PollSlot {
-    /// Another poll has taken the place.
+    /// Resolves when another poll has taken the slot.
     pub(super) async fn lost(&self) {
         self.lost.notified().await;
     }

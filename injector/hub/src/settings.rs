@@ -7,14 +7,14 @@ use nudge_protocol::hub::{BEHIND_SECONDS, HubSettings};
 /// Bounds of the hub. Tests set smaller ones.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Connections at the same time, with a share for each address: see `slots.rs`.
+    /// Connections at the same time, with a share for each address: see `nudge_server::slots`.
     pub connections: usize,
     /// TLS handshakes at the same time, of one address a quarter. The rest wait for their turn, so that after a storm the first are done early
     /// instead of all late.
     pub handshakes: usize,
     /// From accepting a connection until its handshake has a turn, and from a request until the review of its token has one.
     pub turn: Duration,
-    /// From then, or from the last byte's absence, until the handshake is done.
+    /// From accepting a connection until its handshake is done, without waiting for a turn.
     pub handshake: Duration,
     /// From a request's first byte until its head is there whole; also how long a new connection has for that first byte.
     pub head: Duration,
@@ -24,7 +24,7 @@ pub struct Settings {
     pub body: Duration,
     /// Between two requests.
     pub idle: Duration,
-    /// How long a client may take for a small reply.
+    /// How long a client may take for a small reply, and may read nothing of any reply.
     pub write: Duration,
     /// What it must take of a large one per second more, in bytes.
     pub rate: usize,

@@ -1,38 +1,41 @@
-//! `/healthz`, `/readyz` and `/metrics`, by plain HTTP and without a token: they never hold a name of a user's or a value.
+//! `/healthz`, `/readyz` and `/metrics`, by plain HTTP and without a token: they never hold a name that users chose, or a value.
 
-use std::convert::Infallible;
+use std::future::pending;
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use nudge_server::slots::Slots;
-use prometheus_client::metrics::gauge::Gauge;
+use nudge_server::accept::{Connection, ConnectionError, Handler, Server};
+use nudge_server::http::{HttpLimits, serve_http};
+use nudge_server::metrics::ConnectionMetrics;
+use nudge_server::slots::{Bounds, Slots};
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
-/// Most connections at a time, with a share for each address.
+/// Most connections, with a share for each address.
 const CONNECTIONS: usize = 64;
 /// How long one may last.
 const LONGEST: Duration = Duration::from_secs(30);
+const HTTP: HttpLimits = HttpLimits { head: Duration::from_secs(5), head_bytes: 16 * 1024, buffer_bytes: 16 * 1024 };
 
-/// A question with a sentence for an answer where it is "no".
+/// A check with a message if it fails.
 pub(super) type Check = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// What the endpoints answer.
 pub(super) struct Health {
-    /// The process should be restarted where this says no.
+    /// The process should be restarted if this fails.
     pub(super) live: Check,
-    /// Agents and webhooks should go elsewhere where this says no.
+    /// Agents and webhooks should use another replica if this fails.
     pub(super) ready: Check,
-    /// Brings gauges up to date before they are shown.
+    /// Updates gauges before they are shown.
     pub(super) refresh: Box<dyn Fn() + Send + Sync>,
-    /// The figures.
+    /// The metrics.
     pub(super) registry: RwLock<Registry>,
 }
 
@@ -54,7 +57,11 @@ impl Health {
                     Err(error) => reply(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", error.to_string()),
                 }
             }
-            _ => reply(StatusCode::NOT_FOUND, "text/plain", "there are /healthz, /readyz and /metrics\n".to_owned()),
+            _ => reply(
+                StatusCode::NOT_FOUND,
+                "text/plain",
+                "no such path; use /healthz, /readyz or /metrics\n".to_owned(),
+            ),
         }
     }
 }
@@ -66,30 +73,28 @@ fn reply(status: StatusCode, kind: &'static str, text: String) -> Response<Full<
     response
 }
 
-/// Serves for ever.
+/// Serves forever.
 pub(super) async fn serve(listener: TcpListener, health: Arc<Health>) {
-    let slots = Slots::new(CONNECTIONS, Gauge::default());
-    loop {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of files, most likely: others must end first.
-                tracing::warn!(%error, "a connection for health or metrics can't be taken");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let Some(place) = slots.take(peer.ip(), Instant::now()) else { continue };
-        let health = Arc::clone(&health);
-        tokio::spawn(async move {
-            let service = service_fn(move |request| {
-                let response = health.answer(&request);
-                async move { Ok::<_, Infallible>(response) }
-            });
-            let mut http = hyper::server::conn::http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(5));
-            let connection = http.serve_connection(TokioIo::new(stream), service);
-            place.keep(tokio::time::timeout(LONGEST, connection)).await
-        });
+    let metrics = ConnectionMetrics::default();
+    let server = Server { name: "health", metrics: metrics.clone(), drain: Duration::ZERO, trimmer: None };
+    let clients = Clients { slots: Slots::new(Bounds::shared(CONNECTIONS), metrics), health };
+    server.run(listener, Arc::new(clients), pending()).await;
+}
+
+struct Clients {
+    slots: Slots,
+    health: Arc<Health>,
+}
+
+impl Handler<TcpStream> for Clients {
+    fn slots(&self, _: &TcpStream, _: IpAddr) -> &Slots {
+        &self.slots
+    }
+
+    async fn serve(&self, connection: Connection<TcpStream>) -> Result<(), ConnectionError> {
+        let Connection { stream, stopping, .. } = connection;
+        let answer = async |request| self.health.answer(&request);
+        let ended = timeout(LONGEST, serve_http(stream, &HTTP, stopping, answer)).await;
+        ended.unwrap_or(Err(ConnectionError::Client))
     }
 }

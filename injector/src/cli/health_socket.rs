@@ -1,27 +1,31 @@
-//! Health over a UNIX socket, for probes that run in the container itself: `nudge-injector health` asks the process that serves. Nobody on the
-//! network can take its places.
+//! Health over a UNIX socket, for probes that run in the container itself: `nudge-injector health` asks the process that serves. No
+//! client on the network can take its slots.
 //!
-//! The question is a word, the answer `ok` or the sentence that says why not; then the connection ends.
+//! The question is `live` or `ready`, the answer `ok` or a message; then the connection ends.
 
 use std::fs;
+use std::future::pending;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use nudge_server::accept::{Connection, ConnectionError, Handler, Server};
+use nudge_server::metrics::ConnectionMetrics;
+use nudge_server::slots::{Bounds, Slots};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::health::Health;
 
-/// Most questions at a time; probes ask one after another.
+/// Most connections; probes ask one after another.
 const QUESTIONS: usize = 8;
-/// How long whoever asks may take.
+/// How long a probe may take to ask and to read.
 const SLOWEST: Duration = Duration::from_secs(1);
-/// How long an answer is waited for: less than a probe may take, so that it is known why there was none.
+/// How long to wait for an answer: less than the timeout of a probe, so that the probe can say why there was none.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Longest question and answer, in bytes.
 const LONGEST: u64 = 1024;
@@ -30,16 +34,16 @@ const YES: &str = "ok";
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Question {
-    /// Whether the process should go on; no means that a restart would mend it.
+    /// Whether the process works; if not, it should be restarted.
     Live,
-    /// Whether agents and webhooks should come here.
+    /// Whether agents and webhooks can use this replica.
     Ready,
 }
 
 impl Question {
     const ALL: [Self; 2] = [Self::Live, Self::Ready];
 
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Live => "live",
             Self::Ready => "ready",
@@ -47,10 +51,10 @@ impl Question {
     }
 }
 
-/// What `nudge-injector health` is told.
+/// The settings of `nudge-injector health`.
 #[derive(Clone, Debug, Args)]
 pub struct HealthSettings {
-    /// What is asked.
+    /// What to ask.
     #[arg(value_enum, default_value = "live")]
     pub question: Question,
     /// The socket of the process that serves.
@@ -58,16 +62,16 @@ pub struct HealthSettings {
     pub health_socket: PathBuf,
 }
 
-/// Why the answer is not yes.
+/// Why the answer is not `ok`.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotWell {
-    /// The process says so.
-    #[error("not {}: {message}", question.word())]
+    /// The process answered so.
+    #[error("not {}: {message}", question.as_str())]
     Said { question: Question, message: String },
     /// Nothing listens.
     #[error("nothing answers at {}: nudge-injector serve does not run with this --health-socket, or is still starting", path.display())]
     Absent { path: PathBuf, source: io::Error },
-    /// The process does not get to it.
+    /// The process did not answer in time.
     #[error("no answer within {} s at {}", PATIENCE.as_secs(), path.display())]
     Silent { path: PathBuf },
 }
@@ -84,15 +88,15 @@ pub(super) fn ask(settings: &HealthSettings) -> Result<(), NotWell> {
 
 async fn answer(path: &Path, question: Question) -> io::Result<String> {
     let mut stream = UnixStream::connect(path).await?;
-    stream.write_all(question.word().as_bytes()).await?;
+    stream.write_all(question.as_str().as_bytes()).await?;
     stream.shutdown().await?;
     let mut text = String::new();
     stream.take(LONGEST).read_to_string(&mut text).await?;
-    // A process that ends in the middle says nothing.
+    // A process that ends meanwhile sends nothing.
     if text.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(text) }
 }
 
-/// Listens at `path`, in place of a process that has ended there.
+/// Listens at `path`, where an ended process may have left its socket.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -101,34 +105,40 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
-/// Answers for ever.
+/// Serves forever.
 pub(super) async fn serve(listener: UnixListener, health: Arc<Health>) {
-    let questions = Arc::new(Semaphore::new(QUESTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&questions).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let health = Arc::clone(&health);
-                tokio::spawn(async move {
-                    let _ = timeout(SLOWEST, reply(stream, &health)).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a question for health can't be taken");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+    let metrics = ConnectionMetrics::default();
+    let bounds = Bounds { shares: false, grace: SLOWEST, wait: PATIENCE, ..Bounds::shared(QUESTIONS) };
+    let server = Server { name: "health socket", metrics: metrics.clone(), drain: Duration::ZERO, trimmer: None };
+    let probes = Probes { slots: Slots::new(bounds, metrics), health };
+    server.run(listener, Arc::new(probes), pending()).await;
+}
+
+struct Probes {
+    slots: Slots,
+    health: Arc<Health>,
+}
+
+impl Handler<UnixStream> for Probes {
+    fn slots(&self, _: &UnixStream, _: IpAddr) -> &Slots {
+        &self.slots
+    }
+
+    async fn serve(&self, connection: Connection<UnixStream>) -> Result<(), ConnectionError> {
+        match timeout(SLOWEST, reply(connection.stream, &self.health)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(ConnectionError::Client),
         }
     }
 }
 
 async fn reply(mut stream: UnixStream, health: &Health) -> io::Result<()> {
-    let mut word = String::new();
-    (&mut stream).take(LONGEST).read_to_string(&mut word).await?;
-    let answer = match Question::ALL.into_iter().find(|question| question.word() == word) {
+    let mut text = String::new();
+    (&mut stream).take(LONGEST).read_to_string(&mut text).await?;
+    let answer = match Question::ALL.into_iter().find(|question| question.as_str() == text) {
         Some(Question::Live) => (health.live)(),
         Some(Question::Ready) => (health.ready)(),
-        None => Err("there are live and ready".to_owned()),
+        None => Err("no such question; ask live or ready".to_owned()),
     };
     stream.write_all(answer.err().as_deref().unwrap_or(YES).as_bytes()).await
 }
@@ -156,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn yes_and_no_and_nobody() {
+    async fn a_probe_gets_ok_or_the_reason_or_finds_no_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("health.sock");
         let said = asked(&path, Question::Live).await.unwrap_err();
@@ -165,7 +175,7 @@ mod tests {
         asked(&path, Question::Live).await.unwrap();
         let said = asked(&path, Question::Ready).await.unwrap_err();
         assert_eq!(said.to_string(), "not ready: pods are not listed yet");
-        // One that was killed leaves its file, which the next takes over.
+        // A killed process leaves its socket, which the next one replaces.
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled() && path.exists());
         assert!(asked(&path, Question::Live).await.is_err());
@@ -175,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_says_nothing_keeps_nobody_out() {
+    async fn silent_clients_keep_no_probe_out() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("health.sock");
         let serving = tokio::spawn(serve(bind(&path).unwrap(), health()));
@@ -188,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_does_not_get_to_it_is_not_waited_for() {
+    async fn a_process_that_does_not_answer_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("health.sock");
         let _listener = bind(&path).unwrap();
@@ -197,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_in_the_way_is_told() {
+    async fn a_folder_in_the_way_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         assert!(bind(folder.path()).is_err() && folder.path().exists());
     }

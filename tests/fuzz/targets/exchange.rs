@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,7 +50,7 @@ fuzz_target!(|bytes: &[u8]| {
                 assert!(!holds(&reply, SECRET), "{}", reply.escape_ascii());
             }
         }
-        assert_eq!(index.connections.count(), 0, "the place is free again");
+        assert_eq!(index.connections.count(), 0, "the slot is free again");
     });
 });
 
@@ -68,22 +69,27 @@ impl Index {
         let metrics = Metrics::default();
         let hooks = hooks(&token, &current, &status, &metrics);
         let limits = Arc::new(Limits::default());
-        let app = App { limits: Arc::clone(&limits), token, etags, current, status, hooks, metrics };
-        Self { runtime, app: Arc::new(app), connections: Connections::new(limits), _publisher: publisher }
+        let connections = Connections::new(&limits, metrics.connections());
+        let app = App { limits, token, etags, current, status, hooks, metrics };
+        Self { runtime, app: Arc::new(app), connections, _publisher: publisher }
     }
 
     /// Sends `bytes` and hears out what is said to them, whether the client says at once that no more will come or stays silent
     /// until it is cut off.
     fn exchange(&self, bytes: &[u8], origin: Origin, hangs_up: bool) -> Vec<u8> {
         self.runtime.block_on(async {
-            let connection = self.connections.admit(origin, PEER, Instant::now()).unwrap();
-            connection.established();
+            let slot = self.connections.slots(origin).take(PEER, Instant::now()).unwrap();
+            slot.established();
+            let connection = self.connections.connection(slot);
             let (mut client, server) = duplex(PIPE_BYTES);
             client.write_all(bytes).await.unwrap();
             if hangs_up {
                 client.shutdown().await.unwrap();
             }
-            let answer = |request| Arc::clone(&self.app).answer(connection.clone(), request);
+            let answer = |request| {
+                let answer = Arc::clone(&self.app).answer(connection.clone(), request);
+                async move { Ok::<_, Infallible>(answer.await) }
+            };
             let conversation = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(self.app.limits.head)

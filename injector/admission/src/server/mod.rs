@@ -1,5 +1,5 @@
-//! The HTTPS server that the API server asks: its own listener, threads and runtime, so that nothing else in the process can
-//! keep it waiting.
+//! The HTTPS server that the API server calls, with its own listener, threads and runtime: nothing else in the process can keep it
+//! waiting.
 
 mod exchange;
 mod running;
@@ -10,14 +10,14 @@ use std::time::Duration;
 
 pub use running::{AdmissionServer, StartError, Webhooks};
 
-/// Bounds of the server. Every one is crossed by a test.
+/// Bounds of the server. A test crosses each of them.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionSettings {
     /// Where it listens.
     pub address: SocketAddr,
     /// Threads that answer.
     pub threads: usize,
-    /// Most connections, with a share for each address: see `slots.rs`.
+    /// Most connections, with a share for each address: see `nudge_server::slots`.
     pub connections: usize,
     /// How long a TLS handshake may take.
     pub handshake: Duration,
@@ -28,21 +28,21 @@ pub struct AdmissionSettings {
     pub body: Duration,
     /// Longest body in bytes. An update holds an object twice, and each byte of it can take six in JSON.
     pub body_bytes: usize,
-    /// Bodies longer than [`SMALL_BODY_BYTES`] share this many bytes, of which no address has more than a quarter; those for which there is no
-    /// room wait, as long as a review may take.
+    /// Bodies longer than [`SMALL_BODY_BYTES`] share this many bytes, of which no address has more than a quarter. A body for which there
+    /// is no room waits, as long as a review may take.
     pub all_bodies_bytes: usize,
-    /// What has been read of them takes so many bytes of memory, shared in the same way until the review is over; a body that takes more
-    /// than a quarter is refused.
+    /// The objects parsed from them share this many bytes of memory in the same way until the review is over. A body that takes more than a
+    /// quarter is refused.
     pub all_objects_bytes: usize,
-    /// How long a review may take where the API server does not say it.
+    /// How long a review may take if the API server does not say.
     pub review: Duration,
-    /// The longest that it may take whatever the API server says.
+    /// The longest that a review may take whatever the API server says.
     pub longest_review: Duration,
-    /// How long requests have to end when the server is stopped.
+    /// How long requests have to end when the server stops.
     pub stop: Duration,
 }
 
-/// Bodies up to this length have room in any case, and so has what is read of them up to the other: 512 times both is still little.
+/// Bodies up to this length always have room, and so have their objects up to [`SMALL_OBJECT_BYTES`]: 512 times both is still little.
 pub const SMALL_BODY_BYTES: usize = 64 * 1024;
 /// See [`SMALL_BODY_BYTES`].
 pub const SMALL_OBJECT_BYTES: usize = 256 * 1024;

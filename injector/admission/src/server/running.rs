@@ -2,12 +2,12 @@
 
 use std::error::Error;
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use nudge_server::listener::{self, SocketOptions};
 use rustls::ServerConfig;
-use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::{oneshot, watch};
@@ -26,7 +26,7 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// The refusal.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The threads.
@@ -40,22 +40,13 @@ pub enum StartError {
     Ended,
 }
 
-/// Connections that the kernel keeps until they are taken. Where there are more, the API server's next one is late by a second at least.
-const BACKLOG: i32 = 4096;
+/// Beyond the backlog the API server's next connection is late by a second at least.
+const SOCKET: SocketOptions = SocketOptions { backlog: 4096, send_buffer: None, receive_buffer: None, keepalive: None };
 
-fn bind(address: SocketAddr) -> io::Result<StdListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // A restarted server takes its port again at once (socket(7)).
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
-
-/// What the server is to answer with.
+/// The webhooks of a server.
 pub type Webhooks = Vec<Arc<dyn Webhook>>;
 
-/// The running server; dropped, it stops without waiting for requests.
+/// The running server; when dropped, it stops without waiting for requests.
 #[derive(Debug)]
 pub struct AdmissionServer {
     address: SocketAddr,
@@ -76,8 +67,7 @@ impl AdmissionServer {
         E: Into<Box<dyn Error + Send + Sync>> + 'static,
     {
         let listen = |source| StartError::Listen { address: settings.address, source };
-        let listener = bind(settings.address).map_err(listen)?;
-        listener.set_nonblocking(true).map_err(listen)?;
+        let listener = listener::bind(settings.address, &SOCKET).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (stop, stopping) = watch::channel(false);
         let (started, starting) = oneshot::channel();
@@ -91,7 +81,7 @@ impl AdmissionServer {
             match made.await {
                 Ok((listener, exchange)) => {
                     if started.send(Ok(())).is_ok() {
-                        serve(listener, tls, Arc::new(exchange), settings, metrics, stopping).await;
+                        serve(listener, tls, exchange, settings, metrics, stopping).await;
                     }
                 }
                 Err(error) => {
@@ -129,7 +119,7 @@ impl AdmissionServer {
         let _ = (&mut self.ended).await;
     }
 
-    /// Takes no more connections, and waits for the requests that are being answered as long as the settings allow.
+    /// Accepts no more connections, and waits for the requests that are being answered as long as the settings allow.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         // An error means that the thread has ended already.

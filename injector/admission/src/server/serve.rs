@@ -1,114 +1,77 @@
-//! Takes connections within bounds, over TLS, each in a task of its own whose panic ends that connection only.
+//! The listener for the API server.
 
-use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use nudge_server::slots::{Place, Slots};
+use nudge_server::accept::{Connection, ConnectionError, Handler, Server};
+use nudge_server::http::{HttpLimits, serve_http};
+use nudge_server::slots::{Bounds, Slots};
+use nudge_server::tls::{AHEAD_BYTES, Tls};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 
 use super::AdmissionSettings;
 use super::exchange::Exchange;
 use crate::metrics::AdmissionMetrics;
 
-/// How long taking connections pauses when the process has no more file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Largest head of a request.
+/// Largest head of a request, in bytes.
 const HEAD_BYTES: usize = 16 * 1024;
+/// How long a client may read none of an answer.
+const STALL: Duration = Duration::from_secs(20);
 
-/// What every connection needs.
-struct Shared {
-    acceptor: TlsAcceptor,
-    exchange: Arc<Exchange>,
-    settings: AdmissionSettings,
-    metrics: AdmissionMetrics,
-    stopping: watch::Receiver<bool>,
-}
-
-/// Serves until `stopping` says true or its sender is gone, then ends in good order.
+/// Serves until `stopping` is true or its sender is gone, then lets requests that are being answered end.
 pub(super) async fn serve(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
-    exchange: Arc<Exchange>,
+    exchange: Exchange,
     settings: AdmissionSettings,
     metrics: AdmissionMetrics,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let slots = Slots::new(settings.connections, metrics.connections.clone());
-    let acceptor = TlsAcceptor::from(tls);
-    let shared = Arc::new(Shared { acceptor, exchange, settings, metrics, stopping: stopping.clone() });
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            // Ended ones are taken out, so that the set does not grow.
-            Some(_) = connections.join_next() => continue,
-            _ = stopping.wait_for(|&stop| stop) => break,
-        };
-        match accepted {
-            Ok((stream, peer)) => match slots.take(peer.ip(), Instant::now()) {
-                Some(place) => {
-                    connections.spawn(connection(stream, place, Arc::clone(&shared)));
-                }
-                None => {
-                    shared.metrics.connections_refused.inc();
-                }
-            },
-            Err(error) => {
-                tracing::warn!(%error, "can't take a connection for admission");
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    drop(listener);
-    let all_ended = async { while connections.join_next().await.is_some() {} };
-    if timeout(settings.stop, all_ended).await.is_err() {
-        tracing::warn!("requests for admission did not end in time and are cut");
-    }
-}
-
-async fn connection(stream: TcpStream, place: Place, shared: Arc<Shared>) {
-    match place.keep(converse(stream, &place, &shared)).await {
-        Some(Ok(())) => {}
-        Some(Err(Failed)) => drop(shared.metrics.connections_failed.inc()),
-        None => drop(shared.metrics.connections_refused.inc()),
-    }
-}
-
-/// The connection failed; what is to be known of it is that it did.
-struct Failed;
-
-async fn converse(stream: TcpStream, place: &Place, shared: &Shared) -> Result<(), Failed> {
-    let _ = stream.set_nodelay(true);
-    let mut stopping = shared.stopping.clone();
-    let handshake = timeout(shared.settings.handshake, shared.acceptor.accept(stream));
-    let stream = tokio::select! {
-        shaken = handshake => shaken.map_err(|_| Failed)?.map_err(|_| Failed)?,
-        _ = stopping.wait_for(|&stop| stop) => return Ok(()),
+    let server =
+        Server { name: "admission", metrics: metrics.connections.clone(), drain: settings.stop, trimmer: None };
+    let reviews = Reviews {
+        slots: Slots::new(Bounds::shared(settings.connections), metrics.connections),
+        tls: Tls {
+            config: tls,
+            handshake: settings.handshake,
+            stall: STALL,
+            turns: None,
+            plain_http: "this port speaks HTTPS to the API server",
+        },
+        http: HttpLimits { head: settings.idle, head_bytes: HEAD_BYTES, buffer_bytes: HEAD_BYTES },
+        exchange,
     };
-    let service = service_fn(async |request| {
-        let _busy = place.busy();
-        Ok::<_, Infallible>(shared.exchange.answer(request, place.peer()).await)
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(shared.settings.idle)
-        .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    tokio::select! {
-        ended = connection.as_mut() => return ended.map_err(|_| Failed),
-        _ = stopping.wait_for(|&stop| stop) => {}
+    let shutdown = async {
+        let _ = stopping.wait_for(|&stop| stop).await;
+    };
+    server.run(listener, Arc::new(reviews), shutdown).await;
+}
+
+struct Reviews {
+    slots: Slots,
+    tls: Tls,
+    http: HttpLimits,
+    exchange: Exchange,
+}
+
+impl Handler<TcpStream> for Reviews {
+    fn slots(&self, _: &TcpStream, _: IpAddr) -> &Slots {
+        &self.slots
     }
-    // An idle connection ends at once, another after its answer.
-    connection.as_mut().graceful_shutdown();
-    timeout(shared.settings.stop, connection).await.map_err(|_| Failed)?.map_err(|_| Failed)
+
+    async fn serve(&self, connection: Connection<TcpStream>) -> Result<(), ConnectionError> {
+        let Connection { stream, slot, mut stopping } = connection;
+        let stream = tokio::select! {
+            stream = self.tls.accept(stream, &slot, AHEAD_BYTES) => stream?,
+            () = stopping.wait() => return Ok(()),
+        };
+        let answer = async |request| {
+            let _busy = slot.busy();
+            self.exchange.answer(request, slot.peer()).await
+        };
+        serve_http(stream, &self.http, stopping, answer).await
+    }
 }

@@ -165,7 +165,7 @@ async fn a_poll_that_nobody_waits_for_any_more_is_dropped() -> Result<()> {
     scene.activate("1", b"x");
     drop(scene.waiting(0).await?);
     let uid = pod(0).uid;
-    eventually(SOON, "its place is free", async || (!scene.stand_in.hub.is_connected(&uid)).then_some(())).await
+    eventually(SOON, "its slot is free", async || (!scene.stand_in.hub.is_connected(&uid)).then_some(())).await
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn an_address_with_many_makes_room_for_another_one() -> Result<()> {
         socket.bind((std::net::Ipv4Addr::new(127, 0, 0, host), 0).into())?;
         Ok::<_, anyhow::Error>(socket.connect(scene.front.address).await?)
     };
-    // Connected and silent, as many as there are places and more.
+    // Connected and silent, as many as there are slots and more.
     let mut silent = Vec::new();
     for _ in 0..12 {
         silent.push(from(2).await?);

@@ -1,4 +1,4 @@
-//! A stream whose writes fail when the other side takes nothing for too long.
+//! A stream whose writes fail when the peer reads nothing for too long.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,16 +8,23 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Bounds the time that a write may make no progress. Costs nothing while writes succeed at once.
-pub(super) struct StallGuard<S> {
+/// Bounds the time without progress of a write. Needs no timer while writes succeed at once.
+#[derive(Debug)]
+pub struct StallGuard<S> {
     stream: S,
     limit: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> StallGuard<S> {
-    pub(super) fn new(stream: S, limit: Duration) -> Self {
+    /// Fails a write of `stream` that makes no progress for `limit`.
+    pub fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, stalled: None }
+    }
+
+    /// The stream below, for looking at its socket.
+    pub fn get_ref(&self) -> &S {
+        &self.stream
     }
 
     fn check<T>(&mut self, context: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {

@@ -1,0 +1,25 @@
+//! The metrics of a listener.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// The connections of one listener; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionMetrics {
+    /// Open connections.
+    pub open: Gauge,
+    /// Connections closed because of their number.
+    pub refused: Counter,
+    /// Connections that ended with an error.
+    pub failed: Counter,
+}
+
+impl ConnectionMetrics {
+    /// Registers the metrics as `connections`, `connections_refused` and `connections_failed`.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("connections", "Open connections", self.open.clone());
+        registry.register("connections_refused", "Connections closed because of their number", self.refused.clone());
+        registry.register("connections_failed", "Connections that ended with a TLS or HTTP fault", self.failed.clone());
+    }
+}

@@ -1,0 +1,199 @@
+//! The endpoint's listener: which client counts for which slots, TLS, and HTTP for each connection.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use nudge_server::accept::{self, ConnectionError, Handler, Server};
+use nudge_server::http::{HttpLimits, serve_http};
+use nudge_server::listener::{self, SocketOptions};
+use nudge_server::memory::Trimmer;
+use nudge_server::slots::Slots;
+use nudge_server::tls::Tls;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::body::ReplyBody;
+use super::connections::{Connection, Connections};
+use super::{Limits, Metrics, Origin, OwnAddresses};
+
+/// Replies of large dictionaries would otherwise fill megabytes of the kernel's buffers for each slow client; requests are small.
+const SOCKET: SocketOptions =
+    SocketOptions { backlog: 1024, send_buffer: Some(64 * 1024), receive_buffer: Some(16 * 1024), keepalive: None };
+/// Largest buffer for what a client sends and for a reply's head, in bytes.
+const HTTP_BUFFER_BYTES: usize = 16 * 1024;
+/// How long after a connection's end freed memory is returned.
+const TRIM_DELAY: Duration = Duration::from_millis(500);
+
+/// Why the endpoint can't listen.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Something else listens there.
+    #[error("port {} of {} is in use; choose another with --port, or --port 0 for a free one", address.port(), address.ip())]
+    InUse {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The operating system refused.
+    #[error("can't listen on {address}")]
+    Io {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+}
+
+/// Listens on `address`. Needs a tokio runtime.
+pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    let listener = listener::bind(address, &SOCKET).and_then(TcpListener::from_std);
+    listener.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse { address, source },
+        _ => BindError::Io { address, source },
+    })
+}
+
+/// The endpoint apart from its answers.
+pub struct Endpoint {
+    /// Where it listens.
+    pub listener: TcpListener,
+    /// Its certificate and settings.
+    pub tls: Arc<ServerConfig>,
+    /// Who counts as being in the pod.
+    pub own: OwnAddresses,
+    /// The bounds.
+    pub limits: Arc<Limits>,
+    /// The connections.
+    pub connections: Connections,
+    /// The metrics of the agent.
+    pub metrics: Metrics,
+}
+
+/// Serves until dropped; `answer` answers each request.
+pub async fn serve<A, F>(endpoint: Endpoint, answer: A)
+where
+    A: Fn(Connection, Request<Incoming>) -> F + Send + Sync + 'static,
+    F: Future<Output = Response<ReplyBody>> + Send + 'static,
+{
+    let Endpoint { listener, tls, own, limits, connections, metrics } = endpoint;
+    let server = Server {
+        name: "endpoint",
+        metrics: metrics.connections().clone(),
+        drain: Duration::ZERO,
+        trimmer: Some(Trimmer::new(TRIM_DELAY)),
+    };
+    let tls = Tls {
+        config: tls,
+        handshake: limits.handshake,
+        stall: limits.stall,
+        turns: None,
+        plain_http: "this port speaks HTTPS; use the URL in MY_CONFIG_ENDPOINT",
+    };
+    let http = HttpLimits { head: limits.head, head_bytes: limits.head_bytes, buffer_bytes: HTTP_BUFFER_BYTES };
+    let clients = Clients { own, limits, connections, tls, http, answer };
+    server.run(listener, Arc::new(clients), std::future::pending()).await;
+}
+
+struct Clients<A> {
+    own: OwnAddresses,
+    limits: Arc<Limits>,
+    connections: Connections,
+    tls: Tls,
+    http: HttpLimits,
+    answer: A,
+}
+
+impl<A, F> Handler<TcpStream> for Clients<A>
+where
+    A: Fn(Connection, Request<Incoming>) -> F + Send + Sync + 'static,
+    F: Future<Output = Response<ReplyBody>> + Send + 'static,
+{
+    fn slots(&self, stream: &TcpStream, peer: IpAddr) -> &Slots {
+        let origin = stream.local_addr().map_or(Origin::Foreign, |local| self.own.origin(peer, local.ip()));
+        self.connections.slots(origin)
+    }
+
+    async fn serve(&self, connection: accept::Connection<TcpStream>) -> Result<(), ConnectionError> {
+        let accept::Connection { stream, slot, stopping } = connection;
+        let crowded = self.connections.count() > self.limits.uncrowded;
+        let ahead = if crowded { self.limits.ahead_bytes_crowded } else { self.limits.ahead_bytes };
+        let stream = self.tls.accept(stream, &slot, ahead).await?;
+        let connection = self.connections.connection(slot);
+        serve_http(stream, &self.http, stopping, |request| (self.answer)(connection.clone(), request)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use bytes::Bytes;
+    use http_body_util::{Empty, Full};
+    use hyper::client::conn::http1 as client;
+    use hyper_util::rt::TokioIo;
+    use nudge_server::tls::server_config;
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, ServerName};
+    use rustls::sign::SingleCertAndKey;
+    use rustls::{ClientConfig, RootCertStore};
+    use time::OffsetDateTime;
+    use tokio::time::timeout;
+    use tokio_rustls::TlsConnector;
+
+    use super::*;
+    use crate::identity::{Authority, serving_addresses};
+
+    async fn get(address: SocketAddr, tls: Arc<ClientConfig>, path: &str) -> Result<hyper::StatusCode, hyper::Error> {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let name = ServerName::from(address.ip());
+        let stream = TlsConnector::from(tls).connect(name, stream).await.unwrap();
+        let (mut sender, connection) = client::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let request = Request::get(path).header("host", "test").body(Empty::<Bytes>::new()).unwrap();
+        Ok(sender.send_request(request).await?.status())
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_a_request_ends_its_connection_and_nothing_else() {
+        let now = OffsetDateTime::now_utc();
+        let authority = Authority::generate(now).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.certificate_pem().as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let tls = Arc::new(tls.with_root_certificates(roots).with_no_client_auth());
+
+        let listener = bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let limits = Arc::new(Limits::default());
+        let metrics = Metrics::default();
+        let connections = Connections::new(&limits, metrics.connections());
+        let certificate = authority.serving(&serving_addresses(&[]), now).unwrap();
+        let endpoint = Endpoint {
+            listener,
+            tls: Arc::new(server_config(Arc::new(SingleCertAndKey::from(certificate))).unwrap()),
+            own: OwnAddresses::default(),
+            limits,
+            connections: connections.clone(),
+            metrics,
+        };
+        tokio::spawn(serve(endpoint, |connection: Connection, request: Request<Incoming>| async move {
+            let _busy = connection.busy();
+            assert_ne!(request.uri().path(), "/panic", "as the test expects");
+            Response::new(Full::default())
+        }));
+        assert!(get(address, Arc::clone(&tls), "/panic").await.is_err());
+        assert_eq!(get(address, tls, "/").await.unwrap(), 200);
+        let all_ended = async {
+            while connections.count() > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(10), all_ended).await.expect("the slots of both connections are free again");
+    }
+}
