@@ -4,7 +4,8 @@
 //!
 //! 1. one of the peer with the most connections, if that peer still has more than the newcomer then;
 //! 2. an inactive one of that peer, if it has more now;
-//! 3. an inactive one of the newcomer itself.
+//! 3. an inactive one of the newcomer itself;
+//! 4. where connections that are being answered stay, an inactive one of any peer.
 //!
 //! Among the connections of a peer, a handshake that dawdles goes first, then the one that is inactive longest. So a peer with many
 //! connections can't keep out one with few. [`Bounds`] says whether connections that are being answered are cut too.
@@ -106,7 +107,7 @@ impl Share {
     }
 
     /// The inactive connection that gives way first, of those that have been so for longer than the grace of their phase.
-    fn inactive(&self, now: Instant, handshake_grace: Duration, idle_grace: Duration) -> Option<u64> {
+    fn inactive(&self, now: Instant, handshake_grace: Duration, idle_grace: Duration) -> Option<Since> {
         let first = |phase, grace| {
             let first = self.of(phase).first().copied();
             first.filter(|&(since, _)| now.saturating_duration_since(since) >= grace)
@@ -114,7 +115,7 @@ impl Share {
         let dawdling = first(Phase::Handshake, DAWDLING.max(handshake_grace));
         let longest =
             || first(Phase::Handshake, handshake_grace).into_iter().chain(first(Phase::Idle, idle_grace)).min();
-        dawdling.or_else(longest).map(|(_, id)| id)
+        dawdling.or_else(longest)
     }
 }
 
@@ -145,15 +146,19 @@ impl Table {
         let greedy = self.ranks.last().and_then(|(_, _, peer)| self.shares.get(peer))?;
         let much_more = || {
             let greedy = Some(greedy).filter(|greedy| greedy.count() > has + 1)?;
-            let busy = || greedy.of(Phase::Busy).first().filter(|_| bounds.cut_busy).map(|&(_, id)| id);
+            let busy = || greedy.of(Phase::Busy).first().filter(|_| bounds.cut_busy).copied();
             greedy.inactive(now, Duration::ZERO, Duration::ZERO).or_else(busy)
         };
         let more = || {
             let greedy = Some(greedy).filter(|greedy| greedy.count() > has)?;
             greedy.inactive(now, bounds.grace, bounds.grace)
         };
-        let own = || own?.inactive(now, bounds.grace, if bounds.shares { Duration::ZERO } else { bounds.grace });
-        much_more().or_else(more).or_else(own)
+        let own = || own.filter(|_| bounds.shares)?.inactive(now, bounds.grace, Duration::ZERO);
+        let any = || {
+            let shares = self.shares.values().filter(|_| !(bounds.shares && bounds.cut_busy));
+            shares.filter_map(|share| share.inactive(now, bounds.grace, bounds.grace)).min()
+        };
+        much_more().or_else(more).or_else(own).or_else(any).map(|(_, id)| id)
     }
 
     fn change(&mut self, peer: Peer, change: impl FnOnce(&mut Share)) {

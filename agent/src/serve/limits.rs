@@ -1,6 +1,4 @@
-//! The endpoint's bounds in one place.
-//!
-//! What they can cost together stays under the agent's memory limit, 32 MiB by default; a test below adds it up.
+//! The endpoint's bounds. Together they stay under the agent's memory limit, 32 MiB by default; a test below adds them up.
 
 use std::time::Duration;
 
@@ -9,7 +7,7 @@ use nudge_protocol::limits::MAX_WEBHOOKS;
 /// Bounds of the endpoint. Tests set smaller ones.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections from the pod itself. The one idle longest makes room for a new one.
+    /// Connections from the pod itself. The one idle longest gives way to a new one.
     pub connections: usize,
     /// Connections from elsewhere, which get health and metrics only.
     pub foreign_connections: usize,

@@ -1,4 +1,4 @@
-//! Why a request is refused: one total map from reason to status, and a sentence for the caller.
+//! Why a request is refused: the status, the reason for programs and the message for people.
 
 use std::time::Duration;
 
@@ -91,8 +91,8 @@ impl Refusal {
         }
     }
 
-    /// The reply's word for programs.
-    pub fn word(&self) -> &'static str {
+    /// The reply's reason for programs.
+    pub fn reason(&self) -> &'static str {
         match self {
             Self::BadRequest(_) => "BadRequest",
             Self::Unauthorized => "Unauthorized",
@@ -112,6 +112,6 @@ impl Refusal {
 
     /// The reply's body.
     pub fn body(&self) -> ErrorBody {
-        ErrorBody { error: self.word().to_owned(), message: self.to_string() }
+        ErrorBody { error: self.reason().to_owned(), message: self.to_string() }
     }
 }

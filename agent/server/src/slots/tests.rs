@@ -112,10 +112,15 @@ fn a_neighbour_with_many_connections_makes_room_for_one_with_few() {
     assert!(is_cut(&greedy[0]) && !is_cut(&greedy[1]));
     assert!(slots.take(address(1), now).is_none());
     assert!(!is_cut(&probe));
-    // What is being answered is not cut, whoever comes.
-    greedy.iter().for_each(|slot| std::mem::forget(slot.busy()));
-    std::mem::forget(probe.busy());
+    // A connection that is being answered is never cut.
+    for slot in greedy.iter().chain([&probe]) {
+        std::mem::forget(slot.busy());
+    }
     assert!(slots.take(address(3), now + DAWDLING).is_none());
+    // One of another peer goes where the peer with the most has nothing that can be cut.
+    probe.established();
+    let new = slots.take(address(3), Instant::now() + DAWDLING);
+    assert!(is_cut(&probe) && new.is_some());
 }
 
 #[test]

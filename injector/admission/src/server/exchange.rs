@@ -20,9 +20,9 @@ use crate::review;
 use crate::verdict::Verdict;
 use crate::webhook::{Webhook, WebhookError};
 
-/// What we keep of the time that the API server gives, for the way back.
+/// The part of the API server's limit that is left for the way back.
 const MARGIN: Duration = Duration::from_millis(200);
-/// The unit in which room is counted.
+/// The unit of room, in bytes.
 const ROOM_UNIT: usize = 1024;
 
 /// Answers requests; shared by all connections.
@@ -85,15 +85,15 @@ impl Exchange {
                 tracing::warn!(path, %error, "a review can't be read");
                 (StatusCode::BAD_REQUEST, error.to_string())
             })?;
-            // That of the text is free again.
+            // The room of the text is free again.
             (request, room)
         };
         let verdict = webhook.review(&request).await.map_err(|error| failed(path, &request, &error))?;
         let outcome = if verdict.is_denied() { Outcome::Denied } else { Outcome::Allowed };
         if let Verdict::Deny(denial) = &verdict {
-            // The sentence names objects, never values.
+            // The message names objects, never values.
             let user = request.user_info.username.as_deref().unwrap_or_default();
-            // Whoever reaches the port says who asks.
+            // Any client that reaches the port can claim to be any user.
             tracing::info!(
                 path,
                 claimed_user = user,
@@ -109,7 +109,7 @@ impl Exchange {
         Ok((outcome, answer))
     }
 
-    /// Waits for so many bytes, unless they are few.
+    /// Waits for room for `bytes`, unless they are few.
     async fn room(&self, of: &Shares, bytes: usize, few: usize, peer: Peer) -> Result<Option<Portion>, Refusal> {
         if bytes <= few {
             return Ok(None);
@@ -175,7 +175,7 @@ fn failed(path: &str, request: &review::Request, error: &WebhookError) -> Refusa
     }
 }
 
-/// How long a review may take: what the API server gives (`?timeout=3s`), less what the way back takes. Whoever else asks gets no more.
+/// How long a review may take: the API server's limit (`?timeout=3s`) less the time for the way back, within our own limits.
 fn review_limit(uri: &Uri, settings: &AdmissionSettings) -> Duration {
     let mut parameters = uri.query().unwrap_or_default().split('&');
     let given = parameters.find_map(|parameter| parameter.strip_prefix("timeout=")?.strip_suffix('s'));
