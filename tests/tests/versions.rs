@@ -111,7 +111,7 @@ async fn a_version_that_is_named_before_it_is_there_is_waited_for() -> Result<()
     assert_eq!(missing.phase, Phase::Waiting);
     assert_eq!(
         condition(&missing, "Ready").2,
-        "version 2 is not there; create it, or set spec.current to one of: (none) (Secrets of this namespace can't be seen: \
+        "version 2 does not exist; create it, or set spec.current to one of: (none) (Secrets of this namespace can't be seen: \
          ClusterRole nudge-secrets is not bound)"
     );
     let labels = |number: &str| json!({"nudge.dev/config": "shop", "nudge.dev/version": "2", "nudge.dev/part": number});

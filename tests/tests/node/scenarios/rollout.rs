@@ -145,7 +145,7 @@ async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]
     ensure!((1..=BATCH).contains(&notified.len()), "{} pods were told: {names:?}", notified.len());
     ensure!(status.current.as_deref() == Some("2") && status.target.is_none(), "{status:#?}");
     let failure = status.rollout.failure.context("status.rollout names no failure")?;
-    ensure!(failure.version == "3" && failure.reason == "PodNotReady", "{failure:?}");
+    ensure!(failure.version == "3" && failure.reason.as_str() == "PodNotReady", "{failure:?}");
     ensure!(names.iter().any(|name| failure.message.contains(name)), "{failure:?} names none of {names:?}");
     for reason in ["RollingBack", "Failed"] {
         eventually(SOON, &format!("an Event {reason} names the pod"), async || {

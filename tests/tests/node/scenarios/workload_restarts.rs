@@ -68,7 +68,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     .await??;
     let failed = OffsetDateTime::now_utc();
     let failure = status.rollout.failure.clone().context("status.rollout names no failure")?;
-    ensure!(failure.version == "3" && failure.reason == "RestartFailed", "{failure:?}");
+    ensure!(failure.version == "3" && failure.reason.as_str() == "RestartFailed", "{failure:?}");
     ensure!(failure.message.contains("Deployment/environment"), "{failure:?}");
     ensure!(status.published.as_deref() == Some("2") && status.current.as_deref() == Some("2"), "{status:#?}");
     let map = home.space.api::<ConfigMap>().get("mode").await?;
