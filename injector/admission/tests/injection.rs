@@ -243,7 +243,7 @@ async fn pod_security_takes_what_it_should() -> Result<()> {
     let signal = json!({"notify": "SIGHUP", "mount-path": "/etc/shop"});
     let own = json!({"notify": "SIGHUP", "run-as-user": "1000"});
     for (name, annotations, spec) in [
-        ("untold", &json!({}), strict(None)),
+        ("not-notified", &json!({}), strict(None)),
         ("same-user", &signal, strict(Some(1000))),
         ("own-user", &own, strict(None)),
     ] {

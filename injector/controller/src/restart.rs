@@ -211,8 +211,8 @@ impl Controller {
             |name: &String| Some((name.clone(), self.index.config(&ConfigKey::parse(&*key.namespace, name).ok()?)?));
         let configs: BTreeMap<String, Arc<VersionedConfig>> = names.into_iter().filter_map(find).collect();
         let config = |name: &str| configs.get(name).map(|config| &**config);
-        let desired = |workload: Workload| content_digest(&workload.uses, config).map(|desired| (workload, desired));
-        Ok(all.into_iter().filter_map(desired).collect())
+        let with_digest = |workload: Workload| content_digest(&workload.uses, config).map(|digest| (workload, digest));
+        Ok(all.into_iter().filter_map(with_digest).collect())
     }
 
     /// Writes the digest into the workload's template. Returns the workload after that; `None` where it was deleted.

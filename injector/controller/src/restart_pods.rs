@@ -71,7 +71,7 @@ impl Controller {
                     let evicting = || format!("evicting Pod {}/{pod}", key.namespace);
                     match call(evicting, api.evict(&pod, &EvictParams::default())).await {
                         Ok(_) => {
-                            self.metrics.restarted("pod evicted");
+                            self.metrics.restarted("evicted");
                             tracing::info!(config = %key, pod, "pod evicted");
                         }
                         Err(error) if error.code() == 404 => {}
@@ -120,8 +120,8 @@ impl Controller {
         // What the agent reports that its pod started with.
         let behind = |pod: &Pod| {
             let state = pod_state(pod).filter(|pod| pod.by_restart)?;
-            let (runs, desired) = (state.runs(key.name.as_str()), to_publish(status)?);
-            Some(runs.is_some_and(|runs| !is_same(status, runs.as_str(), desired)))
+            let (runs, target) = (state.runs(key.name.as_str()), to_publish(status)?);
+            Some(runs.is_some_and(|runs| !is_same(status, runs.as_str(), target)))
         };
         let (mut groups, mut owners) = (Vec::new(), HashMap::new());
         let mut add = |meta: &ObjectMeta, kind: &str, replicas: Option<i32>| {

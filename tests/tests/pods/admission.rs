@@ -11,9 +11,7 @@ use nudge_protocol::pod::{AGENT_CONTAINER, env};
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 
-use crate::injecting_cluster::{
-    InjectingCluster, SOON, annotated, create, dry, has_agent, opted_in, plain_pod, refusal,
-};
+use crate::injecting_cluster::{SOON, InjectingCluster, annotated, create, dry, has_agent, opted_in, pod_without_opt_in, refusal};
 
 fn agent(pod: &Pod) -> (&Container, bool) {
     let spec = pod.spec.as_ref().expect("a specification");
@@ -35,7 +33,7 @@ async fn a_deployments_pods_come_out_injected() -> Result<()> {
         return Ok(());
     }
     let space = scene.space("deployment").await?;
-    let template = plain_pod("unused");
+    let template = pod_without_opt_in("unused");
     let labels = json!({"app": "web", "nudge.dev/inject": "true"});
     let object = json!({
         "metadata": {"name": "web"},
@@ -72,7 +70,7 @@ async fn a_pod_that_opts_out_or_does_not_opt_in_stays_as_it_is() -> Result<()> {
     let mut no = opted_in("no");
     no["metadata"]["labels"]["nudge.dev/inject"] = json!("false");
     // The label brings it to the webhook, and the annotation decides.
-    for pod in [plain_pod("plain"), no, annotated("out", "nudge.dev/inject", "false")] {
+    for pod in [pod_without_opt_in("plain"), no, annotated("out", "nudge.dev/inject", "false")] {
         assert!(!has_agent(&create(&space, &pod).await?), "{pod}");
     }
     assert!(has_agent(&create(&space, &opted_in("yes")).await?));
@@ -178,7 +176,7 @@ async fn the_agent_keeps_to_the_namespaces_limits_or_the_pod_is_refused_with_the
     space.create_object::<LimitRange>(range).await?;
     // The API server's own knowledge of it is a moment old.
     let limited = async || {
-        let pod = dry(&space, &plain_pod("probe")).await.ok()?;
+        let pod = dry(&space, &pod_without_opt_in("probe")).await.ok()?;
         pod.spec?.containers.first()?.resources.as_ref()?.requests.clone()
     };
     eventually(SOON, "the API server knows the LimitRange", limited).await?;

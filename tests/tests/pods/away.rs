@@ -9,11 +9,11 @@ use nudge_tests::cluster::installation::{deploy, webhooks_at};
 use nudge_tests::{Cluster, Finished, Installation, eventually};
 use serde_json::{Value, json};
 
-use crate::injecting_cluster::{SOON, create, dry, has_agent, injects, opted_in, plain, plain_pod, refusal, reviews};
+use crate::injecting_cluster::{SOON, config_map, create, dry, has_agent, injects, opted_in, pod_without_opt_in, refusal, reviews};
 
 /// A pod that opts in by the annotation alone.
 fn by_annotation(name: &str, value: &str) -> Value {
-    let mut pod = plain_pod(name);
+    let mut pod = pod_without_opt_in(name);
     pod["metadata"]["annotations"] = json!({"nudge.dev/inject": value});
     pod
 }
@@ -51,12 +51,12 @@ async fn only_pods_that_opt_in_where_nudge_is_enabled_depend_on_it() -> Result<(
     let space = installation.enabled("enabled").await?;
     injects(&space).await.with_context(|| replica.log())?;
     let elsewhere = cluster.space("elsewhere").await?;
-    plain(&elsewhere).await?;
+    config_map(&elsewhere).await?;
 
     // Not asked about: proved by the count of what was asked.
     let before = reviews(&replica).await?;
     assert!(before >= 1.0);
-    create(&space, &plain_pod("plain")).await?;
+    create(&space, &pod_without_opt_in("plain")).await?;
     let mut out = opted_in("out");
     out["metadata"]["labels"]["nudge.dev/inject"] = json!("false");
     create(&space, &out).await?;
@@ -71,12 +71,12 @@ async fn only_pods_that_opt_in_where_nudge_is_enabled_depend_on_it() -> Result<(
         let address = replica.admission;
         let text = webhooks_at(&text, address)?;
         cluster.kubectl_on(&["apply", "--server-side", "--force-conflicts"], &text).await?;
-        // Should the authority be gone with that, whoever leads gives it again within a minute.
+        // If this removes the authority, the leader writes it again within a minute.
         let by = async || dry(&space, &by_annotation("probe", "true")).await.ok().filter(has_agent).map(drop);
         eventually(SOON * 2, "annotated pods are injected", by).await.with_context(|| replica.log())?;
 
         let before = reviews(&replica).await?;
-        create(&space, &plain_pod("plain-2")).await?;
+        create(&space, &pod_without_opt_in("plain-2")).await?;
         create(&space, &by_annotation("out-2", "false")).await?;
         let mut both = by_annotation("both", "false");
         both["metadata"]["labels"] = json!({"nudge.dev/inject": "true"});
@@ -90,7 +90,7 @@ async fn only_pods_that_opt_in_where_nudge_is_enabled_depend_on_it() -> Result<(
     }
 
     replica.process.kill()?;
-    create(&space, &plain_pod("plain-3")).await?;
+    create(&space, &pod_without_opt_in("plain-3")).await?;
     create(&elsewhere, &opted_in("web-3")).await?;
     let message = refusal(create(&space, &opted_in("web-3")).await);
     // Which hook, and where it was looked for: behind a Service that stands in Nudge's namespace.

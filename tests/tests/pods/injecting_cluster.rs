@@ -42,29 +42,29 @@ impl InjectingCluster {
         Ok(SHARED.get_or_try_init(start).await?.as_ref())
     }
 
-    /// An enabled namespace with a plain ConfigMap `shop`.
+    /// An enabled namespace with a ConfigMap `shop`.
     pub(crate) async fn space(&self, purpose: &str) -> Result<Space> {
         let space = self.installation.enabled(purpose).await?;
-        plain(&space).await?;
+        config_map(&space).await?;
         Ok(space)
     }
 }
 
-/// Makes the plain ConfigMap `shop`.
-pub(crate) async fn plain(space: &Space) -> Result<()> {
+/// Creates the ConfigMap `shop`.
+pub(crate) async fn config_map(space: &Space) -> Result<()> {
     let map = json!({"metadata": {"name": "shop"}, "data": {"lives": "3"}});
     space.create_object::<ConfigMap>(map).await.map(drop)
 }
 
 /// Waits until pods that opt in are injected: the API server and Nudge both learn of a namespace and of each other in their own time.
 pub(crate) async fn injects(space: &Space) -> Result<()> {
-    plain(space).await?;
+    config_map(space).await?;
     let injected = async || dry(space, &opted_in("probe")).await.ok().filter(has_agent).map(drop);
     eventually(SOON, "pods are injected", injected).await
 }
 
 /// A pod that uses the ConfigMap `shop`.
-pub(crate) fn plain_pod(name: &str) -> Value {
+pub(crate) fn pod_without_opt_in(name: &str) -> Value {
     let app = json!({"name": "app", "image": "test", "envFrom": [{"configMapRef": {"name": "shop"}}]});
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
@@ -75,7 +75,7 @@ pub(crate) fn plain_pod(name: &str) -> Value {
 
 /// The same with the label.
 pub(crate) fn opted_in(name: &str) -> Value {
-    let mut pod = plain_pod(name);
+    let mut pod = pod_without_opt_in(name);
     pod["metadata"]["labels"] = json!({"nudge.dev/inject": "true"});
     pod
 }

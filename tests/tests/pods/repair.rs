@@ -9,7 +9,7 @@ use nudge_tests::cluster::{Options, Space};
 use nudge_tests::{Cluster, Installation, Replica, ReplicaOptions, eventually};
 use serde_json::{Value, json};
 
-use crate::injecting_cluster::{SOON, create, events, opted_in, plain_pod};
+use crate::injecting_cluster::{SOON, create, events, opted_in, pod_without_opt_in};
 
 const FAST: [&str; 2] = ["--repair-seconds=1", "--repair-age-seconds=0"];
 
@@ -33,7 +33,7 @@ async fn names(space: &Space) -> Result<Vec<String>> {
 }
 
 #[tokio::test]
-async fn pods_without_an_agent_are_counted_and_told_of_once() -> Result<()> {
+async fn pods_without_an_agent_are_counted_and_reported_once() -> Result<()> {
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let space = installation.enabled("repair").await?;
@@ -41,7 +41,7 @@ async fn pods_without_an_agent_are_counted_and_told_of_once() -> Result<()> {
     // Without webhooks nothing is injected.
     create(&space, &opted_in("lost")).await?;
     create(&space, &owned("lost-too", "web")).await?;
-    create(&space, &plain_pod("plain")).await?;
+    create(&space, &pod_without_opt_in("plain")).await?;
     let mut done = opted_in("done");
     done["metadata"]["labels"]["nudge.dev/agent"] = json!("0.1.0");
     create(&space, &done).await?;
@@ -54,7 +54,7 @@ async fn pods_without_an_agent_are_counted_and_told_of_once() -> Result<()> {
         notified.sort();
         (notified.len() == 2).then_some(notified)
     };
-    let notified = eventually(SOON, "they are told of", notified).await.with_context(|| replica.log())?;
+    let notified = eventually(SOON, "they are reported", notified).await.with_context(|| replica.log())?;
     assert_eq!((notified[0].0.as_str(), notified[1].0.as_str()), ("lost", "lost-too"));
     assert!(notified[0].1.contains("delete the pod") && notified[0].1.contains(&space.name), "{notified:?}");
     looked_twice(&replica).await?;
@@ -102,7 +102,7 @@ async fn on_request_they_are_evicted_at_a_limited_rate() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_namespace_that_does_not_allow_it_is_told_what_to_bind_once() -> Result<()> {
+async fn a_namespace_that_does_not_allow_it_is_logged_once() -> Result<()> {
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let space = installation.enabled("forbid").await?;
@@ -120,7 +120,7 @@ async fn a_namespace_that_does_not_allow_it_is_told_what_to_bind_once() -> Resul
          --namespace={}",
         space.name
     );
-    eventually(SOON, "it is told what to bind", async || replica.log().contains(&binding).then_some(())).await?;
+    eventually(SOON, "the log names what to bind", async || replica.log().contains(&binding).then_some(())).await?;
     looked_twice(&replica).await?;
     assert_eq!(replica.log().matches(&binding).count(), 1);
     assert_eq!(names(&space).await?.len(), 2);

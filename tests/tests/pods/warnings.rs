@@ -9,7 +9,7 @@ use nudge_protocol::labels::WARNINGS;
 use nudge_tests::eventually;
 use serde_json::json;
 
-use crate::injecting_cluster::{InjectingCluster, SOON, annotated, create, dry, events, opted_in, plain_pod};
+use crate::injecting_cluster::{SOON, InjectingCluster, annotated, create, dry, events, opted_in, pod_without_opt_in};
 
 const REASON: &str = "InjectionWarning";
 const MESSAGE: &str = "annotation nudge.dev/notfy is not known; did you mean nudge.dev/notify?";
@@ -27,7 +27,7 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
     let space = scene.space("warned").await?;
     let template = json!({
         "metadata": {"labels": {"app": "web", "nudge.dev/inject": "true"}, "annotations": {"nudge.dev/notfy": "SIGHUP"}},
-        "spec": plain_pod("unused")["spec"],
+        "spec": pod_without_opt_in("unused")["spec"],
     });
     let spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template});
     space.create_object::<Deployment>(json!({"metadata": {"name": "web"}, "spec": spec})).await?;
@@ -41,12 +41,13 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
         ensure!(warnings(pod) == Some(MESSAGE), "{:?}", pod.annotations());
     }
     let notified = async || events(&space, REASON).await.ok().filter(|notified| !notified.is_empty());
-    eventually(SOON, "it is told", notified).await.with_context(|| scene.replica.log())?;
-    // What comes later is told later: by then all of the Deployment's pods have been looked at again.
+    eventually(SOON, "an Event is written", notified).await.with_context(|| scene.replica.log())?;
+    // Its Event comes later, when all pods of the Deployment have been checked again.
     create(&space, &annotated("bare", "nudge.dev/prot", "1")).await?;
     let notified =
         async || events(&space, REASON).await.ok().filter(|notified| notified.iter().any(|(pod, _)| pod == "bare"));
-    let notified = eventually(SOON, "the other one is told", notified).await.with_context(|| scene.replica.log())?;
+    let notified =
+        eventually(SOON, "the other one has its Event", notified).await.with_context(|| scene.replica.log())?;
     let of_web: Vec<_> = notified.iter().filter(|(pod, _)| pod.starts_with("web-")).collect();
     ensure!(of_web.len() == 1 && of_web[0].1 == MESSAGE, "{notified:?}");
     ensure!(made.iter().any(|pod| pod.name_any() == of_web[0].0), "{notified:?}");
@@ -66,7 +67,7 @@ async fn what_was_only_tried_or_needs_no_warning_leaves_nothing() -> Result<()> 
     ensure!(warnings(&copied).is_none(), "{:?}", copied.annotations());
     create(&space, &annotated("warned", "nudge.dev/notfy", "SIGHUP")).await?;
     let notified = async || events(&space, REASON).await.ok().filter(|notified| !notified.is_empty());
-    let notified = eventually(SOON, "it is told", notified).await.with_context(|| scene.replica.log())?;
+    let notified = eventually(SOON, "an Event is written", notified).await.with_context(|| scene.replica.log())?;
     ensure!(notified == [("warned".to_owned(), MESSAGE.to_owned())], "{notified:?}");
     Ok(())
 }

@@ -102,9 +102,10 @@ mod tests {
                      version has become current, or with its VersionedConfig"
             )
         );
-        let mut desired = shop(VersionedConfigStatus { versions: vec![sealed("1.0.1", &["a"])], ..Default::default() });
-        desired.spec.current = Some(named());
-        assert!(message(decide(&object(), Some(&desired))).contains("spec.current names the version"));
+        let mut named_config =
+            shop(VersionedConfigStatus { versions: vec![sealed("1.0.1", &["a"])], ..Default::default() });
+        named_config.spec.current = Some(named());
+        assert!(message(decide(&object(), Some(&named_config))).contains("spec.current names the version"));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub fn decide(old: &VersionObject, new: &VersionObject) -> Result<(), Denial> {
 
 fn becomes(new: &VersionObject) -> Denial {
     Denial::forbidden(format!(
-        "{} is there already and can't become a version by being labelled; create a new object with the labels {} and {}",
+        "{} already exists and can't become a version by being labelled; create a new object with the labels {} and {}",
         new.title(),
         labels::CONFIG,
         labels::VERSION
@@ -126,7 +126,7 @@ mod tests {
         plain.metadata.labels = None;
         assert_eq!(
             message(decide(&plain, &version())),
-            "ConfigMap a is there already and can't become a version by being labelled; create a new object with the labels \
+            "ConfigMap a already exists and can't become a version by being labelled; create a new object with the labels \
              nudge.dev/config and nudge.dev/version"
         );
         assert_eq!(decide(&plain, &plain), Ok(()));

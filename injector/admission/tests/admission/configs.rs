@@ -1,4 +1,4 @@
-//! Rules 4, 5 and 7: who may decide what the plain ConfigMap holds, and when a config may go.
+//! Rules 4, 5 and 7: who may decide what the published ConfigMap holds, and when a config may be deleted.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -43,7 +43,7 @@ fn not_permitted(space: &Space, what: &str) -> String {
 }
 
 #[tokio::test]
-async fn whoever_decides_what_the_config_map_holds_must_be_allowed_to_update_it() -> Result<()> {
+async fn a_user_who_decides_what_the_config_map_holds_must_be_allowed_to_update_it() -> Result<()> {
     let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
     let space = scene.space("authority").await?;
     allow_devs(

@@ -1,4 +1,4 @@
-//! Reviews that no API server has sent: whoever reaches the port can post them, in the name of anybody, and learns nothing.
+//! Reviews that no API server has sent: any client that reaches the port can post them in any user's name, and learns nothing.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -118,7 +118,7 @@ async fn no_answer_tells_what_a_secret_holds_or_is_called() -> Result<()> {
         [gone("keys", json!(null)), gone("keys", json!("0")), gone("guess", json!(null)), gone("guess", json!("0"))];
     attack.same("/validate/configs", &configs).await?;
 
-    // Whoever knows the uid has read the object, and is told of it alone.
+    // A client that knows the uid has read the object, and learns only about that one.
     let stored = space.api::<VersionedConfig>().get("keys").await?;
     let (_, answer) = attack.post("/validate/configs", &gone("keys", json!(stored.uid()))).await?;
     ensure!(answer.contains("because 3 pods subscribe to it") && !answer.contains("hidden-name"), "{answer}");

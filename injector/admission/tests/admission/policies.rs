@@ -181,7 +181,7 @@ async fn versions_unchanged(space: &Space) -> Result<()> {
     let labels = json!({"metadata": {"labels": {"nudge.dev/config": "shop", "nudge.dev/version": "1"}}});
     assert_eq!(
         message(POLICY, merged("plain", labels).await),
-        "ConfigMap plain is there already and can't become a version by being labelled; create a new object with the labels \
+        "ConfigMap plain already exists and can't become a version by being labelled; create a new object with the labels \
          nudge.dev/config and nudge.dev/version"
     );
     Ok(())

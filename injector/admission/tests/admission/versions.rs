@@ -1,4 +1,4 @@
-//! Rules 1, 2 and 4: versions are made whole, never changed, and kept while they are needed; and which of them are marked.
+//! Rules 1, 2 and 4: versions are valid when created, never changed, and kept while needed; and which of them are marked.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
@@ -48,7 +48,7 @@ async fn versions_become_immutable() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_can_not_be_a_version_is_refused_with_a_sentence() -> Result<()> {
+async fn what_can_not_be_a_version_is_refused_with_a_message() -> Result<()> {
     let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
     let space = scene.space("shape").await?;
     let refused = async |pointer: &str, value: Value| {
@@ -137,11 +137,11 @@ async fn a_version_is_never_changed() -> Result<()> {
     let labels = json!({"metadata": {"labels": {"nudge.dev/config": "shop", "nudge.dev/version": "1"}}});
     assert_eq!(
         message(GUARD, merged(&space, "plain", labels).await),
-        "ConfigMap plain is there already and can't become a version by being labelled; create a new object with the labels \
+        "ConfigMap plain already exists and can't become a version by being labelled; create a new object with the labels \
          nudge.dev/config and nudge.dev/version"
     );
     let plain = space.api::<ConfigMap>().get("plain").await?;
-    assert_eq!((plain.immutable, plain.metadata.labels), (None, None), "nothing is left of the try");
+    assert_eq!((plain.immutable, plain.metadata.labels), (None, None), "the attempt changed nothing");
     Ok(())
 }
 
@@ -228,7 +228,7 @@ async fn an_object_that_only_has_the_labels_goes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn parts_of_whoever_may_publish_are_marked_and_stay_it() -> Result<()> {
+async fn parts_of_users_who_may_publish_are_marked_and_stay_marked() -> Result<()> {
     let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
     let space = scene.space("marked").await?;
     allow_devs(&space, "create", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}]))
@@ -274,7 +274,7 @@ async fn a_namespace_that_is_not_enabled_is_left_alone() -> Result<()> {
 #[tokio::test]
 async fn a_namespace_with_a_current_version_is_deleted() -> Result<()> {
     let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("going").await?;
+    let space = scene.space("terminating").await?;
     let own = made(&space, part("a")).await?;
     let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
     config(&space, "shop", json!({"current": "1.0.1"}), status).await?;

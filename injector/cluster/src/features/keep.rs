@@ -1,4 +1,4 @@
-//! Keeps the features up to date: read at the start and every few minutes, kept while the API server is away.
+//! Keeps the features up to date. They are read at the start and every few minutes, and kept while the API server is unavailable.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use tokio::time::{sleep, timeout};
 use super::nodes::{VersionsError, kubelets, server};
 use crate::jitter::jittered;
 
-/// How often versions are read: clusters are upgraded node by node, over hours.
+/// How often versions are read. An upgrade of a cluster takes hours.
 const EVERY: Duration = Duration::from_mins(5);
 /// How long one reading may take.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Waits after failures, before anything is known.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(15) };
 
-/// A metric whose labels are the features, each `true` or `false`.
+/// An info metric: its labels show which features are in use, each `true` or `false`.
 #[derive(Clone, Debug, Default)]
 pub struct FeatureMetrics(Family<FeatureLabels, Gauge>);
 
@@ -42,18 +42,18 @@ impl FeatureMetrics {
     }
 
     fn show(&self, features: Features) {
-        let text = |on| if on { "true" } else { "false" };
+        let label = |on| if on { "true" } else { "false" };
         self.0.clear();
         let labels = FeatureLabels {
-            native_sidecars: text(features.native_sidecars),
-            env_files: text(features.env_files),
-            ipv6: text(features.ipv6),
+            native_sidecars: label(features.native_sidecars),
+            env_files: label(features.env_files),
+            ipv6: label(features.ipv6),
         };
         self.0.get_or_create(&labels).set(1);
     }
 }
 
-/// Keeps the features in `known` until dropped; `None` until they were read for the first time.
+/// Keeps the features in `known`, without end. It holds `None` until they are read for the first time.
 pub async fn keep_features(
     client: Client,
     overrides: Overrides,
@@ -63,7 +63,7 @@ pub async fn keep_features(
     let mut failures = 0;
     loop {
         let read = timeout(DEADLINE, versions(&client, &overrides)).await;
-        let fault = match read {
+        let error = match read {
             Ok(Ok((server, kubelets))) => {
                 let features = choose(server, kubelets.iter().copied(), &overrides);
                 let before = known.send_replace(Some(features));
@@ -75,7 +75,7 @@ pub async fn keep_features(
                         native_sidecars = features.native_sidecars,
                         env_files = features.env_files,
                         ipv6 = features.ipv6,
-                        "features of injection changed"
+                        "features for injection changed"
                     );
                     metrics.show(features);
                 }
@@ -84,12 +84,12 @@ pub async fn keep_features(
             Ok(Err(error)) => Some(chain(&error)),
             Err(_) => Some(format!("no answer within {DEADLINE:?}")),
         };
-        if let Some(error) = &fault
+        if let Some(error) = &error
             && failures == 0
         {
-            tracing::warn!(error, "versions of the API server and the nodes not read; those read last stay");
+            tracing::warn!(error, "versions of the cluster not read; keeping the known features");
         }
-        failures = if fault.is_some() { failures + 1 } else { 0 };
+        failures = if error.is_some() { failures + 1 } else { 0 };
         if known.borrow().is_some() {
             sleep(jittered(EVERY)).await;
         } else {
@@ -100,7 +100,7 @@ pub async fn keep_features(
 
 async fn versions(client: &Client, overrides: &Overrides) -> Result<(Minor, Vec<Minor>), VersionsError> {
     let server = server(client).await?;
-    // Where the installation sets the kubelets' version, the nodes are not read, and the right to do so is not needed.
+    // With the setting, nodes are not listed, so the right to list them may be removed.
     let kubelets = if overrides.kubelet.is_some() { Vec::new() } else { kubelets(client).await? };
     Ok((server, kubelets))
 }

@@ -1,4 +1,4 @@
-//! The task that asks the API server and the nodes for their versions from time to time.
+//! The task that reads the versions of the API server and the nodes regularly.
 
 mod keep;
 mod nodes;

@@ -1,4 +1,4 @@
-//! Reads versions: the API server's, and of every node only its kubelet's.
+//! Reads the version of the API server, and of every node only that of its kubelet.
 
 use kube::Client;
 use kube::api::{ListParams, Request};
@@ -6,7 +6,7 @@ use nudge_core::features::Minor;
 use nudge_protocol::error_chain::chain;
 use serde::Deserialize;
 
-/// Nodes in one page: they are large objects.
+/// Nodes in one page. They are large objects.
 const PAGE: u32 = 250;
 
 /// Why versions can't be read.
@@ -15,9 +15,9 @@ pub(super) enum VersionsError {
     /// The API server refused or could not be reached.
     #[error("{what} can't be read")]
     Api {
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
-        /// The refusal.
+        /// The cause.
         source: Box<kube::Error>,
     },
     /// The API server has answered with something else than a version.
@@ -61,14 +61,14 @@ struct NodeInfo {
     kubelet_version: String,
 }
 
-/// The API server's version. Where several of different versions answer, it is that of one of them.
+/// The API server's version. In a cluster with servers of different versions it is that of one of them.
 pub(super) async fn server(client: &Client) -> Result<Minor, VersionsError> {
     let read = client.apiserver_version().await;
     let version = read.map_err(|error| api("the API server's version", error))?;
     Ok(version.git_version.parse()?)
 }
 
-/// The kubelets' versions. A text that is no version is left out: virtual kubelets write what they like.
+/// The kubelets' versions. Anything else is left out: a virtual kubelet may report any text.
 pub(super) async fn kubelets(client: &Client) -> Result<Vec<Minor>, VersionsError> {
     let mut params = ListParams::default().limit(PAGE);
     let mut versions: Vec<Minor> = Vec::new();
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_node_only_the_version_is_taken() {
+    fn only_the_version_of_a_node_is_read() {
         let text = r#"{"kind": "NodeList", "metadata": {"resourceVersion": "7", "continue": "more"}, "items": [
             {"metadata": {"name": "a"}, "spec": {}, "status": {"nodeInfo": {"kubeletVersion": "v1.33.1", "osImage": "x"}}},
             {"metadata": {"name": "b"}}]}"#;

@@ -1,4 +1,4 @@
-//! Features by version. Pure.
+//! Which features of Kubernetes are used, by the versions of the API server and the kubelets.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use crate::injection::Features;
 
-/// Init containers with `restartPolicy: Always`: on by default from here on.
+/// The first version with init containers with `restartPolicy: Always` by default.
 const NATIVE_SIDECARS: Minor = Minor { major: 1, minor: 29 };
-/// `env.valueFrom.fileKeyRef`: on by default from here on.
+/// The first version with `env.valueFrom.fileKeyRef` by default.
 const ENV_FILES: Minor = Minor { major: 1, minor: 35 };
 
-/// A version of Kubernetes as far as features depend on it.
+/// A minor version of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Minor {
     /// The first number.
@@ -20,15 +20,15 @@ pub struct Minor {
     pub minor: u32,
 }
 
-/// A text that is no version.
+/// The text is not a version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no version of Kubernetes; it must begin like 1.33")]
+#[error("{0:?} is not a version of Kubernetes; it must begin like 1.33")]
 pub struct MinorError(String);
 
 impl FromStr for Minor {
     type Err = MinorError;
 
-    /// Reads `1.33`, `v1.33.2`, and what providers make of them, such as `v1.29.3-eks-ae9a62a`.
+    /// Reads `1.33`, `v1.33.2`, and versions of providers such as `v1.29.3-eks-ae9a62a`.
     fn from_str(text: &str) -> Result<Self, MinorError> {
         let number = |text: &str| {
             let digits = text.find(|c: char| !c.is_ascii_digit()).map_or(text, |end| &text[..end]);
@@ -48,10 +48,10 @@ impl fmt::Display for Minor {
     }
 }
 
-/// The family of pods' first addresses.
+/// The address family of pods' first addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IpFamily {
-    /// That of this replica's own pod.
+    /// The family of this replica's own address.
     #[default]
     Auto,
     /// IPv4.
@@ -60,7 +60,7 @@ pub enum IpFamily {
     Ipv6,
 }
 
-/// Neither `auto` nor a family.
+/// The text is neither `auto` nor a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be auto, ipv4 or ipv6")]
 pub struct IpFamilyError;
@@ -78,19 +78,18 @@ impl FromStr for IpFamily {
     }
 }
 
-/// What the installation says itself.
+/// Settings of the installation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// To be taken for the oldest kubelet's version.
+    /// Used instead of the oldest kubelet's version.
     pub kubelet: Option<Minor>,
-    /// The family of pods' first addresses.
+    /// The address family of pods' first addresses.
     pub family: IpFamily,
     /// The address of this replica's own pod.
     pub own_address: Option<IpAddr>,
 }
 
-/// A feature is used when the API server and the oldest kubelet have it. A cluster without nodes, to which any may come, is taken by
-/// its server's version.
+/// Uses a feature when the API server and the oldest kubelet have it. In a cluster without nodes the server's version counts alone.
 pub fn choose(server: Minor, kubelets: impl IntoIterator<Item = Minor>, overrides: &Overrides) -> Features {
     let kubelet = overrides.kubelet.or_else(|| kubelets.into_iter().min());
     let oldest = kubelet.unwrap_or(server).min(server);
@@ -127,21 +126,21 @@ mod tests {
         assert_eq!(chosen("1.20", &[], None), (false, false));
         assert_eq!(chosen("1.36", &["1.36", "1.34"], None), (true, false));
         assert_eq!(chosen("1.36", &["1.36", "1.28", "1.35"], None), (false, false));
-        // Not a supported pair, but nothing that the server does not know may be sent to it.
+        // Not a supported pair, but the server would refuse what it does not know.
         assert_eq!(chosen("1.28", &["1.36"], None), (false, false));
         assert_eq!(chosen("1.29", &["1.29"], None), (true, false));
         assert_eq!(chosen("1.35", &["1.35"], None), (true, true));
     }
 
     #[test]
-    fn the_installations_word_counts_more_than_the_nodes_and_less_than_the_server() {
+    fn the_setting_overrides_the_nodes_and_not_the_server() {
         assert_eq!(chosen("1.36", &["1.20"], Some("1.36")), (true, true));
         assert_eq!(chosen("1.36", &["1.36"], Some("1.28")), (false, false));
         assert_eq!(chosen("1.20", &[], Some("1.36")), (false, false));
     }
 
     #[test]
-    fn the_family_is_that_of_the_own_pod_unless_told() {
+    fn the_family_is_that_of_the_own_pod_unless_set() {
         let ipv6 = |family, own: Option<&str>| {
             let own_address = own.map(|address| address.parse().unwrap());
             choose(minor("1.30"), [], &Overrides { kubelet: None, family, own_address }).ipv6
@@ -153,10 +152,10 @@ mod tests {
 
     #[test]
     fn versions_are_read_as_providers_write_them() {
-        for (text, desired) in
+        for (text, expected) in
             [("1.33", "1.33"), ("v1.29.3-eks-ae9a62a", "1.29"), ("v1.27.3+k3s1", "1.27"), ("1.30+", "1.30")]
         {
-            assert_eq!(minor(text).to_string(), desired);
+            assert_eq!(minor(text).to_string(), expected);
         }
         for odd in ["", "1", "v1", "1.", ".33", "latest", "v1x.2", "-1.3", "1.-3", "99999999999.1"] {
             assert!(odd.parse::<Minor>().is_err(), "{odd}");

@@ -1,4 +1,4 @@
-//! What the API server and every kubelet can do, and so how pods are injected.
+//! The features that the API server and every kubelet support. Injection depends on them.
 
 mod choose;
 

@@ -314,16 +314,16 @@ proptest! {
         let notify = items(agent, "env").find(|(_, variable)| variable["name"] == "NUDGE_NOTIFY");
         let signals = notify.is_some_and(|(_, variable)| variable["value"].as_str().unwrap().contains("SIG"));
         prop_assert_eq!(injected["spec"]["shareProcessNamespace"] == true, signals);
-        let plain = context["capabilities"] == json!({"drop": ["ALL"]});
-        prop_assert!(signals || plain);
+        let unprivileged = context["capabilities"] == json!({"drop": ["ALL"]});
+        prop_assert!(signals || unprivileged);
     }
 
     #[test]
     fn no_pod_makes_it_panic(path in select(vec!["/spec", "/spec/containers", "/spec/containers/0", "/spec/volumes/0", "/metadata", "/metadata/annotations", "/spec/containers/0/env", "/spec/initContainers"]), odd in select(vec![json!(null), json!("x"), json!(1), json!([]), json!([1]), json!({}), json!({"name": 1})])) {
         let mut pod = pod(&json!({"notify": "SIGHUP"}));
         pod["spec"]["volumes"] = json!([{"name": "own"}]);
-        if let Some(place) = pod.pointer_mut(path) {
-            *place = odd;
+        if let Some(value) = pod.pointer_mut(path) {
+            *value = odd;
         }
         let _ = try_with(&pod, &facts());
     }

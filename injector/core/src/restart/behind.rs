@@ -22,13 +22,13 @@ pub fn rolls(pod: &PodState) -> bool {
 /// count too. Bare pods and those of Jobs, which nothing restarts, are not counted: they are reported, and hold nothing up.
 pub fn behind(pods: &[Arc<PodState>], config: &str, status: &VersionedConfigStatus) -> BTreeMap<String, usize> {
     let mut behind = BTreeMap::new();
-    let Some(desired) = to_publish(status) else { return behind };
+    let Some(target) = to_publish(status) else { return behind };
     let restarted = |pod: &&Arc<PodState>| !pod.workload.is_empty() && pod.workload != "Job";
     let back = matches!(status.rollout.stage, Some(RolloutStage::Leaving | RolloutStage::RollingBack));
     let counts = |pod: &&Arc<PodState>| pod.by_restart && !pod.terminating && !pod.finished;
     for pod in pods.iter().filter(restarted).filter(counts) {
         let is_behind = match pod.runs(config) {
-            Some(runs) => (back || pod.was_ready) && !is_same(status, runs.as_str(), desired),
+            Some(runs) => (back || pod.was_ready) && !is_same(status, runs.as_str(), target),
             None => pod.was_ready,
         };
         if is_behind {

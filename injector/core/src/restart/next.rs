@@ -106,12 +106,12 @@ fn restart_progress(look: &Look<'_>, workload: &Workload, mark: &Restarted) -> R
 }
 
 /// Whether somebody has removed the digest that a restart of this part wrote, and maybe its mark.
-fn undone(look: &Look<'_>, workload: &Workload, ours: Option<&Restarted>, desired: &str) -> Option<Report> {
+fn undone(look: &Look<'_>, workload: &Workload, ours: Option<&Restarted>, digest: &str) -> Option<Report> {
     match ours {
-        Some(mark) if mark.digest == desired => Some(Report::undone(&workload.id())),
+        Some(mark) if mark.digest == digest => Some(Report::undone(&workload.id())),
         // It was restarted again for another of its configs.
         Some(mark) if workload.digest.as_ref() == Some(&mark.digest) => None,
-        _ => look.memory.was_restarted(workload, desired).then(|| Report::undone(&workload.id())),
+        _ => look.memory.was_restarted(workload, digest).then(|| Report::undone(&workload.id())),
     }
 }
 
@@ -134,19 +134,19 @@ fn earlier_restart(look: &Look<'_>, workload: &Workload) -> Option<RestartProgre
 pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
     let mut reports = Vec::new();
     let (mut waits, mut failed, mut open) = (None, None, Vec::new());
-    for (index, (workload, desired)) in look.workloads.iter().enumerate() {
+    for (index, (workload, digest)) in look.workloads.iter().enumerate() {
         let id = workload.id();
         if let Some(report) = look.memory.refused(workload) {
             reports.push(report.clone());
             continue;
         }
         let ours = workload.restarted.as_ref().filter(|mark| mark.at >= look.since);
-        if workload.digest.as_ref() != Some(desired) {
+        if workload.digest.as_ref() != Some(digest) {
             let never = look.back && workload.digest.is_none() && !look.behind.contains_key(&id);
             if let Some(owner) = workload.owner.as_ref().filter(|_| !never) {
                 let message = format!("{id} belongs to {owner}, which writes its template; restart it there");
                 reports.push(Report::new(Reason::Owned, &id, message));
-            } else if let Some(report) = undone(look, workload, ours, desired) {
+            } else if let Some(report) = undone(look, workload, ours, digest) {
                 reports.push(report);
             } else if !never {
                 match earlier_restart(look, workload) {
@@ -186,13 +186,13 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
     // Well workloads come first, because they prove something; the others may recover meanwhile.
     open.sort_unstable();
     let step = open.first().map(|(_, index)| {
-        let (workload, desired) = &look.workloads[*index];
+        let (workload, digest) = &look.workloads[*index];
         // On the way back the version that is left may have made it unwell; the earlier mark says how it was before.
         let before = workload.restarted.as_ref().is_some_and(|mark| mark.unwell);
         let unwell = if look.back { before } else { workload.progress != Progress::Complete };
         // Clocks of leaders differ, and a mark must not be older than the stage.
         let at = look.now.max(look.since);
-        Next::Restart { index: *index, mark: Restarted { at, digest: desired.clone(), unwell } }
+        Next::Restart { index: *index, mark: Restarted { at, digest: digest.clone(), unwell } }
     });
     (step.unwrap_or(Next::Done), reports)
 }

@@ -100,8 +100,8 @@ fn a_version_is_not_blamed_for_what_was_unwell_or_restarted_before() {
 
 #[test]
 fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch_its_check_off() {
-    let both = |workload: &Workload, desired: &str, now| {
-        let all = [(workload.clone(), desired.to_owned())];
+    let both = |workload: &Workload, digest: &str, now| {
+        let all = [(workload.clone(), digest.to_owned())];
         let memory = Memory::default();
         // The second config came to restarting ten seconds after the first.
         [100, 110].map(|since| {
@@ -172,8 +172,8 @@ fn held_undone_and_owned_workloads_are_reported() {
 #[test]
 fn a_workload_that_a_tool_replaces_is_restarted_once_by_a_leader() {
     let mut memory = Memory::default();
-    let look = |workload: &Workload, desired: &str, memory: &Memory| {
-        let all = [(workload.clone(), desired.to_owned())];
+    let look = |workload: &Workload, digest: &str, memory: &Memory| {
+        let all = [(workload.clone(), digest.to_owned())];
         let behind = &BTreeMap::new();
         next(&Look { workloads: &all, behind, back: false, since: at(100), deadline: 60, memory, now: at(102) })
     };
@@ -227,8 +227,8 @@ proptest! {
             if let Some(index) = apply(all, &step) {
                 count[index] += 1;
                 prop_assert_eq!(count[index], 1, "restarted twice");
-                let moving = all.iter().filter(|(workload, desired)| {
-                    workload.digest.as_ref() == Some(desired) && workload.progress == Progress::Moving
+                let moving = all.iter().filter(|(workload, digest)| {
+                    workload.digest.as_ref() == Some(digest) && workload.progress == Progress::Moving
                         && !workload.restarted.as_ref().is_some_and(|mark| mark.unwell)
                         && !(back && over(workload.restarted.as_ref().unwrap().at, 60, at(now)))
                 });

@@ -139,9 +139,9 @@ impl Workload {
                 Some((Reason::OnDelete, "has the update strategy OnDelete; delete its pods to restart them"));
         }
         let status = object.status.clone().unwrap_or_default();
-        let desired = status.desired_number_scheduled;
-        let complete =
-            status.updated_number_scheduled.unwrap_or(0) >= desired && status.number_available.unwrap_or(0) >= desired;
+        let scheduled = status.desired_number_scheduled;
+        let complete = status.updated_number_scheduled.unwrap_or(0) >= scheduled
+            && status.number_available.unwrap_or(0) >= scheduled;
         workload.progress = progress(&object.metadata, status.observed_generation, complete, false);
         Some(workload)
     }
