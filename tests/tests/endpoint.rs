@@ -99,7 +99,7 @@ async fn of_two_configs_with_the_same_key_the_later_one_wins_and_the_status_says
     assert_eq!(overlaps.len(), 1);
     assert_eq!((overlaps[0].key.as_str(), overlaps[0].winner.as_str()), ("who", "base"));
     assert_eq!(overlaps[0].hidden[0].as_str(), "shop");
-    assert!(shop.agent.log().contains("several configs have this key"));
+    assert!(shop.agent.log().contains("several configs have the same key"));
     Ok(())
 }
 

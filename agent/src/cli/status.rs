@@ -75,8 +75,8 @@ fn describe(status: &Status) -> String {
             notified(&container.notified)
         ));
     }
-    for hook in &status.hooks {
-        line(format!("hook       {}  {}  {}", hook.id, hook.url, notified(&hook.notified)));
+    for webhook in &status.hooks {
+        line(format!("webhook    {}  {}  {}", webhook.id, webhook.url, notified(&webhook.notified)));
     }
     if let Some(files) = &status.files {
         line(format!("files      {}  {}", files.path, files.message.as_deref().unwrap_or("written")));

@@ -54,7 +54,7 @@ struct Webhook {
 }
 
 struct Shared {
-    hooks: Mutex<Vec<Webhook>>,
+    webhooks: Mutex<Vec<Webhook>>,
     limit: usize,
     secret: Zeroizing<Vec<u8>>,
     policy: TargetPolicy,
@@ -77,12 +77,12 @@ impl Webhooks {
         status: StatusPage,
         metrics: Metrics,
     ) -> Self {
-        Self(Arc::new(Shared { hooks: Mutex::default(), limit, secret, policy, ready, status, metrics }))
+        Self(Arc::new(Shared { webhooks: Mutex::default(), limit, secret, policy, ready, status, metrics }))
     }
 
-    fn hooks(&self) -> MutexGuard<'_, Vec<Webhook>> {
+    fn webhooks(&self) -> MutexGuard<'_, Vec<Webhook>> {
         // Every change below leaves the list whole, also after a panic elsewhere.
-        self.0.hooks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.webhooks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Subscribes. The same subscription twice gives the same webhook. Returns whether it is new. Needs a tokio runtime.
@@ -104,11 +104,12 @@ impl Webhooks {
         known: Option<String>,
     ) -> Result<(bool, WebhookView), WebhookError> {
         let target = self.0.policy.check(url.parse::<WebhookUrl>()?)?;
-        let mut hooks = self.hooks();
-        if let Some(known) = hooks.iter().find(|hook| hook.target == target && hook.container == container) {
+        let mut webhooks = self.webhooks();
+        if let Some(known) = webhooks.iter().find(|webhook| webhook.target == target && webhook.container == container)
+        {
             return Ok((false, known.view(etag)));
         }
-        if hooks.len() >= self.0.limit {
+        if webhooks.len() >= self.0.limit {
             return Err(WebhookError::TooMany { limit: self.0.limit });
         }
         let id = random_name("hook");
@@ -117,7 +118,7 @@ impl Webhooks {
         ready.borrow_and_update();
         // It is not known which keys the subscriber has missed.
         let dropped = known.as_ref().filter(|known| **known != etag).map(|_| 0);
-        let hook = Webhook {
+        let webhook = Webhook {
             id: id.clone(),
             target: target.clone(),
             container,
@@ -126,43 +127,43 @@ impl Webhooks {
             dropped,
             task: spawn(id.clone(), self.clone().notify(id, target, ready, known)),
         };
-        let view = hook.view(etag);
-        hooks.push(hook);
+        let view = webhook.view(etag);
+        webhooks.push(webhook);
         Ok((true, view))
     }
 
     /// Cancels a subscription; an event that is being posted may still arrive. Returns whether it existed.
     pub fn remove(&self, id: &str) -> bool {
-        let mut hooks = self.hooks();
-        let Some(at) = hooks.iter().position(|hook| hook.id == id) else { return false };
-        hooks.remove(at).task.abort();
+        let mut webhooks = self.webhooks();
+        let Some(at) = webhooks.iter().position(|webhook| webhook.id == id) else { return false };
+        webhooks.remove(at).task.abort();
         true
     }
 
     /// All webhooks, oldest first.
     pub fn list(&self, etag: &str) -> Vec<WebhookView> {
-        self.hooks().iter().map(|hook| hook.view(etag)).collect()
+        self.webhooks().iter().map(|webhook| webhook.view(etag)).collect()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.hooks().is_empty()
+        self.webhooks().is_empty()
     }
 
     /// The containers that webhooks are for.
     pub fn containers(&self) -> Vec<ContainerName> {
-        self.hooks().iter().filter_map(|hook| hook.container.clone()).collect()
+        self.webhooks().iter().filter_map(|webhook| webhook.container.clone()).collect()
     }
 
     /// Keeps which keys have changed with `generation`, whose dictionary has `etag`. Called before that dictionary is ready.
     pub fn changed(&self, changed: &[String], generation: u64, etag: &str) {
-        for hook in self.hooks().iter_mut() {
-            hook.notified = notified(Outcome::Pending, String::new(), etag, 0);
+        for webhook in self.webhooks().iter_mut() {
+            webhook.notified = notified(Outcome::Pending, String::new(), etag, 0);
             for key in changed {
-                if hook.changed.len() < MAX_LISTED_KEYS || hook.changed.contains_key(key) {
-                    hook.changed.insert(key.clone(), generation);
+                if webhook.changed.len() < MAX_LISTED_KEYS || webhook.changed.contains_key(key) {
+                    webhook.changed.insert(key.clone(), generation);
                 } else {
-                    hook.dropped = Some(generation);
+                    webhook.dropped = Some(generation);
                 }
             }
         }
@@ -215,19 +216,21 @@ impl Webhooks {
 
     /// The subscriber missed a change while this process did not run.
     fn set_pending(&self, id: &str, etag: &str) {
-        let mut hooks = self.hooks();
-        let Some(hook) = hooks.iter_mut().find(|hook| hook.id == id) else { return };
-        hook.notified = notified(Outcome::Pending, String::new(), etag, 0);
-        if let Some(container) = &hook.container {
-            self.0.status.notified_by_webhook(container, hook.notified.clone());
+        let mut webhooks = self.webhooks();
+        let Some(webhook) = webhooks.iter_mut().find(|webhook| webhook.id == id) else { return };
+        webhook.notified = notified(Outcome::Pending, String::new(), etag, 0);
+        if let Some(container) = &webhook.container {
+            self.0.status.notified_by_webhook(container, webhook.notified.clone());
         }
     }
 
     /// The keys that changed since the last delivery, and whether there may be more.
     fn changed_keys(&self, id: &str) -> (Vec<String>, bool) {
-        let hooks = self.hooks();
-        let hook = hooks.iter().find(|hook| hook.id == id);
-        hook.map(|hook| (hook.changed.keys().cloned().collect(), hook.dropped.is_some())).unwrap_or_default()
+        let webhooks = self.webhooks();
+        let webhook = webhooks.iter().find(|webhook| webhook.id == id);
+        webhook
+            .map(|webhook| (webhook.changed.keys().cloned().collect(), webhook.dropped.is_some()))
+            .unwrap_or_default()
     }
 
     fn report(&self, id: &str, target: &WebhookTarget, notified: Notified, generation: u64, attempt: u32) {
@@ -256,18 +259,18 @@ impl Webhooks {
             }
             _ => {}
         }
-        let mut hooks = self.hooks();
-        let Some(hook) = hooks.iter_mut().find(|hook| hook.id == id) else { return };
+        let mut webhooks = self.webhooks();
+        let Some(webhook) = webhooks.iter_mut().find(|webhook| webhook.id == id) else { return };
         if notified.outcome == Outcome::Delivered {
-            hook.changed.retain(|_, changed| *changed > generation);
-            hook.dropped = hook.dropped.filter(|dropped| *dropped > generation);
+            webhook.changed.retain(|_, changed| *changed > generation);
+            webhook.dropped = webhook.dropped.filter(|dropped| *dropped > generation);
         }
-        hook.notified = notified;
-        if let Some(container) = hook.container.clone() {
-            let of_container = hooks.iter().filter(|hook| hook.container.as_ref() == Some(&container));
+        webhook.notified = notified;
+        if let Some(container) = webhook.container.clone() {
+            let of_container = webhooks.iter().filter(|webhook| webhook.container.as_ref() == Some(&container));
             // A container with several webhooks counts as notified when all of them are.
             if let Some(worst) =
-                of_container.map(|hook| &hook.notified).max_by_key(|notified| severity(notified.outcome))
+                of_container.map(|webhook| &webhook.notified).max_by_key(|notified| severity(notified.outcome))
             {
                 self.0.status.notified_by_webhook(&container, worst.clone());
             }

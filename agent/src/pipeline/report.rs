@@ -199,17 +199,18 @@ impl Reporter {
             .filter(|container| container.notify != Notify::None && !ended(&container.name))
             .map(reported)
             .collect();
-        let without_container = self.hooks.list(etag).into_iter().filter(|hook| hook.container.is_none());
-        containers.extend(without_container.filter_map(|hook| {
-            let delivered = hook.notified.outcome == Outcome::Delivered && hook.notified.etag.as_deref() == Some(etag);
+        let without_container = self.hooks.list(etag).into_iter().filter(|webhook| webhook.container.is_none());
+        containers.extend(without_container.filter_map(|webhook| {
+            let delivered =
+                webhook.notified.outcome == Outcome::Delivered && webhook.notified.etag.as_deref() == Some(etag);
             Some(ReportedContainer {
                 // `hook_…` is no container's name, and no container has one that begins with `hook-` and 24 digits.
-                name: ContainerName::new(&hook.id.replace('_', "-")).ok()?,
+                name: ContainerName::new(&webhook.id.replace('_', "-")).ok()?,
                 notify: Notify::Webhook,
                 ack: Ack::Delivered,
-                outcome: hook.notified.outcome,
-                message: hook.notified.message,
-                acknowledged: delivered || hook.notified.outcome == Outcome::NothingYet,
+                outcome: webhook.notified.outcome,
+                message: webhook.notified.message,
+                acknowledged: delivered || webhook.notified.outcome == Outcome::NothingYet,
             })
         }));
         ReportRequest {
