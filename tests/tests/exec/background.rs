@@ -32,7 +32,7 @@ async fn a_child_in_the_background_that_reads_the_terminal_waits_quietly() -> Re
     let dir = AgentUnderTest::shop()?;
     let child = ["sh", "-c", r#"'trap "echo again" CONT; echo $$ ready; read word'"#];
     let mut terminal = Terminal::start(&["sh", "-i"])?;
-    // Nobody's job, so that the kernel does not stop the agent.
+    // No job of the shell, so that the kernel does not stop the agent.
     terminal.types(&format!("({} </dev/tty &)\n", command_line(&dir, &child)?))?;
     let child = terminal.ready().await?;
     eventually(SOON, "it is stopped", async || (procfs::state(child) == Some('T')).then_some(())).await?;

@@ -84,6 +84,6 @@ async fn the_log_can_be_json_and_never_holds_the_token_or_a_value() -> Result<()
         let line: serde_json::Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
         assert!(line["level"].is_string() && line["message"].is_string(), "{line}");
     }
-    assert!(log.contains("ready") && !log.contains("hunter2") && !log.contains(&token), "{log}");
+    assert!(log.contains("started") && !log.contains("hunter2") && !log.contains(&token), "{log}");
     Ok(())
 }

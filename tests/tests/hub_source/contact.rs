@@ -36,7 +36,7 @@ async fn a_hub_that_goes_is_missed_by_nobody_and_caught_up_with_when_it_returns(
     let what = "the report is repeated";
     let repeated = async || (hub.reports().len() > before).then_some(());
     nudge_tests::eventually(SOON, what, repeated).await?;
-    pod.logs("in contact with the hub").await
+    pod.logs("contact with the hub established").await
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_pod_that_is_not_allowed_says_so_and_asks_seldom() -> Result<()> {
     let status = fails_with(&pod, &mut client, "Forbidden").await?;
     let message = status.contact.map(|contact| contact.message).unwrap_or_default();
     ensure!(message.contains("403: as the test wants it"), "{message}");
-    pod.logs("again_in=").await?;
+    pod.logs("next poll planned").await?;
     let metrics = client.get("/metrics").await?;
     let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
     ensure!(metrics.contains(r#"nudge_agent_hub_polls_total{outcome="Forbidden"} 1"#), "{metrics}");

@@ -81,7 +81,7 @@ async fn with_the_setting_it_ends_cleanly_when_all_other_containers_have() -> Re
     hub.say(|say| say.containers = ended);
     let status = pod.agent.as_mut().context("no agent")?.process().exited(SOON).await?;
     assert_eq!(status.code(), Some(0));
-    pod.logs("ended, since all other containers of this pod have").await
+    pod.logs("all other containers of this pod have ended").await
 }
 
 #[tokio::test]

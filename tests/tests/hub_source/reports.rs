@@ -74,7 +74,7 @@ async fn a_report_that_is_not_taken_is_sent_again_and_holds_nothing_up() -> Resu
     hub.say(|say| say.refuse_reports = Some(500));
     let mut pod = Pod::new(&hub)?;
     let mut client = pod.start().await?;
-    pod.logs("not reported yet").await?;
+    pod.logs("report to the hub failed").await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
     assert_eq!(hub.reports().len(), 0);

@@ -62,7 +62,7 @@ async fn a_damaged_file_is_not_used() -> Result<()> {
         fs::write(&file, bytes)?;
         hub.down().await?;
         pod.spawn()?;
-        pod.logs("what was last good").await?;
+        pod.logs("last good content").await?;
         pod.logs("poll of the hub failed").await?;
         hub.up()?;
         let mut client = pod.client().await?;
@@ -181,7 +181,7 @@ async fn a_signal_that_was_due_when_the_agent_was_killed_is_sent_once_when_it_is
     pod.kill().await?;
     hub.up()?;
     pod.start().await?;
-    pod.logs("in contact with the hub").await?;
+    pod.logs("contact with the hub established").await?;
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
     pod.app_says(2, "SIGUSR1").await?;
     assert_eq!(pod.app_output().matches("SIGUSR1").count(), 2, "{}", pod.app_output());

@@ -22,5 +22,5 @@ pub(super) async fn stays_and_recovers(scene: &mut AgentUnderTest, reason: Probl
     scene.dir.switch("shop", "1.0.2")?;
     scene.serves("shop=1.0.2").await?;
     scene.all_is_well().await?;
-    scene.logs("all is well again").await
+    scene.logs("config has no problem any more").await
 }

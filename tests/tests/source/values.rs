@@ -39,7 +39,7 @@ async fn of_two_configs_with_the_same_key_the_one_listed_later_wins() -> Result<
     assert_eq!(status.overlaps.len(), 1);
     assert_eq!((status.overlaps[0].key.as_str(), status.overlaps[0].winner.as_str()), ("lives", "extra"));
     assert_eq!(status.overlaps[0].hidden.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["shop"]);
-    scene.logs("several configs have this key").await
+    scene.logs("several configs have the same key").await
 }
 
 #[tokio::test]
