@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use kube::{Client, Config};
-use nudge_admission::pods::{KubePodLookups, InjectPods, Known};
+use nudge_admission::pods::{InjectPods, Known, KubePodLookups};
 use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, KnownEnabled, KubeLookups, MutateVersions, OnlyEnabled,
     StartError, Subscribers, ValidateConfigs, ValidateVersions, Webhooks,

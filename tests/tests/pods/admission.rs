@@ -11,7 +11,9 @@ use nudge_protocol::pod::{AGENT_CONTAINER, env};
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 
-use crate::injecting_cluster::{SOON, InjectingCluster, annotated, create, dry, has_agent, opted_in, pod_without_opt_in, refusal};
+use crate::injecting_cluster::{
+    InjectingCluster, SOON, annotated, create, dry, has_agent, opted_in, pod_without_opt_in, refusal,
+};
 
 fn agent(pod: &Pod) -> (&Container, bool) {
     let spec = pod.spec.as_ref().expect("a specification");

@@ -9,7 +9,9 @@ use nudge_tests::cluster::installation::{deploy, webhooks_at};
 use nudge_tests::{Cluster, Finished, Installation, eventually};
 use serde_json::{Value, json};
 
-use crate::injecting_cluster::{SOON, config_map, create, dry, has_agent, injects, opted_in, pod_without_opt_in, refusal, reviews};
+use crate::injecting_cluster::{
+    SOON, config_map, create, dry, has_agent, injects, opted_in, pod_without_opt_in, refusal, reviews,
+};
 
 /// A pod that opts in by the annotation alone.
 fn by_annotation(name: &str, value: &str) -> Value {

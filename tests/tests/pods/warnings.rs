@@ -9,7 +9,7 @@ use nudge_protocol::labels::WARNINGS;
 use nudge_tests::eventually;
 use serde_json::json;
 
-use crate::injecting_cluster::{SOON, InjectingCluster, annotated, create, dry, events, opted_in, pod_without_opt_in};
+use crate::injecting_cluster::{InjectingCluster, SOON, annotated, create, dry, events, opted_in, pod_without_opt_in};
 
 const REASON: &str = "InjectionWarning";
 const MESSAGE: &str = "annotation nudge.dev/notfy is not known; did you mean nudge.dev/notify?";

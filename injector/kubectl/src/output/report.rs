@@ -79,12 +79,8 @@ struct PodReport {
 fn pod_report(pod: &PodState, config: &str, uid: &str, status: &VersionedConfigStatus) -> PodReport {
     let assigned = assigned_version(status, uid, pod).map(str::to_owned);
     let version = pod.runs(config).map(ToString::to_string);
-    let skipped = status
-        .rollout
-        .skipped
-        .iter()
-        .find(|skipped| skipped.uid == pod.uid.as_str())
-        .map(|skipped| skipped.reason);
+    let skipped =
+        status.rollout.skipped.iter().find(|skipped| skipped.uid == pod.uid.as_str()).map(|skipped| skipped.reason);
     let why = pod.report.as_ref().map(|report| report.state.explanation());
     let is_current = version == assigned && assigned.is_some() && why.is_none_or(|why| why.is_none());
     let message = (!is_current).then(|| {
