@@ -257,7 +257,7 @@ impl HubPipeline {
             match stored {
                 Ok(Ok(())) => self.mark_kept(),
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "last good contents not stored; a restart of this agent loses them")
+                    tracing::warn!(%error, "last good contents not stored; a restart of this agent loses them");
                 }
                 Err(error) => tracing::error!(%error, "last good contents not stored, which is a bug"),
             }
