@@ -51,7 +51,7 @@ const NOT_IN_AGENT: [&str; 4] = ["kube", "kube-core", "k8s-openapi", "schemars"]
 #[test]
 fn no_dependency_points_up() -> Result<()> {
     let allowed: BTreeMap<&str, &[&str]> = LAYERS.into_iter().collect();
-    let crates = workspace()?;
+    let crates = workspace(false)?;
     let named: BTreeSet<&str> = crates.keys().map(String::as_str).collect();
     let known: BTreeSet<&str> = allowed.keys().copied().collect();
     ensure!(named == known, "the workspace has {named:?} and the layers {known:?}");
@@ -79,8 +79,20 @@ fn what_decides_does_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Each crate of the workspace with its dependencies, but not those of its tests.
-fn workspace() -> Result<BTreeMap<String, Vec<String>>> {
+/// The tests know the programs from the outside, and the pure crates' own tests stay light.
+#[test]
+fn tests_use_no_more_than_the_layers_below() -> Result<()> {
+    let (normal, all) = (workspace(false)?, workspace(true)?);
+    for name in PURE.map(|(name, _)| name).into_iter().chain(["nudge-tests"]) {
+        let more: Vec<_> = all[name].iter().filter(|used| all.contains_key(*used)).collect();
+        let more: Vec<_> = more.into_iter().filter(|used| !normal[name].contains(used)).collect();
+        ensure!(more.is_empty(), "the tests of {name} must not use {more:?}");
+    }
+    Ok(())
+}
+
+/// Each crate of the workspace with its dependencies, those of its tests among them where asked for.
+fn workspace(tests: bool) -> Result<BTreeMap<String, Vec<String>>> {
     let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1", "--locked"])?;
     let metadata: Value = serde_json::from_str(&metadata)?;
     let packages = metadata["packages"].as_array().context("no packages")?;
@@ -89,7 +101,7 @@ fn workspace() -> Result<BTreeMap<String, Vec<String>>> {
         .iter()
         .map(|package| {
             let all = package["dependencies"].as_array().context("no dependencies")?;
-            let normal = all.iter().filter(|one| one["kind"].as_str() != Some("dev"));
+            let normal = all.iter().filter(|one| tests || one["kind"].as_str() != Some("dev"));
             Ok((name(package)?, normal.map(name).collect::<Result<_>>()?))
         })
         .collect()

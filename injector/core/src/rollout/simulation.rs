@@ -386,7 +386,7 @@ impl Index {
 }
 
 fn step_count() -> u64 {
-    std::env::var("NUDGE_SIMULATED_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(1_000_000)
+    std::env::var("NUDGE_SIMULATED_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(100_000)
 }
 
 fn run(seed: u64, bad: &[&str]) -> u64 {
