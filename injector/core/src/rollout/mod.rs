@@ -22,6 +22,8 @@ mod same_content;
 mod simulation;
 mod state;
 mod stored;
+#[cfg(test)]
+mod stored_tests;
 mod subject;
 #[cfg(test)]
 mod tests;
