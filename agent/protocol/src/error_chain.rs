@@ -11,7 +11,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The same for people: no cause twice, which libraries often say in the error already.
+/// The same for people, without causes that the text before them has already.
 pub fn message(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_named_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("{0}")]
         struct Outer(&'static str, #[source] std::io::Error);

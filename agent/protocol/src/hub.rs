@@ -27,7 +27,7 @@ pub const WAIT_GRACE_SECONDS: u32 = 10;
 /// How long a hub that knows less than the agent holds before it answers 503, in seconds.
 pub const BEHIND_SECONDS: u32 = 5;
 
-/// Body of `POST /v1/poll`: what the agent has. The hub knows what it wants from the pod's specification.
+/// Body of `POST /v1/poll`: what the agent has. The hub knows what the pod uses from its specification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PollRequest {
@@ -99,7 +99,7 @@ pub struct PollConfig {
     /// Length of the block that follows, in bytes. Absent: the agent has this content already, or there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<u32>,
-    /// Why the config can't be had, or not in the version wanted. What the agent has of it stays.
+    /// Why the hub can't give the config, or its assigned version. What the agent has of it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<HubProblem>,
 }
@@ -107,9 +107,9 @@ pub struct PollConfig {
 /// Why the hub can't give a config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HubProblem {
-    /// A word for programs.
+    /// The reason.
     pub reason: HubReason,
-    /// A sentence with the way out.
+    /// The message, with the way out.
     pub message: String,
 }
 
@@ -140,7 +140,7 @@ pub struct PodContainer {
     /// 64 hex digits, without the runtime's prefix; empty while it has not started.
     #[serde(default)]
     pub id: String,
-    /// It has ended and is not going to be started again.
+    /// It has ended and will not be started again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
 }
@@ -169,9 +169,9 @@ pub struct ReportRequest {
     pub agent: String,
     /// What is served, in the order of merging.
     pub configs: Vec<ReportedConfig>,
-    /// The containers that want to be told, and the webhooks that no container stands for.
+    /// The containers that subscribe, and the webhooks that belong to no container.
     pub containers: Vec<ReportedContainer>,
-    /// All that want to be told have acknowledged what is served.
+    /// All subscribers have acknowledged what is served.
     pub acknowledged: bool,
     /// When it was made, in seconds since 1970, and always later than the agent's report before: reports of one pod may reach several
     /// replicas, whose clocks differ. 0 where the agent does not say.
@@ -201,9 +201,9 @@ pub struct ReportedConfig {
 /// Why an assigned version is not served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedProblem {
-    /// A word of a bounded set, such as `TooLarge`.
+    /// The reason, such as `TooLarge`.
     pub reason: String,
-    /// A sentence.
+    /// The message.
     pub message: String,
 }
 
@@ -213,13 +213,13 @@ pub struct ReportedProblem {
 pub struct ReportedContainer {
     /// Its name.
     pub name: ContainerName,
-    /// How it is told.
+    /// How it is notified.
     pub notify: Notify,
     /// What counts as its acknowledgement.
     pub ack: Ack,
-    /// How telling it ended.
+    /// How notifying it ended.
     pub outcome: Outcome,
-    /// A sentence with cause and way out.
+    /// The message, with the cause and the way out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// It has acknowledged what is served.

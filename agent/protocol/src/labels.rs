@@ -10,7 +10,7 @@ pub const VERSION: &str = "nudge.dev/version";
 pub const PART: &str = "nudge.dev/part";
 /// Annotation of a version's parts: how many there are; absent means 1.
 pub const PARTS: &str = "nudge.dev/parts";
-/// Annotation of a version's part, set by the webhook: whoever made it may update the `ConfigMap` of the config's name.
+/// Annotation of a version's part, set by the webhook: its creator may update the `ConfigMap` of the config's name.
 pub const MAY_ACTIVATE: &str = "nudge.dev/may-activate";
 /// Label of version objects that the history limit may delete: `"true"`, set by `kubectl nudge`.
 pub const PRUNE: &str = "nudge.dev/prune";
@@ -22,9 +22,9 @@ pub const INJECT: &str = "nudge.dev/inject";
 pub const CONFIG_RESTARTS: &str = "nudge.dev/config-restarts";
 /// Annotation of an injected pod: what injection warned of, a line for each.
 pub const WARNINGS: &str = "nudge.dev/warnings";
-/// Label of a plain ConfigMap that Nudge has written: the version it holds.
+/// Label of a published ConfigMap: the version that it holds.
 pub const PUBLISHED: &str = "nudge.dev/published";
 /// Annotation of a `VersionedConfig` that may be deleted while pods subscribe: `"true"`.
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
-/// Prefix of all that is Nudge's.
+/// Prefix of all of Nudge's labels and annotations.
 pub const PREFIX: &str = "nudge.dev/";

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is not a name of the wanted kind. The message is a sentence for the user.
+/// Why a text is not a name of this kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {name:?} is not allowed: {rule}")]
 pub struct NameError {
@@ -108,7 +108,7 @@ name_type!(
     check_container
 );
 
-/// The word that no version may have as its name, because it stands for whatever version is current.
+/// No version may have this name, which stands for the version that is current.
 pub const CURRENT: &str = "current";
 
 const CONFIG_RULE: &str = "it must be a DNS name: lower-case letters, digits, '-' and '.', beginning and ending with a \

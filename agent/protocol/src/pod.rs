@@ -21,7 +21,7 @@ pub const HUB_CA_MAP: &str = "nudge-hub-ca";
 pub mod env {
     /// The pod's configs in the order of merging, with commas: `shop,shop-keys`.
     pub const CONFIGS: &str = "NUDGE_CONFIGS";
-    /// How containers are told: `app=SIGUSR1,web=webhook`.
+    /// How containers are notified: `app=SIGUSR1,web=webhook`.
     pub const NOTIFY: &str = "NUDGE_NOTIFY";
     /// What counts as an acknowledgement: `delivered` (the default) or `fetched`.
     pub const ACK: &str = "NUDGE_ACK";

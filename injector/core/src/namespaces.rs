@@ -1,29 +1,29 @@
-//! Which namespaces are enabled: the same question that the webhooks' `namespaceSelector` answers for the API server.
+//! Which namespaces are enabled: the rule that the webhooks' `namespaceSelector` has for the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use nudge_protocol::labels;
 
-/// The system's own namespaces, which are never enabled all together.
+/// The namespaces of Kubernetes, which are enabled by their label alone.
 const SYSTEM: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
 
-/// See the module's text.
+/// The rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Enabled {
-    /// Those with the label.
+    /// Namespaces with the label are enabled.
     #[default]
     Labelled,
-    /// All but those that say no, and these.
+    /// All are enabled but these, and those whose label is `false`.
     AllBut(BTreeSet<String>),
 }
 
 impl Enabled {
-    /// All but the system's namespaces and that of Nudge itself, and those that say no.
+    /// All but the namespaces of Kubernetes, that of Nudge itself, and those whose label is `false`.
     pub fn all_but(own: &str) -> Self {
         Self::AllBut(SYSTEM.into_iter().chain([own]).map(str::to_owned).collect())
     }
 
-    /// The label selector of those that can be.
+    /// The label selector of the namespaces that can be enabled.
     pub fn selector(&self) -> &'static str {
         match self {
             Self::Labelled => "nudge.dev/enabled=true",
@@ -32,7 +32,7 @@ impl Enabled {
         }
     }
 
-    /// Whether the namespace is enabled that has these labels.
+    /// Whether the namespace with these labels is enabled.
     pub fn holds(&self, namespace: &str, all: Option<&BTreeMap<String, String>>) -> bool {
         let label = all.and_then(|all| all.get(labels::ENABLED)).map(String::as_str);
         let selected = match self {
@@ -42,8 +42,8 @@ impl Enabled {
         selected && self.takes(namespace)
     }
 
-    /// Whether one that the selector matches is. By its own name and not the label kubernetes.io/metadata.name: servers before 1.21
-    /// don't set that.
+    /// Whether a namespace that the selector matches is enabled. By its name and not the label kubernetes.io/metadata.name, which servers
+    /// before 1.21 do not set.
     pub fn takes(&self, namespace: &str) -> bool {
         match self {
             Self::Labelled => true,
@@ -70,7 +70,7 @@ mod tests {
         assert!(holds(&all, "shop", None) && holds(&all, "shop", Some("x")) && !holds(&all, "shop", Some("false")));
         assert!(!holds(&all, "kube-system", Some("true")) && holds(&Enabled::Labelled, "shop", Some("true")));
         assert!(!holds(&Enabled::Labelled, "shop", None) && !holds(&Enabled::Labelled, "shop", Some("True")));
-        // Whoever has labelled one of them by hand has meant it.
+        // Somebody has labelled it by hand.
         assert!(Enabled::Labelled.takes("kube-system"));
     }
 }
