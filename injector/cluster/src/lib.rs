@@ -9,4 +9,5 @@ pub mod kubeconfig;
 pub mod lease;
 pub mod listing;
 pub mod queue;
+pub mod spans;
 pub mod watch;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nudge_api::{PartStatus, VersionStatus};
 use nudge_cluster::jitter::jittered;
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::hub::{HubProblem, HubReason};
 use ring::hmac;
@@ -19,15 +20,14 @@ use super::source::{Part, PartError, PartSource};
 
 /// How long one read may take.
 const READ: Duration = Duration::from_secs(10);
-/// The first pause after a failure that may pass, and the longest.
-const PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// After how long a failure that will not pass by itself is looked at again.
+/// Waits after failures that may pass.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
+/// After how long a problem that does not pass by itself is looked at again.
 const AGAIN: Duration = Duration::from_secs(15);
 
 /// What is known of a content.
 pub(super) enum Found {
-    /// Here it is.
+    /// It is there.
     Content(Arc<Content>),
     /// It can't be had; worth another look at the given time.
     Problem(Arc<HubProblem>, Instant),
@@ -58,11 +58,11 @@ struct Inner {
     fetches: u64,
 }
 
-/// See the module's text.
+/// The contents.
 pub(super) struct ContentStore {
     source: Arc<dyn PartSource>,
     key: Arc<hmac::Key>,
-    places: Semaphore,
+    slots: Semaphore,
     bound: usize,
     unused: Duration,
     metrics: Metrics,
@@ -79,7 +79,7 @@ impl ContentStore {
         Arc::new(Self {
             source,
             key,
-            places: Semaphore::new(settings.fetches),
+            slots: Semaphore::new(settings.fetches),
             bound: settings.content_bytes,
             unused: settings.unused,
             metrics,
@@ -128,7 +128,7 @@ impl ContentStore {
         Found::Fetching(landed)
     }
 
-    /// Drops what no pod needs: `needed` says of the uid of a config and a version whether any does.
+    /// Drops what no pod needs: `needed` says so of the uid of a config and a version.
     pub(super) fn retain(&self, needed: impl Fn(&str, &str) -> bool) {
         let now = Instant::now();
         let mut inner = self.lock();
@@ -144,7 +144,7 @@ impl ContentStore {
         self.show(&inner);
     }
 
-    /// Whether a fetch is still wanted.
+    /// Whether the result of a fetch is still needed.
     fn wants(&self, job: &Job) -> bool {
         self.lock().entry(job).is_some()
     }
@@ -161,7 +161,7 @@ impl ContentStore {
             }
             Err(problem) => {
                 let message = &problem.message;
-                tracing::warn!(namespace = job.namespace, version = job.version, message, "a version can't be served");
+                tracing::warn!(namespace = job.namespace, version = job.version, message, "version not served");
                 State::Failed(Arc::new(problem), Instant::now() + jittered(AGAIN))
             }
         };
@@ -215,9 +215,9 @@ impl Inner {
     }
 }
 
-/// Reads until there is a content or no sense in trying, as long as anyone wants it.
+/// Reads until there is a content or a problem that does not pass, as long as the result is needed.
 async fn fetch(store: Arc<ContentStore>, job: Job) {
-    let mut pause = PAUSE;
+    let mut failures = 0;
     while store.wants(&job) {
         match read(&store, &job).await {
             Ok(stored) => return store.land(&job, assemble(&job.version, &job.parts, stored, &store.key)),
@@ -227,13 +227,13 @@ async fn fetch(store: Arc<ContentStore>, job: Job) {
                 tracing::debug!(
                     namespace = job.namespace,
                     version = job.version,
-                    cause = chain(&error),
-                    "will be read again"
+                    error = chain(&error),
+                    "version not read; retrying"
                 );
             }
         }
-        sleep(jittered(pause)).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        failures += 1;
+        sleep(jittered(BACKOFF.wait(failures))).await;
     }
 }
 
@@ -244,7 +244,7 @@ enum Fault {
 
 async fn read(store: &ContentStore, job: &Job) -> Result<Vec<Part>, Fault> {
     // The semaphore is never closed.
-    let _place = store.places.acquire().await;
+    let _slot = store.slots.acquire().await;
     let reads = job.parts.iter().map(|part| async move {
         let read = timeout(READ, store.source.read(&job.namespace, part.kind, &part.name)).await;
         let late = |_| PartError::Unavailable(Arc::new(std::io::Error::from(std::io::ErrorKind::TimedOut)));

@@ -40,6 +40,7 @@ use prometheus_client::registry::Registry;
 use ring::hmac;
 use tokio::sync::watch;
 use tokio::time::sleep;
+use tracing::{Instrument as _, info_span};
 
 use self::contents::ContentStore;
 use self::gone::Gone;
@@ -195,12 +196,18 @@ impl Hub {
             // A held poll must not keep the buffer that the request was read into.
             drop(body);
             match request {
-                Ok(request) => Box::pin(self.poll(&caller, request, repeats)).await,
+                Ok(request) => {
+                    let span = info_span!("poll", namespace = caller.namespace, pod = caller.name);
+                    Box::pin(self.poll(&caller, request, repeats)).instrument(span).await
+                }
                 Err(error) => bad_body(&error),
             }
         } else {
             match serde_json::from_slice::<ReportRequest>(&body) {
-                Ok(report) => self.report(&caller, report).await,
+                Ok(report) => {
+                    let span = info_span!("report", namespace = caller.namespace, pod = caller.name);
+                    self.report(&caller, report).instrument(span).await
+                }
                 Err(error) => bad_body(&error),
             }
         }

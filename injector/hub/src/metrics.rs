@@ -1,4 +1,4 @@
-//! Figures of the hub for Prometheus. No label holds anything that users name.
+//! Metrics of the hub for Prometheus. No label holds a name that users give.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ struct ResultLabel {
 }
 
 #[derive(Debug)]
-struct Figures {
+struct Families {
     connections: ConnectionMetrics,
     held: Gauge,
     polls: Family<ResultLabel, Counter>,
@@ -72,15 +72,15 @@ struct Figures {
     answer: Histogram,
 }
 
-/// The hub's figures; cheap to clone.
+/// The hub's metrics; cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Metrics(Arc<Figures>);
+pub(super) struct Metrics(Arc<Families>);
 
 impl Default for Metrics {
     fn default() -> Self {
         // From 0.5 ms in steps of two to 16 s.
         let answer = Histogram::new((0..16).map(|step| 0.0005 * f64::from(1 << step)));
-        let figures = Figures {
+        let families = Families {
             connections: ConnectionMetrics::default(),
             held: Gauge::default(),
             polls: Family::default(),
@@ -94,11 +94,11 @@ impl Default for Metrics {
             answer,
         };
         // All series from the start, so that a rate over the first event is not missed.
-        show(&figures.polls, PollResult::ALL, PollResult::label);
-        show(&figures.reviews, ReviewResult::ALL, ReviewResult::label);
-        show(&figures.fetches, FetchResult::ALL, FetchResult::label);
-        show(&figures.conditions, ConditionResult::ALL, ConditionResult::label);
-        Self(Arc::new(figures))
+        show(&families.polls, PollResult::ALL, PollResult::label);
+        show(&families.reviews, ReviewResult::ALL, ReviewResult::label);
+        show(&families.fetches, FetchResult::ALL, FetchResult::label);
+        show(&families.conditions, ConditionResult::ALL, ConditionResult::label);
+        Self(Arc::new(families))
     }
 }
 
@@ -110,20 +110,20 @@ fn show<R: Copy>(family: &Family<ResultLabel, Counter>, all: &[R], label: impl F
 
 impl Metrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        let figures = &self.0;
+        let families = &self.0;
         let registry = registry.sub_registry_with_prefix("hub");
-        figures.connections.register(registry);
-        registry.register("held_polls", "Polls held now", figures.held.clone());
-        registry.register("polls", "Polls answered, by how", figures.polls.clone());
-        registry.register("token_reviews", "Reviews of tokens asked of the API server", figures.reviews.clone());
-        registry.register("contents", "Versions whose content is kept now", figures.entries.clone());
-        registry.register_with_unit("contents", "Size of the contents kept now", Unit::Bytes, figures.bytes.clone());
-        registry.register("fetches", "Contents read from the API server", figures.fetches.clone());
-        registry.register("blocks", "Contents sent to pods", figures.blocks.clone());
-        registry.register("reports", "Reports taken from agents", figures.reports.clone());
-        registry.register("conditions", "Pod conditions written", figures.conditions.clone());
+        families.connections.register(registry);
+        registry.register("held_polls", "Polls held now", families.held.clone());
+        registry.register("polls", "Polls answered, by how", families.polls.clone());
+        registry.register("token_reviews", "Reviews of tokens asked of the API server", families.reviews.clone());
+        registry.register("contents", "Versions whose content is kept now", families.entries.clone());
+        registry.register_with_unit("contents", "Size of the contents kept now", Unit::Bytes, families.bytes.clone());
+        registry.register("fetches", "Contents read from the API server", families.fetches.clone());
+        registry.register("blocks", "Contents sent to pods", families.blocks.clone());
+        registry.register("reports", "Reports taken from agents", families.reports.clone());
+        registry.register("conditions", "Pod conditions written", families.conditions.clone());
         let help = "Time from the wake-up of a held poll until its reply is handed to the connection";
-        registry.register_with_unit("answer", help, Unit::Seconds, figures.answer.clone());
+        registry.register_with_unit("answer", help, Unit::Seconds, families.answer.clone());
     }
 
     /// The connections of agents.

@@ -157,7 +157,7 @@ impl Hub {
                 (Reply::poll(composed.body), PollResult::Changed)
             }
             Err(error) => {
-                tracing::error!(%error, namespace = pod.namespace, pod = pod.name, "a reply can't be made");
+                tracing::error!(%error, "reply not made, which is a bug");
                 (Refusal::Internal.into(), PollResult::Refused)
             }
         }
