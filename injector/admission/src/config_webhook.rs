@@ -93,7 +93,7 @@ impl<L: Lookups> Webhook for ValidateConfigs<L> {
         Self::PATH
     }
 
-    fn decide<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
         Box::pin(self.verdict(request))
     }
 }

@@ -1,11 +1,13 @@
-//! A check before every webhook: Nudge decides only about enabled namespaces. Any client that reaches the port may ask about others.
+//! The front of every webhook: a span for the review, and a check that the namespace is enabled. Any client that reaches the
+//! port may ask about others.
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use tracing::Instrument as _;
 
 use super::lookups::Lookups;
-use super::review::Request;
+use super::review::{self, Request};
 use super::verdict::{Denial, Verdict};
 use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
@@ -29,16 +31,17 @@ impl<W: Webhook, L: Lookups> Webhook for OnlyEnabled<W, L> {
         self.webhook.path()
     }
 
-    fn decide<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
-        Box::pin(async move {
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        let decide = async move {
             if self.lookups.is_enabled(namespace(request)?).await? {
-                return self.webhook.decide(request).await;
+                return self.webhook.review(request).await;
             }
             // The same for a namespace that does not exist.
             Ok(Verdict::Deny(Denial::forbidden(
                 "Nudge does not decide in this namespace, because it is not enabled there",
             )))
-        })
+        };
+        Box::pin(decide.instrument(review::span(request)))
     }
 }
 

@@ -85,7 +85,7 @@ impl<L: Lookups> Webhook for MutateVersions<L> {
         Self::PATH
     }
 
-    fn decide<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
         Box::pin(self.verdict(request))
     }
 }
@@ -147,7 +147,7 @@ impl<L: Lookups> Webhook for ValidateVersions<L> {
         Self::PATH
     }
 
-    fn decide<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
         Box::pin(self.verdict(request))
     }
 }

@@ -3,10 +3,9 @@
 use std::error::Error;
 
 use futures::future::BoxFuture;
-use tracing::Instrument as _;
 
 use super::lookups::LookupError;
-use super::review::{self, Request, ReviewError};
+use super::review::{Request, ReviewError};
 use super::verdict::Verdict;
 
 /// Why a request gets no verdict.
@@ -29,10 +28,5 @@ pub trait Webhook: Send + Sync + 'static {
     fn path(&self) -> &'static str;
 
     /// Decides about a request.
-    fn decide<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>>;
-
-    /// Decides, in a span that names the request in every log line.
-    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
-        Box::pin(self.decide(request).instrument(review::span(request)))
-    }
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>>;
 }

@@ -96,7 +96,7 @@ impl<L: PodLookups> Webhook for InjectPods<L> {
         InjectPods::PATH
     }
 
-    fn decide<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
         Box::pin(self.verdict(request))
     }
 }
