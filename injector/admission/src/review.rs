@@ -68,7 +68,7 @@ pub fn weight(body: &[u8]) -> usize {
 
 /// A span that names the request. It has no content of the object.
 pub fn span(request: &Request) -> tracing::Span {
-    tracing::info_span!(
+    tracing::error_span!(
         "review",
         namespace = request.namespace.as_deref(),
         kind = request.kind.kind,

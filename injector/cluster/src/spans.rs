@@ -1,9 +1,9 @@
 //! Tracing spans, whose fields each log line inside them carries.
 
 use nudge_core::keys::ConfigKey;
-use tracing::{Span, info_span};
+use tracing::{Span, error_span};
 
-/// The span of one reconcile of a config.
+/// The span of one reconcile of a config, enabled at every log level.
 pub fn reconcile(config: &ConfigKey) -> Span {
-    info_span!("reconcile", namespace = config.namespace, config = %config.name)
+    error_span!("reconcile", namespace = config.namespace, config = %config.name)
 }

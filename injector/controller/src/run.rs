@@ -153,8 +153,7 @@ async fn lead(
         let (controller, index, queue, gone) =
             (Arc::clone(controller), Arc::clone(index), Arc::clone(queue), Arc::clone(gone));
         let metrics = metrics.clone();
-        // Enabled at every level of logging.
-        let span = tracing::error_span!("reconcile", namespace = key.namespace, config = key.name);
+        let span = nudge_cluster::spans::reconcile(&key);
         let reconcile = async move {
             let mut turn = Turn { queue: &queue, key: &key, success: false };
             metrics.reconciles.inc();

@@ -19,7 +19,8 @@ use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, LookupError, Lookups, MutateVersions, Webhook, Webhooks,
 };
 use nudge_api::VersionedConfig;
-use nudge_hub::{Settings, bind, serve, use_few_arenas};
+use nudge_hub::{Settings, bind, serve};
+use nudge_server::memory::limit_arenas;
 use nudge_server::tls::server_config;
 use ring::hmac;
 use rustls::crypto::ring::sign::any_supported_type;
@@ -63,7 +64,7 @@ fn main() -> Result<()> {
     let [pods, address] = [1, 2].map(|at| env::args().nth(at));
     let pods: usize = pods.context("how many pods?")?.parse()?;
     let address: SocketAddr = address.context("at which address?")?.parse()?;
-    use_few_arenas();
+    limit_arenas(2);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async move {
         let mut lines = BufReader::new(tokio::io::stdin()).lines();

@@ -40,7 +40,7 @@ use prometheus_client::registry::Registry;
 use ring::hmac;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tracing::{Instrument as _, info_span};
+use tracing::{Instrument as _, error_span};
 
 use self::contents::ContentStore;
 use self::gone::Gone;
@@ -197,7 +197,7 @@ impl Hub {
             drop(body);
             match request {
                 Ok(request) => {
-                    let span = info_span!("poll", namespace = caller.namespace, pod = caller.name);
+                    let span = error_span!("poll", namespace = caller.namespace, pod = caller.name);
                     Box::pin(self.poll(&caller, request, repeats)).instrument(span).await
                 }
                 Err(error) => bad_body(&error),
@@ -205,7 +205,7 @@ impl Hub {
         } else {
             match serde_json::from_slice::<ReportRequest>(&body) {
                 Ok(report) => {
-                    let span = info_span!("report", namespace = caller.namespace, pod = caller.name);
+                    let span = error_span!("report", namespace = caller.namespace, pod = caller.name);
                     self.report(&caller, report).instrument(span).await
                 }
                 Err(error) => bad_body(&error),
