@@ -167,11 +167,10 @@ impl Faults {
         if fault == self.0 {
             return;
         }
-        match &fault {
-            Some(error) => {
-                tracing::error!(error, "certificate rotation failed; the certificates in use stay, retrying")
-            }
-            None => tracing::info!("certificate rotation recovered"),
+        if let Some(error) = &fault {
+            tracing::error!(error, "certificate rotation failed; the certificates in use stay, retrying");
+        } else {
+            tracing::info!("certificate rotation recovered");
         }
         self.0 = fault;
     }

@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -81,10 +81,10 @@ pub async fn run(
         IndexEvent::Pods(key) => sink.add(key.clone(), if in_rollout(key) { MOVING_PODS } else { PODS }),
         IndexEvent::ConfigGone(key, config) => {
             let mut deleted = deleted.lock().unwrap_or_else(PoisonError::into_inner);
-            if deleted.len() == REMEMBERED {
-                if let Some((_, config, _)) = deleted.pop_front() {
-                    tracing::warn!(%config, "too many configs were deleted at once; versions of the deleted config stay, delete them by hand");
-                }
+            if deleted.len() == REMEMBERED
+                && let Some((_, config, _)) = deleted.pop_front()
+            {
+                tracing::warn!(%config, "too many configs were deleted at once; versions of the deleted config stay, delete them by hand");
             }
             deleted.push_back((Instant::now(), key.clone(), Arc::clone(config)));
             // A reconcile deletes its versions.
@@ -145,10 +145,7 @@ async fn lead(
         };
         metrics.waiting.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
         while let Some(ended) = tasks.try_join_next() {
-            if let Err(error) = ended {
-                metrics.failures.inc();
-                tracing::error!(error = chain(&error), "reconcile panicked; retrying");
-            }
+            log_panic(ended, metrics);
         }
         let (controller, index, queue, gone) =
             (Arc::clone(controller), Arc::clone(index), Arc::clone(queue), Arc::clone(gone));
@@ -176,6 +173,13 @@ async fn lead(
             drop(permit);
         };
         tasks.spawn(reconcile.instrument(span));
+    }
+}
+
+fn log_panic(ended: Result<(), JoinError>, metrics: &ControllerMetrics) {
+    if let Err(error) = ended {
+        metrics.failures.inc();
+        tracing::error!(error = chain(&error), "reconcile panicked; retrying");
     }
 }
 

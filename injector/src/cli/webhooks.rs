@@ -27,7 +27,7 @@ pub(super) async fn start(plane: &mut ControlPlane) -> Result<watch::Receiver<Op
     metrics.register(registry);
     feature_metrics.register(registry);
     let (known, features) = watch::channel(None);
-    tasks.spawn("features", keep_features(client.clone(), options.features.clone(), feature_metrics, known));
+    tasks.spawn("features", keep_features(client.clone(), options.features, feature_metrics, known));
     let means = Means {
         index: Arc::clone(index),
         enabled: options.enabled.clone(),
