@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use nudge_api::{
-    ConditionType, PartKind, Reason, VersionStatus, VersionedConfig, VersionedConfigStatus, condition, find_condition,
+    ConditionType, Explanation, PartKind, Reason, VersionStatus, VersionedConfig, VersionedConfigStatus, condition, find_condition,
     set_condition,
 };
 use nudge_cluster::call::{CallError, call};
@@ -54,7 +54,7 @@ impl Controller {
         let published = status.published.as_deref();
         let step = match &data {
             Ok(data) => publication(map.as_ref(), &version.version, published, data.as_ref(), FIELD_MANAGER),
-            Err(message) => Publication::Refused("Changed", message.clone()),
+            Err(message) => Publication::Refused(Reason::Changed.explained(message)),
         };
         // What the watch shows of it now, or after this write.
         let mut meta = looked.meta;
@@ -67,13 +67,10 @@ impl Controller {
                         tracing::info!(version = version.version, "version published in the ConfigMap");
                         Publication::Published
                     }
-                    Err(error) if error.code() == 403 => Publication::Refused(
-                        "NotAllowed",
-                        format!(
-                            "ConfigMap {} can't be written; bind ClusterRole nudge-namespace in this namespace",
-                            key.name
-                        ),
-                    ),
+                    Err(error) if error.code() == 403 => Publication::Refused(Reason::NotAllowed.explained(format!(
+                        "ConfigMap {} can't be written; bind ClusterRole nudge-namespace in this namespace",
+                        key.name
+                    ))),
                     Err(error) => return Err(error),
                 }
             }
@@ -166,12 +163,12 @@ fn with_outcome(
             }
             set(status, drifted, true, "ChangedByOthers", message.clone());
         }
-        Publication::Refused(reason, message) => {
+        Publication::Refused(Explanation { reason, message }) => {
             let known = status.conditions.iter().any(|condition| condition.message == *message);
             if !known {
                 notes.push(EventRecord::new(Reason::NotPublished, message.clone()));
             }
-            set(status, published, false, reason, message.clone());
+            set(status, published, false, reason.as_str(), message.clone());
         }
     }
     (next.status != config.status).then_some((next, notes))

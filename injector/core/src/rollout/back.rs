@@ -69,7 +69,7 @@ fn turn_back(moved: Move, stage: &Stage, seen: &Observation<'_>, now: &Time) -> 
 /// The previous version is requested: it is current again at once, and one write assigns it to every pod. The version that was current is
 /// not the previous one then: to return to it is a rollout like any other.
 ///
-/// This is a brake. It asks for nobody's health, and waits neither for a pause to end nor for another config.
+/// This is a brake. It does not depend on healthy pods, and waits neither for a pause to end nor for another config.
 pub(super) fn return_to_previous(base: Base, seen: &Observation<'_>, now: &Time) -> Next {
     let Base { current: from, revision, .. } = base;
     let base = Base { current: seen.requested.to_owned(), previous: None, revision }.reassigned(now);

@@ -148,16 +148,16 @@ fn proven(
 
 /// The target is published, and workloads that take it by a restart are restarted.
 fn restart(moved: Move, seen: &Observation<'_>, now: &Time) -> Next {
-    let effects = if seen.published != Some(&moved.target) {
-        Effects::waits(Reason::Publishing, format!("version {} is being published", moved.target), None)
-    } else {
-        match seen.restart {
-            Restarts::Done => return current(moved, now),
-            Restarts::Busy(message) => Effects::waits(Reason::Restarting, message, None),
-            Restarts::Held(message) => Effects::held(Reason::NotRestarted, message),
-            Restarts::Failed(message) => {
-                return fail(moved, Stage::Restarting, seen, now, Reason::RestartFailed.explained(message));
-            }
+    if seen.published != Some(&moved.target) {
+        let effects = Effects::waits(Reason::Publishing, format!("version {} is being published", moved.target), None);
+        return (Rollout::Forward(moved, Stage::Restarting), effects);
+    }
+    let effects = match seen.restart {
+        Restarts::Done => return current(moved, now),
+        Restarts::Busy(message) => Effects::waits(Reason::Restarting, message, None),
+        Restarts::Held(message) => Effects::held(Reason::NotRestarted, message),
+        Restarts::Failed(message) => {
+            return fail(moved, Stage::Restarting, seen, now, Reason::RestartFailed.explained(message));
         }
     };
     (Rollout::Forward(moved, Stage::Restarting), effects)

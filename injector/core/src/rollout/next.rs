@@ -20,12 +20,11 @@ pub fn next(rollout: Rollout, seen: &Observation<'_>, now: &Time) -> Next {
         Rollout::Initial { revision } => return idle::first(revision, seen, now),
         Rollout::Forward(moved, stage) => return forward::advance(moved, stage, seen, now),
         Rollout::Back(back, cause) => return back::advance(back, cause, seen, now),
-        Rollout::Current(idle) | Rollout::Waiting(idle) => idle,
-        // The target goes although no pod had it: agents and hub see another revision all the same.
+        // The target was visible in the status, although no pod had it.
         Rollout::Paused(Idle { base, failure }, _) if base.current == seen.requested => {
             Idle { base: base.reassigned(now), failure }
         }
-        Rollout::Paused(idle, _) => idle,
+        Rollout::Current(idle) | Rollout::Waiting(idle) | Rollout::Paused(idle, _) => idle,
         Rollout::Failed(base, failure) => Idle { base, failure: Some(failure) },
     };
     if idle.base.current == seen.requested {

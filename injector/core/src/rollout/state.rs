@@ -141,6 +141,7 @@ impl Rollout {
     }
 
     /// The state while the requested version can't be moved to.
+    #[must_use]
     pub fn waiting(self) -> Self {
         match self {
             Self::Current(idle) | Self::Paused(idle, _) => Self::Waiting(idle),

@@ -33,65 +33,37 @@ impl Rollout {
     /// moved follow from it alone.
     pub fn into_status(self, mut status: VersionedConfigStatus) -> VersionedConfigStatus {
         let phase = self.phase();
-        let revision = self.base().map_or(0, |base| base.revision);
-        let idle = RolloutStatus { revision, ..RolloutStatus::default() };
         let (base, target, rollout) = match self {
-            Self::Initial { revision } => (None, None, RolloutStatus { revision, ..idle }),
+            Self::Initial { revision } => (None, None, RolloutStatus { revision, ..RolloutStatus::default() }),
             Self::Current(Idle { base, failure }) | Self::Waiting(Idle { base, failure }) => {
-                (Some(base), None, RolloutStatus { failure, ..idle })
+                let rollout = RolloutStatus { failure, ..RolloutStatus::default() };
+                (Some(base), None, rollout)
             }
             Self::Paused(Idle { base, failure }, target) => {
-                (Some(base), Some(target), RolloutStatus { failure, ..idle })
+                let rollout = RolloutStatus { failure, ..RolloutStatus::default() };
+                (Some(base), Some(target), rollout)
             }
-            Self::Failed(base, failure) => (Some(base), None, RolloutStatus { failure: Some(failure), ..idle }),
+            Self::Failed(base, failure) => {
+                let rollout = RolloutStatus { failure: Some(failure), ..RolloutStatus::default() };
+                (Some(base), None, rollout)
+            }
             Self::Forward(moved, stage) => {
-                let (stage, proof) = match stage {
-                    Stage::Moving(proof) => (RolloutStage::Moving, proof),
-                    Stage::Baking(proof) => (RolloutStage::Baking, proof),
-                    Stage::Restarting => (RolloutStage::Restarting, Proof::default()),
-                };
-                let (applied_at, unproven_since) = match proof.since {
-                    Since::Unknown => (None, None),
-                    Since::Applied(since) => (Some(since), None),
-                    Since::Unproven(since) => (None, Some(since)),
-                };
-                let rollout = RolloutStatus {
-                    revision,
-                    groups: moved.groups,
-                    stage: Some(stage),
-                    began_at: Some(moved.began_at),
-                    workloads_restarted_at: None,
-                    progressed_at: Some(moved.progressed_at),
-                    applied_at,
-                    unproven_since,
-                    watch: proof.watch,
-                    skipped: moved.skipped,
-                    restarts: moved.restarts.listed,
-                    restarts_counted_since: moved.restarts.others_since,
-                    failure: moved.failure,
-                };
-                (Some(moved.base), Some(moved.target), rollout)
+                let (base, target) = (moved.base.clone(), moved.target.clone());
+                (Some(base), Some(target), stored_move(moved, stage))
             }
             Self::Back(back, cause) => {
-                let (stage, failure) = match cause {
-                    Cause::Leaving(failure) => (RolloutStage::Leaving, failure),
-                    Cause::Returning => (RolloutStage::Leaving, None),
-                    Cause::RollingBack(failure) => (RolloutStage::RollingBack, Some(failure)),
-                };
-                let rollout = RolloutStatus {
-                    stage: Some(stage),
-                    began_at: Some(back.began_at),
-                    workloads_restarted_at: back.workloads_restarted_at,
-                    progressed_at: Some(back.progressed_at),
-                    skipped: back.skipped,
-                    failure,
-                    ..idle
-                };
-                (Some(back.base), Some(back.target), rollout)
+                let (base, target) = (back.base.clone(), back.target.clone());
+                (Some(base), Some(target), stored_return(back, cause))
             }
         };
-        (status.current, status.previous) = base.map(|base| (Some(base.current), base.previous)).unwrap_or_default();
-        (status.target, status.phase, status.rollout) = (target, phase, rollout);
+        status.rollout = rollout;
+        if let Some(base) = base {
+            status.rollout.revision = base.revision;
+            (status.current, status.previous) = (Some(base.current), base.previous);
+        } else {
+            (status.current, status.previous) = (None, None);
+        }
+        (status.target, status.phase) = (target, phase);
         with_version_states(status)
     }
 
@@ -161,6 +133,50 @@ fn back(base: Base, target: String, status: &VersionedConfigStatus, stage: Rollo
         skipped: stored.skipped.clone(),
     };
     Rollout::Back(back, cause)
+}
+
+fn stored_move(moved: Move, stage: Stage) -> RolloutStatus {
+    let (stage, proof) = match stage {
+        Stage::Moving(proof) => (RolloutStage::Moving, proof),
+        Stage::Baking(proof) => (RolloutStage::Baking, proof),
+        Stage::Restarting => (RolloutStage::Restarting, Proof::default()),
+    };
+    let (applied_at, unproven_since) = match proof.since {
+        Since::Unknown => (None, None),
+        Since::Applied(since) => (Some(since), None),
+        Since::Unproven(since) => (None, Some(since)),
+    };
+    RolloutStatus {
+        groups: moved.groups,
+        stage: Some(stage),
+        began_at: Some(moved.began_at),
+        progressed_at: Some(moved.progressed_at),
+        applied_at,
+        unproven_since,
+        watch: proof.watch,
+        skipped: moved.skipped,
+        restarts: moved.restarts.listed,
+        restarts_counted_since: moved.restarts.others_since,
+        failure: moved.failure,
+        ..RolloutStatus::default()
+    }
+}
+
+fn stored_return(back: Return, cause: Cause) -> RolloutStatus {
+    let (stage, failure) = match cause {
+        Cause::Leaving(failure) => (RolloutStage::Leaving, failure),
+        Cause::Returning => (RolloutStage::Leaving, None),
+        Cause::RollingBack(failure) => (RolloutStage::RollingBack, Some(failure)),
+    };
+    RolloutStatus {
+        stage: Some(stage),
+        began_at: Some(back.began_at),
+        workloads_restarted_at: back.workloads_restarted_at,
+        progressed_at: Some(back.progressed_at),
+        skipped: back.skipped,
+        failure,
+        ..RolloutStatus::default()
+    }
 }
 
 /// Where no pod should be assigned the target, one that is has another assignment from now on.

@@ -1,4 +1,4 @@
-//! Rule 6: what a plain ConfigMap becomes when it gets versions. The control plane and `kubectl nudge baseline` do the same. Pure.
+//! The first version of a config whose ConfigMap existed before. The control plane and `kubectl nudge baseline` make the same.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_protocol::labels;
@@ -27,9 +27,9 @@ pub fn first_names(plain: &ConfigMap, config: &str) -> [String; 2] {
 }
 
 /// Whether `found` is what would be made: made before, by an attempt that did not come to its end.
-pub fn is_first_version(found: &ConfigMap, desired: &ConfigMap) -> bool {
-    found.metadata.labels == desired.metadata.labels
-        && (&found.data, &found.binary_data) == (&desired.data, &desired.binary_data)
+pub fn is_first_version(found: &ConfigMap, expected: &ConfigMap) -> bool {
+    found.metadata.labels == expected.metadata.labels
+        && (&found.data, &found.binary_data) == (&expected.data, &expected.binary_data)
         && found.metadata.deletion_timestamp.is_none()
 }
 

@@ -11,7 +11,7 @@ use super::seal_check::SealCheck;
 use crate::event_record::EventRecord;
 use crate::rollout::{Effects, Rollout};
 
-/// What keeps a config from being Ready.
+/// Whether a config is Ready, and what it waits for.
 pub(super) struct Progress {
     /// The reason and the message of the condition Ready.
     explanation: Explanation,
@@ -63,7 +63,7 @@ impl Progress {
 pub(super) fn with_conditions(
     mut status: VersionedConfigStatus,
     progress: &Progress,
-    conflict: Option<String>,
+    conflict: Option<&str>,
     generation: Option<i64>,
     now: &Time,
 ) -> VersionedConfigStatus {
@@ -77,8 +77,7 @@ pub(super) fn with_conditions(
     set(ConditionType::Ready, Some(*state == State::Ready), *reason, message);
     set(ConditionType::Reconciling, (*state == State::Reconciling).then_some(true), *reason, message);
     set(ConditionType::Stalled, (*state == State::Stalled).then_some(true), *reason, message);
-    let message = conflict.as_deref();
-    set(ConditionType::Conflict, message.map(|_| true), Reason::Conflict, message.unwrap_or_default());
+    set(ConditionType::Conflict, conflict.map(|_| true), Reason::Conflict, conflict.unwrap_or_default());
     // An edit of spec does not change what other conditions say, and a client that waits for one (kubectl wait) ignores an older generation.
     for condition in &mut status.conditions {
         condition.observed_generation = generation;
@@ -97,9 +96,9 @@ pub(super) fn conflict(config: &VersionedConfig, inventory: &Inventory) -> Optio
 }
 
 /// A warning, where a conflict is new.
-pub(super) fn conflict_event(conflict: Option<&String>, before: &[Condition]) -> Option<EventRecord> {
+pub(super) fn conflict_event(conflict: Option<&str>, before: &[Condition]) -> Option<EventRecord> {
     let kind = ConditionType::Conflict.as_str();
     let message = conflict?;
-    let known = before.iter().any(|condition| condition.type_ == kind && condition.message == *message);
-    (!known).then(|| EventRecord::new(Reason::Conflict, message.as_str()))
+    let known = before.iter().any(|condition| condition.type_ == kind && condition.message == message);
+    (!known).then(|| EventRecord::new(Reason::Conflict, message))
 }

@@ -93,8 +93,8 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
     let mut status = rollout.into_status(status);
     status.pods = pod_counts(config, &status, pods);
     events.extend(progress.event(&before.conditions));
-    events.extend(conflict_event(conflict.as_ref(), &before.conditions));
-    let status = with_conditions(status, &progress, conflict, generation, now);
+    events.extend(conflict_event(conflict.as_deref(), &before.conditions));
+    let status = with_conditions(status, &progress, conflict.as_deref(), generation, now);
     Decision { status, unread: inventory.unread, events, again: effects.look_again }
 }
 

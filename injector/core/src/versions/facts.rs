@@ -9,7 +9,7 @@ use ring::hmac;
 use super::digest::{Contents, contents_of, part_digest};
 use super::mark::is_marked;
 
-/// See the module's text.
+/// What must be known of a part's content to seal its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartFacts {
     /// Uid of the object.
@@ -18,7 +18,7 @@ pub struct PartFacts {
     pub resource_version: String,
     /// It is immutable.
     pub immutable: bool,
-    /// Whoever made it may update the ConfigMap of the config's name.
+    /// Its creator may update the ConfigMap of the config's name.
     pub marked: bool,
     /// The bare digest; absent for a Secret.
     pub plain: Option<String>,
@@ -59,7 +59,7 @@ impl PartFacts {
         Self::new(PartKind::Secret, &object.metadata, object.immutable, &content, key)
     }
 
-    /// The digest that stands in the status: bare, or under the key where a part of the version is a Secret.
+    /// The digest in the status: bare, or under the key where a part of the version is a Secret.
     pub fn digest(&self, secret: bool) -> &str {
         match &self.plain {
             Some(plain) if !secret => plain,
@@ -68,7 +68,7 @@ impl PartFacts {
     }
 }
 
-/// Names an object in a sentence.
+/// The name of an object in a message.
 pub fn object_name(kind: PartKind, name: &str) -> String {
     format!("{kind} {name}")
 }

@@ -199,7 +199,7 @@ impl Inventory {
                 ));
             }
         }
-        // While a name of it is taken it is remembered, or whoever took it would only have to wait.
+        // While one of its names is taken it is remembered: otherwise the one who took it would only have to wait.
         if missing == count && !taken {
             let digests = sealed.parts.iter().map(|part| part.digest.clone()).collect();
             self.retired.retain(|retired| retired.version != version);

@@ -2,7 +2,7 @@
 //! setting `spec.current` to it.
 //!
 //! The webhook makes it, and the controller believes no other: an HMAC under a key that only the injector has, over all that the part
-//! is. It is public, since whoever reads the part reads it; on another part, or with other content, it is worth nothing.
+//! is. It is public, since everyone who reads the part reads it; on another part, or with other content, it is worth nothing.
 
 use std::collections::BTreeMap;
 
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(mark(&key(1), PartKind::ConfigMap, "team", &meta, &content), None);
     }
 
-    /// The digests of Secrets stand in the status, and whoever makes one chooses its content.
+    /// The digests of Secrets are in the status, and the creator of a Secret chooses its content.
     #[test]
     fn no_digest_of_a_content_is_a_mark() {
         let (meta, content) = part();

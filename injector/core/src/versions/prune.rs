@@ -1,4 +1,4 @@
-//! Which versions the history limit deletes: only what `kubectl nudge` made, and never what anybody may still need. Pure.
+//! Which versions the history limit deletes: only those that `kubectl nudge` created, and none that may still be needed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

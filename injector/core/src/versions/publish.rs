@@ -1,16 +1,17 @@
-//! The plain ConfigMap: what it should hold, why it can't, and whether somebody else has changed it. Pure.
+//! The published ConfigMap: what it should hold, why it can't, and whether somebody else has changed it.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
+use nudge_api::{Explanation, Reason};
 use nudge_protocol::labels;
 
 use super::digest::{contents_of, part_digest};
 
 /// Annotation with the digest of what Nudge has written.
 pub const DIGEST: &str = "nudge.dev/published-digest";
-/// ConfigMaps of Kubernetes and of Nudge that stand in every namespace.
+/// ConfigMaps of Kubernetes and of Nudge that are in every namespace.
 const RESERVED: [&str; 2] = ["kube-root-ca.crt", "nudge-hub-ca"];
 /// Most bytes of keys and values that a ConfigMap can hold.
 const MAX_BYTES: usize = 1024 * 1024;
@@ -18,7 +19,7 @@ const MAX_BYTES: usize = 1024 * 1024;
 /// Text and bytes of a ConfigMap.
 pub type Data = (BTreeMap<String, String>, BTreeMap<String, ByteString>);
 
-/// What to do about the plain ConfigMap.
+/// What to do about the published ConfigMap.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Publication {
     /// There is none, so there is nothing to publish.
@@ -27,8 +28,8 @@ pub enum Publication {
     Published,
     /// It held this version, and somebody else has changed it since.
     Drifted(String),
-    /// It can't be written: a reason and a sentence.
-    Refused(&'static str, String),
+    /// It can't be written.
+    Refused(Explanation),
     /// It is to be replaced by this, which keeps its resourceVersion.
     Replace(Box<ConfigMap>),
 }
@@ -47,24 +48,24 @@ pub fn publication(
     let label = |label: &str| plain.metadata.labels.as_ref().and_then(|map| map.get(label)).map(String::as_str);
     if label(labels::CONFIG).is_some() {
         let message = format!("ConfigMap {name} is itself an object of a version; give the config another name");
-        return Publication::Refused("IsVersion", message);
+        return Publication::Refused(Reason::IsVersion.explained(message));
     }
     let owned = plain.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
     if owned || RESERVED.contains(&name) {
         let message =
             format!("ConfigMap {name} belongs to somebody else, who would overwrite it; give the config another name");
-        return Publication::Refused("NotOurs", message);
+        return Publication::Refused(Reason::NotOurs.explained(message));
     }
     let Some((text, bytes)) = data else {
         let message = format!("version {version} has no ConfigMap part, so ConfigMap {name} stays as it is");
-        return Publication::Refused("NoConfigMapPart", message);
+        return Publication::Refused(Reason::NoConfigMapPart.explained(message));
     };
-    let desired = part_digest(&contents_of(Some(text.clone()), Some(bytes.clone())), None);
+    let expected = part_digest(&contents_of(Some(text.clone()), Some(bytes.clone())), None);
     let stored = part_digest(&contents_of(plain.data.clone(), plain.binary_data.clone()), None);
     let ours = label(labels::PUBLISHED) == Some(version);
     if published == Some(version) {
-        // What somebody else wrote stands until the next activation.
-        if stored != desired && !is_unrecorded(plain, version, &stored, writer) {
+        // What somebody else wrote stays until the next activation.
+        if stored != expected && !is_unrecorded(plain, version, &stored, writer) {
             return Publication::Drifted(format!(
                 "ConfigMap {name} was changed by someone else and does not hold version {version}; the next activation \
                  overwrites it: make a version of the change"
@@ -74,13 +75,13 @@ pub fn publication(
             return Publication::Published;
         }
     }
-    if stored == desired && ours {
+    if stored == expected && ours {
         return Publication::Published;
     }
     if plain.immutable == Some(true) {
         let message =
             format!("ConfigMap {name} is immutable, so it can't hold version {version}; delete it and create it anew");
-        return Publication::Refused("Immutable", message);
+        return Publication::Refused(Reason::Immutable.explained(message));
     }
     let size = text.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>()
         + bytes.iter().map(|(key, value)| key.len() + value.0.len()).sum::<usize>();
@@ -88,12 +89,12 @@ pub fn publication(
         let message = format!(
             "the ConfigMap parts of version {version} have {size} bytes, and one ConfigMap holds {MAX_BYTES}; use an agent"
         );
-        return Publication::Refused("TooLarge", message);
+        return Publication::Refused(Reason::TooLarge.explained(message));
     }
     let mut next = plain.clone();
     next.metadata.managed_fields = None;
     next.metadata.labels.get_or_insert_default().insert(labels::PUBLISHED.to_owned(), version.to_owned());
-    next.metadata.annotations.get_or_insert_default().insert(DIGEST.to_owned(), desired);
+    next.metadata.annotations.get_or_insert_default().insert(DIGEST.to_owned(), expected);
     next.data = (!text.is_empty()).then(|| text.clone());
     next.binary_data = (!bytes.is_empty()).then(|| bytes.clone());
     Publication::Replace(Box::new(next))
@@ -104,7 +105,7 @@ fn is_unrecorded(plain: &ConfigMap, version: &str, stored: &str, writer: &str) -
     let meta = &plain.metadata;
     let label = meta.labels.as_ref().and_then(|map| map.get(labels::PUBLISHED));
     let digest = meta.annotations.as_ref().and_then(|map| map.get(DIGEST));
-    // Who applies a copy of an older state has the marks, too, and would apply it again and again.
+    // A tool that applies a copy of an older state has the marks, too, and would apply it again and again.
     let of_others = meta.managed_fields.iter().flatten().any(|entry| {
         let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.pointer("/f:metadata/f:labels"));
         let label = fields.and_then(|fields| fields.get(format!("f:{}", labels::PUBLISHED)));
@@ -113,7 +114,7 @@ fn is_unrecorded(plain: &ConfigMap, version: &str, stored: &str, writer: &str) -
     label.is_some_and(|label| label != version) && digest.is_some_and(|digest| digest == stored) && !of_others
 }
 
-/// Why a plain ConfigMap is not made the first version of a config, if there is a reason.
+/// Why an existing ConfigMap is not made the first version of a config, if there is a reason.
 pub fn baseline_refusal(plain: &ConfigMap) -> Option<&'static str> {
     let marks = plain.metadata.labels.as_ref();
     if plain.metadata.name.as_deref().is_some_and(|name| RESERVED.contains(&name)) {
@@ -211,7 +212,7 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_said() {
         let reason = |map: &ConfigMap, data: Option<&Data>| match publication(Some(map), "1", None, data, WRITER) {
-            Publication::Refused(reason, _) => reason,
+            Publication::Refused(explanation) => explanation.reason.as_str(),
             other => panic!("{other:?}"),
         };
         let mut fixed = plain("old");
@@ -235,7 +236,7 @@ mod tests {
         assert!(baseline_refusal(&owned).is_some());
         assert!(matches!(
             publication(Some(&owned), "1", None, Some(&data("x")), WRITER),
-            Publication::Refused("NotOurs", _)
+            Publication::Refused(Explanation { reason: Reason::NotOurs, .. })
         ));
         let written = written(Some(&plain("old")), "1", None, "new");
         assert!(baseline_refusal(&written).is_some(), "a config that was deleted does not come back by itself");

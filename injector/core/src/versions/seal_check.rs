@@ -15,7 +15,7 @@ use crate::keys::PartMeta;
 /// Facts by uid of the object.
 pub type Facts = HashMap<String, PartFacts>;
 
-/// How a version that is not sealed stands.
+/// Whether a version can be sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SealCheck {
     /// All is there and right; these are its parts.
@@ -29,9 +29,9 @@ pub enum SealCheck {
         /// It may become current by itself: all of its parts are marked.
         marked: bool,
     },
-    /// Objects are missing; more may come. Holds a sentence.
+    /// Objects are missing; more may come. Holds the message.
     Incomplete(String),
-    /// It breaks a rule; only a person can mend it. Holds a sentence.
+    /// It breaks a rule, and only a person can repair it. Holds the message.
     Invalid(String),
     /// The contents of these objects must be read first.
     Unread(Vec<(PartKind, String)>),
