@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use nudge_api::{
-    ConditionType, Explanation, PartKind, Reason, VersionStatus, VersionedConfig, VersionedConfigStatus, condition, find_condition,
-    set_condition,
+    ConditionType, Explanation, PartKind, Reason, VersionStatus, VersionedConfig, VersionedConfigStatus, condition,
+    find_condition, set_condition,
 };
 use nudge_cluster::call::{CallError, call};
 use nudge_core::event_record::EventRecord;
