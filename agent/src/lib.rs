@@ -16,7 +16,6 @@
 //! Decisions are functions over plain data; I/O is a thin shell around them.
 
 pub mod assembly;
-pub mod backoff;
 pub mod cli;
 pub mod content;
 pub mod files;

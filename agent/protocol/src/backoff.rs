@@ -18,7 +18,13 @@ impl Backoff {
         self.first.saturating_mul(1 << doublings).min(self.longest)
     }
 
-    /// The same, shortened by up to a half. `random` is between 0 and 1; 1 leaves the wait as it is.
+    /// The same, or `None` where the next attempt would begin later than `limit` after the first one. `elapsed` is the time since
+    /// the first attempt.
+    pub fn wait_within(self, limit: Duration, failures: u32, elapsed: Duration) -> Option<Duration> {
+        Some(self.wait(failures)).filter(|wait| elapsed + *wait <= limit)
+    }
+
+    /// The wait, shortened by up to a half. `random` is between 0 and 1; 1 leaves the wait as it is.
     pub fn jittered(self, failures: u32, random: f64) -> Duration {
         jittered(self.wait(failures), random)
     }
@@ -27,6 +33,11 @@ impl Backoff {
 /// `wait` shortened by up to a half, so that those who wait for the same do not come at the same moment. `random` is between 0 and 1.
 pub fn jittered(wait: Duration, random: f64) -> Duration {
     wait.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
+}
+
+/// A random part of `wait`, from nothing to all of it. `random` is between 0 and 1.
+pub fn fully_jittered(wait: Duration, random: f64) -> Duration {
+    wait.mul_f64(random.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]
@@ -46,11 +57,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn waits_have_bounds(failures: u32, random in 0.0f64..=1.0) {
+        fn waits_have_bounds(failures: u32, elapsed in 0u64..10_000, random in 0.0f64..=1.0) {
+            let (limit, elapsed) = (Duration::from_hours(1), Duration::from_secs(elapsed));
+            let within = BACKOFF.wait_within(limit, failures, elapsed);
+            prop_assert_eq!(within, Some(BACKOFF.wait(failures)).filter(|wait| elapsed + *wait <= limit));
             let (wait, jittered) = (BACKOFF.wait(failures), BACKOFF.jittered(failures, random));
             prop_assert!(wait >= BACKOFF.first && wait <= BACKOFF.longest);
             prop_assert!(BACKOFF.wait(failures.saturating_add(1)) >= wait);
             prop_assert!(jittered <= wait && jittered * 2 >= wait);
+            prop_assert!(fully_jittered(wait, random) <= wait);
         }
     }
 }

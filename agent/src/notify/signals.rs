@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::status::{Notified, Outcome};
 use nudge_protocol::{ContainerName, NotifySignal};
 
 use super::outcome::notified;
 use super::scope::{Roots, Scope};
 use super::targets::{Selection, select};
-use crate::backoff::Backoff;
 use crate::proc::{LiveTable, Process, SendError, Sent, number, send};
 use crate::publish::{Current, other};
 use crate::serve::{Channel, Metrics};

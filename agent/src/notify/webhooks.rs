@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nudge_protocol::ContainerName;
+use nudge_protocol::backoff::{Backoff, jittered};
 use nudge_protocol::limits::MAX_LISTED_KEYS;
 use nudge_protocol::status::{Notified, Outcome};
 use nudge_protocol::webhooks::WebhookView;
@@ -16,7 +17,6 @@ use zeroize::Zeroizing;
 use super::outcome::notified;
 use super::webhook_delivery::{DeliverError, deliver, event_body};
 use super::{TargetPolicy, WebhookTarget, WebhookUrl, WebhookUrlError};
-use crate::backoff::{Backoff, half_jitter};
 use crate::publish::{Current, Published, other};
 use crate::serve::{Channel, Metrics};
 use crate::status::StatusPage;
@@ -209,7 +209,7 @@ impl Webhooks {
             let Some(wait) = wait else { return ready.changed().await.is_ok() };
             tokio::select! {
                 changed = ready.changed() => return changed.is_ok(),
-                () = tokio::time::sleep(half_jitter(wait, rand::random())) => {}
+                () = tokio::time::sleep(jittered(wait, rand::random())) => {}
             }
         }
     }

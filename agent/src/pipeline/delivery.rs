@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::status::FilesStatus;
 use nudge_protocol::{ConfigName, reserved};
 use time::OffsetDateTime;
 use tokio::time::Instant as Deadline;
 
-use crate::backoff::Backoff;
 use crate::content::{Dictionary, EtagKey, changed_keys};
 use crate::files::project;
 use crate::notify::Webhooks;

@@ -1,13 +1,12 @@
-//! The front of every webhook: a span for the review, and a check that the namespace is enabled. Any client that reaches the
+//! The front of every webhook: a check that the namespace is enabled. Any client that reaches the
 //! port may ask about others.
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use tracing::Instrument as _;
 
 use super::lookups::Lookups;
-use super::review::{self, Request};
+use super::review::Request;
 use super::verdict::{Denial, Verdict};
 use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
@@ -32,7 +31,7 @@ impl<W: Webhook, L: Lookups> Webhook for OnlyEnabled<W, L> {
     }
 
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
-        let decide = async move {
+        Box::pin(async move {
             if self.lookups.is_enabled(namespace(request)?).await? {
                 return self.webhook.review(request).await;
             }
@@ -40,8 +39,7 @@ impl<W: Webhook, L: Lookups> Webhook for OnlyEnabled<W, L> {
             Ok(Verdict::Deny(Denial::forbidden(
                 "Nudge does not decide in this namespace, because it is not enabled there",
             )))
-        };
-        Box::pin(decide.instrument(review::span(request)))
+        })
     }
 }
 

@@ -3,6 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nudge_protocol::bounded_text;
 
+use super::Reason;
+
 /// The conditions of a `VersionedConfig`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConditionType {
@@ -49,7 +51,7 @@ pub fn clipped(message: String) -> String {
 pub fn condition(
     kind: ConditionType,
     status: bool,
-    reason: &str,
+    reason: Reason,
     message: impl Into<String>,
     generation: Option<i64>,
     now: &Time,
@@ -58,7 +60,7 @@ pub fn condition(
     Condition {
         type_: kind.as_str().to_owned(),
         status: if status { "True" } else { "False" }.to_owned(),
-        reason: reason.to_owned(),
+        reason: reason.to_string(),
         message,
         observed_generation: generation,
         last_transition_time: now.clone(),
@@ -97,17 +99,17 @@ mod tests {
         let set = |conditions: &mut Vec<Condition>, status, reason, second| {
             set_condition(conditions, condition(ConditionType::Ready, status, reason, "m", Some(1), &at(second)));
         };
-        set(&mut conditions, false, "A", 1);
-        set(&mut conditions, false, "B", 2);
-        assert_eq!((conditions[0].reason.as_str(), &conditions[0].last_transition_time), ("B", &at(1)));
-        set(&mut conditions, true, "B", 3);
+        set(&mut conditions, false, Reason::Pending, 1);
+        set(&mut conditions, false, Reason::Applied, 2);
+        assert_eq!((conditions[0].reason.as_str(), &conditions[0].last_transition_time), ("Applied", &at(1)));
+        set(&mut conditions, true, Reason::Applied, 3);
         assert_eq!((conditions.len(), &conditions[0].last_transition_time), (1, &at(3)));
     }
 
     #[test]
     fn a_long_message_is_cut_between_characters() {
         let long = "é".repeat(MAX_MESSAGE_BYTES);
-        let cut = condition(ConditionType::Ready, true, "A", format!("x{long}"), None, &at(1));
+        let cut = condition(ConditionType::Ready, true, Reason::Current, format!("x{long}"), None, &at(1));
         assert_eq!(cut.message.len(), MAX_MESSAGE_BYTES - 1);
     }
 }

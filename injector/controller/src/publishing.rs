@@ -126,9 +126,9 @@ fn with_outcome(
     let mut next = config.clone();
     let generation = config.metadata.generation;
     let status = next.status.get_or_insert_default();
-    let mut notes = Vec::new();
+    let mut events = Vec::new();
     let (published, drifted) = (ConditionType::Published, ConditionType::Drifted);
-    let set = |status: &mut VersionedConfigStatus, kind, on, reason: &str, message: String| {
+    let set = |status: &mut VersionedConfigStatus, kind, on, reason: Reason, message: String| {
         set_condition(&mut status.conditions, condition(kind, on, reason, message, generation, now));
     };
     if !matches!(step, Publication::Drifted(_)) {
@@ -142,7 +142,7 @@ fn with_outcome(
                 let message = format!(
                     "ConfigMap {name}, which held version {held}, was deleted; create it again if it is needed"
                 );
-                set(status, published, false, "NotFound", message);
+                set(status, published, false, Reason::NotFound, message);
             }
             None => status.conditions.retain(|condition| condition.type_ != published.as_str()),
         },
@@ -150,26 +150,26 @@ fn with_outcome(
         Publication::Published | Publication::Replace(_) => {
             if status.published.as_deref() != Some(version) {
                 let message = format!("the published ConfigMap holds version {version}");
-                notes.push(EventRecord::new(Reason::Published, message));
+                events.push(EventRecord::new(Reason::Published, message));
                 status.published_at = Some(now.clone());
             }
             status.published = Some(version.to_owned());
-            set(status, published, true, "Published", format!("the published ConfigMap holds version {version}"));
+            set(status, published, true, Reason::Published, format!("the published ConfigMap holds version {version}"));
         }
         Publication::Drifted(message) => {
             let is_new = find_condition(&status.conditions, drifted).is_none();
             if is_new {
-                notes.push(EventRecord::new(Reason::Drifted, message.clone()));
+                events.push(EventRecord::new(Reason::Drifted, message.clone()));
             }
-            set(status, drifted, true, "ChangedByOthers", message.clone());
+            set(status, drifted, true, Reason::ChangedByOthers, message.clone());
         }
         Publication::Refused(Explanation { reason, message }) => {
             let known = status.conditions.iter().any(|condition| condition.message == *message);
             if !known {
-                notes.push(EventRecord::new(Reason::NotPublished, message.clone()));
+                events.push(EventRecord::new(Reason::NotPublished, message.clone()));
             }
-            set(status, published, false, reason.as_str(), message.clone());
+            set(status, published, false, *reason, message.clone());
         }
     }
-    (next.status != config.status).then_some((next, notes))
+    (next.status != config.status).then_some((next, events))
 }

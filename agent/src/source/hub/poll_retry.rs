@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use nudge_protocol::backoff::{Backoff, fully_jittered, jittered};
 use nudge_protocol::hub::MAX_WAIT_SECONDS;
 use tokio::time::Instant;
 
 use super::failure::{Failure, Kind};
-use crate::backoff::{Backoff, full_jitter, half_jitter};
 
 /// A held poll that breaks sooner than this was not cut by a proxy that has no patience: the hub has gone.
 const HELD: Duration = Duration::from_secs(5);
@@ -113,7 +113,7 @@ impl PollRetry {
                 let by_interval = matches!(self.holding, Holding::Interval { until } if now < until);
                 if self.idle > 0 {
                     // Else agent and hub would keep each other busy.
-                    NextPoll { after: half_jitter(SHORT.wait(self.idle), random), wait_seconds: self.wait_seconds }
+                    NextPoll { after: jittered(SHORT.wait(self.idle), random), wait_seconds: self.wait_seconds }
                 } else if by_interval || self.wait_seconds == 0 {
                     // A tenth more or less, so that agents spread.
                     NextPoll { after: self.interval.mul_f64(0.9 + random / 5.0), wait_seconds: 0 }
@@ -147,10 +147,10 @@ pub fn retry_wait(failure: &Failure, failures: u32, random: f64) -> Duration {
         // At least as long as the hub asks for, and not all agents at that moment.
         (Kind::Busy, Some(wait)) if !wait.is_zero() => wait.min(LONGEST_RETRY_AFTER).mul_f64(1.0 + random),
         (Kind::Unreachable | Kind::Tls | Kind::Lost | Kind::TimedOut | Kind::Status | Kind::Busy, _) => {
-            full_jitter(SHORT.wait(failures), random)
+            fully_jittered(SHORT.wait(failures), random)
         }
-        (Kind::Unauthorized | Kind::Malformed | Kind::Local, _) => half_jitter(MEDIUM.wait(failures), random),
-        (Kind::Forbidden, _) => half_jitter(LONG.wait(failures), random),
+        (Kind::Unauthorized | Kind::Malformed | Kind::Local, _) => jittered(MEDIUM.wait(failures), random),
+        (Kind::Forbidden, _) => jittered(LONG.wait(failures), random),
     }
 }
 

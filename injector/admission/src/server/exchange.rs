@@ -13,6 +13,7 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use nudge_server::shares::{Portion, Shares};
 use nudge_server::slots::Peer;
 use tokio::time::timeout;
+use tracing::Instrument as _;
 
 use super::{AdmissionSettings, SMALL_BODY_BYTES, SMALL_OBJECT_BYTES};
 use crate::metrics::{AdmissionMetrics, Outcome};
@@ -63,7 +64,7 @@ impl Exchange {
                 (outcome, refusal(status, &message))
             }
             Err(_) => {
-                tracing::error!(path = webhook.path(), ?limit, "a review took too long; the failure policy decides");
+                tracing::error!(path = webhook.path(), ?limit, "review timed out; the failure policy decides");
                 (Outcome::Error, refusal(StatusCode::INTERNAL_SERVER_ERROR, "the review took too long"))
             }
         };
@@ -82,28 +83,28 @@ impl Exchange {
             let (body, _room) = self.body(request, peer).await?;
             let room = self.room(&self.objects, review::weight(&body), SMALL_OBJECT_BYTES, peer).await?;
             let request = review::parse(&body).map_err(|error| {
-                tracing::warn!(path, %error, "a review can't be read");
+                tracing::warn!(path, %error, "review not parsed");
                 (StatusCode::BAD_REQUEST, error.to_string())
             })?;
             // The room of the text is free again.
             (request, room)
         };
-        let verdict = webhook.review(&request).await.map_err(|error| failed(path, &request, &error))?;
+        let span = review::span(&request);
+        self.decide(webhook, &request).instrument(span).await
+    }
+
+    async fn decide(&self, webhook: &dyn Webhook, request: &review::Request) -> Result<(Outcome, Vec<u8>), Refusal> {
+        let path = webhook.path();
+        let verdict = webhook.review(request).await.map_err(|error| failed(path, request, &error))?;
         let outcome = if verdict.is_denied() { Outcome::Denied } else { Outcome::Allowed };
         if let Verdict::Deny(denial) = &verdict {
             // The message names objects, never values.
             let user = request.user_info.username.as_deref().unwrap_or_default();
             // Any client that reaches the port can claim to be any user.
-            tracing::info!(
-                path,
-                claimed_user = user,
-                namespace = request.namespace.as_deref(),
-                "refused: {}",
-                denial.message
-            );
+            tracing::info!(path, claimed_user = user, message = denial.message, "request refused");
         }
-        let answer = review::answer(&request, verdict).map_err(|error| {
-            tracing::error!(path, error = &error as &dyn Error, "an answer can't be written");
+        let answer = review::answer(request, verdict).map_err(|error| {
+            tracing::error!(path, error = &error as &dyn Error, "answer not written");
             (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
         })?;
         Ok((outcome, answer))
@@ -116,7 +117,7 @@ impl Exchange {
         }
         let units = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
         if units > of.share() {
-            tracing::warn!(bytes, "a review takes too much memory; the failure policy decides");
+            tracing::warn!(bytes, "review refused: it takes too much memory; the failure policy decides");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, "the review has too many values".to_owned()));
         }
         Ok(Some(of.take(peer, units).await))
@@ -130,7 +131,7 @@ impl Exchange {
         };
         if length > self.settings.body_bytes {
             let most = self.settings.body_bytes;
-            tracing::warn!(length, most, "a review is too long; the failure policy decides");
+            tracing::warn!(length, most, "review refused: it is too long; the failure policy decides");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, format!("a review may have {most} bytes")));
         }
         let room = self.room(&self.texts, length, SMALL_BODY_BYTES, peer).await?;
@@ -155,7 +156,7 @@ impl Exchange {
 fn failed(path: &str, request: &review::Request, error: &WebhookError) -> Refusal {
     match error {
         WebhookError::Review(error) => {
-            tracing::warn!(path, %error, "a review can't be used");
+            tracing::warn!(path, %error, "review not usable");
             (StatusCode::BAD_REQUEST, error.to_string())
         }
         WebhookError::Lookup(_) | WebhookError::Internal(_) => {
@@ -168,7 +169,7 @@ fn failed(path: &str, request: &review::Request, error: &WebhookError) -> Refusa
                 kind,
                 name,
                 error = error_chain,
-                "a review failed; the failure policy decides"
+                "review failed; the failure policy decides"
             );
             (StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
         }

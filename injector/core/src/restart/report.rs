@@ -34,16 +34,10 @@ pub fn write_condition(
         } else if found.done {
             let message =
                 format!("{} workloads that take a version by a restart have version {version}", found.workloads);
-            set_condition(
-                &mut status.conditions,
-                condition(kind, true, Reason::Restarted.as_str(), message, generation, now),
-            );
+            set_condition(&mut status.conditions, condition(kind, true, Reason::Restarted, message, generation, now));
         } else {
             let message = format!("workloads that take a version by a restart are restarted with version {version}");
-            set_condition(
-                &mut status.conditions,
-                condition(kind, false, Reason::Restarting.as_str(), message, generation, now),
-            );
+            set_condition(&mut status.conditions, condition(kind, false, Reason::Restarting, message, generation, now));
         }
         return None;
     };
@@ -52,7 +46,7 @@ pub fn write_condition(
     let known = find_condition(&status.conditions, kind).is_some_and(|old| old.message == message);
     let same = found.reports.iter().all(|report| report.why.reason == first.why.reason);
     let reason = if same { first.why.reason } else { Reason::Several };
-    set_condition(&mut status.conditions, condition(kind, false, reason.as_str(), message.clone(), generation, now));
+    set_condition(&mut status.conditions, condition(kind, false, reason, message.clone(), generation, now));
     (!known).then(|| EventRecord::new(Reason::NotRestarted, message))
 }
 

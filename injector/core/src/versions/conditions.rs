@@ -70,7 +70,7 @@ pub(super) fn with_conditions(
     let Progress { explanation: Explanation { reason, message }, state } = progress;
     let mut set = |kind: ConditionType, on: Option<bool>, reason: Reason, message: &str| match on {
         Some(on) => {
-            set_condition(&mut status.conditions, condition(kind, on, reason.as_str(), message, generation, now));
+            set_condition(&mut status.conditions, condition(kind, on, reason, message, generation, now));
         }
         None => status.conditions.retain(|condition| condition.type_ != kind.as_str()),
     };

@@ -237,7 +237,7 @@ fn a_paused_move_is_held_and_then_made() {
 fn every_condition_is_about_the_observed_spec() {
     let mut scene = Scene::new(Some("1")).with("1");
     scene.step();
-    let published = condition(ConditionType::Published, true, "Published", "m".to_owned(), Some(1), &at(1));
+    let published = condition(ConditionType::Published, true, Reason::Published, "m".to_owned(), Some(1), &at(1));
     set_condition(&mut scene.config.status.as_mut().unwrap().conditions, published);
     scene.config.metadata.generation = Some(2);
     let status = scene.step().status;
