@@ -15,10 +15,11 @@ use tokio::sync::watch;
 
 use crate::content::EtagKey;
 use crate::identity::{AuthorityError, Identity, serving_addresses};
+use crate::metrics::Metrics;
 use crate::notify::{Scope, Taken, TargetPolicy, WebhookError, WebhookUrl, Webhooks, notify_by_signal};
 use crate::pipeline::Outlets;
 use crate::publish::Current;
-use crate::serve::{App, Connections, Endpoint, Limits, Metrics, OwnAddresses, serve};
+use crate::serve::{App, Connections, Endpoint, Limits, OwnAddresses, serve};
 use crate::status::{Container, StatusPage};
 use crate::tasks::Tasks;
 

@@ -20,6 +20,7 @@ pub mod cli;
 pub mod content;
 pub mod files;
 pub mod identity;
+pub mod metrics;
 pub mod notify;
 pub mod pipeline;
 pub mod private_file;

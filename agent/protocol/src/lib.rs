@@ -15,6 +15,7 @@ pub mod hub;
 pub mod labels;
 pub mod limits;
 pub mod names;
+pub mod notified;
 pub mod notify;
 pub mod pod;
 pub mod reserved;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::names::{ConfigName, ContainerName, VersionName};
-use crate::status::Notified;
+use crate::notified::Notified;
 
 /// Body of `POST /hooks`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

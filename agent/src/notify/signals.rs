@@ -9,9 +9,9 @@ use nudge_protocol::{ContainerName, NotifySignal};
 use super::outcome::notified;
 use super::scope::{Roots, Scope};
 use super::targets::{Selection, select};
+use crate::metrics::{Channel, Metrics};
 use crate::proc::{LiveTable, Process, SendError, Sent, number, send};
 use crate::publish::{Current, other};
-use crate::serve::{Channel, Metrics};
 use crate::status::StatusPage;
 
 /// How long an application may take to install its handler before that counts as a failure.

@@ -17,8 +17,8 @@ use zeroize::Zeroizing;
 use super::outcome::notified;
 use super::webhook_delivery::{DeliverError, deliver, event_body};
 use super::{TargetPolicy, WebhookTarget, WebhookUrl, WebhookUrlError};
+use crate::metrics::{Channel, Metrics};
 use crate::publish::{Current, Published, other};
-use crate::serve::{Channel, Metrics};
 use crate::status::StatusPage;
 
 /// Waits between attempts to deliver one change.

@@ -12,9 +12,10 @@ use tokio::time::Instant as Deadline;
 
 use crate::content::{Dictionary, EtagKey, changed_keys};
 use crate::files::project;
+use crate::metrics::Metrics;
 use crate::notify::Webhooks;
 use crate::publish::{Published, Publisher, publish};
-use crate::serve::{Connections, Metrics};
+use crate::serve::Connections;
 use crate::source::{Applied, Reminder, Store};
 use crate::status::StatusPage;
 

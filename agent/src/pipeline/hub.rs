@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::report::Contact;
 use super::{Delivery, Outlets};
+use crate::metrics::HubCall;
 use crate::notify::Containers;
 use crate::readiness::NotReady;
-use crate::serve::HubCall;
 use crate::source::hub::{
     Answer, Failure, HubClient, Kind, LastGood, LocalVersions, NextPoll, PollEnd, PollRetry, Reply, read_mounted,
 };

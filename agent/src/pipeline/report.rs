@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Outlets;
+use crate::metrics::{HubCall, Metrics};
 use crate::notify::{Containers, Webhooks};
 use crate::publish::{Current, Published};
-use crate::serve::{HubCall, Metrics};
 use crate::source::hub::{Failure, HubClient, retry_wait};
 use crate::status::StatusPage;
 

@@ -18,7 +18,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::body::ReplyBody;
 use super::connections::{Connection, Connections};
-use super::{Limits, Metrics, Origin, OwnAddresses};
+use super::{Limits, Origin, OwnAddresses};
+use crate::metrics::Metrics;
 
 /// Replies of large dictionaries would otherwise fill megabytes of the kernel's buffers for each slow client; requests are small.
 const SOCKET: SocketOptions =

@@ -13,11 +13,11 @@ use nudge_server::slots::Busy;
 
 use super::body::{ReplyBody, reply_body};
 use super::connections::Connection;
-use super::metrics::Metrics;
 use super::router::{Call, ConfigFormat, route};
 use super::{Limits, Origin, Refusal, hooks_api};
 use crate::content::EtagKey;
 use crate::identity::Token;
+use crate::metrics::Metrics;
 use crate::notify::Webhooks;
 use crate::publish::{Current, Published};
 use crate::status::StatusPage;
@@ -116,7 +116,11 @@ impl App {
         match call? {
             Call::Healthz => Ok(Reply::text(StatusCode::OK, "ok\n")),
             Call::Readyz => self.newest().map(|_| Reply::text(StatusCode::OK, "ok\n")),
-            Call::Metrics => Ok(self.metrics.render(&self.status, Instant::now())),
+            Call::Metrics => {
+                let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+                let text = self.metrics.render(&self.status, Instant::now());
+                Ok(Reply::new(StatusCode::OK, kind, Bytes::from(text)))
+            }
             Call::Config { format, wait } => self.config(connection, request.headers(), format, wait).await,
             Call::Value { key } => self.value(request.headers(), &key),
             Call::Status => {

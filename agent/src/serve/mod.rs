@@ -10,7 +10,6 @@ mod endpoint;
 mod handler;
 mod hooks_api;
 mod limits;
-mod metrics;
 mod refusal;
 mod router;
 
@@ -20,6 +19,5 @@ pub use connections::{Connection, Connections, Origin};
 pub use endpoint::{BindError, Endpoint, bind, serve};
 pub use handler::App;
 pub use limits::Limits;
-pub use metrics::{Channel, HubCall, Metrics};
 pub use refusal::Refusal;
 pub use router::{Call, ConfigFormat, route};

@@ -11,3 +11,4 @@ pub mod listing;
 pub mod queue;
 pub mod spans;
 pub mod watch;
+mod watch_health;

@@ -11,7 +11,7 @@ use nudge_core::versions::{
 };
 use nudge_protocol::{VersionName, labels};
 
-use super::reconcile::{Controller, written_by_us};
+use super::controller::{Controller, written_by_us};
 
 impl Controller {
     /// Creates the config, if pods use a ConfigMap of its name and it has no versions yet.

@@ -2,6 +2,7 @@
 
 mod baseline;
 mod content_key;
+mod controller;
 mod metrics;
 mod pruning;
 mod publishing;
@@ -16,8 +17,9 @@ mod run;
 mod warnings;
 
 pub use content_key::{ContentKeyError, content_key};
+pub use controller::Controller;
 pub use metrics::RolloutMetrics;
-pub use reconcile::{Again, Controller};
+pub use reconcile::Again;
 pub use repair::{RepairMetrics, RepairSettings, repair};
 pub use run::{ControllerMetrics, run};
 pub use warnings::record_warnings;

@@ -16,7 +16,7 @@ use nudge_core::pods::references;
 use nudge_core::versions::to_prune;
 use serde::de::DeserializeOwned;
 
-use super::reconcile::Controller;
+use super::controller::Controller;
 
 impl Controller {
     /// Deletes the versions beyond the history limit.

@@ -16,19 +16,10 @@ use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::rollout::to_publish;
 use nudge_core::versions::{Data, KEYED, Publication, contents_of, part_digest, publication};
 
-use super::reconcile::{Controller, FIELD_MANAGER, written_by_us};
+use super::controller::{Controller, FIELD_MANAGER, Looked, written_by_us};
 
 /// When a ConfigMap is read again that no watch shows, because it does not have our label.
 const AGAIN: Duration = Duration::from_mins(5);
-
-/// What was last read of a published ConfigMap, which is read again only when something has changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Looked {
-    /// The version to publish then.
-    pub(super) version: String,
-    /// What the watch showed of it then; `None` if it was missing or does not have our label.
-    meta: Option<PublishedMeta>,
-}
 
 impl Controller {
     /// Publishes the proven version into the ConfigMap. Returns the config with its new status, if that changed.

@@ -13,7 +13,7 @@ use nudge_protocol::error_chain::chain;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::reconcile::Controller;
+use super::controller::Controller;
 use super::restart::refusal;
 
 /// Pause between two pods, for the sake of kubelets and the API server.

@@ -11,7 +11,7 @@ use nudge_cluster::call::{CallError, call};
 use nudge_core::keys::ConfigKey;
 use serde::de::DeserializeOwned;
 
-use super::reconcile::Controller;
+use super::controller::Controller;
 
 impl Controller {
     /// Deletes the sealed versions of a deleted config.

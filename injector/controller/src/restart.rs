@@ -23,7 +23,7 @@ use nudge_protocol::bounded_text::clipped;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::reconcile::{Controller, FIELD_MANAGER};
+use super::controller::{Controller, FIELD_MANAGER};
 
 /// How often workloads under restart are listed. They are not watched, because that would be all workloads of the cluster.
 const LOOK: Duration = Duration::from_secs(1);

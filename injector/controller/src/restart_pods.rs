@@ -18,7 +18,7 @@ use nudge_core::restart::{
 };
 use nudge_core::rollout::{Restarts as State, is_same, to_publish};
 
-use super::reconcile::Controller;
+use super::controller::Controller;
 use super::restart::refusal;
 
 /// Kinds of owners whose pods are restarted elsewhere, or never: those of Jobs run once.

@@ -14,7 +14,7 @@ use nudge_core::pods::PodState;
 use nudge_protocol::ConfigName;
 use nudge_protocol::error_chain::chain;
 
-use super::reconcile::Controller;
+use super::controller::{Away, Controller};
 
 /// Nodes that are read one by one; where there would be more, all are listed.
 const NODES: usize = 20;
@@ -22,13 +22,6 @@ const NODES: usize = 20;
 const PAGE: u32 = 200;
 /// How long a list of nodes that are away is kept: many fall together, and each of their pods causes a reconcile.
 const REMEMBER: Duration = Duration::from_secs(2);
-
-/// The nodes that were not Ready when all were listed last.
-#[derive(Clone, Debug)]
-pub(super) struct Away {
-    at: Instant,
-    nodes: Arc<BTreeSet<String>>,
-}
 
 fn is_ready(node: Node) -> bool {
     let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();

@@ -7,8 +7,8 @@
 //!
 //! A value of a Secret is printed only by `get --show-secrets`.
 
-mod arguments;
 mod commands;
+mod dry_run;
 mod failure;
 mod output;
 mod period;
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::arguments::Arguments;
+use crate::commands::arguments::Arguments;
 use crate::commands::completion;
 use crate::failure::Failure;
 use crate::output::Output;

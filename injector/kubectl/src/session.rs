@@ -13,7 +13,7 @@ use nudge_api::VersionedConfig;
 use nudge_cluster::kubeconfig::{no_client, none_found, unusable};
 use tokio::time::timeout;
 
-use crate::arguments::DryRun;
+use crate::dry_run::DryRun;
 use crate::failure::Failure;
 use crate::output::Output;
 

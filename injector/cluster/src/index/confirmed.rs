@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Index;
-use crate::watch::WatchHealth;
+use crate::watch_health::WatchHealth;
 
 impl Index {
     /// Adds the health of a watch.

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::IndexEvent;
 use super::parts::{Parts, Put, object_key};
 use super::pods::PodEntry;
-use crate::watch::WatchHealth;
+use crate::watch_health::WatchHealth;
 
 #[derive(Default)]
 pub(super) struct Inner {

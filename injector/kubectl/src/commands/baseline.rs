@@ -7,7 +7,7 @@ use nudge_api::{VersionedConfig, VersionedConfigSpec};
 use nudge_core::versions::{FIRST_VERSION, baseline_refusal, first_names, first_version, is_first_version};
 use nudge_protocol::{ConfigName, VersionName, labels};
 
-use crate::arguments::{Dry, DryRun};
+use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::session::{Session, creating};
 use crate::version::stored::{label, objects};

@@ -10,7 +10,7 @@ use kube::api::ListParams;
 use kube::{Api, Resource};
 use nudge_protocol::labels;
 
-use crate::arguments::Arguments;
+use crate::commands::arguments::Arguments;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::session::{Connection, Session};

@@ -9,7 +9,7 @@ use nudge_core::versions::{baseline_refusal, object_name};
 use nudge_protocol::{ConfigName, VersionName, labels};
 use serde_json::{Value, json};
 
-use crate::arguments::{Dry, DryRun};
+use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::output::{Format, Output};
 use crate::session::{Session, creating};

@@ -8,7 +8,7 @@ use nudge_core::versions::object_name;
 use nudge_protocol::{ConfigName, VersionName, labels};
 use serde_json::json;
 
-use crate::arguments::{Dry, DryRun};
+use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::session::{Session, deleting, patching};
 use crate::version::stored::objects;

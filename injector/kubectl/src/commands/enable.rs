@@ -8,7 +8,7 @@ use kube::api::{ObjectMeta, Patch, PatchParams};
 use nudge_protocol::labels;
 use serde_json::json;
 
-use crate::arguments::{Dry, DryRun};
+use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::session::{Session, patching};
 

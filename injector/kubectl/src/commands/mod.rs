@@ -1,5 +1,6 @@
 //! The commands: each file has the arguments of one command and runs it.
 
+pub(crate) mod arguments;
 pub(crate) mod baseline;
 pub(crate) mod completion;
 pub(crate) mod create;
@@ -16,7 +17,7 @@ pub(crate) mod status;
 pub(crate) mod use_version;
 pub(crate) mod versions;
 
-use crate::arguments::{Arguments, Command};
+use self::arguments::{Arguments, Command};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
 use crate::session::Session;

@@ -6,7 +6,7 @@ use nudge_api::VersionedConfig;
 use nudge_protocol::ConfigName;
 use serde_json::json;
 
-use crate::arguments::{Dry, DryRun};
+use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::session::{Session, patching};
 

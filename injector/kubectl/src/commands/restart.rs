@@ -11,7 +11,7 @@ use kube::api::Patch;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::arguments::{Dry, DryRun};
+use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::session::{Session, patching};
 

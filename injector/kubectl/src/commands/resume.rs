@@ -3,8 +3,8 @@
 use clap::Args;
 use nudge_protocol::ConfigName;
 
-use crate::arguments::Dry;
 use crate::commands::pause::set_paused;
+use crate::dry_run::Dry;
 use crate::failure::Failure;
 use crate::session::Session;
 

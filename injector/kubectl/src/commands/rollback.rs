@@ -4,7 +4,7 @@ use clap::Args;
 use nudge_api::VersionedConfig;
 use nudge_protocol::ConfigName;
 
-use crate::arguments::Dry;
+use crate::dry_run::Dry;
 use crate::failure::Failure;
 use crate::rollout::switch::switch;
 use crate::rollout::wait::Wait;

@@ -7,7 +7,7 @@ use nudge_api::VersionedConfig;
 use nudge_protocol::{ConfigName, VersionName};
 use tokio::time::{Instant, sleep};
 
-use crate::arguments::Dry;
+use crate::dry_run::Dry;
 use crate::failure::Failure;
 use crate::rollout::switch::{CONTROL_PLANE_LIMIT, switch};
 use crate::rollout::wait::Wait;

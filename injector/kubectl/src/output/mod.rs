@@ -1,7 +1,6 @@
 //! The output of all commands: results go to standard output; warnings, errors and progress to standard error.
 
 pub(crate) mod changes;
-pub(crate) mod outcome;
 pub(crate) mod progress;
 pub(crate) mod report;
 pub(crate) mod table;

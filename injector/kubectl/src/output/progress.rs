@@ -7,7 +7,7 @@ use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output::Output;
-use crate::output::outcome::View;
+use crate::rollout::outcome::View;
 
 /// How often the bar updates its time.
 const TICK: Duration = Duration::from_millis(200);

@@ -1,6 +1,7 @@
 //! Moving a config to a version: `spec.current`, who else writes it, and waiting for the end of the rollout.
 
 mod field_managers;
+pub(crate) mod outcome;
 mod pods;
 pub(crate) mod switch;
 pub(crate) mod wait;

@@ -7,7 +7,7 @@ use nudge_api::{Consent, Phase, VersionedConfig};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use crate::arguments::DryRun;
+use crate::dry_run::DryRun;
 use crate::failure::{Failure, doing};
 use crate::rollout::field_managers;
 use crate::rollout::wait::{Wait, wait_for};

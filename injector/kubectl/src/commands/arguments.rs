@@ -1,21 +1,21 @@
-//! The command line: the list of commands, and the flags that several of them share. The doc comments are the help texts.
+//! The command line: the list of commands. The doc comments are the help texts.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
-use crate::commands::baseline::Baseline;
-use crate::commands::create::Create;
-use crate::commands::current::Current;
-use crate::commands::delete::Delete;
-use crate::commands::diff::Diff;
-use crate::commands::enable::Enable;
-use crate::commands::get::Get;
-use crate::commands::pause::Pause;
-use crate::commands::restart::Restart;
-use crate::commands::resume::Resume;
-use crate::commands::rollback::Rollback;
-use crate::commands::status::Status;
-use crate::commands::use_version::Use;
-use crate::commands::versions::Versions;
+use super::baseline::Baseline;
+use super::create::Create;
+use super::current::Current;
+use super::delete::Delete;
+use super::diff::Diff;
+use super::enable::Enable;
+use super::get::Get;
+use super::pause::Pause;
+use super::restart::Restart;
+use super::resume::Resume;
+use super::rollback::Rollback;
+use super::status::Status;
+use super::use_version::Use;
+use super::versions::Versions;
 use crate::session::Connection;
 
 /// Versioned configuration that running pods pick up without a restart.
@@ -87,37 +87,6 @@ pub(crate) enum Command {
     },
 }
 
-/// Whether a command changes anything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DryRun {
-    /// Make the changes
-    #[default]
-    None,
-    /// Print the changes without sending them
-    Client,
-    /// Let the API server check the changes, with admission, and store nothing
-    Server,
-}
-
-impl DryRun {
-    /// Follows the line that reports a change.
-    pub(crate) fn suffix(self) -> &'static str {
-        match self {
-            Self::None => "",
-            Self::Client => " (dry run)",
-            Self::Server => " (server dry run)",
-        }
-    }
-}
-
-/// The flag `--dry-run`.
-#[derive(Clone, Copy, Debug, Default, Args)]
-pub(crate) struct Dry {
-    /// Change nothing
-    #[arg(long, value_enum, default_value = "none", num_args = 0..=1, require_equals = true, default_missing_value = "client", value_name = "HOW")]
-    pub(crate) dry_run: DryRun,
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -125,6 +94,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
+    use crate::dry_run::DryRun;
 
     #[test]
     fn the_command_line_is_consistent() {

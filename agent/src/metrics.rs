@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use bytes::Bytes;
 use hyper::StatusCode;
-use hyper::header::HeaderValue;
 use nudge_protocol::status::Outcome;
 use nudge_server::metrics::ConnectionMetrics;
 use prometheus_client::encoding::text::encode;
@@ -17,7 +15,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::handler::Reply;
 use crate::status::StatusPage;
 
 /// How subscribers are notified, as a label.
@@ -120,7 +117,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub(super) fn answered(&self, status: StatusCode) {
+    pub(crate) fn answered(&self, status: StatusCode) {
         self.families.requests.get_or_create(&CodeLabel { code: status.as_u16() }).inc();
     }
 
@@ -148,13 +145,13 @@ impl Metrics {
         calls.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    pub(super) fn render(&self, status: &StatusPage, now: Instant) -> Reply {
+    /// The text of `/metrics`, in the format OpenMetrics 1.0.
+    pub(crate) fn render(&self, status: &StatusPage, now: Instant) -> String {
         self.families.age.set(status.age_seconds(now));
         self.families.problems.set(i64::try_from(status.problems().len()).unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing to a String does not fail.
         let _ = encode(&mut text, &self.registry);
-        let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-        Reply::new(StatusCode::OK, kind, Bytes::from(text))
+        text
     }
 }

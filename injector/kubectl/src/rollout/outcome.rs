@@ -2,7 +2,7 @@
 
 use nudge_api::{ConditionType, Phase, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition};
 
-use crate::rollout::PodCount;
+use super::PodCount;
 
 /// The state of the rollout to a version.
 #[derive(Clone, Debug, PartialEq, Eq)]

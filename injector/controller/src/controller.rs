@@ -1,0 +1,160 @@
+//! What the controllers share, and what they remember between two reconciles.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use kube::api::PostParams;
+use nudge_cluster::events::EventRecorder;
+use nudge_cluster::index::Index;
+use nudge_core::keys::{ConfigKey, PublishedMeta};
+use nudge_core::restart::{Memory, Part};
+use nudge_core::versions::Facts;
+use ring::hmac;
+
+use super::metrics::RolloutMetrics;
+
+/// The field manager of the fields that Nudge writes.
+pub(super) const FIELD_MANAGER: &str = "nudge-controller";
+
+pub(super) fn written_by_us() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// What the controllers share.
+pub struct Controller {
+    pub(super) client: Client,
+    pub(super) index: Arc<Index>,
+    pub(super) events: EventRecorder,
+    pub(super) content_key: Arc<hmac::Key>,
+    pub(super) metrics: RolloutMetrics,
+    pub(super) silence: Duration,
+    /// Since when this replica leads and sees.
+    sees: Mutex<Option<Timestamp>>,
+    /// What is known of objects whose version is not sealed yet.
+    pub(super) facts: Mutex<HashMap<ConfigKey, Facts>>,
+    pub(super) looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
+    /// What is remembered of restarted workloads, and of which part of the rollout that is.
+    restarts: Mutex<HashMap<ConfigKey, (Part, Memory)>>,
+    away: Mutex<Option<Away>>,
+    /// Held while a config may begin to move.
+    pub(super) beginning: tokio::sync::Mutex<()>,
+}
+
+/// What was last read of a published ConfigMap, which is read again only when something has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Looked {
+    /// The version to publish then.
+    pub(super) version: String,
+    /// What the watch showed of it then; `None` if it was missing or does not have our label.
+    pub(super) meta: Option<PublishedMeta>,
+}
+
+/// The nodes that were not Ready when all were listed last.
+#[derive(Clone, Debug)]
+pub(super) struct Away {
+    pub(super) at: Instant,
+    pub(super) nodes: Arc<BTreeSet<String>>,
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Controller {
+    /// Controllers over `index`; `instance` names this replica in Events.
+    /// Nothing is deleted because of an index that was not confirmed for longer than `silence`.
+    pub fn new(
+        client: Client,
+        index: Arc<Index>,
+        content_key: Arc<hmac::Key>,
+        instance: &str,
+        silence: Duration,
+        metrics: RolloutMetrics,
+    ) -> Self {
+        let events = EventRecorder::new(client.clone(), instance);
+        Self {
+            client,
+            index,
+            events,
+            content_key,
+            metrics,
+            silence,
+            sees: Mutex::default(),
+            facts: Mutex::default(),
+            looked: Mutex::default(),
+            restarts: Mutex::default(),
+            away: Mutex::default(),
+            beginning: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(super) fn looked(&self, key: &ConfigKey) -> Option<(Instant, Looked)> {
+        locked(&self.looked).get(key).cloned()
+    }
+
+    pub(super) fn set_looked(&self, key: &ConfigKey, looked: Looked) {
+        locked(&self.looked).insert(key.clone(), (Instant::now(), looked));
+    }
+
+    /// What is remembered in this part of the rollout, so that it is not tried every second.
+    pub(super) fn restarts_so_far(&self, key: &ConfigKey, part: &Part) -> Memory {
+        let known = locked(&self.restarts).get(key).filter(|(known, _)| known == part).cloned();
+        known.map(|(_, memory)| memory).unwrap_or_default()
+    }
+
+    pub(super) fn keep_restarts(&self, key: &ConfigKey, part: Part, memory: Memory) {
+        if memory.is_empty() {
+            self.forget_restarts(key);
+        } else {
+            locked(&self.restarts).insert(key.clone(), (part, memory));
+        }
+    }
+
+    pub(super) fn forget_restarts(&self, key: &ConfigKey) {
+        locked(&self.restarts).remove(key);
+    }
+
+    /// The nodes that were not Ready when all were listed last.
+    pub(super) fn away(&self) -> Option<Away> {
+        locked(&self.away).clone()
+    }
+
+    pub(super) fn set_away(&self, away: Away) {
+        *locked(&self.away) = Some(away);
+    }
+
+    /// From now on this replica leads, and its index is complete.
+    pub fn begin(&self) {
+        *locked(&self.sees) = Some(Timestamp::now());
+    }
+
+    /// Since when no change can have been missed.
+    pub(super) fn sees_since(&self) -> Option<Timestamp> {
+        let blind = self.index.last_blind().and_then(|ago| SignedDuration::try_from(ago).ok());
+        let blind = blind.and_then(|ago| Timestamp::now().checked_sub(ago).ok());
+        (*locked(&self.sees)).max(blind)
+    }
+
+    /// Forgets what is known of a config that is gone, or whose namespace is not enabled.
+    pub(super) fn forget_config(&self, key: &ConfigKey) {
+        locked(&self.facts).remove(key);
+        locked(&self.looked).remove(key);
+        self.forget_restarts(key);
+    }
+
+    /// Forgets what was observed before, as a new leader must.
+    pub fn forget(&self) {
+        locked(&self.facts).clear();
+        locked(&self.looked).clear();
+        locked(&self.restarts).clear();
+        *locked(&self.away) = None;
+    }
+
+    /// Whether what is known is recent enough to delete something because of it.
+    pub(super) fn knows(&self) -> bool {
+        self.index.is_synced() && self.index.silent(self.silence).is_none()
+    }
+}
