@@ -36,18 +36,18 @@ async fn prints_each_version<S: AsRef<OsStr>>(
     set: impl FnOnce(ExecCommand) -> ExecCommand,
     command: &[S],
 ) -> Result<()> {
-    let mut scene =
+    let mut agent =
         AgentUnderTest::start_with(configuration("shop")?, |exec| set(exec.args(["--config", "shop"])), command)
             .await?;
     let old = "shop=1.0.0 greeting=hello lives=3";
     let new = "shop=1.0.1 greeting=welcome lives=5";
     let mut expected = vec![];
     for (version, line) in [("1.0.0", old), ("1.0.1", new), ("1.0.0", old)] {
-        scene.dir.switch("shop", version)?;
+        agent.dir.switch("shop", version)?;
         expected.push(line);
-        scene.says(expected.iter().filter(|one| **one == line).count(), line).await?;
+        agent.says(expected.iter().filter(|one| **one == line).count(), line).await?;
     }
-    let output = scene.agent.output();
+    let output = agent.agent.output();
     let lines: Vec<_> = output.lines().map(|line| line.split_once(": ").unwrap_or_default()).collect();
     ensure!(lines.iter().map(|(_, text)| *text).eq(expected), "{output}");
     ensure!(lines.iter().all(|(process, _)| *process == lines[0].0 && process.starts_with("pid ")), "{output}");
@@ -134,17 +134,17 @@ async fn nginx() -> Result<()> {
         exec.args(["--config", "web", "--notify", "SIGHUP"]).args(mounted).env("NGINX_PORT", port.to_string())
     };
     let command = [OsString::from("sh"), examples().join("nginx/app.sh").into(), folder.clone().into()];
-    let mut scene = AgentUnderTest::start_with(dir, set, &command).await?;
+    let mut agent = AgentUnderTest::start_with(dir, set, &command).await?;
     let mut masters = vec![];
     for (version, greeting) in [("1.0.0", "hello\n"), ("1.0.1", "welcome\n"), ("1.0.0", "hello\n")] {
-        scene.dir.switch("web", version)?;
+        agent.dir.switch("web", version)?;
         eventually(SOON, &format!("nginx says {greeting:?}"), async || (get(port).ok()? == greeting).then_some(()))
             .await
-            .map_err(|error| scene.agent.explain(&error))?;
+            .map_err(|error| agent.agent.explain(&error))?;
         masters.push(fs::read_to_string(folder.join("nginx.pid"))?);
     }
     ensure!(masters.iter().all(|pid| *pid == masters[0]), "{masters:?}");
-    scene.agent.check()
+    agent.agent.check()
 }
 
 /// The body of a page.

@@ -25,8 +25,8 @@ const APP: &str = env!("CARGO_BIN_EXE_app");
 async fn start<S: AsRef<OsStr>>(dir: ConfigDir, arguments: &[&str], child: &[S]) -> Result<(AgentUnderTest, PathBuf)> {
     let files = dir.beside("files");
     let mounted = [OsStr::new("--mount-path"), files.as_ref()];
-    let scene = AgentUnderTest::start_with(dir, |exec| exec.args(mounted).args(arguments), child).await?;
-    Ok((scene, files))
+    let agent = AgentUnderTest::start_with(dir, |exec| exec.args(mounted).args(arguments), child).await?;
+    Ok((agent, files))
 }
 
 /// The names in a folder, sorted.
@@ -61,13 +61,13 @@ async fn every_key_is_a_file_with_its_bytes_before_the_child_starts() -> Result<
     dir.switch("shop", "1")?;
     let files = dir.beside("files");
     let script = r#"cat "$0/text" && exec sleep infinity"#;
-    let (mut scene, files) = start(dir, &[], &["sh", "-c", script, files.to_str().context("odd path")?]).await?;
-    scene.says(1, "it's").await?;
+    let (mut agent, files) = start(dir, &[], &["sh", "-c", script, files.to_str().context("odd path")?]).await?;
+    agent.says(1, "it's").await?;
     assert_eq!(fs::read(files.join("binary"))?, b"\xff\x00");
     assert_eq!(fs::read(files.join("empty"))?, b"");
     assert_eq!(fs::read(files.join("nudge.configs"))?, b"shop=1");
     assert_eq!(keys(&files)?, set(["binary", "empty", "nudge.config.shop.version", "nudge.configs", "text"]));
-    let status = scene.client.status().await?;
+    let status = agent.client.status().await?;
     assert!(written(&status), "{status:?}");
     assert_eq!(status.files.map(|status| status.path), files.to_str().map(str::to_owned));
     Ok(())
@@ -77,11 +77,11 @@ async fn every_key_is_a_file_with_its_bytes_before_the_child_starts() -> Result<
 async fn removed_keys_vanish_and_new_ones_appear() -> Result<()> {
     let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("greeting", "hello")])?;
-    let (mut scene, files) = start(dir, &[], &IDLE).await?;
+    let (mut agent, files) = start(dir, &[], &IDLE).await?;
     fs::write(files.join("mine"), "untouched")?;
     for (version, key, other) in [("2.0.0", "greeting", "lives"), ("1.0.0", "lives", "greeting")] {
-        scene.dir.switch("shop", version)?;
-        scene
+        agent.dir.switch("shop", version)?;
+        agent
             .status_when("the files are written", |status| {
                 written(status) && status.configs[0].version.as_str() == version
             })
@@ -101,7 +101,7 @@ async fn a_reader_never_sees_two_versions_mixed() -> Result<()> {
         dir.write_version("shop", version, ["one", "two", "three", own].map(|key| (key, version.repeat(1000))))?;
     }
     dir.switch("shop", "a")?;
-    let (mut scene, files) = start(dir, &[], &IDLE).await?;
+    let (mut agent, files) = start(dir, &[], &IDLE).await?;
 
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
@@ -117,8 +117,8 @@ async fn a_reader_never_sees_two_versions_mixed() -> Result<()> {
     });
     for round in 0..100 {
         let version = ["b", "a"][round % 2];
-        scene.dir.switch("shop", version)?;
-        scene.serves(&format!("shop={version}")).await?;
+        agent.dir.switch("shop", version)?;
+        agent.serves(&format!("shop={version}")).await?;
     }
     stop.store(true, Ordering::Relaxed);
     let seen = reader.join().map_err(|_| anyhow!("the reader panicked"))??;
@@ -153,12 +153,12 @@ async fn the_files_are_in_place_when_the_signal_comes() -> Result<()> {
     let dir = AgentUnderTest::shop()?;
     let lives = dir.beside("files").join("lives");
     let child = [APP, "--catch", "SIGHUP", "--read", lives.to_str().context("odd path")?];
-    let (mut scene, _) = start(dir, &["--notify", "SIGHUP"], &child).await?;
-    scene.says(1, "ready").await?;
+    let (mut agent, _) = start(dir, &["--notify", "SIGHUP"], &child).await?;
+    agent.says(1, "ready").await?;
     for round in 1..=50 {
         let (version, lives) = [("1.0.0", "3"), ("1.0.1", "5")][round % 2];
-        scene.dir.switch("shop", version)?;
-        let output = scene.output_when("a line for every switch", |output| output.lines().count() > round).await?;
+        agent.dir.switch("shop", version)?;
+        let output = agent.output_when("a line for every switch", |output| output.lines().count() > round).await?;
         let line = output.lines().next_back().unwrap_or_default();
         ensure!(line.ends_with(&format!("SIGHUP {lives}")), "round {round}: {line}");
     }
@@ -170,24 +170,24 @@ async fn a_users_file_in_the_way_stays_and_holds_up_only_the_files() -> Result<(
     let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("lives", "9"), ("mine", "nudge's")])?;
     let child = [APP, "--catch", "SIGUSR1", "--fetch"];
-    let (mut scene, files) = start(dir, &["--notify", "SIGUSR1"], &child).await?;
-    scene.says(1, "ready").await?;
+    let (mut agent, files) = start(dir, &["--notify", "SIGUSR1"], &child).await?;
+    agent.says(1, "ready").await?;
     let mine = files.join("mine");
     fs::write(&mine, "the user's")?;
-    scene.dir.switch("shop", "2.0.0")?;
-    scene.serves("shop=2.0.0").await?;
-    let status = scene.status_when("the files are not written", |status| reason(status).is_some()).await?;
+    agent.dir.switch("shop", "2.0.0")?;
+    agent.serves("shop=2.0.0").await?;
+    let status = agent.status_when("the files are not written", |status| reason(status).is_some()).await?;
     assert!(reason(&status).is_some_and(|reason| reason.contains("mine is in the way")), "{status:?}");
     assert_eq!(status.containers[0].notified.outcome, Outcome::NothingYet, "notified before the files are in place");
     assert_eq!(fs::read_to_string(&mine)?, "the user's");
     assert_eq!(fs::read_to_string(files.join("lives"))?, "3");
-    scene.logs("files not written").await?;
+    agent.logs("files not written").await?;
 
     fs::remove_file(&mine)?;
-    scene.says(1, "SIGUSR1 shop=2.0.0").await?;
+    agent.says(1, "SIGUSR1 shop=2.0.0").await?;
     assert_eq!(fs::read_to_string(&mine)?, "nudge's");
     assert_eq!(fs::read_to_string(files.join("lives"))?, "9");
-    assert!(written(&scene.client.status().await?));
+    assert!(written(&agent.client.status().await?));
     Ok(())
 }
 
@@ -211,8 +211,8 @@ async fn a_users_file_in_the_way_at_the_start_is_a_reason_not_to_start() -> Resu
 async fn an_agent_takes_over_the_folder_of_one_that_was_killed() -> Result<()> {
     let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("greeting", "hello")])?;
-    let (mut scene, files) = start(dir, &[], &IDLE).await?;
-    let pid = Pid::from_raw(scene.agent.pid());
+    let (mut agent, files) = start(dir, &[], &IDLE).await?;
+    let pid = Pid::from_raw(agent.agent.pid());
     let children = procfs::descendants(pid.as_raw())?;
     // The agent first: it would end in good order with its child.
     kill(pid, Signal::SIGKILL)?;
@@ -223,11 +223,11 @@ async fn an_agent_takes_over_the_folder_of_one_that_was_killed() -> Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    scene.agent.process().exited(SOON).await?;
+    agent.agent.process().exited(SOON).await?;
 
-    scene.dir.switch("shop", "2.0.0")?;
+    agent.dir.switch("shop", "2.0.0")?;
     let mounted = [OsStr::new("--mount-path"), files.as_ref()];
-    let (_agent, _) = ExecCommand::new(binary::debug()?, scene.dir.path()).args(mounted).start(&IDLE).await?;
+    let (_agent, _) = ExecCommand::new(binary::debug()?, agent.dir.path()).args(mounted).start(&IDLE).await?;
     assert_eq!(keys(&files)?, set(["greeting", "nudge.config.shop.version", "nudge.configs"]));
     let versions = names(&files)?.into_iter().filter(|name| name.starts_with("..nudge-"));
     assert_eq!(versions.count(), 1, "{:?}", names(&files)?);
@@ -263,8 +263,8 @@ async fn on_a_full_disk_the_old_files_stay_whole_until_there_is_room() -> Result
     let mounted =
         [OsStr::new("--mount-path").to_owned(), disk.join("files").into(), "--notify".into(), "SIGUSR1".into()];
     let child = [APP, "--catch", "SIGUSR1", "--fetch"];
-    let mut scene = AgentUnderTest::start_with(dir, |exec| exec.under(small_disk).args(mounted), &child).await?;
-    let output = scene.says(1, "ready").await?;
+    let mut agent = AgentUnderTest::start_with(dir, |exec| exec.under(small_disk).args(mounted), &child).await?;
+    let output = agent.says(1, "ready").await?;
     let pid = output.split_whitespace().next().context("no process id")?;
     // The disk as the child sees it.
     let disk = Path::new("/proc").join(pid).join("root").join(disk.strip_prefix("/")?);
@@ -273,9 +273,9 @@ async fn on_a_full_disk_the_old_files_stay_whole_until_there_is_room() -> Result
 
     let filler = disk.join("filler");
     fill(&filler)?;
-    let first = scene.client.status().await?;
-    scene.dir.switch("shop", "2.0.0")?;
-    let status = scene.status_when("the files are not written", |status| reason(status).is_some()).await?;
+    let first = agent.client.status().await?;
+    agent.dir.switch("shop", "2.0.0")?;
+    let status = agent.status_when("the files are not written", |status| reason(status).is_some()).await?;
     assert!(reason(&status).is_some_and(|reason| reason.contains("No space left")), "{status:?}");
     assert_eq!(status.files.and_then(|files| files.etag), Some(first.etag));
     assert_eq!(status.configs[0].version.as_str(), "2.0.0", "the endpoint needs no room");
@@ -284,10 +284,10 @@ async fn on_a_full_disk_the_old_files_stay_whole_until_there_is_room() -> Result
     assert_eq!(fs::read_to_string(files.join("lives"))?, "3");
 
     fs::remove_file(&filler)?;
-    scene.says(1, "SIGUSR1 shop=2.0.0").await?;
+    agent.says(1, "SIGUSR1 shop=2.0.0").await?;
     assert_eq!(fs::read_to_string(files.join("lives"))?.len(), 20_000);
     assert_eq!(fs::read_to_string(files.join("greeting"))?, "hello");
-    let status = scene.client.status().await?;
+    let status = agent.client.status().await?;
     assert!(written(&status), "{status:?}");
     Ok(())
 }

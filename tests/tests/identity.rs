@@ -18,7 +18,7 @@ use tempfile::tempdir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-async fn scene(arguments: &[&str]) -> Result<AgentUnderTest> {
+async fn start_agent(arguments: &[&str]) -> Result<AgentUnderTest> {
     AgentUnderTest::start(AgentUnderTest::shop()?, arguments, &IDLE).await
 }
 
@@ -38,7 +38,7 @@ fn run(tool: &Path, arguments: &[&str], client: &str, access: &Access, authority
 /// name and another key.
 async fn proves_the_endpoint(tool: &str, arguments: &[&str], client: &str) -> Result<()> {
     let Some(tool) = tools::find(tool)? else { return Ok(()) };
-    let (mut pod, other) = (scene(&[]).await?, scene(&[]).await?);
+    let (mut pod, other) = (start_agent(&[]).await?, start_agent(&[]).await?);
     let access = &pod.access;
     let good = run(&tool, arguments, client, access, &access.authority)?;
     assert_eq!(good.code, Some(0), "{good:?}");
@@ -80,7 +80,7 @@ async fn java_proves_the_endpoint() -> Result<()> {
 
 #[tokio::test]
 async fn rustls_proves_the_endpoint() -> Result<()> {
-    let (mut pod, other) = (scene(&[]).await?, scene(&[]).await?);
+    let (mut pod, other) = (start_agent(&[]).await?, start_agent(&[]).await?);
     assert_eq!(pod.client.get("/config").await?.status, 200);
     let Err(refused) = Client::without_token(pod.access.address, &other.access.authority)?.get("/config").await else {
         panic!("another pod's authority is good enough");
@@ -92,7 +92,7 @@ async fn rustls_proves_the_endpoint() -> Result<()> {
 #[tokio::test]
 async fn the_certificate_is_for_localhost_too_and_for_no_other_name() -> Result<()> {
     let Some(curl) = tools::find("curl")? else { return Ok(()) };
-    let pod = scene(&[]).await?;
+    let pod = start_agent(&[]).await?;
     let port = pod.access.address.port();
     for (host, code) in [("localhost", 0), ("example.com", 60), ("127.0.0.3", 60)] {
         let mut command = Command::new(&curl);
@@ -117,12 +117,12 @@ async fn with_a_state_folder_a_client_of_the_first_start_is_one_of_the_second() 
     let folder = tempdir()?;
     let state = folder.path().join("state");
     let arguments = ["--state-dir", state.to_str().context("an odd folder")?];
-    let mut first = scene(&arguments).await?;
+    let mut first = start_agent(&arguments).await?;
     let trust = tls::trusting(&first.access.authority)?;
     assert!(is_taken(&first.access, &first.access, &trust).await?);
     first.agent.process().stop()?;
 
-    let second = scene(&arguments).await?;
+    let second = start_agent(&arguments).await?;
     assert_eq!(second.access.token, first.access.token);
     assert!(is_taken(&second.access, &first.access, &trust).await?);
     for entry in fs::read_dir(&state)? {
@@ -135,10 +135,10 @@ async fn with_a_state_folder_a_client_of_the_first_start_is_one_of_the_second() 
 
 #[tokio::test]
 async fn without_a_state_folder_every_start_has_its_own_token_and_authority() -> Result<()> {
-    let mut first = scene(&[]).await?;
+    let mut first = start_agent(&[]).await?;
     let trust = tls::trusting(&first.access.authority)?;
     first.agent.process().stop()?;
-    let second = scene(&[]).await?;
+    let second = start_agent(&[]).await?;
     assert_ne!(second.access.token, first.access.token);
     assert!(!is_taken(&second.access, &first.access, &trust).await?, "another authority");
     let trust = tls::trusting(&second.access.authority)?;
@@ -178,7 +178,7 @@ async fn the_child_gets_all_variables_and_the_rest_of_the_environment() -> Resul
 
 #[tokio::test]
 async fn the_folder_with_the_token_is_gone_when_the_agent_is_stopped() -> Result<()> {
-    let mut pod = scene(&[]).await?;
+    let mut pod = start_agent(&[]).await?;
     let token_file = PathBuf::from(&pod.access.variables[env::TOKEN_FILE]);
     let folder = token_file.parent().context("it is in no folder")?;
     assert!(folder.is_dir() && pod.access.authority.starts_with(folder));
@@ -212,7 +212,7 @@ async fn an_ipv6_endpoint_is_in_brackets() -> Result<()> {
         tools::skipped("this machine has no IPv6");
         return Ok(());
     }
-    let mut pod = scene(&["--listen", "::1"]).await?;
+    let mut pod = start_agent(&["--listen", "::1"]).await?;
     let port = pod.access.address.port();
     assert_eq!(pod.access.variables[env::ENDPOINT], format!("https://[::1]:{port}/config"));
     let served = pod.client.get("/config").await?;
@@ -226,7 +226,7 @@ async fn an_ipv6_endpoint_is_in_brackets() -> Result<()> {
 
 #[tokio::test]
 async fn the_certificate_is_for_the_address_that_was_asked_for() -> Result<()> {
-    let mut pod = scene(&["--listen", "127.0.0.2"]).await?;
+    let mut pod = start_agent(&["--listen", "127.0.0.2"]).await?;
     assert!(pod.access.variables[env::ENDPOINT].starts_with("https://127.0.0.2:"));
     assert_eq!(pod.client.get("/config").await?.status, 200);
     Ok(())

@@ -105,8 +105,8 @@ async fn dashboard_and_rules_use_metrics_that_exist() -> Result<()> {
     let Some((_, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let mut series = Series::new();
     add(&mut series, &replica.get("/metrics").await?.1);
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
-    let page = scene.client.get("/metrics").await?;
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
+    let page = agent.client.get("/metrics").await?;
     add(&mut series, std::str::from_utf8(&page.body)?);
     // None of them holds names that users choose, so the number of series is bounded.
     let known = [

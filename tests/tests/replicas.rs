@@ -30,7 +30,7 @@ async fn create_versions(space: &Space, count: usize) -> Result<()> {
 }
 
 /// A namespace with a config at version 1, and so many versions.
-async fn scene(installation: &Installation<'_>, count: usize) -> Result<Space> {
+async fn create_shop(installation: &Installation<'_>, count: usize) -> Result<Space> {
     let space = installation.enabled("replicas").await?;
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "1", "rollout": at_once()}});
     space.create_object::<VersionedConfig>(config).await?;
@@ -86,7 +86,7 @@ async fn the_leader_is_killed_in_the_middle_of_fifty_activations() -> Result<()>
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let mut pair = Pair::start(&installation).await?;
-    let space = scene(&installation, VERSIONS).await?;
+    let space = create_shop(&installation, VERSIONS).await?;
     let mut pods = Vec::new();
     for number in 0..4 {
         pods.push(web(&space, pair.hub(), &format!("web-{number}")).await?);
@@ -112,7 +112,7 @@ async fn a_frozen_replica_costs_an_agent_one_request_in_five_seconds_and_serves_
     let live = installation.replica(&ReplicaOptions::quick()).await?;
     let wire = cluster.wire().await?;
     let frozen = installation.replica_by(&wire, &ReplicaOptions::quick()).await?;
-    let space = scene(&installation, 3).await?;
+    let space = create_shop(&installation, 3).await?;
     let balancer = Balancer::start(&[frozen.hub]).await?;
     let mut pod = web(&space, balancer.address, "web").await?;
     // It knows version 1, the pod and its token, and then nothing more, and does not notice at first.
@@ -143,7 +143,7 @@ async fn agents_serve_and_start_without_any_replica_and_catch_up() -> Result<()>
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let mut replica = installation.replica(&ReplicaOptions::quick()).await?;
-    let space = scene(&installation, 2).await?;
+    let space = create_shop(&installation, 2).await?;
     let balancer = Balancer::start(&[replica.hub]).await?;
     let mut old = web(&space, balancer.address, "old").await?;
     let object = injected_pod(&space, "new", "shop").await?;
@@ -171,7 +171,7 @@ async fn the_servers_below_restart_and_forget_and_the_watch_is_cut() -> Result<(
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let wire = cluster.wire().await?;
     let replica = installation.replica_by(&wire, &ReplicaOptions::quick()).await?;
-    let space = scene(&installation, 6).await?;
+    let space = create_shop(&installation, 6).await?;
     let mut pod = web(&space, replica.hub, "web").await?;
 
     wire.cut();

@@ -202,14 +202,14 @@ mod tests {
         }
     }
 
-    struct Scene {
+    struct TestServer {
         address: SocketAddr,
         metrics: ConnectionMetrics,
         stop: oneshot::Sender<()>,
         served: JoinHandle<()>,
     }
 
-    impl Scene {
+    impl TestServer {
         async fn start(bounds: Bounds, drain: Duration) -> Self {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
             let address = listener.local_addr().unwrap();
@@ -237,45 +237,45 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_ends_its_connection_only() {
-        let scene = Scene::start(Bounds::shared(4), SOON).await;
-        let (mut one, mut other) = (scene.connect().await, scene.connect().await);
+        let server = TestServer::start(Bounds::shared(4), SOON).await;
+        let (mut one, mut other) = (server.connect().await, server.connect().await);
         assert_eq!(echo(&mut other, b'x').await, Some(b'x'));
         assert_eq!(echo(&mut one, b'p').await, None);
         assert_eq!(echo(&mut other, b'y').await, Some(b'y'));
-        assert_eq!((scene.metrics.open.get(), scene.metrics.failed.get()), (1, 1));
+        assert_eq!((server.metrics.open.get(), server.metrics.failed.get()), (1, 1));
     }
 
     #[tokio::test]
     async fn a_connection_beyond_the_bound_waits_for_a_slot_or_cuts_another() {
         let waits = Bounds { most: 1, shares: false, grace: SOON, wait: SOON, ..Bounds::shared(1) };
-        let scene = Scene::start(waits, SOON).await;
-        let mut one = scene.connect().await;
+        let server = TestServer::start(waits, SOON).await;
+        let mut one = server.connect().await;
         assert_eq!(echo(&mut one, b'x').await, Some(b'x'));
-        let mut two = scene.connect().await;
+        let mut two = server.connect().await;
         two.write_all(b"y").await.unwrap();
-        assert_eq!(scene.metrics.open.get(), 1);
+        assert_eq!(server.metrics.open.get(), 1);
         drop(one);
         assert_eq!(timeout(SOON, two.read_u8()).await.unwrap().unwrap(), b'y');
-        assert_eq!(scene.metrics.refused.get(), 0);
+        assert_eq!(server.metrics.refused.get(), 0);
 
-        let scene = Scene::start(Bounds::shared(1), SOON).await;
-        let mut one = scene.connect().await;
+        let server = TestServer::start(Bounds::shared(1), SOON).await;
+        let mut one = server.connect().await;
         assert_eq!(echo(&mut one, b'x').await, Some(b'x'));
-        let mut two = scene.connect().await;
+        let mut two = server.connect().await;
         assert_eq!(echo(&mut two, b'y').await, Some(b'y'));
         assert_eq!(echo(&mut one, b'z').await, None);
-        assert_eq!((scene.metrics.open.get(), scene.metrics.refused.get()), (1, 1));
+        assert_eq!((server.metrics.open.get(), server.metrics.refused.get()), (1, 1));
     }
 
     #[tokio::test]
     async fn on_shutdown_connections_have_a_while_to_end() {
-        let scene = Scene::start(Bounds::shared(4), Duration::from_millis(300)).await;
-        let (mut ends, mut hangs) = (scene.connect().await, scene.connect().await);
+        let server = TestServer::start(Bounds::shared(4), Duration::from_millis(300)).await;
+        let (mut ends, mut hangs) = (server.connect().await, server.connect().await);
         assert_eq!(echo(&mut ends, b'x').await, Some(b'x'));
         assert_eq!(echo(&mut hangs, b'x').await, Some(b'x'));
         ends.write_all(b"s").await.unwrap();
         hangs.write_all(b"h").await.unwrap();
-        let Scene { address, stop, served, .. } = scene;
+        let TestServer { address, stop, served, .. } = server;
         drop(stop);
         assert_eq!(timeout(SOON, ends.read_u8()).await.unwrap().unwrap(), b's');
         timeout(SOON, served).await.unwrap().unwrap();

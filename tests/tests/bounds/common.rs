@@ -14,9 +14,9 @@ pub(crate) const MIB: usize = 1024 * 1024;
 
 /// An agent whose child catches the signal that tells of changes.
 pub(crate) async fn with_handler(dir: ConfigDir) -> Result<AgentUnderTest> {
-    let mut scene = AgentUnderTest::start(dir, &["--notify", "SIGUSR1"], &[APP, "--catch", "SIGUSR1"]).await?;
-    scene.says(1, "ready").await?;
-    Ok(scene)
+    let mut agent = AgentUnderTest::start(dir, &["--notify", "SIGUSR1"], &[APP, "--catch", "SIGUSR1"]).await?;
+    agent.says(1, "ready").await?;
+    Ok(agent)
 }
 
 /// Awaits what must not be held up by other clients, who would do that for ten seconds at least.
@@ -40,8 +40,8 @@ pub(crate) fn connections_in(metrics: &Reply) -> Result<usize> {
 }
 
 /// What the agent has for itself, in bytes.
-pub(crate) fn own_memory(scene: &AgentUnderTest) -> Result<usize> {
-    Ok(usize::try_from(procfs::memory(scene.agent.pid())?.rss_anon)?)
+pub(crate) fn own_memory(agent: &AgentUnderTest) -> Result<usize> {
+    Ok(usize::try_from(procfs::memory(agent.agent.pid())?.rss_anon)?)
 }
 
 /// A connection for which the kernel takes next to nothing that is not read.

@@ -24,10 +24,10 @@ const CONNECTIONS: usize = 256;
 const WAITING: usize = 128;
 
 /// Waits until what the agent has for itself is within a mebibyte of what it was.
-async fn shrinks_back_to(scene: &AgentUnderTest, before: usize) -> Result<()> {
+async fn shrinks_back_to(agent: &AgentUnderTest, before: usize) -> Result<()> {
     let mut now = 0;
     let small = async || {
-        now = own_memory(scene).ok()?;
+        now = own_memory(agent).ok()?;
         (now <= before + MIB).then_some(())
     };
     let shrunk = eventually(SOON, "the agent gives memory back", small).await;
@@ -47,9 +47,9 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn gather(scene: &AgentUnderTest, clients: usize) -> Result<Self> {
+    fn gather(agent: &AgentUnderTest, clients: usize) -> Result<Self> {
         allow_many_files()?;
-        let (mut tasks, connected, address) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)), scene.access.address);
+        let (mut tasks, connected, address) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)), agent.access.address);
         for _ in 0..clients {
             let connected = Arc::clone(&connected);
             tasks.spawn(async move {
@@ -66,22 +66,22 @@ impl Crowd {
 
 #[tokio::test]
 async fn two_thousand_clients_that_only_connect_keep_nobody_out() -> Result<()> {
-    let mut scene = with_handler(AgentUnderTest::shop()?).await?;
-    let etag = scene.client.get("/config").await?.headers[ETAG].to_str()?.to_owned();
-    let mut waiting = Raw::open(&scene.access).await?;
-    waiting.send(head(&scene.access, "GET /config?wait=2m", &[&format!("If-None-Match: {etag}")])).await?;
-    assert_eq!(connections(&mut scene.client).await?, 2);
-    let before = own_memory(&scene)?;
+    let mut agent = with_handler(AgentUnderTest::shop()?).await?;
+    let etag = agent.client.get("/config").await?.headers[ETAG].to_str()?.to_owned();
+    let mut waiting = Raw::open(&agent.access).await?;
+    waiting.send(head(&agent.access, "GET /config?wait=2m", &[&format!("If-None-Match: {etag}")])).await?;
+    assert_eq!(connections(&mut agent.client).await?, 2);
+    let before = own_memory(&agent)?;
 
-    let mut crowd = Crowd::gather(&scene, 2000)?;
+    let mut crowd = Crowd::gather(&agent, 2000)?;
     let full = async || (crowd.connected.load(Ordering::Relaxed) >= 1000).then_some(());
     eventually(SOON, "the agent has its hands full", full).await?;
-    scene.dir.switch("shop", "1.0.1")?;
-    promptly("the signal comes", scene.says(1, "SIGUSR1")).await?;
+    agent.dir.switch("shop", "1.0.1")?;
+    promptly("the signal comes", agent.says(1, "SIGUSR1")).await?;
     let reply = promptly("the client that waits is answered", waiting.reply()).await?;
     assert!(str::from_utf8(&reply.body)?.contains(r#""lives":"5""#), "{reply:?}");
 
-    let mut client = Client::new(&scene.access)?;
+    let mut client = Client::new(&agent.access)?;
     let mut most = 0;
     {
         // It stands in the kernel's queue behind the crowd, and may have to knock several times.
@@ -90,7 +90,7 @@ async fn two_thousand_clients_that_only_connect_keep_nobody_out() -> Result<()> 
         let reply = loop {
             tokio::select! {
                 reply = &mut answered => break reply.context("a client is not answered")??,
-                () = tokio::time::sleep(Duration::from_millis(10)) => most = most.max(own_memory(&scene)?),
+                () = tokio::time::sleep(Duration::from_millis(10)) => most = most.max(own_memory(&agent)?),
             }
         };
         assert_eq!(reply.body, "5");
@@ -102,12 +102,12 @@ async fn two_thousand_clients_that_only_connect_keep_nobody_out() -> Result<()> 
     drop(waiting);
     let alone = async || (connections(&mut client).await.ok()? == 1).then_some(());
     eventually(SOON, "the crowd is gone", alone).await?;
-    shrinks_back_to(&scene, before).await
+    shrinks_back_to(&agent, before).await
 }
 
 /// A client that has got one reply.
-async fn asked(scene: &AgentUnderTest, request: &str) -> Result<Raw> {
-    let mut raw = Raw::open(&scene.access).await?;
+async fn asked(agent: &AgentUnderTest, request: &str) -> Result<Raw> {
+    let mut raw = Raw::open(&agent.access).await?;
     raw.send(request).await?;
     assert_eq!(raw.reply().await?.status, 200);
     Ok(raw)
@@ -116,18 +116,18 @@ async fn asked(scene: &AgentUnderTest, request: &str) -> Result<Raw> {
 #[tokio::test]
 async fn a_new_client_takes_the_place_of_the_one_that_was_idle_longest() -> Result<()> {
     const MORE: usize = 20;
-    let mut scene = with_handler(AgentUnderTest::shop()?).await?;
-    let before = own_memory(&scene)?;
-    let request = head(&scene.access, "GET /config/lives", &[]);
+    let mut agent = with_handler(AgentUnderTest::shop()?).await?;
+    let before = own_memory(&agent)?;
+    let request = head(&agent.access, "GET /config/lives", &[]);
     let mut all = Vec::new();
     for _ in 0..CONNECTIONS {
-        all.push(asked(&scene, &request).await?);
+        all.push(asked(&agent, &request).await?);
     }
     // The first one shows that it is not idle.
     all[0].send(&request).await?;
     assert_eq!(all[0].reply().await?.body, "3");
     for _ in 0..MORE {
-        all.push(asked(&scene, &request).await?);
+        all.push(asked(&agent, &request).await?);
     }
     for idle in &mut all[1..=MORE] {
         timeout(SOON, idle.ended()).await.context("one that was idle for longer is not cut")?;
@@ -137,9 +137,9 @@ async fn a_new_client_takes_the_place_of_the_one_that_was_idle_longest() -> Resu
         assert_eq!(kept.reply().await.with_context(|| format!("number {at} was cut"))?.body, "3");
     }
     drop(all);
-    let alone = async || (connections(&mut scene.client).await.ok()? == 1).then_some(());
+    let alone = async || (connections(&mut agent.client).await.ok()? == 1).then_some(());
     eventually(SOON, "all are gone", alone).await?;
-    shrinks_back_to(&scene, before).await
+    shrinks_back_to(&agent, before).await
 }
 
 #[tokio::test]
@@ -149,34 +149,34 @@ async fn waiting_clients_share_one_dictionary_and_one_too_many_is_told_so() -> R
         dir.write_version("shop", version, [("big", vec![b'x'; MIB]), ("v", version.into())])?;
     }
     dir.switch("shop", "1")?;
-    let mut scene = with_handler(dir).await?;
-    let etag = scene.client.get("/config").await?.headers[ETAG].to_str()?.to_owned();
-    let before = own_memory(&scene)?;
+    let mut agent = with_handler(dir).await?;
+    let etag = agent.client.get("/config").await?.headers[ETAG].to_str()?.to_owned();
+    let before = own_memory(&agent)?;
 
-    let wait = head(&scene.access, "GET /config?wait=2m", &[&format!("If-None-Match: {etag}")]);
-    let trust = tls::trusting(&scene.access.authority)?;
+    let wait = head(&agent.access, "GET /config?wait=2m", &[&format!("If-None-Match: {etag}")]);
+    let trust = tls::trusting(&agent.access.authority)?;
     let mut waiting = Vec::new();
     for _ in 0..WAITING {
-        let stream = narrow(scene.access.address).await?;
-        let mut raw = Raw::over(stream, scene.access.address.ip(), &trust).await?;
+        let stream = narrow(agent.access.address).await?;
+        let mut raw = Raw::over(stream, agent.access.address.ip(), &trust).await?;
         raw.send(&wait).await?;
         waiting.push(raw);
     }
-    let mut late = Raw::open(&scene.access).await?;
+    let mut late = Raw::open(&agent.access).await?;
     late.send(&wait).await?;
     let refused = promptly("one too many is refused", late.reply()).await?;
     assert_eq!((refused.status.as_u16(), &refused.headers[RETRY_AFTER]), (503, &"1".parse()?));
     assert_eq!(serde_json::from_slice::<ErrorBody>(&refused.body)?.error, "TooManyWaiting");
-    assert_eq!(promptly("others are answered", scene.client.get("/config/v")).await?.body, "1");
-    let cost = own_memory(&scene)?.saturating_sub(before);
+    assert_eq!(promptly("others are answered", agent.client.get("/config/v")).await?.body, "1");
+    let cost = own_memory(&agent)?.saturating_sub(before);
     assert!(cost < 8 * MIB, "{WAITING} waiting clients cost {cost} bytes");
 
-    scene.dir.switch("shop", "2")?;
-    promptly("the signal comes", scene.says(1, "SIGUSR1")).await?;
+    agent.dir.switch("shop", "2")?;
+    promptly("the signal comes", agent.says(1, "SIGUSR1")).await?;
     for raw in &waiting {
         timeout(SOON, raw.tcp().peek(&mut [0])).await.context("no reply begins")??;
     }
-    let cost = own_memory(&scene)?.saturating_sub(before);
+    let cost = own_memory(&agent)?.saturating_sub(before);
     assert!(cost < 14 * MIB, "{WAITING} clients that are sent 1 MiB each cost {cost} bytes");
     // All at once: who takes nothing for too long is cut.
     let replies: JoinSet<_> = waiting.into_iter().map(|mut raw| async move { raw.reply().await }).collect();
@@ -185,5 +185,5 @@ async fn waiting_clients_share_one_dictionary_and_one_too_many_is_told_so() -> R
         assert!(reply.status == 200 && reply.body.len() > MIB && reply.body.ends_with(br#""v":"2"}"#));
     }
     drop(late);
-    shrinks_back_to(&scene, before).await
+    shrinks_back_to(&agent, before).await
 }

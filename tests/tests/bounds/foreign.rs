@@ -27,7 +27,7 @@ const OWN: usize = 3;
 
 /// A pod's agent on all its addresses.
 struct Pod {
-    scene: AgentUnderTest,
+    agent: AgentUnderTest,
     network: Network,
     trust: Arc<ClientConfig>,
 }
@@ -38,19 +38,19 @@ impl Pod {
         // Built here, where there is a network, if it has to be built.
         binary::debug()?;
         let dir = AgentUnderTest::shop()?;
-        let scene = network.pod.run(move || {
+        let agent = network.pod.run(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let arguments = ["--listen", "0.0.0.0", "--notify", "SIGUSR1"];
             runtime.block_on(AgentUnderTest::start(dir, &arguments, &[APP, "--catch", "SIGUSR1"]))
         })??;
-        let trust = tls::trusting(&scene.access.authority)?;
-        let mut pod = Self { scene, network, trust };
-        pod.scene.says(1, "ready").await?;
+        let trust = tls::trusting(&agent.access.authority)?;
+        let mut pod = Self { agent, network, trust };
+        pod.agent.says(1, "ready").await?;
         Ok(Some(pod))
     }
 
     fn at(&self, address: Ipv4Addr) -> SocketAddr {
-        SocketAddr::from((address, self.scene.access.address.port()))
+        SocketAddr::from((address, self.agent.access.address.port()))
     }
 
     async fn open(&self, from: &Namespace, address: SocketAddr) -> Result<Raw> {
@@ -71,16 +71,16 @@ impl Pod {
 
     /// How many connections the agent has, as a new client in the pod reads it.
     async fn connections(&self) -> Result<usize> {
-        let mut own = self.open(&self.network.pod, self.scene.access.address).await?;
+        let mut own = self.open(&self.network.pod, self.agent.access.address).await?;
         own.send(METRICS).await?;
         connections_in(&own.reply().await?)
     }
 
     /// A new client in the pod is answered, by either of its addresses.
     async fn serves_its_own(&self) -> Result<()> {
-        for address in [self.scene.access.address, self.at(Network::FOR_NEIGHBOUR)] {
+        for address in [self.agent.access.address, self.at(Network::FOR_NEIGHBOUR)] {
             let mut own = self.open(&self.network.pod, address).await?;
-            own.send(head(&self.scene.access, "GET /config", &[])).await?;
+            own.send(head(&self.agent.access, "GET /config", &[])).await?;
             assert_eq!(own.reply().await?.status, 200, "from {address}");
         }
         Ok(())
@@ -98,7 +98,7 @@ async fn a_neighbour_is_told_of_health_and_nothing_else_even_with_the_token() ->
     }
     let calls = ["GET /config", "GET /config/lives", "GET /config/none", "GET /status", "GET /hooks", "GET /nothing"];
     for line in calls.into_iter().chain(["POST /hooks", "DELETE /hooks/hook_1", "PUT /config"]) {
-        foreign.send(head(&pod.scene.access, line, &[])).await?;
+        foreign.send(head(&pod.agent.access, line, &[])).await?;
         let reply = foreign.reply().await?;
         let ErrorBody { error, message } = serde_json::from_slice(&reply.body)?;
         assert_eq!((reply.status.as_u16(), error.as_str()), (403, "Forbidden"), "{line}: {message}");
@@ -127,8 +127,8 @@ async fn neighbours_share_a_few_connections_and_take_none_from_the_pod() -> Resu
     for _ in 0..200 {
         flood.push(pod.network.neighbour.connect(pod.at(Network::FOR_NEIGHBOUR))?);
     }
-    pod.scene.dir.switch("shop", "1.0.1")?;
-    promptly("the signal comes", pod.scene.says(1, "SIGUSR1")).await?;
+    pod.agent.dir.switch("shop", "1.0.1")?;
+    promptly("the signal comes", pod.agent.says(1, "SIGUSR1")).await?;
     promptly("the pod's own client is answered", pod.serves_its_own()).await?;
     // Connections are taken in the order in which they come, so all of the flood has been looked at.
     let now = pod.connections().await?;

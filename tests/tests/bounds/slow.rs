@@ -53,18 +53,18 @@ async fn drippers(access: &Access, sent: &Arc<AtomicUsize>) -> Result<JoinSet<()
 
 #[tokio::test]
 async fn clients_that_send_one_byte_a_second_delay_neither_notifications_nor_others() -> Result<()> {
-    let mut scene = with_handler(AgentUnderTest::shop()?).await?;
+    let mut agent = with_handler(AgentUnderTest::shop()?).await?;
     let sent = Arc::new(AtomicUsize::new(0));
-    let mut drippers = drippers(&scene.access, &sent).await?;
-    assert_eq!(connections(&mut scene.client).await?, 3 * EACH + 1);
+    let mut drippers = drippers(&agent.access, &sent).await?;
+    assert_eq!(connections(&mut agent.client).await?, 3 * EACH + 1);
 
     let mut switches = 0;
     while sent.load(Ordering::Relaxed) < 3 * 3 * EACH {
         let version = ["1.0.1", "1.0.0"][switches % 2];
         switches += 1;
-        scene.dir.switch("shop", version)?;
-        promptly("the signal comes", scene.says(switches, "SIGUSR1")).await?;
-        let mut client = Client::new(&scene.access)?;
+        agent.dir.switch("shop", version)?;
+        promptly("the signal comes", agent.says(switches, "SIGUSR1")).await?;
+        let mut client = Client::new(&agent.access)?;
         let served = promptly("a new client is answered", client.get("/config/nudge.configs")).await?;
         assert_eq!(served.body, format!("shop={version}"));
     }
@@ -100,20 +100,20 @@ fn big() -> Result<ConfigDir> {
 #[tokio::test]
 async fn clients_that_never_read_cost_little_and_are_cut_when_the_dictionary_moves_on() -> Result<()> {
     const CLIENTS: usize = 100;
-    let mut scene = with_handler(big()?).await?;
-    scene.client.get("/config").await?;
-    let before = own_memory(&scene)?;
-    let greedy = greedy(&scene.access, CLIENTS).await?;
-    let cost = own_memory(&scene)?.saturating_sub(before);
+    let mut agent = with_handler(big()?).await?;
+    agent.client.get("/config").await?;
+    let before = own_memory(&agent)?;
+    let greedy = greedy(&agent.access, CLIENTS).await?;
+    let cost = own_memory(&agent)?.saturating_sub(before);
     assert!(cost < 8 * MIB, "{CLIENTS} replies of 1 MiB cost {cost} bytes");
 
     for (signals, version) in [(1, "2"), (2, "3")] {
-        scene.dir.switch("shop", version)?;
-        promptly("the signal comes", scene.says(signals, "SIGUSR1")).await?;
-        assert_eq!(promptly("others are answered", scene.client.get("/config/v")).await?.body, version);
+        agent.dir.switch("shop", version)?;
+        promptly("the signal comes", agent.says(signals, "SIGUSR1")).await?;
+        assert_eq!(promptly("others are answered", agent.client.get("/config/v")).await?.body, version);
     }
     let begun = Instant::now();
-    let gone = async || (connections(&mut scene.client).await.ok()? == 1).then_some(());
+    let gone = async || (connections(&mut agent.client).await.ok()? == 1).then_some(());
     eventually(SOON, "those who keep the oldest dictionary are cut", gone).await?;
     assert!(begun.elapsed() < Duration::from_secs(15), "that was the bound for stalled writes, not the cut");
     for mut raw in greedy {
@@ -126,9 +126,9 @@ async fn clients_that_never_read_cost_little_and_are_cut_when_the_dictionary_mov
 async fn what_the_kernel_keeps_for_clients_that_never_read_is_bounded_too() -> Result<()> {
     const CLIENTS: usize = 20;
     let Some(ss) = tools::find("ss")? else { return Ok(()) };
-    let scene = AgentUnderTest::start(big()?, &[], &IDLE).await?;
-    let _greedy = greedy(&scene.access, CLIENTS).await?;
-    let filter = format!("sport = :{}", scene.access.address.port());
+    let agent = AgentUnderTest::start(big()?, &[], &IDLE).await?;
+    let _greedy = greedy(&agent.access, CLIENTS).await?;
+    let filter = format!("sport = :{}", agent.access.address.port());
     let shown = Finished::of(Command::new(ss).args(["--tcp", "--numeric", "--memory", "--no-header", &filter]))?;
     // `skmem:(r0,rb131072,t0,tb3939840,f1314,w1465054,...)`: `w` is what is queued for sending.
     let queued: Vec<usize> =

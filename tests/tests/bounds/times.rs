@@ -15,10 +15,10 @@ use tokio::time::timeout;
 #[tokio::test]
 async fn a_body_and_a_handshake_have_ten_seconds() -> Result<()> {
     let bounds = Duration::from_secs(9)..Duration::from_secs(30);
-    let scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
+    let agent = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
     let body = async {
-        let mut slow = Raw::open(&scene.access).await?;
-        slow.send(head(&scene.access, "POST /hooks", &["Content-Length: 20"]) + "{\"url\"").await?;
+        let mut slow = Raw::open(&agent.access).await?;
+        slow.send(head(&agent.access, "POST /hooks", &["Content-Length: 20"]) + "{\"url\"").await?;
         let begun = Instant::now();
         let reply = slow.reply().await?;
         assert!(bounds.contains(&begun.elapsed()), "{:?}", begun.elapsed());
@@ -28,7 +28,7 @@ async fn a_body_and_a_handshake_have_ten_seconds() -> Result<()> {
         anyhow::Ok(())
     };
     let handshake = async {
-        let mut silent = TcpStream::connect(scene.access.address).await?;
+        let mut silent = TcpStream::connect(agent.access.address).await?;
         let begun = Instant::now();
         assert_eq!(silent.read(&mut [0]).await?, 0);
         assert!(bounds.contains(&begun.elapsed()), "{:?}", begun.elapsed());

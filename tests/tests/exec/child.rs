@@ -43,12 +43,12 @@ fn standard_input_and_output_are_the_childs() -> Result<()> {
 
 #[tokio::test]
 async fn the_files_for_the_child_are_gone_when_it_has_ended() -> Result<()> {
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
-    let files = [&scene.access.variables[env::TOKEN_FILE], &scene.access.variables[env::CERT]]
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
+    let files = [&agent.access.variables[env::TOKEN_FILE], &agent.access.variables[env::CERT]]
         .map(|path| Path::new(path).to_owned());
     assert!(files.iter().all(|file| file.is_file()), "{files:?}");
-    scene.agent.process().signal(Signal::SIGTERM)?;
-    assert_eq!(scene.agent.process().exited(SOON).await?.code(), Some(143));
+    agent.agent.process().signal(Signal::SIGTERM)?;
+    assert_eq!(agent.agent.process().exited(SOON).await?.code(), Some(143));
     for file in files {
         assert!(!file.exists() && !file.parent().is_some_and(Path::exists), "{} is left", file.display());
     }
@@ -72,14 +72,14 @@ async fn the_log_can_be_json_and_never_holds_the_token_or_a_value() -> Result<()
     let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("password", "hunter2")])?;
     let arguments = ["--log-format", "json", "--log-level", "debug", "--notify", "SIGUSR1"];
-    let mut scene = AgentUnderTest::start(dir, &arguments, &[APP, "--catch", "SIGUSR1"]).await?;
-    scene.says(1, "ready").await?;
-    scene.dir.switch("shop", "2.0.0")?;
-    scene.says(1, "SIGUSR1").await?;
-    let token = scene.access.token.clone();
-    scene.client.get(&format!("/config/{token}")).await?;
-    scene.agent.process().stop()?;
-    let log = scene.agent.log();
+    let mut agent = AgentUnderTest::start(dir, &arguments, &[APP, "--catch", "SIGUSR1"]).await?;
+    agent.says(1, "ready").await?;
+    agent.dir.switch("shop", "2.0.0")?;
+    agent.says(1, "SIGUSR1").await?;
+    let token = agent.access.token.clone();
+    agent.client.get(&format!("/config/{token}")).await?;
+    agent.agent.process().stop()?;
+    let log = agent.agent.log();
     for line in log.lines() {
         let line: serde_json::Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
         assert!(line["level"].is_string() && line["message"].is_string(), "{line}");

@@ -16,11 +16,11 @@ async fn inside(dir: ConfigDir) -> Result<AgentUnderTest> {
 }
 
 /// Runs `nudge-agent` with the agent's variables, with changes.
-fn from_inside(scene: &AgentUnderTest, arguments: &[&str], change: &[(&str, &str)]) -> Result<Finished> {
+fn from_inside(agent: &AgentUnderTest, arguments: &[&str], change: &[(&str, &str)]) -> Result<Finished> {
     let mut command = Command::new(binary::debug()?);
     command.args(arguments);
     for name in [env::ENDPOINT, env::TOKEN, env::TOKEN_FILE, env::CERT, env::CONTAINER] {
-        command.env(name, &scene.access.variables[name]);
+        command.env(name, &agent.access.variables[name]);
     }
     for (name, value) in change {
         command.env(name, value);
@@ -34,9 +34,9 @@ async fn get_prints_one_value_as_it_is_or_the_whole_dictionary() -> Result<()> {
     let (quoted, binary) = ("it's \"a\"\nb", &b"\xff\x00"[..]);
     dir.write_version("shop", "1", [("plain", &b"3"[..]), ("quoted", quoted.as_bytes()), ("binary", binary)])?;
     dir.switch("shop", "1")?;
-    let scene = inside(dir).await?;
+    let agent = inside(dir).await?;
 
-    let get = |arguments: &[&str]| from_inside(&scene, &[&["get"], arguments].concat(), &[]);
+    let get = |arguments: &[&str]| from_inside(&agent, &[&["get"], arguments].concat(), &[]);
     assert_eq!(get(&["plain"])?.stdout, "3");
     assert_eq!(get(&["quoted"])?.stdout, quoted);
     assert_eq!(get(&["nudge.configs"])?.stdout, "shop=1");
@@ -54,8 +54,8 @@ async fn a_shell_can_source_the_env_format() -> Result<()> {
     let value = "it's \"a\" $(b) `c`\n\\d\n";
     dir.write_version("shop", "1", [("SAYING", value), ("lives", "3")])?;
     dir.switch("shop", "1")?;
-    let scene = inside(dir).await?;
-    let printed = from_inside(&scene, &["get", "--format", "env"], &[])?;
+    let agent = inside(dir).await?;
+    let printed = from_inside(&agent, &["get", "--format", "env"], &[])?;
     assert_eq!(printed.code, Some(0), "{printed:?}");
     let script = r#"eval "$0"; printf '%s|%s|%s' "$SAYING" "$lives" "$NUDGE_CONFIGS""#;
     let sourced = Finished::of(Command::new("sh").args(["-c", script, &printed.stdout]))?;
@@ -69,7 +69,7 @@ async fn get_says_what_is_wrong_in_one_line() -> Result<()> {
     dir.write_version("shop", "2", [("game.properties", "x")])?;
     dir.switch("shop", "2")?;
     let other = inside(AgentUnderTest::shop()?).await?;
-    let scene = inside(dir).await?;
+    let agent = inside(dir).await?;
     let nobody = Nobody::new()?;
     let unused = format!("https://{}/config", nobody.address);
     let other_authority = other.access.variables[env::CERT].as_str();
@@ -89,7 +89,7 @@ async fn get_says_what_is_wrong_in_one_line() -> Result<()> {
         (&["status"], &[(env::ENDPOINT, "")], "MY_CONFIG_ENDPOINT is not set"),
         (&["status"], &[(env::TOKEN, "wrong")], "Authorization: Bearer"),
     ] {
-        let finished = from_inside(&scene, arguments, change)?;
+        let finished = from_inside(&agent, arguments, change)?;
         let (code, lines) = (finished.code, finished.stderr.lines().count());
         assert_eq!((code, finished.stdout.as_str(), lines), (Some(1), "", 1), "{arguments:?} {change:?}: {finished:?}");
         assert!(finished.stderr.starts_with("nudge-agent: "), "{}", finished.stderr);
@@ -100,18 +100,18 @@ async fn get_says_what_is_wrong_in_one_line() -> Result<()> {
 
 #[tokio::test]
 async fn an_empty_token_variable_counts_as_absent() -> Result<()> {
-    let scene = inside(AgentUnderTest::shop()?).await?;
-    let finished = from_inside(&scene, &["get", "lives"], &[(env::TOKEN, "")])?;
+    let agent = inside(AgentUnderTest::shop()?).await?;
+    let finished = from_inside(&agent, &["get", "lives"], &[(env::TOKEN, "")])?;
     assert_eq!((finished.code, finished.stdout.as_str()), (Some(0), "3"), "{finished:?}");
     Ok(())
 }
 
 #[tokio::test]
 async fn get_counts_as_the_containers_own_request() -> Result<()> {
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &["--ack", "fetched"], &IDLE).await?;
-    assert!(!scene.client.status().await?.containers[0].acknowledged);
-    from_inside(&scene, &["get", "lives"], &[])?;
-    assert!(scene.client.status().await?.containers[0].acknowledged);
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &["--ack", "fetched"], &IDLE).await?;
+    assert!(!agent.client.status().await?.containers[0].acknowledged);
+    from_inside(&agent, &["get", "lives"], &[])?;
+    assert!(agent.client.status().await?.containers[0].acknowledged);
     Ok(())
 }
 
@@ -122,12 +122,12 @@ async fn status_is_for_people_or_for_programs_and_never_shows_a_value() -> Resul
     dir.write_version("extra", "7", [("password", "hunter2")])?;
     dir.switch("shop", "1")?;
     dir.switch("extra", "7")?;
-    let mut scene = AgentUnderTest::start(dir, &["--notify", "SIGUSR1"], &[APP, "--catch", "SIGUSR1"]).await?;
-    scene.subscribed("http://127.0.0.1:9/changed").await?;
-    scene.dir.switch("shop", "9")?;
-    scene.problem("shop", "version 9").await?;
+    let mut agent = AgentUnderTest::start(dir, &["--notify", "SIGUSR1"], &[APP, "--catch", "SIGUSR1"]).await?;
+    agent.subscribed("http://127.0.0.1:9/changed").await?;
+    agent.dir.switch("shop", "9")?;
+    agent.problem("shop", "version 9").await?;
 
-    let text = from_inside(&scene, &["status"], &[])?;
+    let text = from_inside(&agent, &["status"], &[])?;
     assert_eq!(text.code, Some(0), "{text:?}");
     for part in [
         "config     shop  1  1 keys, 7 bytes\n",
@@ -139,7 +139,7 @@ async fn status_is_for_people_or_for_programs_and_never_shows_a_value() -> Resul
     ] {
         assert!(text.stdout.contains(part), "{part}: {}", text.stdout);
     }
-    let json = from_inside(&scene, &["status", "--format", "json"], &[])?;
+    let json = from_inside(&agent, &["status", "--format", "json"], &[])?;
     let status: nudge_protocol::status::Status = serde_json::from_str(&json.stdout)?;
     assert_eq!(status.configs.len(), 2);
     assert!(!text.stdout.contains("hunter2") && !json.stdout.contains("hunter2"));

@@ -17,24 +17,24 @@ async fn signals_are_passed_on_to_the_child() -> Result<()> {
     let signals = ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"];
     let mut child = vec![APP];
     child.extend(signals.iter().flat_map(|signal| ["--catch", signal]));
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &child).await?;
-    let app = scene.ready().await?;
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &child).await?;
+    let app = agent.ready().await?;
     for signal in signals {
-        scene.agent.process().signal(signal.parse::<Signal>()?)?;
-        scene.says(1, signal).await?;
+        agent.agent.process().signal(signal.parse::<Signal>()?)?;
+        agent.says(1, signal).await?;
     }
     kill(Pid::from_raw(app), Signal::SIGKILL)?;
-    assert_eq!(scene.agent.process().exited(SOON).await?.code(), Some(137));
+    assert_eq!(agent.agent.process().exited(SOON).await?.code(), Some(137));
     Ok(())
 }
 
 #[tokio::test]
 async fn a_signal_that_the_child_does_not_catch_ends_both() -> Result<()> {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
-        let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &[APP]).await?;
-        scene.says(1, "ready").await?;
-        scene.agent.process().signal(signal)?;
-        let status = scene.agent.process().exited(SOON).await?;
+        let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &[APP]).await?;
+        agent.says(1, "ready").await?;
+        agent.agent.process().signal(signal)?;
+        let status = agent.agent.process().exited(SOON).await?;
         assert_eq!(status.code(), Some(128 + signal as i32), "{signal}");
     }
     Ok(())
@@ -44,24 +44,24 @@ async fn a_signal_that_the_child_does_not_catch_ends_both() -> Result<()> {
 async fn a_hang_up_that_nohup_made_ignored_stays_ignored() -> Result<()> {
     let nohup = ["sh", "-c", "trap '' HUP && exec \"$@\"", "sh"];
     let child = [APP, "--catch", "SIGHUP", "--catch", "SIGINT"];
-    let mut scene = AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.under(nohup), &child).await?;
-    scene.says(1, "ready").await?;
-    scene.agent.process().signal(Signal::SIGHUP)?;
+    let mut agent = AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.under(nohup), &child).await?;
+    agent.says(1, "ready").await?;
+    agent.agent.process().signal(Signal::SIGHUP)?;
     // What comes after it shows that it has not come.
     for times in 1..=2 {
-        scene.agent.process().signal(Signal::SIGINT)?;
-        let output = scene.says(times, "SIGINT").await?;
+        agent.agent.process().signal(Signal::SIGINT)?;
+        let output = agent.says(times, "SIGINT").await?;
         assert!(!output.contains("SIGHUP"), "{output}");
     }
-    scene.agent.check()
+    agent.agent.check()
 }
 
 #[tokio::test]
 async fn the_child_has_a_process_group_of_its_own() -> Result<()> {
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &[APP]).await?;
-    let child = scene.ready().await?;
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &[APP]).await?;
+    let child = agent.ready().await?;
     assert_eq!(getpgid(Some(Pid::from_raw(child)))?.as_raw(), child);
-    assert_ne!(getpgid(Some(Pid::from_raw(scene.agent.pid())))?.as_raw(), child);
+    assert_ne!(getpgid(Some(Pid::from_raw(agent.agent.pid())))?.as_raw(), child);
     Ok(())
 }
 
@@ -74,14 +74,14 @@ async fn orphans_come_to_the_agent_and_are_reaped() -> Result<()> {
     let orphan = r#"sh -c 'echo $$ >"$1.part" && mv "$1.part" "$1" && : <"$0"' "$0" "$1""#;
     let script = format!(r#"sh -c '{} &' "$0" "$1"; exec {APP}"#, orphan.replace('\'', r"'\''"));
     let child = [Path::new("sh"), "-c".as_ref(), script.as_ref(), &gate, &pid];
-    let mut scene = AgentUnderTest::start(dir, &[], &child).await?;
-    scene.says(1, "ready").await?;
+    let mut agent = AgentUnderTest::start(dir, &[], &child).await?;
+    agent.says(1, "ready").await?;
     let orphan: i32 =
         eventually(SOON, "the orphan runs", async || fs::read_to_string(&pid).ok()?.trim().parse().ok()).await?;
-    let parent = scene.agent.pid();
+    let parent = agent.agent.pid();
     eventually(SOON, "it has become the agent's", async || (procfs::parent(orphan) == Some(parent)).then_some(()))
         .await?;
     OpenOptions::new().write(true).open(&gate)?;
     eventually(SOON, "it is reaped", async || procfs::state(orphan).is_none().then_some(())).await?;
-    scene.agent.check()
+    agent.agent.check()
 }

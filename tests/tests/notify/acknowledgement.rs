@@ -11,10 +11,10 @@ use super::signalled_app::{CATCHES, USR1, delivered};
 
 #[tokio::test]
 async fn delivered_is_acknowledged_by_the_signal_alone() -> Result<()> {
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &CATCHES).await?;
-    scene.says(1, "ready").await?;
-    scene.dir.switch("shop", "1.0.1")?;
-    let container = scene.notified_when("the signal is delivered", delivered).await?;
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &CATCHES).await?;
+    agent.says(1, "ready").await?;
+    agent.dir.switch("shop", "1.0.1")?;
+    let container = agent.notified_when("the signal is delivered", delivered).await?;
     assert!(container.acknowledged && container.fetched.is_none(), "{container:?}");
     Ok(())
 }
@@ -22,25 +22,25 @@ async fn delivered_is_acknowledged_by_the_signal_alone() -> Result<()> {
 #[tokio::test]
 async fn fetched_is_acknowledged_by_a_request_that_names_the_container() -> Result<()> {
     let arguments = ["--notify", "SIGUSR1", "--ack", "fetched"];
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &arguments, &CATCHES).await?;
-    scene.says(1, "ready").await?;
-    assert_eq!(scene.access.variables["MY_CONFIG_CONTAINER"], "app");
-    scene.dir.switch("shop", "1.0.1")?;
-    let container = scene.notified_when("the signal is delivered", delivered).await?;
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &arguments, &CATCHES).await?;
+    agent.says(1, "ready").await?;
+    assert_eq!(agent.access.variables["MY_CONFIG_CONTAINER"], "app");
+    agent.dir.switch("shop", "1.0.1")?;
+    let container = agent.notified_when("the signal is delivered", delivered).await?;
     assert!(!container.acknowledged, "{container:?}");
 
-    fetch_as(&mut scene, "stranger").await?;
-    let container = scene.client.status().await?.containers.remove(0);
+    fetch_as(&mut agent, "stranger").await?;
+    let container = agent.client.status().await?.containers.remove(0);
     assert!(!container.acknowledged && container.fetched.is_none(), "another container's request: {container:?}");
 
-    fetch_as(&mut scene, "app").await?;
-    let status = scene.client.status().await?;
+    fetch_as(&mut agent, "app").await?;
+    let status = agent.client.status().await?;
     assert!(status.containers[0].acknowledged, "{status:?}");
     assert_eq!(status.containers[0].fetched, Some(status.etag));
 
     // It has the version before, and not the next one yet.
-    scene.dir.switch("shop", "1.0.2")?;
-    let status = scene.status_when("1.0.2", |status| status.configs[0].version.as_str() == "1.0.2").await?;
+    agent.dir.switch("shop", "1.0.2")?;
+    let status = agent.status_when("1.0.2", |status| status.configs[0].version.as_str() == "1.0.2").await?;
     assert!(!status.containers[0].acknowledged, "{status:?}");
     Ok(())
 }
@@ -48,18 +48,18 @@ async fn fetched_is_acknowledged_by_a_request_that_names_the_container() -> Resu
 #[tokio::test]
 async fn a_request_that_names_no_container_counts_for_the_only_one_that_is_notified() -> Result<()> {
     for (notify, child, counts) in [("SIGUSR1", &CATCHES[..], true), ("none", &IDLE[..], false)] {
-        let mut scene =
+        let mut agent =
             AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", notify, "--ack", "fetched"], child).await?;
-        scene.client.get("/config").await?;
-        let container = scene.client.status().await?.containers.remove(0);
+        agent.client.get("/config").await?;
+        let container = agent.client.status().await?.containers.remove(0);
         assert_eq!(container.acknowledged, counts, "{notify}: {container:?}");
     }
     Ok(())
 }
 
-async fn fetch_as(scene: &mut AgentUnderTest, container: &str) -> Result<()> {
-    let request = scene.client.request(Method::GET, "/config").header(headers::CONTAINER, container);
-    let reply = scene.client.send(request.body(Full::default())?).await?;
+async fn fetch_as(agent: &mut AgentUnderTest, container: &str) -> Result<()> {
+    let request = agent.client.request(Method::GET, "/config").header(headers::CONTAINER, container);
+    let reply = agent.client.send(request.body(Full::default())?).await?;
     ensure!(reply.status == StatusCode::OK);
     Ok(())
 }

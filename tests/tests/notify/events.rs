@@ -17,10 +17,10 @@ async fn a_webhook_is_signed_as_specified_and_holds_no_value() -> Result<()> {
     let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", [("lives", "hunter2-new"), ("greeting", "hunter2-added")])?;
     let server = HookServer::willing().await?;
-    let mut scene = AgentUnderTest::start(dir, &["--notify", "webhook"], &IDLE).await?;
-    let hook = scene.subscribed(server.url()).await?;
-    assert_eq!(hook.etag, scene.client.status().await?.etag);
-    scene.dir.switch("shop", "2.0.0")?;
+    let mut agent = AgentUnderTest::start(dir, &["--notify", "webhook"], &IDLE).await?;
+    let hook = agent.subscribed(server.url()).await?;
+    assert_eq!(hook.etag, agent.client.status().await?.etag);
+    agent.dir.switch("shop", "2.0.0")?;
     let delivery = server.notified_of("2.0.0", SOON).await?;
 
     assert_eq!(delivery.method, Method::POST);
@@ -30,16 +30,16 @@ async fn a_webhook_is_signed_as_specified_and_holds_no_value() -> Result<()> {
     assert_eq!(event.kind, "config.changed");
     assert_eq!(event.data.changed, ["greeting", "lives"]);
     assert!(!event.data.truncated);
-    assert!(!delivery.body.contains("hunter2") && !delivery.body.contains(&scene.access.token), "{}", delivery.body);
+    assert!(!delivery.body.contains("hunter2") && !delivery.body.contains(&agent.access.token), "{}", delivery.body);
 
-    let token = scene.access.token.clone();
+    let token = agent.access.token.clone();
     assert!(verifier.verify(&delivery, &token)?);
     let forged = nudge_tests::Delivery { body: delivery.body.replace("2.0.0", "9.9.9"), ..delivery.clone() };
     assert!(!verifier.verify(&forged, &token)?, "the signature fits another body too");
     let other = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?.access.token;
     assert!(!verifier.verify(&delivery, &other)?, "the signature fits another token too");
 
-    let notified = scene.hook_when(&hook.id, "the webhook is delivered", delivered).await?;
+    let notified = agent.hook_when(&hook.id, "the webhook is delivered", delivered).await?;
     assert_eq!(notified.attempts, 1);
     Ok(())
 }
@@ -49,9 +49,9 @@ async fn an_event_lists_no_more_than_256_keys_and_says_so() -> Result<()> {
     let dir = AgentUnderTest::shop()?;
     dir.write_version("shop", "2.0.0", (0..300).map(|n| (format!("key-{n:03}"), "x")))?;
     let server = HookServer::willing().await?;
-    let mut scene = AgentUnderTest::start(dir, &[], &IDLE).await?;
-    scene.subscribed(server.url()).await?;
-    scene.dir.switch("shop", "2.0.0")?;
+    let mut agent = AgentUnderTest::start(dir, &[], &IDLE).await?;
+    agent.subscribed(server.url()).await?;
+    agent.dir.switch("shop", "2.0.0")?;
     let event = server.notified_of("2.0.0", SOON).await?.event()?;
     assert!(event.data.truncated);
     assert_eq!((event.data.changed.len(), event.data.changed[0].as_str()), (256, "key-000"));
@@ -62,12 +62,12 @@ async fn an_event_lists_no_more_than_256_keys_and_says_so() -> Result<()> {
 async fn the_flag_subscribes_for_the_child_and_counts_as_its_acknowledgement() -> Result<()> {
     let server = HookServer::willing().await?;
     let arguments = ["--notify", "webhook", "--webhook", server.url()];
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &arguments, &IDLE).await?;
-    let hooks = scene.client.status().await?.hooks;
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &arguments, &IDLE).await?;
+    let hooks = agent.client.status().await?.hooks;
     assert_eq!(hooks.iter().map(|hook| hook.url.as_str()).collect::<Vec<_>>(), [server.url()]);
-    scene.dir.switch("shop", "1.0.1")?;
+    agent.dir.switch("shop", "1.0.1")?;
     server.notified_of("1.0.1", SOON).await?;
-    let container = scene.notified_when("the child counts as notified", delivered).await?;
+    let container = agent.notified_when("the child counts as notified", delivered).await?;
     assert!(container.acknowledged, "{container:?}");
     Ok(())
 }

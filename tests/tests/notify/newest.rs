@@ -11,12 +11,12 @@ use super::signalled_app::{FETCHES, USR1, delivered};
 
 #[tokio::test]
 async fn an_application_that_fetches_at_once_with_the_signal_gets_the_new_version() -> Result<()> {
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &FETCHES).await?;
-    scene.says(1, "ready").await?;
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &FETCHES).await?;
+    agent.says(1, "ready").await?;
     for round in 1..=100 {
         let version = ["1.0.0", "1.0.1"][round % 2];
-        scene.dir.switch("shop", version)?;
-        let output = scene.output_when("a line for every switch", |output| output.lines().count() > round).await?;
+        agent.dir.switch("shop", version)?;
+        let output = agent.output_when("a line for every switch", |output| output.lines().count() > round).await?;
         let line = output.lines().next_back().unwrap_or_default();
         ensure!(line.ends_with(&format!("SIGUSR1 shop={version}")), "round {round}: {line}");
     }
@@ -33,33 +33,33 @@ async fn storm(slow: &str) -> Result<()> {
     }
     let app = format!("{} --slow {slow}", FETCHES.join(" "));
     let script = format!("{app} & {app} & wait");
-    let mut scene = AgentUnderTest::start(dir, &USR1, &["sh", "-c", &script]).await?;
-    let output = scene.says(2, "ready").await?;
+    let mut agent = AgentUnderTest::start(dir, &USR1, &["sh", "-c", &script]).await?;
+    let output = agent.says(2, "ready").await?;
     let pids: BTreeSet<&str> = output.split_whitespace().filter(|part| *part != "ready").collect();
     ensure!(pids.len() == 2, "{output}");
     let hooks = [HookServer::willing().await?, HookServer::willing().await?];
     for hook in &hooks {
-        scene.subscribed(hook.url()).await?;
+        agent.subscribed(hook.url()).await?;
     }
 
     for version in &versions {
-        scene.dir.switch("shop", version)?;
+        agent.dir.switch("shop", version)?;
         // Lets the webhooks and the agent run in between, as they would beside another process that switches.
         tokio::task::yield_now().await;
     }
-    scene.serves("shop=2.49").await?;
-    let status = scene.client.status().await?;
+    agent.serves("shop=2.49").await?;
+    let status = agent.client.status().await?;
     for pid in pids {
         let last = format!("{pid} SIGUSR1 shop=2.49");
         let at_last = |output: &str| output.lines().rfind(|line| line.starts_with(pid)) == Some(&last);
-        scene.output_when(&format!("{pid} ends on the newest version"), at_last).await?;
+        agent.output_when(&format!("{pid} ends on the newest version"), at_last).await?;
     }
     for hook in &hooks {
         let last = hook.notified_of("2.49", SOON).await?;
         ensure!(last.event()?.data.etag == status.etag);
     }
     let newest = |notified: &Notified| delivered(notified) && notified.etag.as_ref() == Some(&status.etag);
-    let settled = scene.status_when("every subscriber was notified of the newest version", |status| {
+    let settled = agent.status_when("every subscriber was notified of the newest version", |status| {
         status.containers.iter().all(|container| newest(&container.notified) && container.acknowledged)
             && status.hooks.iter().all(|hook| newest(&hook.notified))
     });

@@ -14,34 +14,34 @@ use super::signalled_app::{APP, USR1, delivered};
 
 #[tokio::test]
 async fn a_child_without_a_handler_survives_and_is_reported() -> Result<()> {
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &[APP]).await?;
-    let app = scene.ready().await?;
-    scene.dir.switch("shop", "1.0.1")?;
-    scene.serves("shop=1.0.1").await?;
-    let trying = scene.notified_when("the agent waits for a handler", |notified| notified.attempts > 0).await?;
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &[APP]).await?;
+    let app = agent.ready().await?;
+    agent.dir.switch("shop", "1.0.1")?;
+    agent.serves("shop=1.0.1").await?;
+    let trying = agent.notified_when("the agent waits for a handler", |notified| notified.attempts > 0).await?;
     assert_eq!(trying.notified.outcome, Outcome::Pending);
 
     let given_up =
-        scene.notified_when("there is no handler", |notified| notified.outcome == Outcome::NoHandler).await?;
+        agent.notified_when("there is no handler", |notified| notified.outcome == Outcome::NoHandler).await?;
     assert!(
         given_up.notified.message.contains("no process has a handler for SIGUSR1"),
         "{}",
         given_up.notified.message
     );
     assert!(!given_up.acknowledged);
-    scene.logs("NoHandler").await?;
+    agent.logs("NoHandler").await?;
     assert!(procfs::memory(app).is_ok(), "the child is gone");
-    scene.agent.check()
+    agent.agent.check()
 }
 
 #[tokio::test]
 async fn a_child_that_ignores_the_signal_is_reported_as_such() -> Result<()> {
     let script = format!("trap '' USR1; exec {APP}");
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &["sh", "-c", &script]).await?;
-    scene.says(1, "ready").await?;
-    scene.dir.switch("shop", "1.0.1")?;
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &USR1, &["sh", "-c", &script]).await?;
+    agent.says(1, "ready").await?;
+    agent.dir.switch("shop", "1.0.1")?;
     let given_up =
-        scene.notified_when("there is no handler", |notified| notified.outcome == Outcome::NoHandler).await?;
+        agent.notified_when("there is no handler", |notified| notified.outcome == Outcome::NoHandler).await?;
     assert!(given_up.notified.message.contains("a process ignores SIGUSR1"), "{}", given_up.notified.message);
     Ok(())
 }
@@ -52,30 +52,30 @@ async fn switched_before_there_are_handlers() -> Result<(AgentUnderTest, PathBuf
     let handlers = dir.beside("handlers");
     let child = [APP, "--catch", "SIGUSR1", "--fetch", "--after"].map(Path::new);
     let child = child.into_iter().chain([handlers.as_path()]).collect::<Vec<_>>();
-    let mut scene = AgentUnderTest::start(dir, &USR1, &child).await?;
-    scene.says(1, "without handlers").await?;
-    scene.dir.switch("shop", "1.0.1")?;
-    Ok((scene, handlers))
+    let mut agent = AgentUnderTest::start(dir, &USR1, &child).await?;
+    agent.says(1, "without handlers").await?;
+    agent.dir.switch("shop", "1.0.1")?;
+    Ok((agent, handlers))
 }
 
 #[tokio::test]
 async fn a_handler_installed_late_gets_the_signal() -> Result<()> {
-    let (mut scene, handlers) = switched_before_there_are_handlers().await?;
+    let (mut agent, handlers) = switched_before_there_are_handlers().await?;
     // About a quarter of a second.
-    scene.notified_when("the agent has tried often", |notified| notified.attempts > 7).await?;
+    agent.notified_when("the agent has tried often", |notified| notified.attempts > 7).await?;
     fs::write(&handlers, "")?;
-    scene.says(1, "SIGUSR1 shop=1.0.1").await?;
-    scene.notified_when("the signal is delivered", delivered).await?;
+    agent.says(1, "SIGUSR1 shop=1.0.1").await?;
+    agent.notified_when("the signal is delivered", delivered).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_handler_installed_after_the_agent_gave_up_still_gets_the_newest() -> Result<()> {
-    let (mut scene, handlers) = switched_before_there_are_handlers().await?;
-    scene.notified_when("there is no handler", |notified| notified.outcome == Outcome::NoHandler).await?;
+    let (mut agent, handlers) = switched_before_there_are_handlers().await?;
+    agent.notified_when("there is no handler", |notified| notified.outcome == Outcome::NoHandler).await?;
     fs::write(&handlers, "")?;
-    scene.says(1, "SIGUSR1 shop=1.0.1").await?;
-    let container = scene.notified_when("the signal is delivered", delivered).await?;
+    agent.says(1, "SIGUSR1 shop=1.0.1").await?;
+    let container = agent.notified_when("the signal is delivered", delivered).await?;
     assert!(container.notified.message.is_empty(), "{}", container.notified.message);
     Ok(())
 }
@@ -102,20 +102,20 @@ async fn a_signal_that_may_not_be_sent_is_reported_with_its_cause() -> Result<()
     }
     let script = ["sh", "-c", "trap 'echo SIGUSR1' USR1; echo ready; while :; do sleep 1; done"];
     let child = other_user.into_iter().chain(script).collect::<Vec<_>>();
-    let mut scene =
+    let mut agent =
         AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.args(USR1).under(no_kill), &child).await?;
-    scene.says(1, "ready").await?;
-    scene.dir.switch("shop", "1.0.1")?;
-    let denied = scene.notified_when("it is denied", |notified| notified.outcome == Outcome::PermissionDenied).await?;
+    agent.says(1, "ready").await?;
+    agent.dir.switch("shop", "1.0.1")?;
+    let denied = agent.notified_when("it is denied", |notified| notified.outcome == Outcome::PermissionDenied).await?;
     for part in ["may not be signalled by user 0", "KILL", "AppArmor", "SELinux"] {
         assert!(denied.notified.message.contains(part), "{part}: {}", denied.notified.message);
     }
-    scene.logs("PermissionDenied").await?;
-    assert!(!scene.agent.output().contains("SIGUSR1"));
+    agent.logs("PermissionDenied").await?;
+    assert!(!agent.agent.output().contains("SIGUSR1"));
     // The agent can't end it either.
-    for pid in procfs::descendants(scene.agent.pid())? {
+    for pid in procfs::descendants(agent.agent.pid())? {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
-    scene.agent.process().exited(SOON).await?;
+    agent.agent.process().exited(SOON).await?;
     Ok(())
 }

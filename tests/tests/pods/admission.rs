@@ -30,11 +30,11 @@ fn variable<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
 
 #[tokio::test]
 async fn a_deployments_pods_come_out_injected() -> Result<()> {
-    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
-    if !scene.cluster.controls("replicaset") {
+    let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
+    if !injecting.cluster.controls("replicaset") {
         return Ok(());
     }
-    let space = scene.space("deployment").await?;
+    let space = injecting.space("deployment").await?;
     let template = pod_without_opt_in("unused");
     let labels = json!({"app": "web", "nudge.dev/inject": "true"});
     let object = json!({
@@ -50,15 +50,15 @@ async fn a_deployments_pods_come_out_injected() -> Result<()> {
         let pods = pods.list(&ListParams::default().labels("app=web")).await.ok()?.items;
         (pods.len() == 2).then_some(pods)
     };
-    let made = eventually(SOON, "the pods are made", made).await.with_context(|| scene.replica.log())?;
+    let made = eventually(SOON, "the pods are made", made).await.with_context(|| injecting.replica.log())?;
     for pod in &made {
         assert!(has_agent(pod));
         let (container, is_sidecar) = agent(pod);
-        let modern = scene.cluster.version().minor >= 29;
-        assert_eq!(is_sidecar, modern, "{:?}", scene.cluster.version());
+        let modern = injecting.cluster.version().minor >= 29;
+        assert_eq!(is_sidecar, modern, "{:?}", injecting.cluster.version());
         assert_eq!(container.restart_policy.as_deref(), modern.then_some("Always"));
         assert_eq!(variable(container, env::CONFIGS), Some("shop"));
-        let hub = format!("https://{}", scene.replica.hub);
+        let hub = format!("https://{}", injecting.replica.hub);
         assert_eq!(variable(container, env::HUB), Some(hub.as_str()));
         assert!(variable(container, env::HUB_CA).is_some_and(|bundle| bundle.starts_with("-----BEGIN CERTIFICATE")));
     }
@@ -67,8 +67,8 @@ async fn a_deployments_pods_come_out_injected() -> Result<()> {
 
 #[tokio::test]
 async fn a_pod_that_opts_out_or_does_not_opt_in_stays_as_it_is() -> Result<()> {
-    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("stays").await?;
+    let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
+    let space = injecting.space("stays").await?;
     let mut no = opted_in("no");
     no["metadata"]["labels"]["nudge.dev/inject"] = json!("false");
     // The label brings it to the webhook, and the annotation decides.
@@ -81,8 +81,8 @@ async fn a_pod_that_opts_out_or_does_not_opt_in_stays_as_it_is() -> Result<()> {
 
 #[tokio::test]
 async fn a_wrong_value_is_refused_with_its_annotation_and_what_is_allowed() -> Result<()> {
-    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("wrong").await?;
+    let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
+    let space = injecting.space("wrong").await?;
     for (annotation, value) in [
         ("nudge.dev/port", "99999999"),
         ("nudge.dev/notify", "SIGKILL"),
@@ -104,8 +104,8 @@ async fn a_wrong_value_is_refused_with_its_annotation_and_what_is_allowed() -> R
 
 #[tokio::test]
 async fn a_dry_run_shows_the_pod_and_leaves_nothing_behind() -> Result<()> {
-    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("dry").await?;
+    let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
+    let space = injecting.space("dry").await?;
     assert!(has_agent(&dry(&space, &opted_in("web")).await?));
     assert!(space.api::<Pod>().list(&ListParams::default()).await?.items.is_empty());
     // A pod that is stored makes a config of the ConfigMap, and that it is asked about later shows that the first was not.
@@ -116,18 +116,18 @@ async fn a_dry_run_shows_the_pod_and_leaves_nothing_behind() -> Result<()> {
             && event["objectRef"]["name"] != "nudge-hub-ca"
             && !["get", "list", "watch"].contains(&event["verb"].as_str().unwrap_or_default())
     };
-    assert_eq!(scene.cluster.audit()?.iter().find(|event| by_nudge(event)), None);
+    assert_eq!(injecting.cluster.audit()?.iter().find(|event| by_nudge(event)), None);
     create(&space, &opted_in("web")).await?;
     let configs = space.api::<VersionedConfig>();
     eventually(SOON, "the stored pod's config is made", async || configs.get_opt("shop").await.ok()?).await?;
-    assert!(scene.cluster.audit()?.iter().any(by_nudge));
+    assert!(injecting.cluster.audit()?.iter().any(by_nudge));
     Ok(())
 }
 
 #[tokio::test]
 async fn what_is_injected_stays_as_it_is_when_it_is_seen_again() -> Result<()> {
-    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("again").await?;
+    let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
+    let space = injecting.space("again").await?;
     let first = create(&space, &annotated("first", "nudge.dev/notify", "SIGHUP")).await?;
     // As JSON: the server may know fields that this client's types don't.
     let pods =
@@ -149,8 +149,8 @@ async fn what_is_injected_stays_as_it_is_when_it_is_seen_again() -> Result<()> {
 
 #[tokio::test]
 async fn the_version_that_is_current_at_admission_is_mounted() -> Result<()> {
-    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("mounted").await?;
+    let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
+    let space = injecting.space("mounted").await?;
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {}});
     space.create_object::<VersionedConfig>(config).await?;
     let version = json!({
@@ -168,8 +168,8 @@ async fn the_version_that_is_current_at_admission_is_mounted() -> Result<()> {
 
 #[tokio::test]
 async fn the_agent_keeps_to_the_namespaces_limits_or_the_pod_is_refused_with_the_annotation() -> Result<()> {
-    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("limits").await?;
+    let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
+    let space = injecting.space("limits").await?;
     let range = json!({
         "metadata": {"name": "range"},
         "spec": {"limits": [{"type": "Container", "max": {"memory": "1Gi"}, "min": {"memory": "48Mi"},

@@ -24,7 +24,7 @@ pub(crate) struct InjectingCluster {
 }
 
 impl InjectingCluster {
-    /// The scene that the tests of this process share; `None` where the test is to be skipped.
+    /// The cluster that the tests of this process share; `None` where the test is to be skipped.
     pub(crate) async fn shared() -> Result<Option<&'static Self>> {
         static CLUSTER: OnceCell<Option<Cluster>> = OnceCell::const_new();
         static SHARED: OnceCell<Option<InjectingCluster>> = OnceCell::const_new();

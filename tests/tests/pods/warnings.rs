@@ -20,11 +20,11 @@ fn warnings(pod: &Pod) -> Option<&str> {
 
 #[tokio::test]
 async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_event() -> Result<()> {
-    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
-    if !scene.cluster.controls("replicaset") {
+    let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
+    if !injecting.cluster.controls("replicaset") {
         return Ok(());
     }
-    let space = scene.space("warned").await?;
+    let space = injecting.space("warned").await?;
     let template = json!({
         "metadata": {"labels": {"app": "web", "nudge.dev/inject": "true"}, "annotations": {"nudge.dev/notfy": "SIGHUP"}},
         "spec": pod_without_opt_in("unused")["spec"],
@@ -36,18 +36,18 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
         let pods = pods.list(&ListParams::default().labels("app=web")).await.ok()?.items;
         (pods.len() == 3).then_some(pods)
     };
-    let made = eventually(SOON, "the pods are made", made).await.with_context(|| scene.replica.log())?;
+    let made = eventually(SOON, "the pods are made", made).await.with_context(|| injecting.replica.log())?;
     for pod in &made {
         ensure!(warnings(pod) == Some(MESSAGE), "{:?}", pod.annotations());
     }
     let notified = async || events(&space, REASON).await.ok().filter(|notified| !notified.is_empty());
-    eventually(SOON, "an Event is written", notified).await.with_context(|| scene.replica.log())?;
+    eventually(SOON, "an Event is written", notified).await.with_context(|| injecting.replica.log())?;
     // Its Event comes later, when all pods of the Deployment have been checked again.
     create(&space, &annotated("bare", "nudge.dev/prot", "1")).await?;
     let notified =
         async || events(&space, REASON).await.ok().filter(|notified| notified.iter().any(|(pod, _)| pod == "bare"));
     let notified =
-        eventually(SOON, "the other one has its Event", notified).await.with_context(|| scene.replica.log())?;
+        eventually(SOON, "the other one has its Event", notified).await.with_context(|| injecting.replica.log())?;
     let of_web: Vec<_> = notified.iter().filter(|(pod, _)| pod.starts_with("web-")).collect();
     ensure!(of_web.len() == 1 && of_web[0].1 == MESSAGE, "{notified:?}");
     ensure!(made.iter().any(|pod| pod.name_any() == of_web[0].0), "{notified:?}");
@@ -56,8 +56,8 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
 
 #[tokio::test]
 async fn what_was_only_tried_or_needs_no_warning_leaves_nothing() -> Result<()> {
-    let Some(scene) = InjectingCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("unwarned").await?;
+    let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
+    let space = injecting.space("unwarned").await?;
     let tried = dry(&space, &annotated("tried", "nudge.dev/notfy", "SIGHUP")).await?;
     ensure!(warnings(&tried) == Some(MESSAGE), "a dry run shows the pod as it would be");
     let well = create(&space, &opted_in("well")).await?;
@@ -67,7 +67,7 @@ async fn what_was_only_tried_or_needs_no_warning_leaves_nothing() -> Result<()> 
     ensure!(warnings(&copied).is_none(), "{:?}", copied.annotations());
     create(&space, &annotated("warned", "nudge.dev/notfy", "SIGHUP")).await?;
     let notified = async || events(&space, REASON).await.ok().filter(|notified| !notified.is_empty());
-    let notified = eventually(SOON, "an Event is written", notified).await.with_context(|| scene.replica.log())?;
+    let notified = eventually(SOON, "an Event is written", notified).await.with_context(|| injecting.replica.log())?;
     ensure!(notified == [("warned".to_owned(), MESSAGE.to_owned())], "{notified:?}");
     Ok(())
 }

@@ -26,17 +26,17 @@ async fn lost_node(space: &Space) -> Result<String> {
 }
 
 /// Ends a container of the pod once more, as its kubelet tells.
-async fn crash(scene: &RolloutUnderTest, name: &str) -> Result<()> {
-    let pod = scene.space.api::<Pod>().get(name).await?;
+async fn crash(rollout: &RolloutUnderTest, name: &str) -> Result<()> {
+    let pod = rollout.space.api::<Pod>().get(name).await?;
     let mut statuses = pod.status.and_then(|status| status.container_statuses).context("no containers")?;
     let app = statuses.iter_mut().find(|status| status.name == "app").context("no app")?;
     app.restart_count += 1;
     let now = Timestamp::now().to_string();
     let mut app = serde_json::to_value(&app)?;
     app["lastState"] = json!({"terminated": {"exitCode": 1, "finishedAt": now}});
-    scene.patch_pod(name, &json!({"containerStatuses": [app]})).await?;
-    scene.make_ready(name, false).await?;
-    scene.make_ready(name, true).await
+    rollout.patch_pod(name, &json!({"containerStatuses": [app]})).await?;
+    rollout.make_ready(name, false).await?;
+    rollout.make_ready(name, true).await
 }
 
 fn skipped(status: &VersionedConfigStatus) -> Vec<(&str, &str)> {
@@ -46,34 +46,34 @@ fn skipped(status: &VersionedConfigStatus) -> Vec<(&str, &str)> {
 #[tokio::test]
 async fn sick_and_lost_and_finished_pods_are_skipped_and_not_blamed() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
-    let scene = RolloutUnderTest::new(installation, replica.hub, 16, "25%").await?;
-    let crashing = scene.members[0].name.clone();
-    let lost = scene.members[2].name.clone();
-    ensure!(scene.members[0].workload == scene.members[2].workload, "not of one workload");
+    let rollout = RolloutUnderTest::new(installation, replica.hub, 16, "25%").await?;
+    let crashing = rollout.members[0].name.clone();
+    let lost = rollout.members[2].name.clone();
+    ensure!(rollout.members[0].workload == rollout.members[2].workload, "not of one workload");
 
     // One crashes again and again, from before the rollout on.
-    crash(&scene, &crashing).await?;
+    crash(&rollout, &crashing).await?;
     // One was Ready, and its node has gone silent.
-    let node = lost_node(&scene.space).await?;
+    let node = lost_node(&rollout.space).await?;
     let binding = json!({"metadata": {"name": lost}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
     let bound: serde_json::Value =
-        scene.space.api::<Pod>().create_subresource("binding", &lost, &PostParams::default(), &binding).await?;
+        rollout.space.api::<Pod>().create_subresource("binding", &lost, &PostParams::default(), &binding).await?;
     ensure!(bound["status"] == "Success", "{bound}");
-    scene.make_ready(&lost, false).await?;
+    rollout.make_ready(&lost, false).await?;
     // And one pod of a Job has done its work.
-    injected_pod(&scene.space, "finished", "shop").await?;
-    scene.patch_pod("finished", &json!({"phase": "Succeeded"})).await?;
+    injected_pod(&rollout.space, "finished", "shop").await?;
+    rollout.patch_pod("finished", &json!({"phase": "Succeeded"})).await?;
 
-    scene.wants("2").await?;
-    let others: Vec<_> = scene.members.iter().filter(|member| ![&crashing, &lost].contains(&&member.name)).collect();
+    rollout.wants("2").await?;
+    let others: Vec<_> = rollout.members.iter().filter(|member| ![&crashing, &lost].contains(&&member.name)).collect();
     // Held while all are watched, so that it can be looked at.
-    scene.set(json!({"rollout": {"bakeSeconds": 3600}})).await?;
+    rollout.set(json!({"rollout": {"bakeSeconds": 3600}})).await?;
     for member in &others {
         eventually(LONG, "the others are told", async || member.was_notified("2").then_some(())).await?;
-        crash(&scene, &crashing).await?;
+        crash(&rollout, &crashing).await?;
     }
     let all = |status: &VersionedConfigStatus| status.conditions.iter().any(|condition| condition.reason == "Baking");
-    let status = scene.stands("all that count are told", all).await?;
+    let status = rollout.stands("all that count are told", all).await?;
     ensure!(status.rollout.failure.is_none(), "{status:#?}");
     let skipped = skipped(&status);
     ensure!(skipped.iter().any(|(name, _)| *name == crashing), "{skipped:?}");
@@ -83,8 +83,8 @@ async fn sick_and_lost_and_finished_pods_are_skipped_and_not_blamed() -> Result<
     );
     ensure!(skipped.len() == 2 && status.pods.total == 16, "{skipped:?} of {:?}", status.pods);
 
-    scene.set(json!({"rollout": {"bakeSeconds": 0}})).await?;
-    scene.is_current("2").await?;
+    rollout.set(json!({"rollout": {"bakeSeconds": 0}})).await?;
+    rollout.is_current("2").await?;
     // Its agent is well, whatever becomes of its application.
-    scene.all_end_with("2").await
+    rollout.all_end_with("2").await
 }

@@ -10,39 +10,39 @@ use super::rollout_under_test::{LONG, RolloutUnderTest};
 #[tokio::test]
 async fn a_pause_holds_and_the_last_word_counts() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
-    let scene = RolloutUnderTest::new(installation, replica.hub, 4, "50%").await?;
-    scene.wants("2").await?;
-    scene.first_batch("2").await?;
-    scene.set(json!({"rollout": {"paused": true}})).await?;
+    let rollout = RolloutUnderTest::new(installation, replica.hub, 4, "50%").await?;
+    rollout.wants("2").await?;
+    rollout.first_batch("2").await?;
+    rollout.set(json!({"rollout": {"paused": true}})).await?;
     let paused = |status: &VersionedConfigStatus| {
         status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == "Paused")
     };
-    let status = scene.stands("it is paused", paused).await?;
-    let notified = scene.assigned(&status).len();
+    let status = rollout.stands("it is paused", paused).await?;
+    let notified = rollout.assigned(&status).len();
     ensure!(notified == 2, "{notified} pods were told");
-    for member in scene.assigned(&status) {
+    for member in rollout.assigned(&status) {
         eventually(LONG, "those that were told run it", async || member.was_notified("2").then_some(())).await?;
     }
     // Looked at again with nothing left to wait for, and it stays where it is.
-    let generation = scene.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
+    let generation = rollout.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
     let seen = |status: &VersionedConfigStatus| {
         status.observed_generation == Some(generation) && status.pods.updated == status.pods.total
     };
-    let status = scene.stands("the spec is seen, and every pod runs what it was told", seen).await?;
-    ensure!(paused(&status) && scene.assigned(&status).len() == notified, "{status:#?}");
-    scene.set(json!({"rollout": {"paused": false, "minReadySeconds": 1}})).await?;
-    scene.is_current("2").await?;
-    scene.all_end_with("2").await?;
+    let status = rollout.stands("the spec is seen, and every pod runs what it was told", seen).await?;
+    ensure!(paused(&status) && rollout.assigned(&status).len() == notified, "{status:#?}");
+    rollout.set(json!({"rollout": {"paused": false, "minReadySeconds": 1}})).await?;
+    rollout.is_current("2").await?;
+    rollout.all_end_with("2").await?;
 
     // Three changes while pods are on their way.
-    scene.wants("3").await?;
-    scene.first_batch("3").await?;
-    scene.set(json!({"current": "1"})).await?;
-    scene.set(json!({"rollout": {"batch": 1}})).await?;
-    scene.wants("4").await?;
-    scene.is_current("4").await?;
-    scene.all_end_with("4").await?;
-    for member in &scene.members {
+    rollout.wants("3").await?;
+    rollout.first_batch("3").await?;
+    rollout.set(json!({"current": "1"})).await?;
+    rollout.set(json!({"rollout": {"batch": 1}})).await?;
+    rollout.wants("4").await?;
+    rollout.is_current("4").await?;
+    rollout.all_end_with("4").await?;
+    for member in &rollout.members {
         // Version 1 was wanted for a moment, in which it may have begun.
         let notified = member.notified();
         let after = notified.iter().skip_while(|version| *version != "4");

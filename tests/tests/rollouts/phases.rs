@@ -21,18 +21,19 @@ enum Trouble {
 }
 
 impl Trouble {
-    async fn happens(&self, scene: &mut RolloutUnderTest, phase: &str, spared: &[String]) -> Result<()> {
-        let before = scene.status().await?;
+    async fn happens(&self, rollout: &mut RolloutUnderTest, phase: &str, spared: &[String]) -> Result<()> {
+        let before = rollout.status().await?;
         match self {
             Self::Pods => {
-                let gone = scene.members.iter().find(|member| !spared.contains(&member.name)).context("nobody left")?;
+                let gone =
+                    rollout.members.iter().find(|member| !spared.contains(&member.name)).context("nobody left")?;
                 let gone = gone.name.clone();
-                scene.bury(&gone).await?;
+                rollout.bury(&gone).await?;
                 for workload in WORKLOADS {
-                    scene.bear(workload).await?;
+                    rollout.bear(workload).await?;
                 }
-                let total = u32::try_from(scene.members.len())?;
-                scene.stands("they are counted", |status| status.pods.total == total).await?;
+                let total = u32::try_from(rollout.members.len())?;
+                rollout.stands("they are counted", |status| status.pods.total == total).await?;
             }
             Self::Away(wire, time) => {
                 wire.cut();
@@ -40,7 +41,7 @@ impl Trouble {
                 wire.release();
             }
         }
-        let after = scene.status().await?;
+        let after = rollout.status().await?;
         ensure!(after.rollout.stage == before.rollout.stage, "{phase} did not hold: {after:#?}");
         eprintln!("{phase}: {:?} at {}", after.rollout.stage, after.pods.summary);
         Ok(())
@@ -52,62 +53,62 @@ fn at(stage: RolloutStage) -> impl Fn(&VersionedConfigStatus) -> bool {
 }
 
 /// A pod whose agent says nothing more keeps the way back open. Its name, and that of another that was told.
-async fn silent(scene: &RolloutUnderTest, target: &str) -> Result<[String; 2]> {
-    scene.stands("the batch runs it", |status| status.rollout.applied_at.is_some()).await?;
-    let status = scene.status().await?;
-    let notified = scene.assigned(&status);
+async fn silent(rollout: &RolloutUnderTest, target: &str) -> Result<[String; 2]> {
+    rollout.stands("the batch runs it", |status| status.rollout.applied_at.is_some()).await?;
+    let status = rollout.status().await?;
+    let notified = rollout.assigned(&status);
     let [first, other, ..] = &notified[..] else { anyhow::bail!("{} were told", notified.len()) };
     ensure!(first.was_notified(target) && other.was_notified(target), "told of something else");
     first.signal_agent(Signal::SIGSTOP)?;
     Ok([first.name.clone(), other.name.clone()])
 }
 
-fn goes_on(scene: &RolloutUnderTest, name: &str) -> Result<()> {
-    let member = scene.members.iter().find(|member| member.name == name).context("no such member")?;
+fn goes_on(rollout: &RolloutUnderTest, name: &str) -> Result<()> {
+    let member = rollout.members.iter().find(|member| member.name == name).context("no such member")?;
     member.signal_agent(Signal::SIGCONT)
 }
 
 async fn in_every_phase(installation: &Installation<'_>, hub: std::net::SocketAddr, trouble: &Trouble) -> Result<()> {
-    let mut scene = RolloutUnderTest::new(installation, hub, 8, "50%").await?;
-    let plain = Plain::start(&scene.space).await?;
+    let mut rollout = RolloutUnderTest::new(installation, hub, 8, "50%").await?;
+    let plain = Plain::start(&rollout.space).await?;
 
-    scene.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
+    rollout.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
     plain.comes_up(false);
-    scene.wants("2").await?;
-    scene.first_batch("2").await?;
-    trouble.happens(&mut scene, "moving", &[]).await?;
-    scene.set(json!({"rollout": {"minReadySeconds": 0, "bakeSeconds": 3600}})).await?;
-    scene.stands("it is watched", at(RolloutStage::Baking)).await?;
-    trouble.happens(&mut scene, "baking", &[]).await?;
-    scene.set(json!({"rollout": {"bakeSeconds": 0}})).await?;
-    scene.stands("workloads are restarted", at(RolloutStage::Restarting)).await?;
-    trouble.happens(&mut scene, "restarting", &[]).await?;
+    rollout.wants("2").await?;
+    rollout.first_batch("2").await?;
+    trouble.happens(&mut rollout, "moving", &[]).await?;
+    rollout.set(json!({"rollout": {"minReadySeconds": 0, "bakeSeconds": 3600}})).await?;
+    rollout.stands("it is watched", at(RolloutStage::Baking)).await?;
+    trouble.happens(&mut rollout, "baking", &[]).await?;
+    rollout.set(json!({"rollout": {"bakeSeconds": 0}})).await?;
+    rollout.stands("workloads are restarted", at(RolloutStage::Restarting)).await?;
+    trouble.happens(&mut rollout, "restarting", &[]).await?;
     plain.comes_up(true);
-    scene.is_current("2").await?;
-    scene.all_end_with("2").await?;
+    rollout.is_current("2").await?;
+    rollout.all_end_with("2").await?;
 
-    scene.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
-    scene.wants("3").await?;
-    let [silent_one, sick] = silent(&scene, "3").await?;
-    scene.make_ready(&sick, false).await?;
-    scene.stands("it rolls back", at(RolloutStage::RollingBack)).await?;
-    trouble.happens(&mut scene, "rolling back", &[silent_one.clone(), sick.clone()]).await?;
-    goes_on(&scene, &silent_one)?;
-    let status = scene.stands("it has failed", |status| status.phase == Phase::Failed).await?;
+    rollout.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
+    rollout.wants("3").await?;
+    let [silent_one, sick] = silent(&rollout, "3").await?;
+    rollout.make_ready(&sick, false).await?;
+    rollout.stands("it rolls back", at(RolloutStage::RollingBack)).await?;
+    trouble.happens(&mut rollout, "rolling back", &[silent_one.clone(), sick.clone()]).await?;
+    goes_on(&rollout, &silent_one)?;
+    let status = rollout.stands("it has failed", |status| status.phase == Phase::Failed).await?;
     ensure!(status.current.as_deref() == Some("2"), "{status:#?}");
-    scene.all_end_with("2").await?;
-    scene.make_ready(&sick, true).await?;
+    rollout.all_end_with("2").await?;
+    rollout.make_ready(&sick, true).await?;
 
-    scene.wants("4").await?;
-    let [silent_one, other] = silent(&scene, "4").await?;
-    scene.wants("1").await?;
-    scene.stands("pods leave it", at(RolloutStage::Leaving)).await?;
-    trouble.happens(&mut scene, "leaving", &[silent_one.clone(), other]).await?;
-    scene.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
-    goes_on(&scene, &silent_one)?;
-    scene.is_current("1").await?;
-    scene.all_end_with("1").await?;
-    for member in &scene.members {
+    rollout.wants("4").await?;
+    let [silent_one, other] = silent(&rollout, "4").await?;
+    rollout.wants("1").await?;
+    rollout.stands("pods leave it", at(RolloutStage::Leaving)).await?;
+    trouble.happens(&mut rollout, "leaving", &[silent_one.clone(), other]).await?;
+    rollout.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
+    goes_on(&rollout, &silent_one)?;
+    rollout.is_current("1").await?;
+    rollout.all_end_with("1").await?;
+    for member in &rollout.members {
         let notified = member.notified();
         ensure!(notified.windows(2).all(|pair| pair[0] != pair[1]), "{} was told twice: {notified:?}", member.name);
     }

@@ -66,18 +66,18 @@ impl RolloutUnderTest {
         batch: &str,
     ) -> Result<Self> {
         let space = installation.enabled("rollouts").await?;
-        let rollout = json!({"batch": batch, "minReadySeconds": 1, "bakeSeconds": 0, "ackTimeoutSeconds": 60});
-        let config = json!({"metadata": {"name": "shop"}, "spec": {"current": "1", "rollout": rollout}});
+        let settings = json!({"batch": batch, "minReadySeconds": 1, "bakeSeconds": 0, "ackTimeoutSeconds": 60});
+        let config = json!({"metadata": {"name": "shop"}, "spec": {"current": "1", "rollout": settings}});
         let config = space.create_object::<VersionedConfig>(config).await?;
-        let mut scene = Self { space, members: Vec::new(), uid: config.uid().context("no uid")?, hub, born: 0 };
-        scene.make_version("1").await?;
-        scene.is_current("1").await?;
+        let mut rollout = Self { space, members: Vec::new(), uid: config.uid().context("no uid")?, hub, born: 0 };
+        rollout.make_version("1").await?;
+        rollout.is_current("1").await?;
         for number in 0..pods {
-            scene.bear(WORKLOADS[number % 2]).await?;
+            rollout.bear(WORKLOADS[number % 2]).await?;
         }
         let all = format!("{pods}/{pods}");
-        scene.stands("all pods run version 1", |status| status.pods.summary == all).await?;
-        Ok(scene)
+        rollout.stands("all pods run version 1", |status| status.pods.summary == all).await?;
+        Ok(rollout)
     }
 
     /// One more pod of a Deployment, with an agent and an application that prints the number that it finds at each signal.

@@ -47,21 +47,21 @@ fn notified(name: &str, mut times: Vec<Duration>) {
 #[tokio::test]
 async fn all_are_told_to_go_back_at_once() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
-    let scene = RolloutUnderTest::new(installation, replica.hub, by_hand("NUDGE_ROLLOUT_PODS", 8), "50%").await?;
+    let rollout = RolloutUnderTest::new(installation, replica.hub, by_hand("NUDGE_ROLLOUT_PODS", 8), "50%").await?;
     let (mut floor, mut decided, mut back) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..by_hand("NUDGE_ROLLBACKS", 2_u32) {
         let bad = format!("bad-{round}");
-        scene.wants(&bad).await?;
+        rollout.wants(&bad).await?;
         // The whole batch has it, and is watched for its second.
-        let status = scene.stands("the batch runs it", |status| status.rollout.applied_at.is_some()).await?;
-        let batch = scene.assigned(&status);
-        ensure!(batch.len() == scene.members.len() / 2, "{} were told", batch.len());
+        let status = rollout.stands("the batch runs it", |status| status.rollout.applied_at.is_some()).await?;
+        let batch = rollout.assigned(&status);
+        ensure!(batch.len() == rollout.members.len() / 2, "{} were told", batch.len());
         let sick = batch[0];
 
         let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let mut pods = Box::pin(watcher(scene.space.api::<Pod>(), only(&sick.name)));
+        let mut pods = Box::pin(watcher(rollout.space.api::<Pod>(), only(&sick.name)));
         seen(&mut pods, is_ready).await?;
-        let mut configs = Box::pin(watcher(scene.space.api::<VersionedConfig>(), only("shop")));
+        let mut configs = Box::pin(watcher(rollout.space.api::<VersionedConfig>(), only("shop")));
         seen(&mut configs, |config| config.status.is_some()).await?;
 
         let began = Instant::now();
@@ -85,15 +85,15 @@ async fn all_are_told_to_go_back_at_once() -> Result<()> {
             Ok::<_, anyhow::Error>(began.elapsed())
         };
         let ((), at_all, at_status, at_apps) =
-            tokio::try_join!(scene.make_ready(&sick.name, false), fell, turned, returned)?;
+            tokio::try_join!(rollout.make_ready(&sick.name, false), fell, turned, returned)?;
         floor.push(at_all);
         decided.push(at_status);
         back.push(at_apps);
-        scene.stands("it has failed", |status| status.phase == Phase::Failed).await?;
-        scene.make_ready(&sick.name, true).await?;
+        rollout.stands("it has failed", |status| status.phase == Phase::Failed).await?;
+        rollout.make_ready(&sick.name, true).await?;
         // The next one begins when all is as it was.
-        scene.wants("1").await?;
-        scene.is_current("1").await?;
+        rollout.wants("1").await?;
+        rollout.is_current("1").await?;
     }
     notified("floor: the change itself is seen by a watch", floor);
     notified("every pod is assigned the version before", decided);

@@ -9,15 +9,15 @@ use nudge_tests::Installation;
 use super::rollout_under_test::{LONG, Member, RolloutUnderTest, WORKLOADS, by_hand, quarter};
 
 /// Follows a rollout to its end: before another batch is told, all of the one before have the version.
-async fn walks(scene: &RolloutUnderTest, version: &str) -> Result<()> {
+async fn walks(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
     let began = Instant::now();
-    let generation = scene.wants(version).await?;
-    let batch = quarter(scene.members.len());
+    let generation = rollout.wants(version).await?;
+    let batch = quarter(rollout.members.len());
     let mut before: Vec<&Member> = Vec::new();
     let mut batches = 0;
     loop {
-        ensure!(began.elapsed() < LONG, "{:#?}", scene.status().await?);
-        let status = scene.status().await?;
+        ensure!(began.elapsed() < LONG, "{:#?}", rollout.status().await?);
+        let status = rollout.status().await?;
         if status.observed_generation != Some(generation) {
             // It still tells of what was before.
             tokio::task::yield_now().await;
@@ -27,7 +27,7 @@ async fn walks(scene: &RolloutUnderTest, version: &str) -> Result<()> {
             break;
         }
         ensure!(status.phase != Phase::Failed && status.phase != Phase::RollingBack, "{status:#?}");
-        let now = scene.assigned(&status);
+        let now = rollout.assigned(&status);
         if now.len() == before.len() {
             tokio::task::yield_now().await;
             continue;
@@ -44,35 +44,35 @@ async fn walks(scene: &RolloutUnderTest, version: &str) -> Result<()> {
             );
         }
         batches += 1;
-        eprintln!("{:6} ms: {} of {} pods are told", began.elapsed().as_millis(), now.len(), scene.members.len());
+        eprintln!("{:6} ms: {} of {} pods are told", began.elapsed().as_millis(), now.len(), rollout.members.len());
         before = now;
     }
     eprintln!("{:6} ms: version {version} is current", began.elapsed().as_millis());
-    ensure!(batches >= 2 && before.len() == scene.members.len(), "{batches} batches, {} pods", before.len());
-    scene.all_end_with(version).await
+    ensure!(batches >= 2 && before.len() == rollout.members.len(), "{batches} batches, {} pods", before.len());
+    rollout.all_end_with(version).await
 }
 
 /// A version with which every application becomes unready.
-async fn fails(scene: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> {
+async fn fails(rollout: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> {
     let began = Instant::now();
     let stamp = |what: &str| eprintln!("{:6} ms: {what}", began.elapsed().as_millis());
-    scene.wants(bad).await?;
+    rollout.wants(bad).await?;
     let mut sick: Vec<&Member> = Vec::new();
     let mut unready = None;
     let mut assigned_back = None;
     let status = loop {
-        ensure!(began.elapsed() < LONG, "{:#?}", scene.status().await?);
-        let fall = scene.members.iter().filter(|it| it.was_notified(bad));
+        ensure!(began.elapsed() < LONG, "{:#?}", rollout.status().await?);
+        let fall = rollout.members.iter().filter(|it| it.was_notified(bad));
         let fall: Vec<&Member> = fall.filter(|it| sick.iter().all(|sick| sick.uid != it.uid)).collect();
         for member in fall {
-            scene.make_ready(&member.name, false).await?;
+            rollout.make_ready(&member.name, false).await?;
             unready.get_or_insert_with(Instant::now);
             stamp(&format!("{} has version {bad} and is not Ready", member.name));
             sick.push(member);
         }
-        let status = scene.status().await?;
+        let status = rollout.status().await?;
         if status.phase == Phase::RollingBack && assigned_back.is_none() {
-            ensure!(scene.assigned(&status).is_empty(), "{status:#?}");
+            ensure!(rollout.assigned(&status).is_empty(), "{status:#?}");
             stamp("all are told to go back");
             assigned_back = Some(Instant::now());
         }
@@ -87,12 +87,12 @@ async fn fails(scene: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> {
         "from the first unready to all told to go back: at most {} ms",
         assigned_back.saturating_duration_since(unready).as_millis()
     );
-    let batch = quarter(scene.members.len());
+    let batch = quarter(rollout.members.len());
     for workload in WORKLOADS.map(|name| format!("Deployment/{name}")) {
-        let count = scene.members.iter().filter(|it| it.workload == workload && it.was_notified(bad)).count();
+        let count = rollout.members.iter().filter(|it| it.workload == workload && it.was_notified(bad)).count();
         ensure!(count <= batch, "{count} pods of {workload} were told the bad version");
     }
-    scene.all_end_with(good).await?;
+    rollout.all_end_with(good).await?;
 
     ensure!(status.current.as_deref() == Some(good) && status.target.is_none(), "{status:#?}");
     let failure = status.rollout.failure.context("no failure")?;
@@ -103,13 +103,13 @@ async fn fails(scene: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> {
     ensure!(stalled.message.contains("was Ready and is not"), "{stalled:?}");
     ensure!(condition("Ready").is_some_and(|ready| ready.status == "False"), "{:?}", status.conditions);
     for reason in ["RollingBack", "Failed"] {
-        let event = scene.has_event(reason).await?;
+        let event = rollout.has_event(reason).await?;
         ensure!(event.type_.as_deref() == Some("Warning"), "{event:?}");
     }
-    let spec = scene.space.api::<VersionedConfig>().get("shop").await?.spec;
+    let spec = rollout.space.api::<VersionedConfig>().get("shop").await?.spec;
     ensure!(spec.current.as_deref() == Some(bad), "spec.current is the user's: {:?}", spec.current);
     for member in sick {
-        scene.make_ready(&member.name, true).await?;
+        rollout.make_ready(&member.name, true).await?;
     }
     Ok(())
 }
@@ -118,8 +118,8 @@ async fn fails(scene: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> {
 async fn a_change_walks_batch_by_batch_and_a_bad_one_stops_at_the_first() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let pods = by_hand("NUDGE_ROLLOUT_PODS", 40);
-    let scene = RolloutUnderTest::new(installation, replica.hub, pods, "25%").await?;
-    walks(&scene, "2").await?;
-    fails(&scene, "2", "3").await?;
-    walks(&scene, "4").await
+    let rollout = RolloutUnderTest::new(installation, replica.hub, pods, "25%").await?;
+    walks(&rollout, "2").await?;
+    fails(&rollout, "2", "3").await?;
+    walks(&rollout, "4").await
 }

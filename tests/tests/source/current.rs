@@ -17,20 +17,20 @@ async fn current_must_name_a_version_beside_it() -> Result<()> {
         ("1.0.1/deeper", "must point to a version's folder beside it"),
         ("/", "must point to a version's folder beside it"),
     ] {
-        let mut scene = idle(AgentUnderTest::shop()?).await?;
-        scene.dir.switch("shop", target)?;
-        stays_and_recovers(&mut scene, ProblemReason::CurrentInvalid, part).await.context(target)?;
+        let mut agent = idle(AgentUnderTest::shop()?).await?;
+        agent.dir.switch("shop", target)?;
+        stays_and_recovers(&mut agent, ProblemReason::CurrentInvalid, part).await.context(target)?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn a_current_file_must_hold_one_version() -> Result<()> {
-    let mut scene = idle(AgentUnderTest::shop()?).await?;
-    let write = |scene: &AgentUnderTest, content: &[u8]| -> Result<()> {
-        let draft = scene.dir.beside("draft");
+    let mut agent = idle(AgentUnderTest::shop()?).await?;
+    let write = |agent: &AgentUnderTest, content: &[u8]| -> Result<()> {
+        let draft = agent.dir.beside("draft");
         fs::write(&draft, content)?;
-        Ok(fs::rename(&draft, scene.dir.path().join("shop/current"))?)
+        Ok(fs::rename(&draft, agent.dir.path().join("shop/current"))?)
     };
     for (content, part) in [
         (&b"current"[..], "'current' stands for"),
@@ -40,13 +40,13 @@ async fn a_current_file_must_hold_one_version() -> Result<()> {
         (b"\xff", "must hold the name of a version"),
         (&[b'1'; 300], "must hold the name of a version"),
     ] {
-        write(&scene, content)?;
-        let problem = scene.problem("shop", part).await?;
+        write(&agent, content)?;
+        let problem = agent.problem("shop", part).await?;
         assert_eq!(problem.reason, ProblemReason::CurrentInvalid, "{part}");
     }
-    scene.serves("shop=1.0.0").await?;
-    write(&scene, b"1.0.1\n")?;
-    scene.serves("shop=1.0.1").await?;
-    scene.all_is_well().await?;
+    agent.serves("shop=1.0.0").await?;
+    write(&agent, b"1.0.1\n")?;
+    agent.serves("shop=1.0.1").await?;
+    agent.all_is_well().await?;
     Ok(())
 }

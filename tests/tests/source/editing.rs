@@ -14,35 +14,35 @@ use super::idle_agent::{APP, idle};
 #[tokio::test]
 async fn a_value_edited_in_place_is_served_and_told() -> Result<()> {
     let child = [APP, "--catch", "SIGUSR1", "--fetch"];
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", "SIGUSR1"], &child).await?;
-    scene.says(1, "ready").await?;
-    fs::write(scene.dir.path().join("shop/1.0.0/lives"), "4")?;
-    scene.says(1, "SIGUSR1 shop=1.0.0").await?;
-    scene.serves_value("lives", b"4").await
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", "SIGUSR1"], &child).await?;
+    agent.says(1, "ready").await?;
+    fs::write(agent.dir.path().join("shop/1.0.0/lives"), "4")?;
+    agent.says(1, "SIGUSR1 shop=1.0.0").await?;
+    agent.serves_value("lives", b"4").await
 }
 
 #[tokio::test]
 async fn a_key_that_is_added_and_one_that_is_removed_are_seen() -> Result<()> {
-    let mut scene = idle(AgentUnderTest::shop()?).await?;
-    let version = scene.dir.path().join("shop/1.0.0");
+    let mut agent = idle(AgentUnderTest::shop()?).await?;
+    let version = agent.dir.path().join("shop/1.0.0");
     fs::write(version.join("greeting"), "hello")?;
-    scene.serves_value("greeting", b"hello").await?;
+    agent.serves_value("greeting", b"hello").await?;
     fs::remove_file(version.join("lives"))?;
-    scene.status_when("one key", |status| status.configs[0].keys == 1).await?;
-    assert_eq!(scene.client.get("/config/lives").await?.status, 404);
+    agent.status_when("one key", |status| status.configs[0].keys == 1).await?;
+    assert_eq!(agent.client.get("/config/lives").await?.status, 404);
     Ok(())
 }
 
 #[tokio::test]
 async fn what_editors_leave_beside_a_key_is_no_key() -> Result<()> {
-    let mut scene = idle(AgentUnderTest::shop()?).await?;
-    let version = scene.dir.path().join("shop/1.0.0");
+    let mut agent = idle(AgentUnderTest::shop()?).await?;
+    let version = agent.dir.path().join("shop/1.0.0");
     for leftover in [".lives.swp", "lives~", ".#lives", "#lives#"] {
         fs::write(version.join(leftover), "draft")?;
     }
     // What comes after them shows that they have been seen.
     fs::write(version.join("seen"), "")?;
-    let status = scene.status_when("the key after them", |status| status.configs[0].keys != 1).await?;
+    let status = agent.status_when("the key after them", |status| status.configs[0].keys != 1).await?;
     assert_eq!(status.configs[0].keys, 2);
     Ok(())
 }
@@ -64,28 +64,28 @@ async fn a_version_kept_as_the_kubelet_does_is_read_whole_at_each_swap() -> Resu
         symlink(Path::new("..data").join(key), version.join(key))?;
     }
     dir.switch("shop", "mounted")?;
-    let mut scene = idle(dir).await?;
-    scene.serves_value("one", b"a").await?;
+    let mut agent = idle(dir).await?;
+    agent.serves_value("one", b"a").await?;
     content("..2026_02", "b")?;
-    scene.serves_value("one", b"b").await?;
-    scene.serves_value("two", b"b").await?;
-    assert_eq!(scene.all_is_well().await?.configs[0].keys, 2);
+    agent.serves_value("one", b"b").await?;
+    agent.serves_value("two", b"b").await?;
+    assert_eq!(agent.all_is_well().await?.configs[0].keys, 2);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_value_that_is_being_written_is_not_served_half() -> Result<()> {
     let child = [APP, "--catch", "SIGUSR1"];
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", "SIGUSR1"], &child).await?;
-    scene.says(1, "ready").await?;
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", "SIGUSR1"], &child).await?;
+    agent.says(1, "ready").await?;
     // An editor that truncates the file and takes its time: no notification before it has closed the file.
-    let mut file = File::create(scene.dir.path().join("shop/1.0.0/lives"))?;
+    let mut file = File::create(agent.dir.path().join("shop/1.0.0/lives"))?;
     file.write_all(b"4")?;
-    scene.notified_when("no notification", |notified| notified.outcome == Outcome::NothingYet).await?;
-    scene.serves_value("lives", b"3").await?;
+    agent.notified_when("no notification", |notified| notified.outcome == Outcome::NothingYet).await?;
+    agent.serves_value("lives", b"3").await?;
     file.write_all(b"2")?;
     drop(file);
-    scene.serves_value("lives", b"42").await?;
-    scene.says(1, "SIGUSR1").await?;
+    agent.serves_value("lives", b"42").await?;
+    agent.says(1, "SIGUSR1").await?;
     Ok(())
 }

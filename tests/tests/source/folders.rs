@@ -14,20 +14,20 @@ use super::idle_agent::idle;
 
 #[tokio::test]
 async fn a_config_folder_deleted_and_put_back_is_missed_and_taken_again() -> Result<()> {
-    let mut scene = idle(AgentUnderTest::shop()?).await?;
-    let (folder, away) = (scene.dir.path().join("shop"), scene.dir.beside("away"));
+    let mut agent = idle(AgentUnderTest::shop()?).await?;
+    let (folder, away) = (agent.dir.path().join("shop"), agent.dir.beside("away"));
     fs::rename(&folder, &away)?;
-    let problem = scene.problem("shop", "there is no folder").await?;
+    let problem = agent.problem("shop", "there is no folder").await?;
     assert_eq!(problem.reason, ProblemReason::ConfigMissing);
-    scene.serves("shop=1.0.0").await?;
+    agent.serves("shop=1.0.0").await?;
     fs::remove_file(away.join("current"))?;
     symlink("1.0.1", away.join("current"))?;
     fs::rename(&away, &folder)?;
-    scene.serves("shop=1.0.1").await?;
-    scene.all_is_well().await?;
+    agent.serves("shop=1.0.1").await?;
+    agent.all_is_well().await?;
     // The new folder is watched as the old one was.
-    scene.dir.switch("shop", "1.0.2")?;
-    scene.serves("shop=1.0.2").await
+    agent.dir.switch("shop", "1.0.2")?;
+    agent.serves("shop=1.0.2").await
 }
 
 #[tokio::test]
@@ -37,11 +37,11 @@ async fn one_broken_config_does_not_hold_up_another() -> Result<()> {
         dir.write_version("web", version, [("title", version)])?;
     }
     dir.switch("web", "1")?;
-    let mut scene = idle(dir).await?;
-    scene.dir.switch("shop", "9.9.9")?;
-    scene.problem("shop", "9.9.9").await?;
-    scene.dir.switch("web", "2")?;
-    scene.serves("shop=1.0.0,web=2").await
+    let mut agent = idle(dir).await?;
+    agent.dir.switch("shop", "9.9.9")?;
+    agent.problem("shop", "9.9.9").await?;
+    agent.dir.switch("web", "2")?;
+    agent.serves("shop=1.0.0,web=2").await
 }
 
 #[tokio::test]
@@ -52,25 +52,25 @@ async fn a_folder_full_of_odd_names_is_served_without_them() -> Result<()> {
         fs::create_dir(dir.path().join("shop").join(OsStr::from_bytes(odd)))?;
     }
     fs::write(dir.path().join("README"), "not a config")?;
-    let mut scene = idle(dir).await?;
-    scene.logs("xff").await?;
-    scene.serves("shop=1.0.0").await?;
-    fs::create_dir(scene.dir.path().join(OsStr::from_bytes(b"late\xff")))?;
-    scene.dir.switch("shop", "1.0.1")?;
-    scene.serves("shop=1.0.1").await?;
-    scene.all_is_well().await?;
+    let mut agent = idle(dir).await?;
+    agent.logs("xff").await?;
+    agent.serves("shop=1.0.0").await?;
+    fs::create_dir(agent.dir.path().join(OsStr::from_bytes(b"late\xff")))?;
+    agent.dir.switch("shop", "1.0.1")?;
+    agent.serves("shop=1.0.1").await?;
+    agent.all_is_well().await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn the_whole_folder_can_be_replaced() -> Result<()> {
-    let mut scene = idle(AgentUnderTest::shop()?).await?;
+    let mut agent = idle(AgentUnderTest::shop()?).await?;
     let other = AgentUnderTest::shop()?;
     other.switch("shop", "1.0.1")?;
-    renameat2(AT_FDCWD, other.path(), AT_FDCWD, scene.dir.path(), RenameFlags::RENAME_EXCHANGE)?;
-    scene.serves("shop=1.0.1").await?;
-    scene.all_is_well().await?;
+    renameat2(AT_FDCWD, other.path(), AT_FDCWD, agent.dir.path(), RenameFlags::RENAME_EXCHANGE)?;
+    agent.serves("shop=1.0.1").await?;
+    agent.all_is_well().await?;
     // The new folder is watched as the old one was.
-    scene.dir.switch("shop", "1.0.2")?;
-    scene.serves("shop=1.0.2").await
+    agent.dir.switch("shop", "1.0.2")?;
+    agent.serves("shop=1.0.2").await
 }

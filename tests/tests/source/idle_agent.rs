@@ -13,14 +13,14 @@ pub(super) async fn idle(dir: ConfigDir) -> Result<AgentUnderTest> {
 }
 
 /// Asserts that the old dictionary is served though the source has `reason`, then switches to something good.
-pub(super) async fn stays_and_recovers(scene: &mut AgentUnderTest, reason: ProblemReason, part: &str) -> Result<()> {
-    let problem = scene.problem("shop", part).await?;
+pub(super) async fn stays_and_recovers(agent: &mut AgentUnderTest, reason: ProblemReason, part: &str) -> Result<()> {
+    let problem = agent.problem("shop", part).await?;
     ensure!(problem.reason == reason, "{problem:?}");
-    scene.serves("shop=1.0.0").await?;
-    scene.logs("the last good version stays").await?;
-    scene.logs(reason.as_str()).await?;
-    scene.dir.switch("shop", "1.0.2")?;
-    scene.serves("shop=1.0.2").await?;
-    scene.all_is_well().await?;
-    scene.logs("config has no problem any more").await
+    agent.serves("shop=1.0.0").await?;
+    agent.logs("the last good version stays").await?;
+    agent.logs(reason.as_str()).await?;
+    agent.dir.switch("shop", "1.0.2")?;
+    agent.serves("shop=1.0.2").await?;
+    agent.all_is_well().await?;
+    agent.logs("config has no problem any more").await
 }

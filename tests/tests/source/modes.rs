@@ -13,33 +13,33 @@ use nudge_tests::{AgentUnderTest, tools};
 #[tokio::test]
 async fn a_version_that_may_not_be_read_does_not_replace_the_good_one() -> Result<()> {
     let Some(bound) = bound_by_modes() else { return Ok(()) };
-    let mut scene = AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.under(bound), &IDLE).await?;
-    let key = scene.dir.path().join("shop/1.0.1/lives");
+    let mut agent = AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.under(bound), &IDLE).await?;
+    let key = agent.dir.path().join("shop/1.0.1/lives");
     fs::set_permissions(&key, Permissions::from_mode(0o000))?;
-    scene.dir.switch("shop", "1.0.1")?;
-    let problem = scene.problem("shop", "lives can't be read").await?;
+    agent.dir.switch("shop", "1.0.1")?;
+    let problem = agent.problem("shop", "lives can't be read").await?;
     assert_eq!(problem.reason, ProblemReason::Unreadable);
-    scene.serves("shop=1.0.0").await?;
+    agent.serves("shop=1.0.0").await?;
     // The change of the mode alone is noticed.
     fs::set_permissions(&key, Permissions::from_mode(0o400))?;
-    scene.serves("shop=1.0.1").await?;
-    scene.all_is_well().await?;
+    agent.serves("shop=1.0.1").await?;
+    agent.all_is_well().await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_versions_folder_that_may_not_be_read_does_not_replace_the_good_one() -> Result<()> {
     let Some(bound) = bound_by_modes() else { return Ok(()) };
-    let mut scene = AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.under(bound), &IDLE).await?;
-    let folder = scene.dir.path().join("shop/1.0.1");
+    let mut agent = AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.under(bound), &IDLE).await?;
+    let folder = agent.dir.path().join("shop/1.0.1");
     fs::set_permissions(&folder, Permissions::from_mode(0o000))?;
-    scene.dir.switch("shop", "1.0.1")?;
-    let problem = scene.problem("shop", "can't be read").await?;
+    agent.dir.switch("shop", "1.0.1")?;
+    let problem = agent.problem("shop", "can't be read").await?;
     assert_eq!(problem.reason, ProblemReason::Unreadable);
-    scene.serves("shop=1.0.0").await?;
+    agent.serves("shop=1.0.0").await?;
     fs::set_permissions(&folder, Permissions::from_mode(0o700))?;
-    scene.serves("shop=1.0.1").await?;
-    scene.all_is_well().await?;
+    agent.serves("shop=1.0.1").await?;
+    agent.all_is_well().await?;
     Ok(())
 }
 

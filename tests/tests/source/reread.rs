@@ -18,25 +18,25 @@ async fn a_change_behind_a_link_makes_no_notice_and_is_found_by_the_re_read() ->
     fs::create_dir(&common)?;
     fs::write(common.join("greeting"), "hello")?;
     symlink("../../.common/greeting", dir.path().join("shop/1.0.0/greeting"))?;
-    let mut scene = AgentUnderTest::start(dir, &REREAD, &IDLE).await?;
-    scene.serves_value("greeting", b"hello").await?;
+    let mut agent = AgentUnderTest::start(dir, &REREAD, &IDLE).await?;
+    agent.serves_value("greeting", b"hello").await?;
     fs::write(common.join("greeting"), "welcome")?;
-    scene.serves_value("greeting", b"welcome").await
+    agent.serves_value("greeting", b"welcome").await
 }
 
 #[tokio::test]
 async fn a_folder_deleted_and_put_back_is_found_by_the_re_read() -> Result<()> {
-    let mut scene = AgentUnderTest::start(AgentUnderTest::shop()?, &REREAD, &IDLE).await?;
-    let away = scene.dir.beside("away");
-    fs::rename(scene.dir.path(), &away)?;
-    let problem = scene.problem("shop", "can't be opened").await?;
+    let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &REREAD, &IDLE).await?;
+    let away = agent.dir.beside("away");
+    fs::rename(agent.dir.path(), &away)?;
+    let problem = agent.problem("shop", "can't be opened").await?;
     assert_eq!(problem.reason, ProblemReason::Unreadable);
-    scene.serves("shop=1.0.0").await?;
-    fs::rename(&away, scene.dir.path())?;
-    scene.all_is_well().await?;
+    agent.serves("shop=1.0.0").await?;
+    fs::rename(&away, agent.dir.path())?;
+    agent.all_is_well().await?;
     // Now it is watched again.
-    scene.dir.switch("shop", "1.0.1")?;
-    scene.serves("shop=1.0.1").await
+    agent.dir.switch("shop", "1.0.1")?;
+    agent.serves("shop=1.0.1").await
 }
 
 #[tokio::test]
@@ -50,11 +50,11 @@ async fn without_inotify_the_re_read_finds_a_switch() -> Result<()> {
             tools::skipped("no user namespace in which inotify could be limited");
             return Ok(());
         }
-        let mut scene =
+        let mut agent =
             AgentUnderTest::start_with(AgentUnderTest::shop()?, |exec| exec.args(REREAD).under(limited), &IDLE).await?;
-        scene.logs("it is re-read from time to time").await?;
-        scene.dir.switch("shop", "1.0.1")?;
-        scene.serves("shop=1.0.1").await?;
+        agent.logs("it is re-read from time to time").await?;
+        agent.dir.switch("shop", "1.0.1")?;
+        agent.serves("shop=1.0.1").await?;
     }
     Ok(())
 }

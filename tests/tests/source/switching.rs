@@ -11,43 +11,43 @@ use super::idle_agent::idle;
 
 #[tokio::test]
 async fn a_link_renamed_over_the_old_one_switches() -> Result<()> {
-    let mut scene = idle(AgentUnderTest::shop()?).await?;
+    let mut agent = idle(AgentUnderTest::shop()?).await?;
     for version in ["1.0.1", "1.0.2", "1.0.0"] {
-        scene.dir.switch("shop", version)?;
-        scene.serves(&format!("shop={version}")).await?;
+        agent.dir.switch("shop", version)?;
+        agent.serves(&format!("shop={version}")).await?;
     }
-    scene.serves_value("lives", b"3").await
+    agent.serves_value("lives", b"3").await
 }
 
 #[tokio::test]
 async fn a_link_made_anew_by_ln_switches() -> Result<()> {
-    let mut scene = idle(AgentUnderTest::shop()?).await?;
+    let mut agent = idle(AgentUnderTest::shop()?).await?;
     for version in ["1.0.1", "1.0.2"] {
-        let done = Command::new("ln").args(["-sfn", version]).arg(scene.dir.path().join("shop/current")).status()?;
+        let done = Command::new("ln").args(["-sfn", version]).arg(agent.dir.path().join("shop/current")).status()?;
         assert!(done.success());
-        scene.serves(&format!("shop={version}")).await?;
+        agent.serves(&format!("shop={version}")).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn a_link_removed_and_made_again_at_once_switches_without_a_problem() -> Result<()> {
-    let mut scene = idle(AgentUnderTest::shop()?).await?;
-    let current = scene.dir.path().join("shop/current");
+    let mut agent = idle(AgentUnderTest::shop()?).await?;
+    let current = agent.dir.path().join("shop/current");
     fs::remove_file(&current)?;
     symlink("1.0.1", &current)?;
-    scene.serves("shop=1.0.1").await?;
-    assert!(!scene.agent.log().contains("the last good version stays"), "{}", scene.agent.log());
+    agent.serves("shop=1.0.1").await?;
+    assert!(!agent.agent.log().contains("the last good version stays"), "{}", agent.agent.log());
     Ok(())
 }
 
 #[tokio::test]
 async fn an_absolute_link_into_the_folder_switches() -> Result<()> {
-    let mut scene = idle(AgentUnderTest::shop()?).await?;
-    let folder = scene.dir.path().join("shop");
+    let mut agent = idle(AgentUnderTest::shop()?).await?;
+    let folder = agent.dir.path().join("shop");
     symlink(folder.join("1.0.1"), folder.join("draft"))?;
     fs::rename(folder.join("draft"), folder.join("current"))?;
-    scene.serves("shop=1.0.1").await
+    agent.serves("shop=1.0.1").await
 }
 
 #[tokio::test]
@@ -56,22 +56,22 @@ async fn a_file_written_in_place_switches() -> Result<()> {
     let current = dir.path().join("shop/current");
     fs::remove_file(&current)?;
     fs::write(&current, "1.0.0\n")?;
-    let mut scene = idle(dir).await?;
+    let mut agent = idle(dir).await?;
     for version in ["1.0.1", "1.0.2"] {
         fs::write(&current, format!("{version}\n"))?;
-        scene.serves(&format!("shop={version}")).await?;
+        agent.serves(&format!("shop={version}")).await?;
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn a_file_renamed_into_place_switches() -> Result<()> {
-    let mut scene = idle(AgentUnderTest::shop()?).await?;
+    let mut agent = idle(AgentUnderTest::shop()?).await?;
     for version in ["1.0.1", "1.0.2"] {
-        let draft = scene.dir.beside("draft");
+        let draft = agent.dir.beside("draft");
         fs::write(&draft, version)?;
-        fs::rename(&draft, scene.dir.path().join("shop/current"))?;
-        scene.serves(&format!("shop={version}")).await?;
+        fs::rename(&draft, agent.dir.path().join("shop/current"))?;
+        agent.serves(&format!("shop={version}")).await?;
     }
     Ok(())
 }

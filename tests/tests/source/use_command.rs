@@ -68,9 +68,9 @@ fn a_draft_that_a_killed_use_left_behind_does_no_harm() -> Result<()> {
 
 #[tokio::test]
 async fn use_is_seen_by_a_running_agent() -> Result<()> {
-    let mut scene = idle(AgentUnderTest::shop()?).await?;
-    assert_eq!(switch(&scene.dir, "shop", "1.0.1")?.code, Some(0));
-    scene.serves("shop=1.0.1").await
+    let mut agent = idle(AgentUnderTest::shop()?).await?;
+    assert_eq!(switch(&agent.dir, "shop", "1.0.1")?.code, Some(0));
+    agent.serves("shop=1.0.1").await
 }
 
 #[test]
@@ -78,9 +78,9 @@ fn many_uses_at_once_never_leave_a_broken_current() -> Result<()> {
     let dir = AgentUnderTest::shop()?;
     let current = dir.path().join("shop/current");
     let valid = || fs::read_link(&current).is_ok_and(|to| to.starts_with("1.0.0") || to.starts_with("1.0.1"));
-    let agent = nudge_tests::binary::debug()?;
+    let program = nudge_tests::binary::debug()?;
     let spawn = |version: &str| {
-        let mut command = Command::new(agent);
+        let mut command = Command::new(program);
         command.arg("use").arg("--dir").arg(dir.path()).args(["shop", version]);
         command.stdout(std::process::Stdio::null()).spawn()
     };

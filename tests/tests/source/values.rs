@@ -14,12 +14,12 @@ async fn values_of_no_bytes_of_the_most_and_of_any_bytes_are_served() -> Result<
     let any: Vec<u8> = (0..=255).collect();
     dir.write_version("shop", "1", [("empty", &b""[..]), ("most", &most), ("any", &any), ("text", "é\n".as_bytes())])?;
     dir.switch("shop", "1")?;
-    let mut scene = idle(dir).await?;
+    let mut agent = idle(dir).await?;
     for (key, value) in [("empty", &b""[..]), ("most", &most), ("any", &any), ("text", "é\n".as_bytes())] {
-        let reply = scene.client.get(&format!("/config/{key}")).await?;
+        let reply = agent.client.get(&format!("/config/{key}")).await?;
         assert!(reply.status == 200 && reply.body == value, "{key}: {} and {} bytes", reply.status, reply.body.len());
     }
-    let whole: serde_json::Value = serde_json::from_slice(&scene.client.get("/config").await?.body)?;
+    let whole: serde_json::Value = serde_json::from_slice(&agent.client.get("/config").await?.body)?;
     assert_eq!(whole["nudge.binary"], "any");
     assert_eq!(whole["empty"], "");
     assert_eq!(whole["text"], "é\n");
@@ -32,14 +32,14 @@ async fn of_two_configs_with_the_same_key_the_one_listed_later_wins() -> Result<
     let dir = AgentUnderTest::shop()?;
     dir.write_version("extra", "7", [("lives", "99")])?;
     dir.switch("extra", "7")?;
-    let mut scene = AgentUnderTest::start(dir, &["--config", "shop", "--config", "extra"], &IDLE).await?;
-    scene.serves("shop=1.0.0,extra=7").await?;
-    scene.serves_value("lives", b"99").await?;
-    let status = scene.client.status().await?;
+    let mut agent = AgentUnderTest::start(dir, &["--config", "shop", "--config", "extra"], &IDLE).await?;
+    agent.serves("shop=1.0.0,extra=7").await?;
+    agent.serves_value("lives", b"99").await?;
+    let status = agent.client.status().await?;
     assert_eq!(status.overlaps.len(), 1);
     assert_eq!((status.overlaps[0].key.as_str(), status.overlaps[0].winner.as_str()), ("lives", "extra"));
     assert_eq!(status.overlaps[0].hidden.iter().map(AsRef::as_ref).collect::<Vec<&str>>(), ["shop"]);
-    scene.logs("several configs have the same key").await
+    agent.logs("several configs have the same key").await
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn without_an_order_the_configs_name_decides_who_wins() -> Result<()> {
     let dir = AgentUnderTest::shop()?;
     dir.write_version("extra", "7", [("lives", "99")])?;
     dir.switch("extra", "7")?;
-    let mut scene = idle(dir).await?;
-    scene.serves("extra=7,shop=1.0.0").await?;
-    scene.serves_value("lives", b"3").await
+    let mut agent = idle(dir).await?;
+    agent.serves("extra=7,shop=1.0.0").await?;
+    agent.serves_value("lives", b"3").await
 }

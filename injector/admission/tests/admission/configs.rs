@@ -44,15 +44,15 @@ fn not_permitted(space: &Space, what: &str) -> String {
 
 #[tokio::test]
 async fn a_user_who_decides_what_the_config_map_holds_must_be_allowed_to_update_it() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("authority").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.space("authority").await?;
     allow_devs(
         &space,
         "configs",
         json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["*"]}]),
     )
     .await?;
-    let jane = scene.cluster.client(&scene.cluster.user("jane", &["devs"])).await?;
+    let jane = guarded.cluster.client(&guarded.cluster.user("jane", &["devs"])).await?;
     let configs = Api::<VersionedConfig>::namespaced(jane, &space.name);
     let create = async |current: Value| {
         let mut shop = object("shop", "1");
@@ -85,8 +85,8 @@ async fn a_user_who_decides_what_the_config_map_holds_must_be_allowed_to_update_
 
 #[tokio::test]
 async fn names_must_be_ones_that_versions_can_carry() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("names").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.space("names").await?;
     assert_eq!(
         message_of(GUARD, space.create_object::<VersionedConfig>(object("shop", "current")).await),
         "VersionedConfig shop can't have that spec.current: version \"current\" is not allowed: 'current' stands for whatever \
@@ -107,10 +107,10 @@ async fn names_must_be_ones_that_versions_can_carry() -> Result<()> {
 
 #[tokio::test]
 async fn a_config_is_kept_while_pods_subscribe() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("subscribed").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.space("subscribed").await?;
     config(&space, "shop", json!({}), json!({"phase": "Current"})).await?;
-    scene.subscribe(&space, "shop", 7);
+    guarded.subscribe(&space, "shop", 7);
     let configs = space.api::<VersionedConfig>();
     let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };
     for parameters in [DeleteParams::default(), dry] {

@@ -30,8 +30,8 @@ fn review(kind: &str, operation: &str, namespace: &str, object: &Value) -> Value
 struct Attack(Asker);
 
 impl Attack {
-    fn on(scene: &GuardedCluster) -> Result<Self> {
-        Ok(Self(Asker::new(&scene.authority, scene.server.address())?))
+    fn on(guarded: &GuardedCluster) -> Result<Self> {
+        Ok(Self(Asker::new(&guarded.authority, guarded.server.address())?))
     }
 
     /// The status line and the body of the answer.
@@ -62,8 +62,8 @@ fn secret(name: &str, version: &str, pin: &str) -> Value {
 }
 
 /// A config `keys`: version 1 is current, its Secret sealed under its name; version 0 was deleted.
-async fn tenant(scene: &GuardedCluster) -> Result<Space> {
-    let space = scene.space("tenant").await?;
+async fn tenant(guarded: &GuardedCluster) -> Result<Space> {
+    let space = guarded.space("tenant").await?;
     let own = space.create_object::<Secret>(secret("hidden-name", "1", "4711")).await?;
     let digest = nudge_core::versions::part_digest(
         &[("pin".to_owned(), b"4711".to_vec())].into(),
@@ -75,14 +75,14 @@ async fn tenant(scene: &GuardedCluster) -> Result<Space> {
         "phase": "Current", "current": "1", "versions": [version], "retired": [{"version": "0", "digests": [digest]}, {"version": "9", "digests": [OTHER]}],
     });
     config(&space, "keys", json!({"current": "1"}), status).await?;
-    scene.subscribe(&space, "keys", 3);
+    guarded.subscribe(&space, "keys", 3);
     Ok(space)
 }
 
 #[tokio::test]
 async fn no_answer_tells_what_a_secret_holds_or_is_called() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let (attack, space) = (Attack::on(scene)?, tenant(scene).await?);
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let (attack, space) = (Attack::on(guarded)?, tenant(guarded).await?);
     let create = |object: Value| review("Secret", "CREATE", &space.name, &object);
     // Of the current version, of one that was deleted, of one that never was; right and wrong.
     let mut guesses = Vec::new();
@@ -127,9 +127,9 @@ async fn no_answer_tells_what_a_secret_holds_or_is_called() -> Result<()> {
 
 #[tokio::test]
 async fn what_is_not_enabled_is_as_if_it_were_not_there() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let attack = Attack::on(scene)?;
-    let foreign = scene.cluster.space("foreign").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let attack = Attack::on(guarded)?;
+    let foreign = guarded.cluster.space("foreign").await?;
     let own = foreign.create_object::<ConfigMap>(part("a")).await?;
     let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
     config(&foreign, "shop", json!({}), status).await?;

@@ -49,7 +49,7 @@ pub(crate) struct GuardedCluster {
 }
 
 impl GuardedCluster {
-    /// The scene that the tests of this process share; `None` where the test is to be skipped.
+    /// The cluster that the tests of this process share; `None` where the test is to be skipped.
     pub(crate) async fn shared() -> Result<Option<&'static Self>> {
         static SHARED: OnceCell<Option<GuardedCluster>> = OnceCell::const_new();
         let start = async || match Cluster::shared().await? {
@@ -66,8 +66,8 @@ impl GuardedCluster {
         let admin = cluster.admin().await?;
         install_crd(&admin).await?;
         install_webhooks(&admin, server.address(), &authority.certificate()).await?;
-        let scene = Self { cluster, pods, server, authority };
-        let space = scene.space("probe").await?;
+        let guarded = Self { cluster, pods, server, authority };
+        let space = guarded.space("probe").await?;
         eventually(SOON, "the webhooks are asked", async || {
             let dry = PostParams { dry_run: true, ..PostParams::default() };
             let half = json!({"metadata": {"name": "probe", "labels": {"nudge.dev/config": "probe"}}});
@@ -75,7 +75,7 @@ impl GuardedCluster {
             space.api().create(&dry, &half).await.err()
         })
         .await?;
-        Ok(scene)
+        Ok(guarded)
     }
 
     /// A namespace that an admin has enabled.

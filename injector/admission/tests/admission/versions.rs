@@ -33,8 +33,8 @@ async fn deleted(space: &Space, name: &str) -> Result<(), kube::Error> {
 
 #[tokio::test]
 async fn versions_become_immutable() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("immutable").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.space("immutable").await?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let tried: ConfigMap = space.api().create(&dry, &serde_json::from_value(part("a"))?).await?;
     assert_eq!(tried.immutable, Some(true));
@@ -49,8 +49,8 @@ async fn versions_become_immutable() -> Result<()> {
 
 #[tokio::test]
 async fn what_can_not_be_a_version_is_refused_with_a_message() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("shape").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.space("shape").await?;
     let refused = async |pointer: &str, value: Value| {
         let mut object = part("a");
         let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
@@ -108,8 +108,8 @@ async fn what_can_not_be_a_version_is_refused_with_a_message() -> Result<()> {
 
 #[tokio::test]
 async fn a_version_is_never_changed() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("changes").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.space("changes").await?;
     made(&space, part("a")).await?;
     merged(&space, "a", json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}})).await?;
     let title = "ConfigMap a, part of version 1.0.1 of config shop,";
@@ -147,8 +147,8 @@ async fn a_version_is_never_changed() -> Result<()> {
 
 #[tokio::test]
 async fn one_that_came_unseen_is_not_changed_either_and_becomes_immutable() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.cluster.space("unseen").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.cluster.space("unseen").await?;
     made(&space, part("a")).await?;
     made(&space, part("b")).await?;
     let enabled = Patch::Merge(json!({"metadata": {"labels": {"nudge.dev/enabled": "true"}}}));
@@ -173,8 +173,8 @@ async fn one_that_came_unseen_is_not_changed_either_and_becomes_immutable() -> R
 
 #[tokio::test]
 async fn a_version_is_kept_while_it_is_needed() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("kept").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.space("kept").await?;
     let own = made(&space, part("a")).await?;
     config(&space, "shop", json!({}), json!({"phase": "Current", "versions": [sealed("1.0.1", &[&own])]})).await?;
     let role = async |status: Value| {
@@ -216,8 +216,8 @@ async fn a_version_is_kept_while_it_is_needed() -> Result<()> {
 
 #[tokio::test]
 async fn an_object_that_only_has_the_labels_goes() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("stranger").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.space("stranger").await?;
     let own = made(&space, part("a")).await?;
     made(&space, part("b")).await?;
     let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
@@ -229,11 +229,11 @@ async fn an_object_that_only_has_the_labels_goes() -> Result<()> {
 
 #[tokio::test]
 async fn parts_of_users_who_may_publish_are_marked_and_stay_marked() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("marked").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.space("marked").await?;
     allow_devs(&space, "create", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}]))
         .await?;
-    let jane = scene.cluster.client(&scene.cluster.user("jane", &["devs"])).await?;
+    let jane = guarded.cluster.client(&guarded.cluster.user("jane", &["devs"])).await?;
     let maps = Api::<ConfigMap>::namespaced(jane, &space.name);
     let own = made(&space, part("own")).await?;
     assert!(has_mark(&own), "{own:?}");
@@ -263,8 +263,8 @@ fn has_mark(object: &ConfigMap) -> bool {
 
 #[tokio::test]
 async fn a_namespace_that_is_not_enabled_is_left_alone() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.cluster.space("foreign").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.cluster.space("foreign").await?;
     let mut object = part("a");
     object["metadata"]["labels"]["nudge.dev/version"] = json!("current");
     assert_eq!(made(&space, object).await?.immutable, None);
@@ -273,20 +273,20 @@ async fn a_namespace_that_is_not_enabled_is_left_alone() -> Result<()> {
 
 #[tokio::test]
 async fn a_namespace_with_a_current_version_is_deleted() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("terminating").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.space("terminating").await?;
     let own = made(&space, part("a")).await?;
     let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
     config(&space, "shop", json!({"current": "1.0.1"}), status).await?;
-    scene.subscribe(&space, "shop", 1);
+    guarded.subscribe(&space, "shop", 1);
     deleted(&space, "a").await.expect_err("it is current");
     space.delete(SOON * 2).await
 }
 
 #[tokio::test]
 async fn the_largest_objects_are_reviewed() -> Result<()> {
-    let Some(scene) = GuardedCluster::shared().await? else { return Ok(()) };
-    let space = scene.space("large").await?;
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.space("large").await?;
     // Each of these is six bytes in JSON as the API server writes it.
     let mut object = part("a");
     object["data"]["lives"] = json!("<".repeat(1024 * 1024 - 1024));

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{GroupStatus, Phase, Reason, RolloutFailure, RolloutStage, VersionedConfigStatus};
 
-use super::tests::Scene;
+use super::tests::TestRollout;
 use super::{ALL, Cause, Rollout, Since, Stage};
 
 const PHASES: [Phase; 5] = [Phase::Waiting, Phase::Current, Phase::Progressing, Phase::RollingBack, Phase::Failed];
@@ -77,14 +77,14 @@ fn what_is_read_from_an_edited_status_is_written_without_contradiction() {
 #[test]
 fn from_any_edited_status_the_requested_version_becomes_current() {
     for status in edited() {
-        let mut scene = Scene::new(&[("web", 2)]);
-        scene.status = status.clone();
+        let mut rollout = TestRollout::new(&[("web", 2)]);
+        rollout.status = status.clone();
         for _ in 0..10 {
-            scene.rest("2");
-            scene.take();
-            scene.later(10_000);
+            rollout.rest("2");
+            rollout.take();
+            rollout.later(10_000);
         }
-        let end = &scene.status;
+        let end = &rollout.status;
         assert_eq!((end.current.as_deref(), end.phase), (Some("2"), Phase::Current), "{status:?} became {end:?}");
         assert_eq!((&end.target, end.rollout.stage, &end.rollout.failure), (&None, None, &None), "{status:?}");
     }

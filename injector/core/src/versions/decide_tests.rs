@@ -22,14 +22,15 @@ fn at(second: i64) -> Time {
     Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
 }
 
-struct Scene {
+/// A config, its versions and the clock.
+struct Fixture {
     config: VersionedConfig,
     parts: Vec<Arc<PartMeta>>,
     facts: Facts,
     now: i64,
 }
 
-impl Scene {
+impl Fixture {
     fn new(current: Option<&str>) -> Self {
         let spec = VersionedConfigSpec { current: current.map(str::to_owned), ..VersionedConfigSpec::default() };
         let mut config = VersionedConfig::new("shop", spec);
@@ -91,156 +92,156 @@ impl Scene {
 
 #[test]
 fn the_first_version_becomes_current_and_stays_current() {
-    let mut scene = Scene::new(None);
-    scene.step();
-    assert_eq!(scene.ready().1, "VersionMissing");
-    scene.add("1");
-    let status = scene.step().status;
+    let mut fixture = Fixture::new(None);
+    fixture.step();
+    assert_eq!(fixture.ready().1, "VersionMissing");
+    fixture.add("1");
+    let status = fixture.step().status;
     assert_eq!((status.current.as_deref(), status.phase), (Some("1"), Phase::Current));
-    scene.add("0");
-    assert_eq!(scene.step().status.current.as_deref(), Some("1"));
+    fixture.add("0");
+    assert_eq!(fixture.step().status.current.as_deref(), Some("1"));
 }
 
 #[test]
 fn nothing_moves_to_a_version_that_does_not_exist() {
-    let mut scene = Scene::new(Some("1")).with("1");
-    let first = scene.step().status;
-    scene.config.spec.current = Some("2".to_owned());
-    let waiting = scene.step().status;
+    let mut fixture = Fixture::new(Some("1")).with("1");
+    let first = fixture.step().status;
+    fixture.config.spec.current = Some("2".to_owned());
+    let waiting = fixture.step().status;
     assert_eq!((waiting.phase, waiting.current.as_deref()), (Phase::Waiting, Some("1")));
     assert_eq!(waiting.rollout.revision, first.rollout.revision);
-    assert_eq!(scene.ready().2, "version 2 does not exist; create it, or set spec.current to one of: 1");
-    scene.add("2");
-    let moved = scene.step().status;
+    assert_eq!(fixture.ready().2, "version 2 does not exist; create it, or set spec.current to one of: 1");
+    fixture.add("2");
+    let moved = fixture.step().status;
     assert_eq!((moved.current.as_deref(), moved.previous.as_deref()), (Some("2"), Some("1")));
     assert!(moved.rollout.revision > first.rollout.revision);
-    assert_eq!(scene.ready().0, "True");
+    assert_eq!(fixture.ready().0, "True");
 }
 
 #[test]
 fn a_version_without_consent_does_not_become_current_by_itself() {
-    let mut scene = Scene::new(None);
-    scene.add_unmarked("6");
-    let waiting = scene.step();
+    let mut fixture = Fixture::new(None);
+    fixture.add_unmarked("6");
+    let waiting = fixture.step();
     assert_eq!((waiting.status.current, waiting.status.phase), (None, Phase::Waiting));
-    assert_eq!(scene.ready().1, "VersionNotAuthorized");
-    assert!(scene.ready().2.ends_with("makes it current with kubectl nudge use shop 6"), "{}", scene.ready().2);
+    assert_eq!(fixture.ready().1, "VersionNotAuthorized");
+    assert!(fixture.ready().2.ends_with("makes it current with kubectl nudge use shop 6"), "{}", fixture.ready().2);
     assert!(
         waiting.events.iter().any(|event| event.warning && event.explanation.reason == Reason::VersionNotAuthorized)
     );
     // A change of anything else is no consent.
-    scene.config.metadata.generation = Some(2);
-    scene.config.spec.rollout.paused = true;
-    assert_eq!(scene.step().status.current, None);
-    scene.config.spec.rollout.paused = false;
-    scene.add("7");
-    assert_eq!(scene.step().status.current.as_deref(), Some("7"), "the first with consent");
-    scene.config.spec.current = Some("6".to_owned());
-    assert_eq!(scene.step().status.current.as_deref(), Some("6"), "consent");
-    scene.config.spec.current = None;
-    assert_eq!(scene.step().status.current.as_deref(), Some("6"), "and it stays");
+    fixture.config.metadata.generation = Some(2);
+    fixture.config.spec.rollout.paused = true;
+    assert_eq!(fixture.step().status.current, None);
+    fixture.config.spec.rollout.paused = false;
+    fixture.add("7");
+    assert_eq!(fixture.step().status.current.as_deref(), Some("7"), "the first with consent");
+    fixture.config.spec.current = Some("6".to_owned());
+    assert_eq!(fixture.step().status.current.as_deref(), Some("6"), "consent");
+    fixture.config.spec.current = None;
+    assert_eq!(fixture.step().status.current.as_deref(), Some("6"), "and it stays");
 }
 
 #[test]
 fn a_version_that_was_named_before_it_was_created_must_be_named_again() {
-    let mut scene = Scene::new(Some("1")).with("1");
-    scene.step();
-    scene.config.spec.current = Some("2".to_owned());
-    scene.step();
-    scene.add_unmarked("2");
-    let held = scene.step().status;
+    let mut fixture = Fixture::new(Some("1")).with("1");
+    fixture.step();
+    fixture.config.spec.current = Some("2".to_owned());
+    fixture.step();
+    fixture.add_unmarked("2");
+    let held = fixture.step().status;
     assert_eq!((held.current.as_deref(), held.phase), (Some("1"), Phase::Waiting));
-    assert_eq!(scene.ready().1, "VersionNotAuthorized");
-    scene.config.metadata.generation = Some(2);
-    scene.config.spec.rollout.paused = true;
-    assert_eq!(scene.step().status.target, None, "a change of anything else is no consent");
-    scene.config.spec.rollout.paused = false;
-    scene.config.spec.current = Some("1".to_owned());
-    assert_eq!(scene.step().status.phase, Phase::Current);
-    scene.config.spec.current = Some("2".to_owned());
-    assert_eq!(scene.step().status.current.as_deref(), Some("2"));
+    assert_eq!(fixture.ready().1, "VersionNotAuthorized");
+    fixture.config.metadata.generation = Some(2);
+    fixture.config.spec.rollout.paused = true;
+    assert_eq!(fixture.step().status.target, None, "a change of anything else is no consent");
+    fixture.config.spec.rollout.paused = false;
+    fixture.config.spec.current = Some("1".to_owned());
+    assert_eq!(fixture.step().status.phase, Phase::Current);
+    fixture.config.spec.current = Some("2".to_owned());
+    assert_eq!(fixture.step().status.current.as_deref(), Some("2"));
 }
 
 #[test]
 fn one_unmarked_part_is_enough() {
-    let mut scene = Scene::new(None).with("1").with("2");
+    let mut fixture = Fixture::new(None).with("1").with("2");
     for (index, name) in ["1", "2"].iter().enumerate() {
-        let mut part = (*scene.parts[index]).clone();
+        let mut part = (*fixture.parts[index]).clone();
         (part.version, part.part, part.parts) = ("1".to_owned(), Some((*name).to_owned()), Some("2".to_owned()));
-        scene.parts[index] = Arc::new(part);
+        fixture.parts[index] = Arc::new(part);
     }
-    let uid = scene.parts[1].uid.clone();
-    scene.facts.get_mut(&uid).unwrap().marked = false;
-    assert_eq!(scene.step().status.current, None);
-    assert_eq!(scene.ready().1, "VersionNotAuthorized");
+    let uid = fixture.parts[1].uid.clone();
+    fixture.facts.get_mut(&uid).unwrap().marked = false;
+    assert_eq!(fixture.step().status.current, None);
+    assert_eq!(fixture.ready().1, "VersionNotAuthorized");
 }
 
 #[test]
 fn anybody_may_create_the_current_version_again() {
-    let mut scene = Scene::new(Some("1")).with("1");
-    scene.step();
-    let (parts, facts) = (std::mem::take(&mut scene.parts), scene.facts.clone());
-    assert_eq!(scene.step().status.retired.len(), 1);
-    (scene.parts, scene.facts) = (parts, facts);
-    scene.facts.values_mut().for_each(|facts| facts.marked = false);
-    assert_eq!(scene.step().status.phase, Phase::Current);
+    let mut fixture = Fixture::new(Some("1")).with("1");
+    fixture.step();
+    let (parts, facts) = (std::mem::take(&mut fixture.parts), fixture.facts.clone());
+    assert_eq!(fixture.step().status.retired.len(), 1);
+    (fixture.parts, fixture.facts) = (parts, facts);
+    fixture.facts.values_mut().for_each(|facts| facts.marked = false);
+    assert_eq!(fixture.step().status.phase, Phase::Current);
 }
 
 #[test]
 fn both_orders_of_creation_end_the_same() {
-    let mut one = Scene::new(Some("1"));
+    let mut one = Fixture::new(Some("1"));
     one.step();
     one.add("1");
     one.step();
-    let mut two = Scene::new(None).with("1");
+    let mut two = Fixture::new(None).with("1");
     two.step();
     two.config.spec.current = Some("1".to_owned());
     two.step();
-    let [one, two] = [one, two].map(|scene| scene.config.status.unwrap());
+    let [one, two] = [one, two].map(|fixture| fixture.config.status.unwrap());
     assert_eq!((one.current, one.phase), (two.current, two.phase));
 }
 
 #[test]
 fn a_status_that_was_lost_does_not_count_from_the_start() {
-    let mut scene = Scene::new(Some("1")).with("1");
-    let first = scene.step().status.rollout.revision;
-    scene.config.status = None;
-    assert!(scene.step().status.rollout.revision > first);
+    let mut fixture = Fixture::new(Some("1")).with("1");
+    let first = fixture.step().status.rollout.revision;
+    fixture.config.status = None;
+    assert!(fixture.step().status.rollout.revision > first);
 }
 
 #[test]
 fn an_invalid_version_is_stalled_with_one_event() {
-    let mut scene = Scene::new(Some("1")).with("1");
-    let uid = scene.parts[0].uid.clone();
-    scene.facts.get_mut(&uid).unwrap().immutable = false;
-    assert_eq!(scene.step().events.len(), 1);
-    assert_eq!(scene.ready().1, "VersionInvalid");
-    assert!(scene.config.status.as_ref().unwrap().conditions.iter().any(|condition| condition.type_ == "Stalled"));
-    assert!(scene.step().events.is_empty());
+    let mut fixture = Fixture::new(Some("1")).with("1");
+    let uid = fixture.parts[0].uid.clone();
+    fixture.facts.get_mut(&uid).unwrap().immutable = false;
+    assert_eq!(fixture.step().events.len(), 1);
+    assert_eq!(fixture.ready().1, "VersionInvalid");
+    assert!(fixture.config.status.as_ref().unwrap().conditions.iter().any(|condition| condition.type_ == "Stalled"));
+    assert!(fixture.step().events.is_empty());
 }
 
 #[test]
 fn a_paused_move_is_held_and_then_made() {
-    let mut scene = Scene::new(Some("1")).with("1").with("2");
-    scene.step();
-    scene.config.spec.current = Some("2".to_owned());
-    scene.config.spec.rollout.paused = true;
-    let held = scene.step().status;
+    let mut fixture = Fixture::new(Some("1")).with("1").with("2");
+    fixture.step();
+    fixture.config.spec.current = Some("2".to_owned());
+    fixture.config.spec.rollout.paused = true;
+    let held = fixture.step().status;
     assert_eq!((held.current.as_deref(), held.target.as_deref()), (Some("1"), Some("2")));
-    assert_eq!(scene.ready().1, "Paused");
-    scene.config.spec.rollout.paused = false;
-    let moved = scene.step().status;
+    assert_eq!(fixture.ready().1, "Paused");
+    fixture.config.spec.rollout.paused = false;
+    let moved = fixture.step().status;
     assert_eq!((moved.current.as_deref(), moved.target), (Some("2"), None));
 }
 
 #[test]
 fn every_condition_is_about_the_observed_spec() {
-    let mut scene = Scene::new(Some("1")).with("1");
-    scene.step();
+    let mut fixture = Fixture::new(Some("1")).with("1");
+    fixture.step();
     let published = condition(ConditionType::Published, true, Reason::Published, "m".to_owned(), Some(1), &at(1));
-    set_condition(&mut scene.config.status.as_mut().unwrap().conditions, published);
-    scene.config.metadata.generation = Some(2);
-    let status = scene.step().status;
+    set_condition(&mut fixture.config.status.as_mut().unwrap().conditions, published);
+    fixture.config.metadata.generation = Some(2);
+    let status = fixture.step().status;
     assert!(status.conditions.len() > 1);
     assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(2)), "{status:?}");
     let published = status.conditions.iter().find(|condition| condition.type_ == "Published").unwrap();
@@ -249,23 +250,23 @@ fn every_condition_is_about_the_observed_spec() {
 
 #[test]
 fn deciding_twice_changes_nothing() {
-    let mut scene = Scene::new(Some("1")).with("1").with("2");
-    let first = scene.step();
+    let mut fixture = Fixture::new(Some("1")).with("1").with("2");
+    let first = fixture.step();
     assert_eq!(first.events.len(), 3);
-    let second = scene.step();
+    let second = fixture.step();
     assert_eq!((second.status, second.events.len()), (first.status, 0));
 }
 
 #[test]
 fn a_current_version_that_is_gone_is_kept() {
-    let mut scene = Scene::new(Some("1")).with("1");
-    scene.step();
-    scene.parts.clear();
-    let status = scene.step().status;
+    let mut fixture = Fixture::new(Some("1")).with("1");
+    fixture.step();
+    fixture.parts.clear();
+    let status = fixture.step().status;
     assert_eq!((status.current.as_deref(), status.phase), (Some("1"), Phase::Waiting));
-    assert_eq!(scene.ready().1, "VersionMissing");
-    scene.add("1");
-    assert_eq!(scene.step().status.phase, Phase::Current);
+    assert_eq!(fixture.ready().1, "VersionMissing");
+    fixture.add("1");
+    assert_eq!(fixture.step().status.phase, Phase::Current);
 }
 
 #[test]
@@ -284,14 +285,14 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
         })
     };
     let pods = [pod("a", "1"), pod("b", "2")];
-    let mut scene = Scene::new(Some("1")).with("1").with("2");
-    scene.step();
-    scene.config.spec.current = Some("2".to_owned());
-    let decide_with = |scene: &Scene, restart: &Restarts| {
+    let mut fixture = Fixture::new(Some("1")).with("1").with("2");
+    fixture.step();
+    fixture.config.spec.current = Some("2".to_owned());
+    let decide_with = |fixture: &Fixture, restart: &Restarts| {
         decide(&Observed {
-            config: &scene.config,
-            parts: &scene.parts,
-            facts: &scene.facts,
+            config: &fixture.config,
+            parts: &fixture.parts,
+            facts: &fixture.facts,
             secrets_known: true,
             pods: &pods,
             nodes_away: &BTreeSet::new(),
@@ -302,12 +303,12 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
         })
         .status
     };
-    let held = decide_with(&scene, &Restarts::Held("Deployment/web was not restarted".to_owned()));
+    let held = decide_with(&fixture, &Restarts::Held("Deployment/web was not restarted".to_owned()));
     assert_eq!(held.rollout.stage, Some(nudge_api::RolloutStage::Restarting), "no batch and no bake moves them");
     assert!(held.rollout.groups.is_empty() && held.current.as_deref() == Some("1"));
     assert_eq!((held.pods.total, held.pods.updated), (2, 1), "{:?}", held.pods);
     let reasons: Vec<&str> = held.conditions.iter().map(|it| it.reason.as_str()).collect();
     assert_eq!(reasons, ["NotRestarted", "NotRestarted"], "Ready and Stalled: {:?}", held.conditions);
-    scene.config.status = Some(held);
-    assert_eq!(decide_with(&scene, &Restarts::Done).current.as_deref(), Some("2"));
+    fixture.config.status = Some(held);
+    assert_eq!(decide_with(&fixture, &Restarts::Done).current.as_deref(), Some("2"));
 }

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use crate::pods::{Report, ReportState};
 
-    fn scene(count: usize, limit: u32) -> (VersionedConfig, Vec<Arc<PartMeta>>) {
+    fn config_with_versions(count: usize, limit: u32) -> (VersionedConfig, Vec<Arc<PartMeta>>) {
         let spec = VersionedConfigSpec { history_limit: limit, ..VersionedConfigSpec::default() };
         let mut config = VersionedConfig::new("shop", spec);
         let objects: Vec<PartMeta> = (0..count)
@@ -87,15 +87,15 @@ mod tests {
 
     #[test]
     fn the_oldest_go_beyond_the_limit() {
-        let (config, parts) = scene(5, 3);
+        let (config, parts) = config_with_versions(5, 3);
         assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0", "1"]);
-        let (config, parts) = scene(3, 3);
+        let (config, parts) = config_with_versions(3, 3);
         assert!(to_prune(&config, &parts, &[], &BTreeSet::new()).is_empty());
     }
 
     #[test]
     fn what_anybody_may_need_stays() {
-        let (mut config, mut parts) = scene(8, 0);
+        let (mut config, mut parts) = config_with_versions(8, 0);
         config.spec.current = Some("0".to_owned());
         let status = config.status.as_mut().unwrap();
         status.current = Some("1".to_owned());

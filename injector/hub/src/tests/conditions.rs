@@ -9,9 +9,9 @@ use tokio::time::timeout;
 use super::*;
 
 /// A hub to which the agent has said that it runs version 1, and when the report came.
-async fn reported() -> (Scene, i64) {
-    let scene = Scene::with_one();
-    let head = scene.head(PollRequest::default()).await;
+async fn reported() -> (Fixture, i64) {
+    let fixture = Fixture::with_one();
+    let head = fixture.head(PollRequest::default()).await;
     let of = |config: &nudge_protocol::hub::PollConfig| ReportedConfig {
         name: config.name.clone(),
         uid: config.uid.clone(),
@@ -21,16 +21,16 @@ async fn reported() -> (Scene, i64) {
     };
     let configs = head.configs.iter().map(of).collect();
     let report = ReportRequest { configs, acknowledged: true, ..ReportRequest::default() };
-    assert_eq!(scene.hub.report(&caller("u"), report).await.status, StatusCode::NO_CONTENT);
-    let stamp = scene.hub.reports.of(&PodKey::new("ns", "web"), &caller("u").uid).unwrap().stamp;
-    (scene, stamp)
+    assert_eq!(fixture.hub.report(&caller("u"), report).await.status, StatusCode::NO_CONTENT);
+    let stamp = fixture.hub.reports.of(&PodKey::new("ns", "web"), &caller("u").uid).unwrap().stamp;
+    (fixture, stamp)
 }
 
 fn no_handler() -> ReportState {
     ReportState::of(Reason::NoHandler.explained("app has none"))
 }
 
-impl Scene {
+impl Fixture {
     /// The watch shows a condition from a report of that second.
     fn shows(&self, state: ReportState, at: i64) {
         let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new("1").ok())];
@@ -48,28 +48,28 @@ impl Scene {
 
 #[tokio::test(start_paused = true)]
 async fn a_report_that_waited_here_does_not_overwrite_a_later_one_of_another_replica() {
-    let (scene, stamp) = reported().await;
-    scene.shows(no_handler(), stamp + 10);
-    assert!(scene.writes().await.is_empty());
+    let (fixture, stamp) = reported().await;
+    fixture.shows(no_handler(), stamp + 10);
+    assert!(fixture.writes().await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_overwrites_an_earlier_one() {
-    let (scene, stamp) = reported().await;
-    scene.shows(no_handler(), stamp - 10);
-    assert!(scene.writes().await.contains(&Reason::Applied));
+    let (fixture, stamp) = reported().await;
+    fixture.shows(no_handler(), stamp - 10);
+    assert!(fixture.writes().await.contains(&Reason::Applied));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_an_earlier_report_has_overwritten_is_written_again_and_a_later_one_stays() {
-    let (scene, stamp) = reported().await;
-    scene.shows(ReportState::Acknowledged, stamp);
-    assert!(scene.writes().await.is_empty(), "it stands");
+    let (fixture, stamp) = reported().await;
+    fixture.shows(ReportState::Acknowledged, stamp);
+    assert!(fixture.writes().await.is_empty(), "it stands");
     // Polls and reports may go to different replicas, so it is no matter where the agent is connected.
     for (other, written) in [(stamp - 100, true), (stamp + 100, false), (stamp, false)] {
-        scene.shows(no_handler(), other);
-        assert!(scene.writes().await.is_empty(), "nothing has looked");
-        scene.hub.tend_reports();
-        assert_eq!(scene.writes().await.contains(&Reason::Applied), written, "{other}");
+        fixture.shows(no_handler(), other);
+        assert!(fixture.writes().await.is_empty(), "nothing has looked");
+        fixture.hub.tend_reports();
+        assert_eq!(fixture.writes().await.contains(&Reason::Applied), written, "{other}");
     }
 }

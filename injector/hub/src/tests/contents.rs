@@ -4,48 +4,48 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn what_is_missing_is_a_problem_and_comes_when_it_is_there() {
-    let mut scene = Scene::new();
-    let head = scene.head(PollRequest::default()).await;
+    let mut fixture = Fixture::new();
+    let head = fixture.head(PollRequest::default()).await;
     assert_eq!(head.configs[0].problem.as_ref().unwrap().reason, nudge_protocol::hub::HubReason::NotFound);
-    scene.put("shop", 0, None);
-    let head = scene.head(after(&head)).await;
+    fixture.put("shop", 0, None);
+    let head = fixture.head(after(&head)).await;
     assert!(head.configs[0].problem.as_ref().unwrap().message.contains("no current version yet"));
-    let one = scene.stored.add("1", b"x");
-    scene.put("shop", 1, Some(&one));
-    assert!(scene.head(after(&head)).await.configs[0].problem.is_none());
+    let one = fixture.stored.add("1", b"x");
+    fixture.put("shop", 1, Some(&one));
+    assert!(fixture.head(after(&head)).await.configs[0].problem.is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_content_that_is_long_in_coming_is_told_and_comes_later() {
-    let mut scene = Scene::new();
-    let one = scene.stored.add("1", b"x");
-    scene.stored.failures.store(12, Ordering::SeqCst);
-    scene.put("shop", 1, Some(&one));
+    let mut fixture = Fixture::new();
+    let one = fixture.stored.add("1", b"x");
+    fixture.stored.failures.store(12, Ordering::SeqCst);
+    fixture.put("shop", 1, Some(&one));
     let started = Instant::now();
-    let head = scene.head(PollRequest::default()).await;
+    let head = fixture.head(PollRequest::default()).await;
     assert_eq!(head.configs[0].problem.as_ref().unwrap().reason, nudge_protocol::hub::HubReason::Resolving);
     assert_eq!(started.elapsed().as_secs(), 10);
     let mut request = after(&head);
     while request.configs[0].problem.is_some() {
-        request = after(&scene.head(request).await);
+        request = after(&fixture.head(request).await);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn secret_parts_are_served_where_they_are_allowed() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     let (sealed, stored) =
         crate::content::tests::part(nudge_api::PartKind::Secret, "pin", true, &[("k", b"0".to_vec())]);
-    scene.stored.objects.lock().unwrap().insert("pin".to_owned(), (stored.uid, stored.contents));
+    fixture.stored.objects.lock().unwrap().insert("pin".to_owned(), (stored.uid, stored.contents));
     let version = crate::contents::tests::sealed("1", vec![sealed]);
-    scene.put("shop", 1, Some(&version));
-    let head = scene.head(PollRequest::default()).await;
+    fixture.put("shop", 1, Some(&version));
+    let head = fixture.head(PollRequest::default()).await;
     assert_eq!(head.configs[0].problem.as_ref().unwrap().reason, nudge_protocol::hub::HubReason::NotAllowed);
-    assert_eq!(scene.stored.reads.load(Ordering::SeqCst), 0);
-    scene.index.set_secrets("ns", Vec::new());
-    let head = scene.head(after(&head)).await;
+    assert_eq!(fixture.stored.reads.load(Ordering::SeqCst), 0);
+    fixture.index.set_secrets("ns", Vec::new());
+    let head = fixture.head(after(&head)).await;
     assert!(head.configs[0].length.is_some());
-    scene.index.forget_secrets("ns");
-    let head = scene.head(PollRequest { configs: Vec::new(), ..after(&head) }).await;
+    fixture.index.forget_secrets("ns");
+    let head = fixture.head(PollRequest { configs: Vec::new(), ..after(&head) }).await;
     assert!(head.configs[0].length.is_none(), "also when it was read before");
 }

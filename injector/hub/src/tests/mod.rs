@@ -47,7 +47,8 @@ fn caller(uid: &str) -> Caller {
     Caller { namespace: "ns".to_owned(), name: "web".to_owned(), uid: PodUid::new(uid).unwrap() }
 }
 
-struct Scene {
+/// A hub, what it reads, and what it has written.
+struct Fixture {
     index: Arc<Index>,
     stored: Arc<Stored>,
     written: Arc<Written>,
@@ -55,7 +56,7 @@ struct Scene {
     writes: u64,
 }
 
-impl Scene {
+impl Fixture {
     fn new() -> Self {
         let (index, stored) = (Arc::new(Index::default()), Arc::new(Stored::default()));
         let written = Arc::new(Written::default());
@@ -70,10 +71,10 @@ impl Scene {
 
     /// With version 1 as the current one of the pod's config.
     fn with_one() -> Self {
-        let mut scene = Self::new();
-        let one = scene.stored.add("1", b"x");
-        scene.put("shop", 1, Some(&one));
-        scene
+        let mut fixture = Self::new();
+        let one = fixture.stored.add("1", b"x");
+        fixture.put("shop", 1, Some(&one));
+        fixture
     }
 
     fn put(&mut self, name: &str, revision: u64, current: Option<&VersionStatus>) {

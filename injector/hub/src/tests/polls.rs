@@ -4,73 +4,73 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_poll_is_held_until_another_version_is_assigned() {
-    let mut scene = Scene::with_one();
-    let head = scene.head(PollRequest::default()).await;
+    let mut fixture = Fixture::with_one();
+    let head = fixture.head(PollRequest::default()).await;
     assert_eq!(head.configs[0].version.as_ref().unwrap().as_str(), "1");
     assert!(head.configs[0].length.is_some());
 
-    let (hub, request) = (Arc::clone(&scene.hub), after(&head));
+    let (hub, request) = (Arc::clone(&fixture.hub), after(&head));
     let poll = async move { hub.poll_result(&caller("u"), request, &mut Repeats::default()).await };
     tokio::pin!(poll);
     assert!(poll.as_mut().now_or_never().is_none());
-    assert!(scene.hub.is_connected(&caller("u").uid));
-    let two = scene.stored.add("2", b"y");
-    scene.put("shop", 2, Some(&two));
+    assert!(fixture.hub.is_connected(&caller("u").uid));
+    let two = fixture.stored.add("2", b"y");
+    fixture.put("shop", 2, Some(&two));
     let (reply, result) = poll.await;
     assert_eq!((reply.status, result), (StatusCode::OK, PollResult::Changed));
-    assert!(!scene.hub.is_connected(&caller("u").uid));
-    let head = scene.head(after(&head)).await;
+    assert!(!fixture.hub.is_connected(&caller("u").uid));
+    let head = fixture.head(after(&head)).await;
     assert_eq!((head.configs[0].revision, head.configs[0].version.as_ref().unwrap().as_str()), (2, "2"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_new_is_told_when_the_wait_is_over() {
-    let scene = Scene::with_one();
-    let head = scene.head(PollRequest::default()).await;
+    let fixture = Fixture::with_one();
+    let head = fixture.head(PollRequest::default()).await;
     let started = Instant::now();
-    let (reply, _) = scene.poll(after(&head)).await;
+    let (reply, _) = fixture.poll(after(&head)).await;
     assert_eq!(reply.status, StatusCode::NO_CONTENT);
     assert_eq!(started.elapsed().as_secs(), 300);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_behind_the_agent_says_so_after_five_seconds_and_never_what_it_knows() {
-    let mut scene = Scene::with_one();
-    let mut ahead = after(&scene.head(PollRequest::default()).await);
+    let mut fixture = Fixture::with_one();
+    let mut ahead = after(&fixture.head(PollRequest::default()).await);
     ahead.configs[0].revision = 2;
     let started = Instant::now();
-    let (reply, result) = scene.poll(ahead.clone()).await;
+    let (reply, result) = fixture.poll(ahead.clone()).await;
     assert_eq!((reply.status, result), (StatusCode::SERVICE_UNAVAILABLE, PollResult::Behind));
     assert_eq!(started.elapsed().as_secs(), 5);
     // It catches up meanwhile.
-    let hub = Arc::clone(&scene.hub);
+    let hub = Arc::clone(&fixture.hub);
     let poll = async move { hub.poll_result(&caller("u"), ahead, &mut Repeats::default()).await };
     tokio::pin!(poll);
     assert!(poll.as_mut().now_or_never().is_none());
-    let two = scene.stored.add("2", b"y");
-    scene.put("shop", 3, Some(&two));
+    let two = fixture.stored.add("2", b"y");
+    fixture.put("shop", 3, Some(&two));
     assert_eq!(poll.await.1, PollResult::Changed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_uid_is_told_when_it_has_stayed() {
-    let scene = Scene::with_one();
-    let mut other = after(&scene.head(PollRequest::default()).await);
+    let fixture = Fixture::with_one();
+    let mut other = after(&fixture.head(PollRequest::default()).await);
     other.configs[0].uid = "another".to_owned();
     other.configs[0].revision = 9;
     let started = Instant::now();
-    assert_eq!(scene.head(other).await.configs[0].revision, 1);
+    assert_eq!(fixture.head(other).await.configs[0].revision, 1);
     assert_eq!(started.elapsed().as_secs(), 5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_does_not_take_a_reply_gets_it_ever_more_seldom() {
-    let scene = Scene::with_one();
+    let fixture = Fixture::with_one();
     let (mut repeats, started) = (Repeats::default(), Instant::now());
     let mut times = Vec::new();
     for _ in 0..5 {
         let request = PollRequest { wait_seconds: 300, ..PollRequest::default() };
-        let (_, result) = scene.hub.poll_result(&caller("u"), request, &mut repeats).await;
+        let (_, result) = fixture.hub.poll_result(&caller("u"), request, &mut repeats).await;
         assert_eq!(result, PollResult::Changed);
         times.push(started.elapsed().as_secs());
     }
@@ -79,9 +79,9 @@ async fn an_agent_that_does_not_take_a_reply_gets_it_ever_more_seldom() {
 
 #[tokio::test(start_paused = true)]
 async fn a_third_poll_of_a_pod_ends_the_first() {
-    let scene = Scene::with_one();
-    let request = after(&scene.head(PollRequest::default()).await);
-    let poll = || Box::pin(scene.poll(request.clone()));
+    let fixture = Fixture::with_one();
+    let request = after(&fixture.head(PollRequest::default()).await);
+    let poll = || Box::pin(fixture.poll(request.clone()));
     let (mut first, mut second) = (poll(), poll());
     assert!(first.as_mut().now_or_never().is_none() && second.as_mut().now_or_never().is_none());
     let mut third = poll();
@@ -92,11 +92,11 @@ async fn a_third_poll_of_a_pod_ends_the_first() {
 
 #[tokio::test(start_paused = true)]
 async fn agents_are_sent_away_one_after_the_other() {
-    let scene = Scene::with_one();
-    let request = after(&scene.head(PollRequest::default()).await);
-    let mut held: Vec<_> = (0..2).map(|_| Box::pin(scene.poll(request.clone()))).collect();
+    let fixture = Fixture::with_one();
+    let request = after(&fixture.head(PollRequest::default()).await);
+    let mut held: Vec<_> = (0..2).map(|_| Box::pin(fixture.poll(request.clone()))).collect();
     assert!(held.iter_mut().all(|poll| poll.as_mut().now_or_never().is_none()));
-    scene.hub.drain();
+    fixture.hub.drain();
     let started = Instant::now();
     for (reply, result) in futures::future::join_all(held).await {
         assert_eq!((reply.status, result), (StatusCode::SERVICE_UNAVAILABLE, PollResult::Draining));
@@ -107,23 +107,23 @@ async fn agents_are_sent_away_one_after_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_takes_versions_by_restarts_keeps_what_it_was_born_with() {
-    let mut scene = Scene::with_one();
-    scene.index.put_pod(PodState { by_restart: true, ..pod("u", &["shop"]) });
-    let born = after(&scene.head(PollRequest::default()).await);
-    let two = scene.stored.add("2", b"y");
-    scene.put("shop", 2, Some(&two));
+    let mut fixture = Fixture::with_one();
+    fixture.index.put_pod(PodState { by_restart: true, ..pod("u", &["shop"]) });
+    let born = after(&fixture.head(PollRequest::default()).await);
+    let two = fixture.stored.add("2", b"y");
+    fixture.put("shop", 2, Some(&two));
     let version = |head: &PollHead| head.configs[0].version.as_ref().unwrap().to_string();
     // By what was mounted, too, of which no hub has told.
     let mut mounted = born.clone();
     (mounted.configs[0].uid, mounted.configs[0].revision) = (String::new(), 0);
     for request in [born.clone(), mounted] {
-        let head = scene.head(request).await;
+        let head = fixture.head(request).await;
         assert_eq!((version(&head).as_str(), head.configs[0].revision, head.configs[0].length), ("1", 2, None));
-        let (reply, _) = scene.poll(after(&head)).await;
+        let (reply, _) = fixture.poll(after(&head)).await;
         assert_eq!(reply.status, StatusCode::NO_CONTENT, "it is held");
     }
-    let new = scene.head(PollRequest::default()).await;
+    let new = fixture.head(PollRequest::default()).await;
     assert_eq!((version(&new).as_str(), new.configs[0].length.is_some()), ("2", true), "another pod has nothing yet");
-    scene.index.put_pod(PodState { by_restart: false, ..pod("u", &["shop"]) });
-    assert_eq!(version(&scene.head(born).await), "2", "the annotation was taken away");
+    fixture.index.put_pod(PodState { by_restart: false, ..pod("u", &["shop"]) });
+    assert_eq!(version(&fixture.head(born).await), "2", "the annotation was taken away");
 }

@@ -55,9 +55,9 @@ impl ServedHub {
 
 #[tokio::test]
 async fn a_held_poll_is_answered_the_moment_another_version_is_current() -> Result<()> {
-    let scene = ServedHub::new(Settings::default())?;
-    scene.activate("1", b"old");
-    let mut agent = scene.connect().await?;
+    let served = ServedHub::new(Settings::default())?;
+    served.activate("1", b"old");
+    let mut agent = served.connect().await?;
     agent.send(poll(&token(0), &PollRequest::default())?).await?;
     let reply = agent.reply().await?;
     let (head, blocks) = read(&reply)?;
@@ -65,25 +65,25 @@ async fn a_held_poll_is_answered_the_moment_another_version_is_current() -> Resu
     assert_eq!(block::decode(blocks[0])?[0].1, b"old");
 
     agent.send(poll(&token(0), &after(&head))?).await?;
-    scene.held(0).await?;
+    served.held(0).await?;
     assert!(agent.is_silent().await);
-    scene.activate("2", b"new");
+    served.activate("2", b"new");
     let reply = agent.reply().await?;
     let (head, blocks) = read(&reply)?;
     assert_eq!(head.configs[0].version.as_ref().map(nudge_protocol::VersionName::as_str), Some("2"));
     assert_eq!(block::decode(blocks[0])?[0].1, b"new");
-    assert_eq!(scene.stand_in.reviews.counted().0, 1, "one token, one review");
+    assert_eq!(served.stand_in.reviews.counted().0, 1, "one token, one review");
     Ok(())
 }
 
 #[tokio::test]
 async fn a_version_of_three_parts_arrives_whole() -> Result<()> {
-    let scene = ServedHub::new(Settings::default())?;
+    let served = ServedHub::new(Settings::default())?;
     let value = |letter: u8| vec![letter; 870 * 1024];
     let version =
-        scene.stand_in.stored.add("1", &[&[("a", value(b'a'))], &[("b", value(b'b'))], &[("c", value(b'c'))]]);
-    scene.stand_in.activate(&version);
-    let mut agent = scene.connect().await?;
+        served.stand_in.stored.add("1", &[&[("a", value(b'a'))], &[("b", value(b'b'))], &[("c", value(b'c'))]]);
+    served.stand_in.activate(&version);
+    let mut agent = served.connect().await?;
     agent.send(poll(&token(0), &PollRequest::default())?).await?;
     let reply = agent.reply().await?;
     let (_, blocks) = read(&reply)?;
@@ -95,7 +95,7 @@ async fn a_version_of_three_parts_arrives_whole() -> Result<()> {
 
 #[tokio::test]
 async fn what_is_asked_wrongly_is_refused_with_its_own_status() -> Result<()> {
-    let scene = ServedHub::new(Settings::default())?;
+    let served = ServedHub::new(Settings::default())?;
     let good = token(0);
     let get = format!("GET /v1/poll HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {good}\r\n\r\n");
     let large = format!(
@@ -112,7 +112,7 @@ async fn what_is_asked_wrongly_is_refused_with_its_own_status() -> Result<()> {
         (message("/v1/poll", "h.p.none", "{}"), 401, "Unauthorized"),
         (large, 413, "TooLarge"),
     ] {
-        let mut agent = scene.connect().await?;
+        let mut agent = served.connect().await?;
         agent.send(&request).await?;
         let reply = agent.reply().await?;
         let body: nudge_protocol::ErrorBody = serde_json::from_slice(&reply.body)?;
@@ -123,9 +123,9 @@ async fn what_is_asked_wrongly_is_refused_with_its_own_status() -> Result<()> {
 
 #[tokio::test]
 async fn a_pod_reads_what_it_uses_and_a_pod_that_is_gone_nothing() -> Result<()> {
-    let scene = ServedHub::new(Settings::default())?;
-    scene.activate("1", b"x");
-    let mut agent = scene.connect().await?;
+    let served = ServedHub::new(Settings::default())?;
+    served.activate("1", b"x");
+    let mut agent = served.connect().await?;
     // The request names a config of the namespace that the pod does not use.
     let other = r#"{"configs":[{"name":"other"}]}"#;
     agent.send(message("/v1/poll", &token(0), other)).await?;
@@ -133,27 +133,27 @@ async fn a_pod_reads_what_it_uses_and_a_pod_that_is_gone_nothing() -> Result<()>
     let (head, blocks) = read(&reply)?;
     assert_eq!((head.configs.len(), blocks.len(), head.configs[0].name.as_str()), (1, 1, CONFIG));
     agent.send(poll(&token(0), &after(&head))?).await?;
-    scene.held(0).await?;
+    served.held(0).await?;
     let pod = pod(0);
-    scene.stand_in.index.remove_pod(&pod.key());
+    served.stand_in.index.remove_pod(&pod.key());
     assert_eq!(agent.reply().await?.status, StatusCode::UNAUTHORIZED);
     agent.send(poll(&token(0), &PollRequest::default())?).await?;
     assert_eq!(agent.reply().await?.status, StatusCode::UNAUTHORIZED);
-    assert_eq!(scene.stand_in.reviews.counted().0, 2, "its token was asked about again");
+    assert_eq!(served.stand_in.reviews.counted().0, 2, "its token was asked about again");
     Ok(())
 }
 
 #[tokio::test]
 async fn a_report_is_kept_and_answered_without_a_body() -> Result<()> {
-    let scene = ServedHub::new(Settings::default())?;
-    let mut agent = scene.connect().await?;
+    let served = ServedHub::new(Settings::default())?;
+    let mut agent = served.connect().await?;
     agent.send(message("/v1/report", &token(1), r#"{"agent":"0.1.0","acknowledged":true}"#)).await?;
     let reply = agent.reply().await?;
     assert_eq!((reply.status, reply.body.len()), (StatusCode::NO_CONTENT, 0));
     let pod = pod(1);
     let key = pod.key();
     assert_eq!(
-        scene.stand_in.hub.reports().of(&key, &pod.uid).map(|reported| reported.report.acknowledged),
+        served.stand_in.hub.reports().of(&key, &pod.uid).map(|reported| reported.report.acknowledged),
         Some(true)
     );
     Ok(())
@@ -161,50 +161,50 @@ async fn a_report_is_kept_and_answered_without_a_body() -> Result<()> {
 
 #[tokio::test]
 async fn a_poll_that_nobody_waits_for_any_more_is_dropped() -> Result<()> {
-    let scene = ServedHub::new(Settings::default())?;
-    scene.activate("1", b"x");
-    drop(scene.waiting(0).await?);
+    let served = ServedHub::new(Settings::default())?;
+    served.activate("1", b"x");
+    drop(served.waiting(0).await?);
     let uid = pod(0).uid;
-    eventually(SOON, "its slot is free", async || (!scene.stand_in.hub.is_connected(&uid)).then_some(())).await
+    eventually(SOON, "its slot is free", async || (!served.stand_in.hub.is_connected(&uid)).then_some(())).await
 }
 
 #[tokio::test]
 async fn connections_beyond_the_bound_are_closed() -> Result<()> {
-    let scene = ServedHub::new(Settings { connections: 2, ..Settings::default() })?;
-    scene.activate("1", b"x");
-    let one = scene.waiting(0).await?;
-    let two = scene.waiting(1).await?;
-    assert!(scene.connect().await.is_err());
+    let served = ServedHub::new(Settings { connections: 2, ..Settings::default() })?;
+    served.activate("1", b"x");
+    let one = served.waiting(0).await?;
+    let two = served.waiting(1).await?;
+    assert!(served.connect().await.is_err());
     drop((one, two));
-    eventually(SOON, "there is room again", async || scene.connect().await.ok().map(drop)).await
+    eventually(SOON, "there is room again", async || served.connect().await.ok().map(drop)).await
 }
 
 #[tokio::test]
 async fn an_address_with_many_makes_room_for_another_one() -> Result<()> {
-    let scene = ServedHub::new(Settings { connections: 4, handshake: SOON, ..Settings::default() })?;
-    scene.activate("1", b"x");
+    let served = ServedHub::new(Settings { connections: 4, handshake: SOON, ..Settings::default() })?;
+    served.activate("1", b"x");
     let from = async |host| {
         let socket = TcpSocket::new_v4()?;
         socket.bind((std::net::Ipv4Addr::new(127, 0, 0, host), 0).into())?;
-        Ok::<_, anyhow::Error>(socket.connect(scene.front.address).await?)
+        Ok::<_, anyhow::Error>(socket.connect(served.front.address).await?)
     };
     // Connected and silent, as many as there are slots and more.
     let mut silent = Vec::new();
     for _ in 0..12 {
         silent.push(from(2).await?);
     }
-    let agents = [scene.waiting(0).await?, scene.waiting(1).await?];
+    let agents = [served.waiting(0).await?, served.waiting(1).await?];
     for _ in 0..12 {
         silent.push(from(2).await?);
     }
     // Each that the hub has taken or refused counts; it takes one after the other.
     eventually(SOON, "all have come", async || {
-        scene.stand_in.metrics().contains("hub_connections_refused_total 22\n").then_some(())
+        served.stand_in.metrics().contains("hub_connections_refused_total 22\n").then_some(())
     })
     .await?;
     assert!(agents[0].is_silent().await && agents[1].is_silent().await);
-    scene.held(0).await?;
-    scene.held(1).await
+    served.held(0).await?;
+    served.held(1).await
 }
 
 #[tokio::test]
@@ -212,26 +212,26 @@ async fn whoever_dawdles_is_cut() -> Result<()> {
     let short = Duration::from_millis(300);
     let ended = async |raw: &mut Raw| timeout(SOON, raw.ended()).await;
     // One bound at a time, or the others could cut first on a busy machine.
-    let scene = ServedHub::new(Settings { handshake: short, ..Settings::default() })?;
-    let silent = TcpStream::connect(scene.front.address).await?;
+    let served = ServedHub::new(Settings { handshake: short, ..Settings::default() })?;
+    let silent = TcpStream::connect(served.front.address).await?;
     timeout(SOON, silent.peek(&mut [0])).await??;
     // No request, half a head.
-    let scene = ServedHub::new(Settings { head: short, ..Settings::default() })?;
-    let mut raw = scene.connect().await?;
+    let served = ServedHub::new(Settings { head: short, ..Settings::default() })?;
+    let mut raw = served.connect().await?;
     ended(&mut raw).await?;
-    let mut raw = scene.connect().await?;
+    let mut raw = served.connect().await?;
     raw.send("POST /v1/poll HTTP/1.1\r\nhost:").await?;
     ended(&mut raw).await?;
     // Half a body.
-    let scene = ServedHub::new(Settings { body: short, ..Settings::default() })?;
-    let mut raw = scene.connect().await?;
+    let served = ServedHub::new(Settings { body: short, ..Settings::default() })?;
+    let mut raw = served.connect().await?;
     raw.send("POST /v1/poll HTTP/1.1\r\nhost: hub\r\ncontent-length: 10\r\n\r\n{").await?;
     assert_eq!(raw.reply().await?.status, StatusCode::REQUEST_TIMEOUT);
     ended(&mut raw).await?;
     // No second request.
-    let scene = ServedHub::new(Settings { idle: short, ..Settings::default() })?;
-    scene.activate("1", b"x");
-    let mut raw = scene.connect().await?;
+    let served = ServedHub::new(Settings { idle: short, ..Settings::default() })?;
+    served.activate("1", b"x");
+    let mut raw = served.connect().await?;
     raw.send(poll(&token(0), &PollRequest::default())?).await?;
     assert_eq!(raw.reply().await?.status, StatusCode::OK);
     ended(&mut raw).await?;
@@ -240,8 +240,8 @@ async fn whoever_dawdles_is_cut() -> Result<()> {
 
 #[tokio::test]
 async fn a_head_that_is_too_large_is_refused() -> Result<()> {
-    let scene = ServedHub::new(Settings::default())?;
-    let mut raw = scene.connect().await?;
+    let served = ServedHub::new(Settings::default())?;
+    let mut raw = served.connect().await?;
     let _ = raw.send(format!("POST /v1/poll HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(20_000))).await;
     assert!(raw.reply().await.is_ok_and(|reply| reply.status.is_client_error()));
     timeout(SOON, raw.ended()).await?;
@@ -251,16 +251,16 @@ async fn a_head_that_is_too_large_is_refused() -> Result<()> {
 #[tokio::test]
 async fn a_client_that_does_not_read_is_cut() -> Result<()> {
     let settings = Settings { write: Duration::from_millis(300), rate: usize::MAX, ..Settings::default() };
-    let scene = ServedHub::new(settings)?;
+    let served = ServedHub::new(settings)?;
     let value = || vec![0; 1024 * 1000];
-    let version = scene.stand_in.stored.add("1", &[&[("a", value())], &[("b", value())], &[("c", value())]]);
-    scene.stand_in.activate(&version);
+    let version = served.stand_in.stored.add("1", &[&[("a", value())], &[("b", value())], &[("c", value())]]);
+    served.stand_in.activate(&version);
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(4096)?;
-    let stream = socket.connect(scene.front.address).await?;
-    let mut raw = Raw::over(stream, scene.front.address.ip(), &scene.front.tls).await?;
+    let stream = socket.connect(served.front.address).await?;
+    let mut raw = Raw::over(stream, served.front.address.ip(), &served.front.tls).await?;
     raw.send(poll(&token(0), &PollRequest::default())?).await?;
-    let cut = async || scene.stand_in.metrics().contains("hub_connections_failed_total 1\n").then_some(());
+    let cut = async || served.stand_in.metrics().contains("hub_connections_failed_total 1\n").then_some(());
     eventually(SOON, "the connection is cut", cut).await?;
     assert!(raw.reply().await.is_err());
     Ok(())
@@ -268,22 +268,22 @@ async fn a_client_that_does_not_read_is_cut() -> Result<()> {
 
 #[tokio::test]
 async fn connections_have_an_age() -> Result<()> {
-    let scene = ServedHub::new(Settings { age: Duration::ZERO, ..Settings::default() })?;
-    scene.activate("1", b"x");
-    let mut raw = scene.connect().await?;
+    let served = ServedHub::new(Settings { age: Duration::ZERO, ..Settings::default() })?;
+    served.activate("1", b"x");
+    let mut raw = served.connect().await?;
     timeout(SOON, raw.ended()).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_replica_that_ends_sends_its_agents_away_and_returns() -> Result<()> {
-    let mut scene = ServedHub::new(Settings { drain: Duration::from_millis(300), ..Settings::default() })?;
-    scene.activate("1", b"x");
+    let mut served = ServedHub::new(Settings { drain: Duration::from_millis(300), ..Settings::default() })?;
+    served.activate("1", b"x");
     let mut agents = Vec::new();
     for number in 0..3 {
-        agents.push(scene.waiting(number).await?);
+        agents.push(served.waiting(number).await?);
     }
-    scene.front.stop();
+    served.front.stop();
     for agent in &mut agents {
         let reply = agent.reply().await?;
         assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
@@ -291,7 +291,7 @@ async fn a_replica_that_ends_sends_its_agents_away_and_returns() -> Result<()> {
         assert!(reply.headers.contains_key("retry-after"));
         timeout(SOON, agent.ended()).await?;
     }
-    timeout(SOON, &mut scene.front.served).await??;
-    assert!(TcpStream::connect(scene.front.address).await.is_err());
+    timeout(SOON, &mut served.front.served).await??;
+    assert!(TcpStream::connect(served.front.address).await.is_err());
     Ok(())
 }

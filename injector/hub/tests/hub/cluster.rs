@@ -180,13 +180,13 @@ async fn tokens_rights_and_secrets() -> Result<()> {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .try_init();
-    let scene = HubOnCluster::new(cluster).await?;
-    let (open, open_pod) = scene.space("bound", true).await?;
-    let (closed, closed_pod) = scene.space("unbound", false).await?;
+    let hub = HubOnCluster::new(cluster).await?;
+    let (open, open_pod) = hub.space("bound", true).await?;
+    let (closed, closed_pod) = hub.space("unbound", false).await?;
 
     // Where the admin has bound the role.
     let token = open.token("app", pod::TOKEN_AUDIENCE, Some(&open_pod)).await?;
-    let mut agent = scene.front.connect().await?;
+    let mut agent = hub.front.connect().await?;
     agent.send(poll(&token, &PollRequest::default())?).await?;
     let reply = agent.reply().await?;
     let (head, blocks) = read(&reply)?;
@@ -199,7 +199,7 @@ async fn tokens_rights_and_secrets() -> Result<()> {
 
     // And where not: the rest is served all the same.
     let other = closed.token("app", pod::TOKEN_AUDIENCE, Some(&closed_pod)).await?;
-    let mut agent = scene.front.connect().await?;
+    let mut agent = hub.front.connect().await?;
     agent.send(poll(&other, &PollRequest::default())?).await?;
     let reply = agent.reply().await?;
     let (head, blocks) = read(&reply)?;
@@ -220,7 +220,7 @@ async fn tokens_rights_and_secrets() -> Result<()> {
     let report = json!({"agent": "0.1.0", "acknowledged": true, "configs": [
         {"name": "shop", "uid": head.configs[0].uid, "revision": 1, "version": "1"},
         {"name": "keys", "revision": 1, "version": "1"}]});
-    let mut agent = scene.front.connect().await?;
+    let mut agent = hub.front.connect().await?;
     agent.send(message("/v1/report", &token, &report.to_string())).await?;
     assert_eq!(agent.reply().await?.status, StatusCode::NO_CONTENT);
     let condition = async || {
@@ -233,21 +233,21 @@ async fn tokens_rights_and_secrets() -> Result<()> {
     assert_eq!((condition.status.as_str(), reason.as_str(), message.as_str()), ("True", "Applied", "shop=1,keys=1"));
 
     // Tokens that are none of a pod that is there.
-    assert_eq!(scene.status(&open.token("app", pod::TOKEN_AUDIENCE, None).await?).await?, StatusCode::UNAUTHORIZED);
-    assert_eq!(scene.status(&open.token("app", "another", Some(&open_pod)).await?).await?, StatusCode::UNAUTHORIZED);
+    assert_eq!(hub.status(&open.token("app", pod::TOKEN_AUDIENCE, None).await?).await?, StatusCode::UNAUTHORIZED);
+    assert_eq!(hub.status(&open.token("app", "another", Some(&open_pod)).await?).await?, StatusCode::UNAUTHORIZED);
     let expired = cluster.sign_again(&token, |claims| claims["exp"] = json!(1_000_000_000))?;
-    assert_eq!(scene.status(&expired).await?, StatusCode::UNAUTHORIZED);
-    assert_eq!(scene.status("no token").await?, StatusCode::UNAUTHORIZED);
-    assert_eq!(scene.status(&token).await?, StatusCode::OK);
+    assert_eq!(hub.status(&expired).await?, StatusCode::UNAUTHORIZED);
+    assert_eq!(hub.status("no token").await?, StatusCode::UNAUTHORIZED);
+    assert_eq!(hub.status(&token).await?, StatusCode::OK);
     open.api::<Pod>().delete("web", &DeleteParams::default().grace_period(0)).await?;
     let gone = PodKey::new(&open.name, "web");
-    eventually(SOON, "the pod is gone", async || scene.index.pod(&gone).is_none().then_some(())).await?;
-    assert_eq!(scene.status(&token).await?, StatusCode::UNAUTHORIZED);
+    eventually(SOON, "the pod is gone", async || hub.index.pod(&gone).is_none().then_some(())).await?;
+    assert_eq!(hub.status(&token).await?, StatusCode::UNAUTHORIZED);
 
     let mut metrics = String::new();
-    prometheus_client::encoding::text::encode(&mut metrics, &scene.registry)?;
+    prometheus_client::encoding::text::encode(&mut metrics, &hub.registry)?;
     let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, VALUE);
-    for text in [log.text(), metrics, format!("{:?}", scene.hub.reports().of(&gone, &PodUid::default()))] {
+    for text in [log.text(), metrics, format!("{:?}", hub.hub.reports().of(&gone, &PodUid::default()))] {
         assert!(!text.contains(VALUE) && !text.contains(&encoded) && !text.contains(&token));
     }
     Ok(())
