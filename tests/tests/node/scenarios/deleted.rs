@@ -17,10 +17,10 @@ const PODS: i32 = 3;
 
 /// Fetches what it is told of, which acknowledges it, but for as long as `/tmp/slow` is there.
 const APP: &str = r#"
-    told=yes
-    trap 'told=yes; echo told' USR1
+    notified=yes
+    trap 'notified=yes; echo notified' USR1
     while :; do
-        if [ "$told" ] && [ ! -e /tmp/slow ]; then told=; echo "has $(nudge-agent get greeting)"; fi
+        if [ "$notified" ] && [ ! -e /tmp/slow ]; then notified=; echo "has $(nudge-agent get greeting)"; fi
         sleep 0.2
     done"#;
 

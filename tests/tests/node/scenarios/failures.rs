@@ -24,10 +24,10 @@ pub(super) const REPLICAS: i32 = 2;
 
 /// Says what it has, at its start and when it is told. The agent may be restarting.
 pub(super) const APP: &str = r#"
-    told=yes
-    trap 'told=yes' USR1
+    notified=yes
+    trap 'notified=yes' USR1
     while :; do
-        if [ "$told" ] && greeting=$(nudge-agent get greeting); then told=; echo "has $greeting"; fi
+        if [ "$notified" ] && greeting=$(nudge-agent get greeting); then notified=; echo "has $greeting"; fi
         sleep 0.1
     done"#;
 

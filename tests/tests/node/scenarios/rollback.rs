@@ -24,7 +24,7 @@ const TITLE: &str = "Eight pods in CrashLoopBackOff, kubectl nudge rollback";
 const PODS: usize = 8;
 
 const APP: &str = r#"
-    trap 'echo told' USR1
+    trap 'echo notified' USR1
     [ "$(cat /config/mode)" != crash ] || { echo crashes; exit 1; }
     echo "runs $(cat /config/mode)"
     while :; do sleep 0.2; done"#;
