@@ -25,7 +25,7 @@ say() { echo "${0##*/}: $*" >&2; }
 die() { echo "${0##*/}: $*" >&2; exit 1; }
 
 # Prints the process id of the node's PID 1 as the host sees it; fails when no node of this NODE_HOME is up.
-# The start time beside it tells our process from a later one with the same number.
+# The start time beside it distinguishes our process from a later one with the same number.
 node_pid() {
     local pid started stat
     { read -r pid started <"$STATE/pid"; } 2>/dev/null || return 1

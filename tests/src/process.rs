@@ -82,7 +82,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A destructor has nobody to tell, and a test that cares calls `stop` itself.
+        // A destructor can't return the error, and a test that cares calls `stop` itself.
         let _ = self.stop();
     }
 }

@@ -41,7 +41,7 @@ pub fn missing(tool: &str) -> Result<()> {
 
 /// Says why a test does nothing. Test runners keep what a passing test prints to themselves, so it is also noted in the
 /// file that [`SKIPS`] names.
-#[allow(clippy::print_stderr)] // for whoever runs the test alone
+#[allow(clippy::print_stderr)] // for a person who runs the test alone
 pub fn skipped(reason: &str) {
     let line = format!("SKIPPED: {reason}\n");
     eprint!("{line}");

@@ -37,7 +37,7 @@ fn config(name: &str, current: &str) -> Value {
 /// A manifest of these objects.
 fn manifest(objects: &[Value]) -> String {
     let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
-    // The first separator tells kubectl that this is YAML, not one JSON object.
+    // With the first separator, kubectl reads YAML, not one JSON object.
     format!("---\n{}\n", documents.join("\n---\n"))
 }
 
@@ -161,7 +161,7 @@ async fn a_version_of_three_parts_arrives_whole_or_not_at_all() -> Result<()> {
     let log = replica.log();
     ensure!(
         log.contains("audit") && !log.contains("0123456789abcdef"),
-        "delivery of a Secret is told, its value is not"
+        "delivery of a Secret is logged, its value is not"
     );
     Ok(())
 }

@@ -30,7 +30,7 @@ fn is_status(error: &kube::Error, code: u16) -> bool {
 }
 
 #[tokio::test]
-#[allow(clippy::print_stderr)] // a figure, for whoever runs the test alone
+#[allow(clippy::print_stderr)] // a figure, for a person who runs the test alone
 async fn the_version_is_known_and_new_features_are_asked_for() -> Result<()> {
     let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
     eprintln!("Kubernetes {} was ready after {:?}", cluster.version(), cluster.took());
@@ -70,7 +70,7 @@ async fn only_what_a_role_allows_is_allowed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_token_tells_its_pod_until_the_pod_is_gone() -> Result<()> {
+async fn a_token_names_its_pod_until_the_pod_is_gone() -> Result<()> {
     let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
     let space = cluster.space("tokens").await?;
     space.service_account("app").await?;

@@ -213,7 +213,12 @@ async fn every_container_gets_its_own_signal_also_after_it_or_the_agent_has_cras
     activate(&space, "shop", "1.0.0").await?;
     kubelet.logs("app", "SIGUSR1 shop=1.0.0,keys=2").await?;
     kubelet.logs("web", "SIGUSR2 shop=1.0.0,keys=2").await?;
-    assert_eq!(kubelet.log("app").matches("SIGUSR1").count(), 3, "each change is told once: {}", kubelet.log("app"));
+    assert_eq!(
+        kubelet.log("app").matches("SIGUSR1").count(),
+        3,
+        "each change is notified once: {}",
+        kubelet.log("app")
+    );
     assert_eq!(kubelet.log("web").matches("SIGUSR2").count(), 2, "{}", kubelet.log("web"));
     Ok(())
 }

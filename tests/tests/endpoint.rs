@@ -53,10 +53,10 @@ fn etag(reply: &Reply) -> Result<String> {
     Ok(reply.headers.get(ETAG).context("no ETag")?.to_str()?.to_owned())
 }
 
-fn word(reply: &Reply) -> Result<String> {
+fn error_of(reply: &Reply) -> Result<String> {
     assert_eq!(reply.headers[CONTENT_TYPE], "application/json");
     let ErrorBody { error, message } = serde_json::from_slice(&reply.body)?;
-    assert!(message.contains(' '), "no sentence: {message}");
+    assert!(message.contains(' '), "one word: {message}");
     Ok(error)
 }
 
@@ -174,7 +174,11 @@ async fn only_a_client_that_has_the_newest_dictionary_waits() -> Result<()> {
     let reply = get_unless(&mut shop.client, "/config?wait=2m", "\"old\"").await?;
     assert_eq!(reply.status, StatusCode::OK, "it has another one");
     let reply = get_unless(&mut shop.client, "/config?wait=6m", &etag(&reply)?).await?;
-    assert_eq!((reply.status, word(&reply)?.as_str()), (StatusCode::BAD_REQUEST, "BadRequest"), "5 minutes at most");
+    assert_eq!(
+        (reply.status, error_of(&reply)?.as_str()),
+        (StatusCode::BAD_REQUEST, "BadRequest"),
+        "5 minutes at most"
+    );
     assert!(begun.elapsed() < SOON);
     Ok(())
 }
@@ -222,7 +226,7 @@ async fn what_the_env_format_cant_express_is_an_error_and_no_silent_drop() -> Re
     {
         let mut shop = shop_with(&[(key, value.as_bytes()), ("fine", b"y")]).await?;
         let reply = shop.client.get("/config?format=env").await?;
-        assert_eq!((reply.status, word(&reply)?.as_str()), (StatusCode::NOT_ACCEPTABLE, "NotExpressible"), "{key}");
+        assert_eq!((reply.status, error_of(&reply)?.as_str()), (StatusCode::NOT_ACCEPTABLE, "NotExpressible"), "{key}");
         assert!(str::from_utf8(&reply.body)?.contains(key));
         assert_eq!(shop.client.get("/config").await?.status, StatusCode::OK, "the JSON format has it: {key}");
     }
@@ -256,13 +260,13 @@ async fn a_single_value_comes_as_its_raw_bytes() -> Result<()> {
     assert_eq!(shop.client.get("/config/%74ext").await?.body, "é=3");
     for unknown in ["/config/none", "/config/", "/config/TEXT", "/config/text/"] {
         let reply = shop.client.get(unknown).await?;
-        assert_eq!((reply.status, word(&reply)?.as_str()), (StatusCode::NOT_FOUND, "NotFound"), "{unknown}");
+        assert_eq!((reply.status, error_of(&reply)?.as_str()), (StatusCode::NOT_FOUND, "NotFound"), "{unknown}");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn the_status_tells_what_is_served_and_who_was_told() -> Result<()> {
+async fn the_status_has_what_is_served_and_who_was_notified() -> Result<()> {
     let arguments = ["--notify", "SIGUSR1", "--ack", "fetched"];
     let mut shop = AgentUnderTest::start(shop_dir()?, &arguments, &[APP, "--catch", "SIGUSR1"]).await?;
 
@@ -276,13 +280,13 @@ async fn the_status_tells_what_is_served_and_who_was_told() -> Result<()> {
 
     shop.dir.switch("shop", "2")?;
     let delivered = |status: &Status| status.containers[0].notified.outcome == Outcome::Delivered;
-    let status = shop.status_when("the child is told", delivered).await?;
+    let status = shop.status_when("the child is notified", delivered).await?;
     let app = &status.containers[0];
     assert_eq!(status.configs[0].version.as_str(), "2");
     assert_eq!(app.notified.etag.as_ref(), Some(&status.etag));
     let child = procfs::descendants(shop.agent.pid())?[0];
     assert_eq!(app.notified.processes, [child]);
-    assert!(!app.acknowledged, "told, but it has not fetched");
+    assert!(!app.acknowledged, "notified, but it has not fetched");
 
     let request = shop.client.request(Method::GET, "/config").header(headers::CONTAINER, "app");
     let fetched = shop.client.send(request.body(Full::default())?).await?;
@@ -316,7 +320,7 @@ async fn webhooks_are_subscribed_listed_and_cancelled() -> Result<()> {
     let reply = shop.send(Method::DELETE, &path, String::new()).await?;
     assert_eq!((reply.status, reply.body.len()), (StatusCode::NO_CONTENT, 0));
     let reply = shop.send(Method::DELETE, &path, String::new()).await?;
-    assert_eq!((reply.status, word(&reply)?.as_str()), (StatusCode::NOT_FOUND, "NotFound"));
+    assert_eq!((reply.status, error_of(&reply)?.as_str()), (StatusCode::NOT_FOUND, "NotFound"));
     assert_eq!(shop.client.get("/hooks").await?.body, r#"{"hooks":[]}"#);
     Ok(())
 }
@@ -336,7 +340,7 @@ async fn a_webhook_that_cant_be_taken_is_refused_with_the_reason() -> Result<()>
         (r#"{"url": "http://192.0.2.1:9/"}"#, 422, "HookNotAllowed"),
     ] {
         let reply = shop.send(Method::POST, "/hooks", body.to_owned()).await?;
-        assert_eq!((reply.status.as_u16(), word(&reply)?.as_str()), (status, error), "{body}");
+        assert_eq!((reply.status.as_u16(), error_of(&reply)?.as_str()), (status, error), "{body}");
     }
     for number in 0..17 {
         let body = format!(r#"{{"url": "http://localhost:9/{number}"}}"#);
@@ -344,14 +348,14 @@ async fn a_webhook_that_cant_be_taken_is_refused_with_the_reason() -> Result<()>
         if number < 16 {
             assert_eq!(reply.status, StatusCode::CREATED);
         } else {
-            assert_eq!((reply.status.as_u16(), word(&reply)?.as_str()), (429, "TooManyHooks"));
+            assert_eq!((reply.status.as_u16(), error_of(&reply)?.as_str()), (429, "TooManyHooks"));
         }
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn health_and_figures_need_no_token_and_hold_no_secret() -> Result<()> {
+async fn health_and_metrics_need_no_token_and_hold_no_secret() -> Result<()> {
     let dir = ConfigDir::new()?;
     let secrets = [("key-of-the-safe", "value-in-the-safe"), ("other-key", "other-value")];
     dir.write_version("vault", "v-one", secrets)?;
@@ -398,7 +402,7 @@ async fn head_is_get_without_the_body() -> Result<()> {
 }
 
 #[tokio::test]
-async fn nothing_but_health_is_told_without_the_token() -> Result<()> {
+async fn nothing_but_health_is_served_without_the_token() -> Result<()> {
     let shop = shop().await?;
     let Access { address, token, authority, .. } = &shop.access;
     let mut client = Client::without_token(*address, authority)?;
@@ -427,7 +431,7 @@ async fn nothing_but_health_is_told_without_the_token() -> Result<()> {
             assert_eq!(reply.status, StatusCode::UNAUTHORIZED, "{method} {path} {given:?}");
             assert!(reply.headers[WWW_AUTHENTICATE].to_str()?.starts_with("Bearer"), "{method} {path}");
             assert!(!reply.headers.contains_key(ALLOW) && !reply.headers.contains_key(ETAG), "{method} {path}");
-            assert!(method == Method::HEAD || word(&reply)? == "Unauthorized", "{method} {path}");
+            assert!(method == Method::HEAD || error_of(&reply)? == "Unauthorized", "{method} {path}");
         }
     }
     for right in [token.clone(), format!("Bearer {token}"), format!("bearer {token}")] {

@@ -96,7 +96,7 @@ async fn the_leader_is_killed_in_the_middle_of_fifty_activations() -> Result<()>
         if number == VERSIONS / 2 {
             pair.kill(pair.leader().await?)?;
         }
-        // Whoever changes their mind during a move sends pods back to what is proven, before they go on.
+        // A change of mind during a move sends pods back to what is proven, before they go on.
         proven(&space, number).await?;
     }
     for pod in &mut pods {
@@ -187,7 +187,7 @@ async fn the_servers_below_restart_and_forget_and_the_watch_is_cut() -> Result<(
     eventually(LONG, "the API server writes again", async || activate(&space, 4).await.ok()).await?;
     reaches(&space, &mut pod, 4).await?;
 
-    // Silence, which no error tells, while changes are made and forgotten.
+    // Silence, which no error shows, while changes are made and forgotten.
     wire.hold();
     activate(&space, 5).await?;
     cluster.compact().await?;

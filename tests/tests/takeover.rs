@@ -1,4 +1,4 @@
-//! Whoever may make ConfigMaps and do everything with `VersionedConfig`s, but not update ConfigMaps, tries to decide what the ConfigMap `shop`
+//! A user who may make ConfigMaps and do everything with `VersionedConfig`s, but not update ConfigMaps, tries to decide what the ConfigMap `shop`
 //! holds: by the detour of deleting the config, while nobody can be asked, and before the namespace is enabled.
 
 use std::path::Path;
@@ -62,7 +62,7 @@ fn config(name: &str, current: Option<&str>) -> VersionedConfig {
     VersionedConfig::new(name, VersionedConfigSpec { current, rollout, ..VersionedConfigSpec::default() })
 }
 
-/// The plain ConfigMap, and a config of it at version 1.0.0.
+/// A ConfigMap, and a config of it at version 1.0.0.
 async fn tenant(space: &Space, name: &str) -> Result<()> {
     space.create_object::<ConfigMap>(json!({"metadata": {"name": name}, "data": {"key": "owner"}})).await?;
     make(space, config(name, None)).await?;
@@ -93,7 +93,7 @@ fn is_refused(status: &VersionedConfigStatus) -> bool {
     stalled.is_some_and(|condition| condition.reason == "VersionNotAuthorized") && status.phase == Phase::Waiting
 }
 
-/// What the plain ConfigMap holds.
+/// What the published ConfigMap holds.
 async fn held(space: &Space, name: &str) -> Result<String> {
     let map = space.api::<ConfigMap>().get(name).await?;
     map.data.and_then(|mut data| data.remove("key")).context("no key")

@@ -145,7 +145,7 @@ async fn what_is_not_immutable_or_not_right_is_not_sealed() -> Result<()> {
         "ConfigMap open of version 1 is not immutable, so it could change later; delete it and create it with immutable: true"
     );
     assert_eq!(condition(&invalid, "Stalled").0, "True");
-    // The way out that the sentence names.
+    // The way out that the message names.
     space.api::<ConfigMap>().delete("open", &DeleteParams::default()).await?;
     create_part::<ConfigMap>(&space, part("shop", "1", "open", &json!({"key": "value"}))).await?;
     status(&space, "shop", "1 is current", is_current("1")).await?;
@@ -200,7 +200,7 @@ async fn a_late_object_is_reported_and_not_used() -> Result<()> {
     version(&space, "shop", "1", "one").await?;
     let sealed = status(&space, "shop", "1 is current", is_current("1")).await?;
     create_part::<ConfigMap>(&space, part("shop", "1", "late", &json!({"late": "x"}))).await?;
-    let conflict = status(&space, "shop", "the conflict is told", has_reason("Conflict", "Conflict")).await?;
+    let conflict = status(&space, "shop", "the conflict is reported", has_reason("Conflict", "Conflict")).await?;
     assert_eq!(
         condition(&conflict, "Conflict").2,
         "ConfigMap late has the labels of version 1, which was complete without it, and is not used; delete it, or create it \
@@ -228,7 +228,7 @@ async fn the_plain_config_map_follows_and_the_edits_of_others_stand() -> Result<
 
     let edit = json!({"data": {"key": "edited"}});
     maps.patch("shop", &PatchParams::default(), &Patch::Merge(&edit)).await?;
-    let drifted = status(&space, "shop", "the edit is told", has_reason("Drifted", "ChangedByOthers")).await?;
+    let drifted = status(&space, "shop", "the edit is reported", has_reason("Drifted", "ChangedByOthers")).await?;
     assert!(
         condition(&drifted, "Drifted").2.ends_with("the next activation overwrites it: make a version of the change")
     );
@@ -251,7 +251,7 @@ async fn what_cannot_be_published_is_said() -> Result<()> {
         .await?;
     config(&space, "shop", json!({})).await?;
     version(&space, "shop", "1", "one").await?;
-    let refused = status(&space, "shop", "it is told", has_reason("Published", "Immutable")).await?;
+    let refused = status(&space, "shop", "it is reported", has_reason("Published", "Immutable")).await?;
     assert_eq!(refused.current.as_deref(), Some("1"), "pods with an agent have it all the same");
     assert_eq!(
         condition(&refused, "Published").2,
@@ -357,7 +357,7 @@ async fn versions_go_with_their_config_and_the_plain_config_map_stays() -> Resul
 }
 
 #[tokio::test]
-async fn health_and_figures_are_there() -> Result<()> {
+async fn health_and_metrics_are_there() -> Result<()> {
     let Some((_, replica)) = Installation::shared().await? else { return Ok(()) };
     for path in ["/healthz", "/readyz"] {
         assert_eq!(replica.get(path).await?, (200, "ok\n".to_owned()));

@@ -46,7 +46,7 @@ pub enum Call {
     Healthz,
     /// Whether there is a dictionary to serve.
     Readyz,
-    /// Figures for Prometheus.
+    /// Metrics for Prometheus.
     Metrics,
 }
 

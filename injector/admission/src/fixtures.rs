@@ -50,7 +50,10 @@ pub(super) fn set_annotation(object: &mut VersionObject, name: &str, value: &str
 #[track_caller]
 pub(super) fn message<T: std::fmt::Debug>(checked: Result<T, Denial>) -> String {
     let message = checked.unwrap_err().message;
-    assert!(!message.contains('\n') && !message.contains(". ") && !message.ends_with('.'), "one sentence: {message}");
+    assert!(
+        !message.contains('\n') && !message.contains(". ") && !message.ends_with('.'),
+        "one line without a full stop: {message}"
+    );
     message
 }
 

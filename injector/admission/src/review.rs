@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_carries_the_sentence_and_the_uid() {
+    fn a_refusal_carries_the_message_and_the_uid() {
         let denial = Denial::forbidden("no.");
         let answer = answer(&parsed(&review()).unwrap(), Verdict::Deny(denial)).unwrap();
         let answer: Value = serde_json::from_slice(&answer).unwrap();

@@ -14,9 +14,9 @@ pub enum ConditionType {
     Reconciling,
     /// Nothing moves without somebody's help.
     Stalled,
-    /// The plain ConfigMap holds what it should.
+    /// The published ConfigMap holds the current version.
     Published,
-    /// Somebody else has changed the plain ConfigMap.
+    /// The published ConfigMap was changed by others.
     Drifted,
     /// Workloads that take a version by a restart were restarted.
     Restarted,

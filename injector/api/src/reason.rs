@@ -27,7 +27,7 @@ pub struct ReasonFacts {
     pub component: Component,
     /// Nothing goes on until somebody acts.
     pub needs_action: bool,
-    /// What it means, in one sentence.
+    /// What it means, in one line.
     pub meaning: &'static str,
 }
 
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_meaning_is_one_sentence() {
+    fn every_meaning_is_one_line_with_a_full_stop() {
         for &reason in Reason::ALL {
             let meaning = reason.facts().meaning;
             assert!(meaning.ends_with('.') && meaning.starts_with(char::is_uppercase), "{reason}: {meaning}");

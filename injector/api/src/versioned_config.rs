@@ -39,7 +39,7 @@ pub struct VersionedConfigSpec {
     #[serde(default)]
     pub rollout: RolloutSpec,
 
-    /// What happens to workloads that use the plain ConfigMap of this name without an agent.
+    /// What happens to workloads that use the published ConfigMap of this name without an agent.
     #[serde(default)]
     pub without_agent: WithoutAgent,
 
@@ -142,7 +142,7 @@ pub enum OnFailure {
     Pause,
 }
 
-/// What happens to workloads that use the plain ConfigMap without an agent.
+/// What happens to workloads that use the published ConfigMap without an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WithoutAgent {
     /// They are restarted, one after another, by their own rolling update.

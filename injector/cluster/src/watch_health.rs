@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pulse_has_an_age_from_its_first_beat_on() {
+    fn a_watch_has_an_age_from_its_first_beat_on() {
         let health = WatchHealth::new("tests");
         assert_eq!(health.age(), None);
         health.beat();

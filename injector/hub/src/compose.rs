@@ -14,7 +14,7 @@ pub(super) enum Verdict {
     /// The agent has it all.
     Hold,
     /// The agent has another config of the same name than this replica, or one where this replica has none. Either knows more, and
-    /// nothing tells which: answered only when nothing changes for a while.
+    /// nothing shows which: answered only when nothing changes for a while.
     Doubt,
     /// The agent knows more than this replica.
     Behind,
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn another_uid_or_none_is_doubted_and_by_a_stale_replica_not_told() {
+    fn another_uid_or_none_is_doubted_and_not_sent_by_a_stale_replica() {
         let here = view("u", 5, Ok(1));
         for there in [view("v", 1, Ok(2)), view("", 0, Err(HubReason::NotFound))] {
             assert_eq!(judge(&there, held(&here)), Verdict::Doubt);

@@ -346,7 +346,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_gone_is_told_and_looked_for_again_later() {
+    async fn what_is_gone_is_reported_and_looked_for_again_later() {
         let source = Arc::new(Stored::default());
         let version = source.add("1", b"x");
         let kept = source.objects.lock().unwrap().remove("shop-1").unwrap();

@@ -1,4 +1,4 @@
-//! Work that several wait for and that is done once, to its end, whoever of them leaves.
+//! Work that several tasks wait for. It is done once, and to its end even if some of them leave.
 
 use tokio::sync::watch;
 

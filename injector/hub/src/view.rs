@@ -120,9 +120,9 @@ fn view(
     let uid = config.metadata.uid.clone().unwrap_or_default();
     let status = config.status.as_ref();
     let revision = status.map_or(0, |status| status.rollout.revision);
-    let told = status.and_then(|status| assigned_version(status, &uid, pod));
+    let assigned = status.and_then(|status| assigned_version(status, &uid, pod));
     let none = |text: String| Err(Arc::new(problem(HubReason::NotFound, text)));
-    let Some(version) = told.and_then(|version| VersionName::new(version).ok()) else {
+    let Some(version) = assigned.and_then(|version| VersionName::new(version).ok()) else {
         let content = none(format!("config {name} has no current version yet; kubectl describe vcfg {name} says why"));
         return View { name: name.clone(), uid, revision, version: None, content, due: None };
     };

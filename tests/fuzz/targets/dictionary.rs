@@ -1,4 +1,4 @@
-//! Values come out of the dictionary as they went in: as JSON, one by one, for a shell, and in what is told of changes.
+//! Values come out of the dictionary as they went in: as JSON, one by one, for a shell, and in events about changes.
 //! The input is blocks with an empty line between them; a block is a line `CONFIG KEY` and then the value, whatever it is.
 #![no_main]
 
@@ -174,7 +174,7 @@ fn sourced(mut text: &[u8]) -> Values {
     variables
 }
 
-/// The last config arrives: which keys are told as changed.
+/// The last config arrives: which keys are reported as changed.
 fn assert_changes(contents: &[Arc<VersionContent>], configs: &[(ConfigName, Values)]) {
     let before = configs.len() - 1;
     let (old, new) = (merge(&contents[..before]), merge(contents));

@@ -1,5 +1,5 @@
-//! Whatever bytes a client sends, the endpoint answers in HTTP or not at all, and tells nothing to who lacks the token or is
-//! not in the pod. TLS is left out; the rest of the way is the real one, with the same bounds.
+//! Whatever bytes a client sends, the endpoint answers in HTTP or not at all, and reveals nothing to a client that lacks the token or
+//! is not in the pod. TLS is left out; the rest of the way is the real one, with the same bounds.
 #![no_main]
 
 use std::cell::RefCell;
@@ -26,12 +26,12 @@ use tokio::runtime::Runtime;
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 const TOKEN: &str = "bnVkZ2UgZnV6eiB0b2tlbiBvZiAzMiBieXRlcyEhISE=";
-/// Stands in a value, in a key, and in the names of the config and of its version, and so in everything that is told.
+/// Stands in a value, in a key, and in the names of the config and of its version, and so in every reply that reveals one of them.
 const SECRET: &str = "only-for-the-pod";
 /// More than all replies to one input can have.
 const PIPE_BYTES: usize = 16 << 20;
 
-struct Index {
+struct Endpoint {
     runtime: Runtime,
     app: Arc<App>,
     connections: Connections,
@@ -39,19 +39,19 @@ struct Index {
     _publisher: Publisher,
 }
 
-thread_local!(static WORLD: RefCell<Index> = RefCell::new(Index::new()));
+thread_local!(static ENDPOINT: RefCell<Endpoint> = RefCell::new(Endpoint::new()));
 
 fuzz_target!(|bytes: &[u8]| {
-    WORLD.with_borrow(|index| {
+    ENDPOINT.with_borrow(|endpoint| {
         for (origin, hangs_up) in [(Origin::Pod, false), (Origin::Foreign, false), (Origin::Pod, true)] {
-            let reply = index.exchange(bytes, origin, hangs_up);
+            let reply = endpoint.exchange(bytes, origin, hangs_up);
             assert!(reply.is_empty() || reply.starts_with(b"HTTP/1."), "{}", reply.escape_ascii());
-            assert!(!holds(&reply, TOKEN), "the token is never told");
+            assert!(!holds(&reply, TOKEN), "the token is never sent");
             if origin == Origin::Foreign || !holds(bytes, TOKEN) {
                 assert!(!holds(&reply, SECRET), "{}", reply.escape_ascii());
             }
         }
-        assert_eq!(index.connections.count(), 0, "the slot is free again");
+        assert_eq!(endpoint.connections.count(), 0, "the slot is free again");
     });
 });
 
@@ -59,7 +59,7 @@ fn holds(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
-impl Index {
+impl Endpoint {
     fn new() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let token = Token::parse(TOKEN).unwrap();

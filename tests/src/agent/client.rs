@@ -111,7 +111,7 @@ impl Connection {
         let stream = tls.connect(name, stream).await.with_context(|| format!("no TLS with {address}"))?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let task = tokio::spawn(async move {
-            // A fault of the connection reaches whoever waits for a reply; nobody else needs it.
+            // A fault of the connection reaches the caller that waits for a reply; nobody else needs it.
             let _ = connection.await;
         });
         Ok(Self { sender, task })

@@ -83,7 +83,7 @@ impl AgentUnderTest {
         found.await.map_err(|error| self.agent.explain(&error.context(format!("the last status was {last:?}"))))
     }
 
-    /// Waits until a config has a problem whose sentence holds `part`.
+    /// Waits until a config has a problem whose message holds `part`.
     pub async fn problem(&mut self, config: &str, part: &str) -> Result<Problem> {
         let of = |status: &Status| {
             let config = status.configs.iter().find(|one| one.name.as_str() == config);
@@ -99,7 +99,7 @@ impl AgentUnderTest {
         self.status_when("all is well", |status| status.configs.iter().all(|config| config.problem.is_none())).await
     }
 
-    /// Waits until the only container was told as wanted.
+    /// Waits until the notification of the only container is as `desired`.
     pub async fn notified_when(&mut self, what: &str, desired: impl Fn(&Notified) -> bool) -> Result<ContainerStatus> {
         let status = self.status_when(what, |status| desired(&status.containers[0].notified)).await?;
         Ok(status.containers[0].clone())
@@ -153,7 +153,7 @@ impl AgentUnderTest {
         Ok(serde_json::from_slice(&reply.body)?)
     }
 
-    /// Waits until the webhook was told as wanted.
+    /// Waits until the notification of the webhook is as `desired`.
     pub async fn hook_when(&mut self, id: &str, what: &str, desired: impl Fn(&Notified) -> bool) -> Result<Notified> {
         let of = |status: &Status| status.hooks.iter().find(|hook| hook.id == id).map(|hook| hook.notified.clone());
         let status = self.status_when(what, |status| of(status).is_some_and(|notified| desired(&notified))).await?;

@@ -74,7 +74,7 @@ impl<'a> Installation<'a> {
         Ok(Some(Self { cluster }))
     }
 
-    /// Applies the webhooks, answered at `address` on this machine instead of behind a Service. Whoever leads fills in the
+    /// Applies the webhooks, answered at `address` on this machine instead of behind a Service. The leader fills in the
     /// authority, at once if it starts afterwards.
     pub async fn apply_webhooks(&self, address: SocketAddr) -> Result<()> {
         let path = deploy().join("base/webhooks.yaml");
@@ -166,7 +166,7 @@ impl<'a> Installation<'a> {
             None => self.cluster.kubeconfig_of(&identity),
         };
         fs::write(&kubeconfig, text)?;
-        // Free ports of its own choice, which the log tells.
+        // Free ports of its own choice, which the log has.
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let (admission, hub, health) = options.addresses.unwrap_or((any, any, any));
         let log = folder.join("log");
@@ -225,8 +225,8 @@ pub fn webhooks_at(manifest: &str, address: SocketAddr) -> Result<String> {
     Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
 }
 
-/// Makes a part of a version as it is after the webhook has marked it, because its maker may update the plain ConfigMap: for where no web
-/// hook is asked. The control plane must have begun, which draws the key.
+/// Makes a part of a version as it is after the webhook has marked it, because its maker may update the published ConfigMap:
+/// for clusters without webhooks. The control plane must have begun, because it draws the key.
 pub async fn create_part<K>(space: &Space, mut object: Value) -> Result<K>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Serialize + Debug,
@@ -349,7 +349,7 @@ impl Replica {
         fs::read(&self.log).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
     }
 
-    /// The address that its log tells.
+    /// The address in its log.
     async fn listens(&self, what: &str) -> Result<SocketAddr> {
         let notified = async || {
             let log = self.log();

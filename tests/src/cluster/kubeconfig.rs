@@ -15,7 +15,7 @@ pub enum Identity<'a> {
     Token(&'a str),
     /// The one that the certificate's owner, who must be allowed to, speaks for.
     Impersonated {
-        /// Of whoever speaks.
+        /// Of the client.
         certificate: &'a Certified,
         /// For whom.
         user: &'a str,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The controllers that a cluster has unless told otherwise: namespaces can be deleted and have what pods need in them.
+/// The controllers that a cluster has unless configured otherwise: namespaces can be deleted and have what pods need in them.
 pub const CONTROLLERS: [&str; 4] = ["namespace", "root-ca-cert-publisher", "serviceaccount", "serviceaccount-token"];
 
 /// Settings of a cluster, each with a sensible default.

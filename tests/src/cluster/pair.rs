@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::cluster::installation::leader;
 use crate::{Balancer, Installation, Replica, ReplicaOptions};
 
-/// See the module's text.
+/// Two replicas behind one address.
 pub struct Pair<'a> {
     installation: &'a Installation<'a>,
     options: ReplicaOptions,

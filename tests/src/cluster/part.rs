@@ -122,7 +122,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // A destructor has nobody to tell, and the guard of the group makes sure.
+        // A destructor can't return the error, and the guard of the group makes sure.
         let _ = self.kill();
     }
 }

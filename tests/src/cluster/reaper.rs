@@ -42,7 +42,7 @@ impl Reaper {
 
 impl Drop for Reaper {
     fn drop(&mut self) {
-        // Whoever drops it has ended the processes of the group and removes the folder: nothing is left to do.
+        // The owner that drops it has ended the processes of the group and removes the folder: nothing is left to do.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -40,7 +40,7 @@ pub fn parse(page: &str) -> Vec<Piece> {
     let mut lines = page.split_inclusive('\n');
     while let Some(line) = lines.next() {
         let bare = line.trim_end();
-        let of = |word: &str| bare.strip_prefix(&format!("<!-- {word}: "))?.strip_suffix(" -->").map(str::to_owned);
+        let of = |name: &str| bare.strip_prefix(&format!("<!-- {name}: "))?.strip_suffix(" -->").map(str::to_owned);
         let special = if bare == BEGIN {
             let block = lines.by_ref().take_while(|line| line.trim_end() != END);
             Some(Piece::Block(entries(block)))

@@ -1,4 +1,4 @@
-//! A web-hook subscriber that answers as it is told and keeps what it got.
+//! A webhook subscriber that answers as the test sets it and keeps what it got.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -119,9 +119,9 @@ impl HookServer {
         eventually(within, &what, async || Some(self.deliveries()).filter(|all| all.len() >= count)).await
     }
 
-    /// Waits for a request that tells of `version`.
+    /// Waits for a request that notifies of `version`.
     pub async fn notified_of(&self, version: &str, within: Duration) -> Result<Delivery> {
-        let what = format!("{} is told of {version}", self.url);
+        let what = format!("{} is notified of {version}", self.url);
         let notifies = |one: &Delivery| one.version().is_ok_and(|notified| notified == version);
         eventually(within, &what, async || self.deliveries().into_iter().find(notifies)).await
     }

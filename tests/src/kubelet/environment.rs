@@ -146,7 +146,7 @@ pub(super) fn expand(text: &str, set: &Variables) -> String {
     out + rest
 }
 
-/// What a kubelet tells of a service with a cluster IP, as of old: a service called `nudge` gives every pod of its namespace `NUDGE_PORT`.
+/// The variables that a kubelet sets for a service with a cluster IP: a service called `nudge` gives every pod of its namespace `NUDGE_PORT`.
 pub(super) fn of_service(name: &str, ip: &str, ports: &[(Option<String>, i32)]) -> Variables {
     let name = name.to_uppercase().replace('-', "_");
     let mut set = Variables::new();

@@ -41,7 +41,7 @@ pub async fn stored(client: &Client, namespace: &str, name: &str) -> Result<Valu
     Ok(client.request(request).await?)
 }
 
-/// Makes a pod through the API server, with whatever it is told by its webhooks, and returns what is stored.
+/// Makes a pod through the API server, with whatever its webhooks change, and returns what is stored.
 pub async fn create(client: &Client, namespace: &str, pod: &Value) -> Result<Value> {
     post(client, &format!("/api/v1/namespaces/{namespace}/pods"), pod).await
 }
@@ -297,7 +297,7 @@ impl Kubelet {
         Ok((status.code(), String::from_utf8_lossy(&fs::read(&output)?).into_owned()))
     }
 
-    /// Waits for the end of a container that ends by itself and stays so, and tells the API server.
+    /// Waits for the end of a container that ends by itself and stays so, and writes that to the API server.
     pub async fn ends(&mut self, name: &str) -> Result<Option<i32>> {
         let container = self.running(name)?;
         let status = container.process.exited(SOON).await?;

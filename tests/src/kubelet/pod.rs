@@ -79,7 +79,7 @@ impl Pod {
         fs::rename(self.path("hub-token.new"), self.path("hub-token")).context("can't write the token")
     }
 
-    /// Starts what stands for the container `app`, and tells the agent that comes to signal it.
+    /// Starts what stands for the container `app`, and shows it to the agent that comes to signal it.
     pub async fn start_app(&mut self, app: &str, arguments: &[&str]) -> Result<()> {
         self.start_process(app, arguments).await?;
         let process = format!("app={}", self.app_pid()?);
@@ -87,7 +87,7 @@ impl Pod {
         Ok(())
     }
 
-    /// Starts a process in the place of the one before, of which the agent is told nothing.
+    /// Starts a process in the place of the one before, without showing it to the agent.
     pub async fn start_process(&mut self, app: &str, arguments: &[&str]) -> Result<()> {
         self.app = None;
         let output = File::create(self.path("app.out"))?;

@@ -169,7 +169,7 @@ fn inside(root: &Path, at: &Path) -> PathBuf {
     root.join(at.strip_prefix("/").unwrap_or(at))
 }
 
-/// A word for a shell.
-fn quoted(word: &Path) -> String {
-    format!("'{}'", word.display().to_string().replace('\'', r"'\''"))
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }

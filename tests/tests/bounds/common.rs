@@ -12,7 +12,7 @@ pub(crate) const APP: &str = env!("CARGO_BIN_EXE_app");
 /// One mebibyte.
 pub(crate) const MIB: usize = 1024 * 1024;
 
-/// An agent whose child catches the signal that tells of changes.
+/// An agent whose child catches the signal that notifies of changes.
 pub(crate) async fn with_handler(dir: ConfigDir) -> Result<AgentUnderTest> {
     let mut agent = AgentUnderTest::start(dir, &["--notify", "SIGUSR1"], &[APP, "--catch", "SIGUSR1"]).await?;
     agent.says(1, "ready").await?;

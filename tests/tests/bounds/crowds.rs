@@ -143,7 +143,7 @@ async fn a_new_client_takes_the_place_of_the_one_that_was_idle_longest() -> Resu
 }
 
 #[tokio::test]
-async fn waiting_clients_share_one_dictionary_and_one_too_many_is_told_so() -> Result<()> {
+async fn waiting_clients_share_one_dictionary_and_one_too_many_is_refused() -> Result<()> {
     let dir = ConfigDir::new()?;
     for version in ["1", "2"] {
         dir.write_version("shop", version, [("big", vec![b'x'; MIB]), ("v", version.into())])?;

@@ -88,7 +88,7 @@ impl Pod {
 }
 
 #[tokio::test]
-async fn a_neighbour_is_told_of_health_and_nothing_else_even_with_the_token() -> Result<()> {
+async fn a_neighbour_gets_health_and_nothing_else_even_with_the_token() -> Result<()> {
     let Some(pod) = Pod::start().await? else { return Ok(()) };
     pod.serves_its_own().await?;
     let mut foreign = pod.open_from_neighbour().await?;
@@ -122,7 +122,7 @@ async fn neighbours_share_a_few_connections_and_take_none_from_the_pod() -> Resu
     assert_eq!(connections_in(&newest.reply().await?)?, FOREIGN);
     promptly("the pod's own client is answered", pod.serves_its_own()).await?;
 
-    // These stay in the handshake, where the first second is theirs: whoever comes then is turned away.
+    // These stay in the handshake, where the first second is theirs: a client that comes then is turned away.
     let mut flood = Vec::new();
     for _ in 0..200 {
         flood.push(pod.network.neighbour.connect(pod.at(Network::FOR_NEIGHBOUR))?);

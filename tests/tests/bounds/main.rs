@@ -1,5 +1,5 @@
 //! The endpoint's bounds: what is out of them is refused, and no client, however slow, greedy or broken, is paid for by
-//! the others or delays the telling of a change.
+//! the others or delays the notification of a change.
 
 mod common;
 mod crowds;

@@ -27,7 +27,7 @@ async fn ask(agent: &AgentUnderTest, line: &str, headers: &[&str], body: &[u8]) 
 fn refusal(reply: &Reply) -> Result<(u16, String)> {
     assert_eq!(reply.headers[CONTENT_TYPE], "application/json");
     let ErrorBody { error, message } = serde_json::from_slice(&reply.body)?;
-    assert!(message.contains(' '), "no sentence: {message}");
+    assert!(message.contains(' '), "one word: {message}");
     Ok((reply.status.as_u16(), error))
 }
 
@@ -38,7 +38,7 @@ async fn still_answers(mut agent: AgentUnderTest) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_method_that_a_path_does_not_take_is_told_which_it_does() -> Result<()> {
+async fn a_method_that_a_path_does_not_take_is_refused_with_those_that_it_takes() -> Result<()> {
     let agent = start_agent().await?;
     for (line, allow) in [
         ("POST /config", "GET, HEAD"),
@@ -147,7 +147,7 @@ async fn what_is_not_http_is_a_bad_request_and_the_end_of_its_connection() -> Re
 }
 
 #[tokio::test]
-async fn plain_http_is_told_to_use_https() -> Result<()> {
+async fn plain_http_is_refused_with_the_advice_to_use_https() -> Result<()> {
     let agent = start_agent().await?;
     for (method, body) in [("GET /config", 0), ("POST /hooks", 4000)] {
         let mut plain = TcpStream::connect(agent.access.address).await?;

@@ -15,7 +15,7 @@ use crate::manifests::{documents, read};
 
 const SOON: Duration = Duration::from_mins(1);
 
-/// Examples, and how each is told.
+/// Examples, and how each is notified.
 const EXAMPLES: [(&str, &str); 6] = [
     ("python", "SIGUSR1"),
     ("node", "SIGUSR2"),

@@ -21,7 +21,7 @@ use crate::manifests::{base, difference, documents, read, render};
 const SOON: Duration = Duration::from_mins(1);
 const APPLY: [&str; 3] = ["apply", "--server-side", "--warnings-as-errors"];
 
-/// What README tells to apply on the server at hand; the base alone where this machine's kubectl can't render the rest.
+/// What README says to apply on the server at hand; the base alone where this machine's kubectl can't render the rest.
 fn manifest(cluster: &Cluster) -> Result<String> {
     let current = cluster.has(30, "the overlay `current`").then(|| render(&deploy().join("overlays/current")));
     Ok(match current.transpose()?.flatten() {

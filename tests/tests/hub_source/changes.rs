@@ -46,7 +46,7 @@ async fn nothing_new_is_no_news() -> Result<()> {
 }
 
 #[tokio::test]
-async fn configs_of_one_reply_change_together_and_are_told_once() -> Result<()> {
+async fn configs_of_one_reply_change_together_and_are_notified_once() -> Result<()> {
     let hub = FakeHub::start()?;
     hub.activate("keys", "1", &[("key", b"old"), ("lives", b"9")])?;
     let mut pod = Pod::new(&hub)?.with(&USR1);

@@ -71,7 +71,7 @@ impl Programs {
         ["--file".into(), argument]
     }
 
-    /// Names, and what `make-image` is told.
+    /// Names, and the arguments of `make-image`.
     fn images(&self) -> Result<Vec<(&'static str, Vec<OsString>)>> {
         let nudge = |program: &str, place: &str, command: &str| {
             let name = place.split(':').next().unwrap_or_default();
@@ -154,7 +154,7 @@ fn runtime() -> Result<PathBuf> {
     Ok(crate::node::node_home()?.join("runtime"))
 }
 
-/// A command that builds, without what cargo has told this test of itself: build scripts would take it for changed settings.
+/// A command that builds, without the variables that cargo has set for this test: build scripts would take them for changed settings.
 fn cargo(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(repository());

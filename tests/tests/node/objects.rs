@@ -47,7 +47,7 @@ pub(crate) fn shell(home: &Home<'_>, script: &str) -> Value {
     json!({"name": "app", "image": home.place.image("nudge-example-shell:0.1.0"), "command": ["sh", "-c", script]})
 }
 
-/// A container `app` of the web-hook example's image that runs another Python program.
+/// A container `app` of the webhook example's image that runs another Python program.
 pub(crate) fn python(home: &Home<'_>, program: &str) -> Value {
     json!({"name": "app", "image": home.place.image("nudge-example-webhook:0.1.0"), "command": ["python3", "-c", program]})
 }

@@ -139,7 +139,7 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Every container of the pod that runs or has run, with what tells whether it is still the same one.
+/// Every container of the pod that runs or has run, with what shows whether it is still the same one.
 pub(crate) fn containers(pod: &Pod) -> Vec<(String, Option<String>, i32)> {
     let status = pod.status.iter();
     let all = status.flat_map(|status| {

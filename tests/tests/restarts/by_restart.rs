@@ -36,7 +36,7 @@ async fn version_with_secret(space: &Space, version: &str, secret: &str) -> Resu
     Ok(())
 }
 
-/// The config at version 1 with default settings, without a plain ConfigMap.
+/// The config at version 1 with default settings, without a published ConfigMap.
 async fn secret_shop(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
     let space = installation.enabled(purpose).await?;
     bind(&space, "nudge-secrets").await?;
@@ -171,7 +171,7 @@ async fn a_bare_pod_is_reported_and_not_counted() -> Result<()> {
     version_with_secret(&space, "2", "two").await?;
     use_version(&space, "2").await?;
     let status = is_current(&space, "2").await?;
-    let (_, reason, message) = restarted(&status).context("not told")?;
+    let (_, reason, message) = restarted(&status).context("no condition Restarted")?;
     ensure!(reason == "Stale" && message.contains("bare"), "{message}");
     ensure!(status.pods.summary == "0/1", "{status:#?}");
     space.api::<Pod>().delete("bare", &DeleteParams::default().grace_period(0)).await?;

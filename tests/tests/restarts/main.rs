@@ -1,4 +1,4 @@
-//! Workloads that use the plain ConfigMap without an agent: restarted one after another with what is published, by their real controllers;
+//! Workloads that use the published ConfigMap without an agent: restarted one after another with what is published, by their real controllers;
 //! this test stands for the kubelet that runs their pods.
 
 mod by_restart;
@@ -40,7 +40,7 @@ async fn installation() -> Result<Option<&'static (Installation<'static>, Replic
     Ok(INSTALLED.get_or_try_init(install).await?.as_ref())
 }
 
-/// A namespace with a plain ConfigMap `shop` that has become version 1.
+/// A namespace with a ConfigMap `shop` that has become version 1.
 async fn shop(installation: &Installation<'_>, purpose: &str, spec: Value) -> Result<Space> {
     let space = installation.enabled(purpose).await?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "0"}})).await?;
@@ -256,7 +256,7 @@ async fn stateful_sets_and_daemon_sets_are_restarted_too() -> Result<()> {
     pods(None).await?;
     wants(&space, "2").await?;
     let status = is_current(&space, "2").await?;
-    let (state, reason, message) = restarted(&status).context("not told")?;
+    let (state, reason, message) = restarted(&status).context("no condition Restarted")?;
     ensure!((state, reason) == ("True", "Restarted"), "{message}");
     let template = space.api::<StatefulSet>().get("db").await?.spec.context("a spec")?.template;
     let digest = template.metadata.and_then(|meta| meta.annotations?.remove(DIGEST));
@@ -277,19 +277,19 @@ async fn what_does_not_follow_its_template_is_reported_and_not_waited_for() -> R
     };
     space.create_object::<StatefulSet>(spec("db", "serviceName", "db".into())).await?;
     space.create_object::<DaemonSet>(spec("log", "minReadySeconds", 0.into())).await?;
-    // Told that it restarts by itself.
+    // Marked as one that restarts by itself.
     let mut own = template("own");
     own["metadata"]["annotations"] = json!({"nudge.dev/config-restarts": "false"});
     deployment(&space, "own", json!({"template": own})).await?;
     wants(&space, "2").await?;
     let status = is_current(&space, "2").await?;
-    let (state, reason, message) = restarted(&status).context("not told")?;
+    let (state, reason, message) = restarted(&status).context("no condition Restarted")?;
     ensure!((state, reason) == ("False", "Several"), "{message}");
     for part in ["Deployment/web is paused", "StatefulSet/db has the update strategy OnDelete", "DaemonSet/log has"] {
         ensure!(message.contains(part), "{message}");
     }
     ensure!(digest(&space, "web").await?.is_some() && digest(&space, "own").await?.is_none());
-    eventually(SOON, "an Event tells it", async || {
+    eventually(SOON, "an Event reports it", async || {
         let events = space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
         events.iter().any(|event| event.reason.as_deref() == Some("NotRestarted")).then_some(())
     })
@@ -303,7 +303,7 @@ async fn a_missing_right_is_reported_and_ignored_workloads_are_left_alone() -> R
     deployment(&space, "web", json!({"replicas": 0})).await?;
     wants(&space, "2").await?;
     let status = is_current(&space, "2").await?;
-    let (_, reason, message) = restarted(&status).context("not told")?;
+    let (_, reason, message) = restarted(&status).context("no condition Restarted")?;
     ensure!(reason == "NotAllowed" && message.contains("bind ClusterRole nudge-restart"), "{message}");
 
     let space = shop(installation, "ignored", json!({"withoutAgent": "Ignore"})).await?;
@@ -334,7 +334,7 @@ async fn pods_without_rolling_updates_are_evicted_or_named() -> Result<()> {
     let before = eventually(SOON, "the pods run", pods).await?;
     wants(&space, "2").await?;
     let status = is_current(&space, "2").await?;
-    let (_, reason, message) = restarted(&status).context("not told")?;
+    let (_, reason, message) = restarted(&status).context("no condition Restarted")?;
     ensure!(reason == "Stale" && message.contains("bare"), "{message}");
     let after = eventually(SOON, "the new pods run", pods).await?;
     ensure!(after.iter().all(|uid| !before.contains(uid)), "{before:?}, {after:?}");

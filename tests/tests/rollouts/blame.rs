@@ -25,7 +25,7 @@ async fn lost_node(space: &Space) -> Result<String> {
     Ok(name)
 }
 
-/// Ends a container of the pod once more, as its kubelet tells.
+/// Ends a container of the pod once more, as its kubelet reports it.
 async fn crash(rollout: &RolloutUnderTest, name: &str) -> Result<()> {
     let pod = rollout.space.api::<Pod>().get(name).await?;
     let mut statuses = pod.status.and_then(|status| status.container_statuses).context("no containers")?;
@@ -69,11 +69,11 @@ async fn sick_and_lost_and_finished_pods_are_skipped_and_not_blamed() -> Result<
     // Held while all are watched, so that it can be looked at.
     rollout.set(json!({"rollout": {"bakeSeconds": 3600}})).await?;
     for member in &others {
-        eventually(LONG, "the others are told", async || member.was_notified("2").then_some(())).await?;
+        eventually(LONG, "the others are notified", async || member.was_notified("2").then_some(())).await?;
         crash(&rollout, &crashing).await?;
     }
     let all = |status: &VersionedConfigStatus| status.conditions.iter().any(|condition| condition.reason == "Baking");
-    let status = rollout.stands("all that count are told", all).await?;
+    let status = rollout.stands("all that count are notified", all).await?;
     ensure!(status.rollout.failure.is_none(), "{status:#?}");
     let skipped = skipped(&status);
     ensure!(skipped.iter().any(|(name, _)| *name == crashing), "{skipped:?}");

@@ -1,4 +1,4 @@
-//! The leader is killed at random moments: the rollout always ends right, and no application is told of a version twice.
+//! The leader is killed at random moments: the rollout always ends right, and no application is notified of a version twice.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use super::rollout_under_test::{LONG, RolloutUnderTest, by_hand};
 const ROLLOUT: Duration = Duration::from_millis(5500);
 
 #[tokio::test]
-async fn the_leader_is_killed_at_random_moments_and_no_application_is_told_twice() -> Result<()> {
+async fn the_leader_is_killed_at_random_moments_and_no_application_is_notified_twice() -> Result<()> {
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let mut pair = Pair::start(&installation).await?;
@@ -35,7 +35,7 @@ async fn the_leader_is_killed_at_random_moments_and_no_application_is_told_twice
         rollout.is_current(&version).await?;
         rollout.all_end_with(&version).await?;
         eprintln!(
-            "kill {}: after {} ms, at {stage:?} with {notified} of {} told; version {version} current after {} ms",
+            "kill {}: after {} ms, at {stage:?} with {notified} of {} notified; version {version} current after {} ms",
             kill + 1,
             moment.as_millis(),
             rollout.members.len(),

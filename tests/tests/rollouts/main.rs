@@ -1,6 +1,6 @@
 //! Rollouts against the real API server, with agents as real processes that stand for the pods of two workloads.
 
-#![allow(clippy::print_stderr, reason = "times and timelines are for whoever runs it by hand")]
+#![allow(clippy::print_stderr, reason = "times and timelines are for a person who runs it by hand")]
 
 mod blame;
 mod leader;

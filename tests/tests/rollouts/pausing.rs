@@ -19,16 +19,16 @@ async fn a_pause_holds_and_the_last_word_counts() -> Result<()> {
     };
     let status = rollout.stands("it is paused", paused).await?;
     let notified = rollout.assigned(&status).len();
-    ensure!(notified == 2, "{notified} pods were told");
+    ensure!(notified == 2, "{notified} pods have the version assigned");
     for member in rollout.assigned(&status) {
-        eventually(LONG, "those that were told run it", async || member.was_notified("2").then_some(())).await?;
+        eventually(LONG, "those that have it assigned run it", async || member.was_notified("2").then_some(())).await?;
     }
     // Looked at again with nothing left to wait for, and it stays where it is.
     let generation = rollout.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
     let seen = |status: &VersionedConfigStatus| {
         status.observed_generation == Some(generation) && status.pods.updated == status.pods.total
     };
-    let status = rollout.stands("the spec is seen, and every pod runs what it was told", seen).await?;
+    let status = rollout.stands("the spec is seen, and every pod runs what is assigned to it", seen).await?;
     ensure!(paused(&status) && rollout.assigned(&status).len() == notified, "{status:#?}");
     rollout.set(json!({"rollout": {"paused": false, "minReadySeconds": 1}})).await?;
     rollout.is_current("2").await?;

@@ -14,7 +14,7 @@ use super::rollout_under_test::{LONG, RolloutUnderTest, WORKLOADS, by_hand};
 
 /// What happens in each phase.
 enum Trouble {
-    /// A pod that was told is deleted, and one of each workload is born.
+    /// A pod that was notified is deleted, and one of each workload is born.
     Pods,
     /// The control plane does not reach the API server for so long.
     Away(Wire, Duration),
@@ -52,13 +52,13 @@ fn at(stage: RolloutStage) -> impl Fn(&VersionedConfigStatus) -> bool {
     move |status| status.rollout.stage == Some(stage)
 }
 
-/// A pod whose agent says nothing more keeps the way back open. Its name, and that of another that was told.
+/// A pod whose agent says nothing more keeps the way back open. Its name, and that of another that was notified.
 async fn silent(rollout: &RolloutUnderTest, target: &str) -> Result<[String; 2]> {
     rollout.stands("the batch runs it", |status| status.rollout.applied_at.is_some()).await?;
     let status = rollout.status().await?;
     let notified = rollout.assigned(&status);
-    let [first, other, ..] = &notified[..] else { anyhow::bail!("{} were told", notified.len()) };
-    ensure!(first.was_notified(target) && other.was_notified(target), "told of something else");
+    let [first, other, ..] = &notified[..] else { anyhow::bail!("{} have it assigned", notified.len()) };
+    ensure!(first.was_notified(target) && other.was_notified(target), "notified of something else");
     first.signal_agent(Signal::SIGSTOP)?;
     Ok([first.name.clone(), other.name.clone()])
 }
@@ -110,7 +110,7 @@ async fn in_every_phase(installation: &Installation<'_>, hub: std::net::SocketAd
     rollout.all_end_with("1").await?;
     for member in &rollout.members {
         let notified = member.notified();
-        ensure!(notified.windows(2).all(|pair| pair[0] != pair[1]), "{} was told twice: {notified:?}", member.name);
+        ensure!(notified.windows(2).all(|pair| pair[0] != pair[1]), "{} was notified twice: {notified:?}", member.name);
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::rollout_under_test::LONG;
 
-/// A Deployment that reads the plain ConfigMap without an agent. This test stands for its controller and its pods.
+/// A Deployment that reads the published ConfigMap without an agent. This test stands for its controller and its pods.
 pub(super) struct Plain {
     comes_up: Arc<AtomicBool>,
     task: JoinHandle<()>,

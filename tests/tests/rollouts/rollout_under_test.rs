@@ -31,7 +31,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// The versions that its application was told of by a signal, and found then.
+    /// The versions that its application was notified of by a signal, and found then.
     pub(super) fn notified(&self) -> Vec<String> {
         let output = self.pod.app_output();
         output.lines().filter_map(|line| Some(line.rsplit_once("SIGUSR1 ")?.1.to_owned())).collect()
@@ -156,9 +156,9 @@ impl RolloutUnderTest {
         self.members.iter().filter(is).collect()
     }
 
-    /// Waits until pods are being told, but not all of them.
+    /// Waits until the version is assigned to some pods, but not to all of them.
     pub(super) async fn first_batch(&self, target: &str) -> Result<VersionedConfigStatus> {
-        self.stands("the first batch is told", |status| {
+        self.stands("the first batch is assigned", |status| {
             status.target.as_deref() == Some(target)
                 && !status.rollout.groups.is_empty()
                 && status.rollout.groups.iter().any(|group| group.threshold < ALL)

@@ -45,7 +45,7 @@ fn notified(name: &str, mut times: Vec<Duration>) {
 
 /// `NUDGE_ROLLBACKS` sets how often.
 #[tokio::test]
-async fn all_are_told_to_go_back_at_once() -> Result<()> {
+async fn all_go_back_at_once() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let rollout = RolloutUnderTest::new(installation, replica.hub, by_hand("NUDGE_ROLLOUT_PODS", 8), "50%").await?;
     let (mut floor, mut decided, mut back) = (Vec::new(), Vec::new(), Vec::new());
@@ -55,7 +55,7 @@ async fn all_are_told_to_go_back_at_once() -> Result<()> {
         // The whole batch has it, and is watched for its second.
         let status = rollout.stands("the batch runs it", |status| status.rollout.applied_at.is_some()).await?;
         let batch = rollout.assigned(&status);
-        ensure!(batch.len() == rollout.members.len() / 2, "{} were told", batch.len());
+        ensure!(batch.len() == rollout.members.len() / 2, "{} have it assigned", batch.len());
         let sick = batch[0];
 
         let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -70,7 +70,7 @@ async fn all_are_told_to_go_back_at_once() -> Result<()> {
             Ok::<_, anyhow::Error>(began.elapsed())
         };
         let turned = async {
-            // Written is what the hub tells the pods.
+            // What is written is what the hub sends to the pods.
             seen(&mut configs, |config| {
                 config.status.as_ref().is_some_and(|status| matches!(status.phase, Phase::RollingBack | Phase::Failed))
             })
@@ -78,7 +78,7 @@ async fn all_are_told_to_go_back_at_once() -> Result<()> {
             Ok::<_, anyhow::Error>(began.elapsed())
         };
         let returned = async {
-            eventually(LONG, "all applications are told to go back", async || {
+            eventually(LONG, "all applications are notified of the way back", async || {
                 batch.iter().all(|member| member.notified().last().map(String::as_str) == Some("1")).then_some(())
             })
             .await?;

@@ -8,7 +8,7 @@ use nudge_tests::Installation;
 
 use super::rollout_under_test::{LONG, Member, RolloutUnderTest, WORKLOADS, by_hand, quarter};
 
-/// Follows a rollout to its end: before another batch is told, all of the one before have the version.
+/// Follows a rollout to its end: before another batch is assigned, all of the one before have the version.
 async fn walks(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
     let began = Instant::now();
     let generation = rollout.wants(version).await?;
@@ -19,7 +19,7 @@ async fn walks(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
         ensure!(began.elapsed() < LONG, "{:#?}", rollout.status().await?);
         let status = rollout.status().await?;
         if status.observed_generation != Some(generation) {
-            // It still tells of what was before.
+            // It is still of what was before.
             tokio::task::yield_now().await;
             continue;
         }
@@ -39,12 +39,12 @@ async fn walks(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
         for member in &before {
             ensure!(
                 member.was_notified(version),
-                "{} has not taken version {version}, and others were told",
+                "{} has not taken version {version}, and others have it assigned",
                 member.name
             );
         }
         batches += 1;
-        eprintln!("{:6} ms: {} of {} pods are told", began.elapsed().as_millis(), now.len(), rollout.members.len());
+        eprintln!("{:6} ms: {} of {} pods are assigned", began.elapsed().as_millis(), now.len(), rollout.members.len());
         before = now;
     }
     eprintln!("{:6} ms: version {version} is current", began.elapsed().as_millis());
@@ -73,7 +73,7 @@ async fn fails(rollout: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> 
         let status = rollout.status().await?;
         if status.phase == Phase::RollingBack && assigned_back.is_none() {
             ensure!(rollout.assigned(&status).is_empty(), "{status:#?}");
-            stamp("all are told to go back");
+            stamp("all are assigned the version before");
             assigned_back = Some(Instant::now());
         }
         if status.phase == Phase::Failed {
@@ -82,15 +82,16 @@ async fn fails(rollout: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> 
         }
     };
     stamp("Failed: all are back");
-    let (unready, assigned_back) = (unready.context("none was unready")?, assigned_back.context("none was told")?);
+    let (unready, assigned_back) =
+        (unready.context("none was unready")?, assigned_back.context("none was assigned back")?);
     eprintln!(
-        "from the first unready to all told to go back: at most {} ms",
+        "from the first unready to all assigned back: at most {} ms",
         assigned_back.saturating_duration_since(unready).as_millis()
     );
     let batch = quarter(rollout.members.len());
     for workload in WORKLOADS.map(|name| format!("Deployment/{name}")) {
         let count = rollout.members.iter().filter(|it| it.workload == workload && it.was_notified(bad)).count();
-        ensure!(count <= batch, "{count} pods of {workload} were told the bad version");
+        ensure!(count <= batch, "{count} pods of {workload} were assigned the bad version");
     }
     rollout.all_end_with(good).await?;
 

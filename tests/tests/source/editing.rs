@@ -12,7 +12,7 @@ use nudge_tests::AgentUnderTest;
 use super::idle_agent::{APP, idle};
 
 #[tokio::test]
-async fn a_value_edited_in_place_is_served_and_told() -> Result<()> {
+async fn a_value_edited_in_place_is_served_and_notified() -> Result<()> {
     let child = [APP, "--catch", "SIGUSR1", "--fetch"];
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", "SIGUSR1"], &child).await?;
     agent.says(1, "ready").await?;

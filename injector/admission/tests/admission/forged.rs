@@ -80,7 +80,7 @@ async fn tenant(guarded: &GuardedCluster) -> Result<Space> {
 }
 
 #[tokio::test]
-async fn no_answer_tells_what_a_secret_holds_or_is_called() -> Result<()> {
+async fn no_answer_reveals_the_content_or_name_of_a_secret() -> Result<()> {
     let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
     let (attack, space) = (Attack::on(guarded)?, tenant(guarded).await?);
     let create = |object: Value| review("Secret", "CREATE", &space.name, &object);

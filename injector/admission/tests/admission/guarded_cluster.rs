@@ -219,7 +219,7 @@ pub(crate) fn part(name: &str) -> Value {
     })
 }
 
-/// The sentence of a refusal by the webhook of that name.
+/// The message of a refusal by the webhook of that name.
 #[track_caller]
 pub(crate) fn message<T: Debug>(webhook: &str, result: Result<T, kube::Error>) -> String {
     let error = result.expect_err("this is to be refused");

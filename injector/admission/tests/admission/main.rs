@@ -1,4 +1,4 @@
-//! The guards of versions and configs against a real API server: what passes, what is refused, and the exact sentence.
+//! The guards of versions and configs against a real API server: what passes, what is refused, and the exact message.
 
 // What the tests share fails as they do.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]

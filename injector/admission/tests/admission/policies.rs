@@ -32,7 +32,7 @@ const POLICIES: [&str; 5] = [
     policy!("configs"),
 ];
 
-/// The sentence of a refusal by a policy.
+/// The message of a refusal by a policy.
 #[track_caller]
 fn message<T: std::fmt::Debug>(policy: &str, result: Result<T, kube::Error>) -> String {
     let error = result.expect_err("this is to be refused");
@@ -258,7 +258,7 @@ async fn versions_marked(cluster: &Cluster, space: &Space) -> Result<()> {
         let set = jane.api::<ConfigMap>().patch("hers", &PatchParams::default(), &patch).await;
         let kube::Error::Api(status) = set.unwrap_err() else { panic!("no answer") };
         assert!(status.message.contains("may-activate") || status.message.contains("can't be changed"), "{status:?}");
-        // Whoever may update the ConfigMap may also copy a mark: it is worth nothing on another part.
+        // A user who may update the ConfigMap may also copy a mark: it is not valid on another part.
         made(space, marked).await.context("an admin may")?;
         space.api::<ConfigMap>().delete("other", &DeleteParams::default()).await?;
     }

@@ -102,7 +102,7 @@ impl Bench {
     }
 }
 
-/// Whoever reaches a server's port.
+/// A client of a server's port.
 pub(crate) struct Asker {
     address: SocketAddr,
     connector: TlsConnector,

@@ -114,7 +114,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn chosen(server: &str, kubelets: &[&str], kubelet: Option<&str>) -> (bool, bool) {
+    fn features_of(server: &str, kubelets: &[&str], kubelet: Option<&str>) -> (bool, bool) {
         let overrides = Overrides { kubelet: kubelet.map(minor), ..Overrides::default() };
         let features = choose(minor(server), kubelets.iter().map(|text| minor(text)), &overrides);
         (features.native_sidecars, features.env_files)
@@ -122,21 +122,21 @@ mod tests {
 
     #[test]
     fn the_oldest_of_all_decides() {
-        assert_eq!(chosen("1.36", &[], None), (true, true));
-        assert_eq!(chosen("1.20", &[], None), (false, false));
-        assert_eq!(chosen("1.36", &["1.36", "1.34"], None), (true, false));
-        assert_eq!(chosen("1.36", &["1.36", "1.28", "1.35"], None), (false, false));
+        assert_eq!(features_of("1.36", &[], None), (true, true));
+        assert_eq!(features_of("1.20", &[], None), (false, false));
+        assert_eq!(features_of("1.36", &["1.36", "1.34"], None), (true, false));
+        assert_eq!(features_of("1.36", &["1.36", "1.28", "1.35"], None), (false, false));
         // Not a supported pair, but the server would refuse what it does not know.
-        assert_eq!(chosen("1.28", &["1.36"], None), (false, false));
-        assert_eq!(chosen("1.29", &["1.29"], None), (true, false));
-        assert_eq!(chosen("1.35", &["1.35"], None), (true, true));
+        assert_eq!(features_of("1.28", &["1.36"], None), (false, false));
+        assert_eq!(features_of("1.29", &["1.29"], None), (true, false));
+        assert_eq!(features_of("1.35", &["1.35"], None), (true, true));
     }
 
     #[test]
     fn the_setting_overrides_the_nodes_and_not_the_server() {
-        assert_eq!(chosen("1.36", &["1.20"], Some("1.36")), (true, true));
-        assert_eq!(chosen("1.36", &["1.36"], Some("1.28")), (false, false));
-        assert_eq!(chosen("1.20", &[], Some("1.36")), (false, false));
+        assert_eq!(features_of("1.36", &["1.20"], Some("1.36")), (true, true));
+        assert_eq!(features_of("1.36", &["1.36"], Some("1.28")), (false, false));
+        assert_eq!(features_of("1.20", &[], Some("1.36")), (false, false));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
 use nudge_protocol::{env, pod};
 
-/// What comes on top: the kubelet starts probes at a random point of their period and tells the API server in batches.
+/// Added to that time: the kubelet starts probes at a random point of their period and writes the status in batches.
 const MARGIN_SECONDS: u32 = 6;
 /// The grace period that Kubernetes gives a pod that names none.
 const GRACE_SECONDS: u32 = 30;

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_key_it_tells_nothing_without_it() {
+    fn a_keyed_digest_reveals_nothing_without_its_key() {
         let keys = [[1; 32], [2; 32]].map(|bytes| hmac::Key::new(hmac::HMAC_SHA256, &bytes));
         let [one, two] = keys.each_ref().map(|key| part_digest(&content(&[("pin", "0000")]), Some(key)));
         assert!(one.starts_with("hmac-sha256:") && one != two);

@@ -31,7 +31,7 @@ pub struct Inventory {
     pub retired: Vec<RetiredVersion>,
     /// Names of versions that were sealed just now.
     pub new: Vec<String>,
-    /// Sentences about objects that do not belong where their labels say.
+    /// Messages about objects that do not belong where their labels say.
     pub conflicts: Vec<String>,
     /// Objects to read before more can be said.
     pub unread: Vec<(PartKind, String)>,

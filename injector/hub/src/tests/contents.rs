@@ -16,7 +16,7 @@ async fn what_is_missing_is_a_problem_and_comes_when_it_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_content_that_is_long_in_coming_is_told_and_comes_later() {
+async fn a_content_that_is_slow_is_reported_and_comes_later() {
     let mut fixture = Fixture::new();
     let one = fixture.stored.add("1", b"x");
     fixture.stored.failures.store(12, Ordering::SeqCst);

@@ -24,7 +24,7 @@ async fn a_poll_is_held_until_another_version_is_assigned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_new_is_told_when_the_wait_is_over() {
+async fn nothing_new_is_answered_when_the_wait_is_over() {
     let fixture = Fixture::with_one();
     let head = fixture.head(PollRequest::default()).await;
     let started = Instant::now();
@@ -53,7 +53,7 @@ async fn a_replica_behind_the_agent_says_so_after_five_seconds_and_never_what_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_uid_is_told_when_it_has_stayed() {
+async fn another_uid_is_sent_when_it_has_stayed() {
     let fixture = Fixture::with_one();
     let mut other = after(&fixture.head(PollRequest::default()).await);
     other.configs[0].uid = "another".to_owned();
@@ -113,7 +113,7 @@ async fn a_pod_that_takes_versions_by_restarts_keeps_what_it_was_born_with() {
     let two = fixture.stored.add("2", b"y");
     fixture.put("shop", 2, Some(&two));
     let version = |head: &PollHead| head.configs[0].version.as_ref().unwrap().to_string();
-    // By what was mounted, too, of which no hub has told.
+    // By what was mounted, too, which no hub has sent.
     let mut mounted = born.clone();
     (mounted.configs[0].uid, mounted.configs[0].revision) = (String::new(), 0);
     for request in [born.clone(), mounted] {

@@ -138,11 +138,11 @@ fn takes_value(flag: &clap::Arg) -> bool {
 fn flag<'a, 'w>(
     root: &'a clap::Command,
     command: &'a clap::Command,
-    word: &'w str,
+    text: &'w str,
 ) -> Option<(&'a clap::Arg, Option<&'w str>)> {
-    let (name, value) = match word.split_once('=') {
+    let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, Some(value)),
-        None => (word, None),
+        None => (text, None),
     };
     let mut all = command.get_arguments().chain(root.get_arguments());
     let is = |argument: &&clap::Arg| match name.strip_prefix("--") {

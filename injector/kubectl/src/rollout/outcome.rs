@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_has_the_progress_and_the_obstacle() {
+    fn the_line_has_the_progress_and_what_holds_it_up() {
         let status = |stage: &str, reason: &str, message: &str| {
             json!({
                 "observedGeneration": 3, "phase": "Progressing", "current": "1", "target": "2",

@@ -112,7 +112,7 @@ async fn until_interrupted(run: impl Future<Output = Result<()>>) -> Result<()> 
     }
 }
 
-/// Tells the user how far it is, apart from the results on stdout.
+/// Shows the user how far it is, apart from the results on stdout.
 fn progress(text: &str) {
     // Nobody may be looking any more, which is no reason to stop.
     let _ = writeln!(io::stderr(), "bench: {text}");

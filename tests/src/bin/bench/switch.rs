@@ -63,7 +63,7 @@ pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// A folder of configuration, and the pipe of the subscriber that is told of its changes.
+/// A folder of configuration, and the pipe of the subscriber that is notified of its changes.
 struct Watched {
     dir: ConfigDir,
     reports: Reports,

@@ -1,4 +1,4 @@
-//! A pod is deleted while it is being told: the rollout does not wait for it, and its successor gets the version as well.
+//! A pod is deleted while it is notified: the rollout does not wait for it, and its successor gets the version as well.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -15,7 +15,7 @@ use crate::suite::Suite;
 
 const PODS: i32 = 3;
 
-/// Fetches what it is told of, which acknowledges it, but for as long as `/tmp/slow` is there.
+/// Fetches what it is notified of, which acknowledges it, except while `/tmp/slow` is there.
 const APP: &str = r#"
     notified=yes
     trap 'notified=yes; echo notified' USR1
@@ -47,7 +47,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     }
     home.activate("herd", "2").await?;
     let notified = async || logs.iter().position(|log| log.lines().iter().any(|line| line.text == "notified"));
-    let first = eventually(SOON, "a pod is told", notified).await?;
+    let first = eventually(SOON, "a pod is notified", notified).await?;
     for (index, pod) in before.iter().enumerate() {
         if index != first {
             home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "rm", "/tmp/slow"])?;
@@ -60,7 +60,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let others = || logs.iter().enumerate().filter(|(index, _)| *index != first);
     ensure!(
         others().all(|(_, log)| log.lines().iter().all(|line| line.text != "notified")),
-        "others were told as well"
+        "others were notified as well"
     );
     pods.delete(&before[first].name_any(), &DeleteParams::default()).await?;
 
@@ -69,7 +69,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has two").await?;
         is_untouched(&home, &before[index]).await?;
     }
-    // Its successor was born with one of the two, and has the second by now or is told of it.
+    // Its successor was born with one of the two, and has the second by now or is notified of it.
     let known = |pod: &Pod| before.iter().any(|other| other.uid() == pod.uid());
     let successor = eventually(LONG, "the successor is ready", async || {
         let all = pods.list(&ListParams::default()).await.ok()?.items;

@@ -22,7 +22,7 @@ use crate::suite::Suite;
 const TITLE: &str = "What is killed, until it is there again";
 pub(super) const REPLICAS: i32 = 2;
 
-/// Says what it has, at its start and when it is told. The agent may be restarting.
+/// Says what it has, at its start and when it is notified. The agent may be restarting.
 pub(super) const APP: &str = r#"
     notified=yes
     trap 'notified=yes' USR1

@@ -50,7 +50,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
             ("1.0.1", "shop=1.0.1 greeting=welcome lives=5", "welcome\n"),
             ("1.0.0", "shop=1.0.0 greeting=hello lives=3", "hello\n"),
         ][round % 2];
-        // Kubernetes' and the node's clocks are one only on a node of our own; on others a skew is in these figures.
+        // Kubernetes' and the node's clocks are one only on a node of our own; on others a skew is in these times.
         let before = OffsetDateTime::now_utc();
         home.activate("shop", version).await?;
         let activated = OffsetDateTime::now_utc();

@@ -1,4 +1,4 @@
-//! A Job with an agent ends when its own container has; where the cluster has no native sidecars it is refused with a sentence.
+//! A Job with an agent ends when its own container has; where the cluster has no native sidecars it is refused with a message.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -54,7 +54,7 @@ async fn refused(home: &Home<'_>) -> Result<()> {
     })
     .await?;
     let message = "this pod belongs to a Job, which could not end beside the agent: this cluster has no native sidecars (Kubernetes 1.29)";
-    ensure!(said.contains(message) && said.contains("nudge.dev/inject"), "the Job is told: {said}");
+    ensure!(said.contains(message) && said.contains("nudge.dev/inject"), "the Job has no such Event: {said}");
     let pods = home.space.api::<Pod>().list(&ListParams::default()).await?.items;
     ensure!(pods.is_empty(), "the Job has a pod");
     Ok(())

@@ -1,4 +1,4 @@
-//! A pod without an agent that asks for it has the files of a plain ConfigMap volume at once. The kubelet's own time is measured by the
+//! A pod without an agent that asks for it has the files of a published ConfigMap volume at once. The kubelet's own time is measured by the
 //! scenario `handlers`.
 
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         let before = OffsetDateTime::now_utc();
         home.activate("files", version).await?;
         let activated = OffsetDateTime::now_utc();
-        let published = eventually(SOON, "the plain ConfigMap has the version", async || {
+        let published = eventually(SOON, "the published ConfigMap has the version", async || {
             (maps.get("files").await.ok()?.data?.get("greeting")? == greeting).then(OffsetDateTime::now_utc)
         })
         .await?;
@@ -70,7 +70,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     is_untouched(&home, &volume).await?;
     suite.report.row(TITLE, &["", "median", "worst", "of"].map(str::to_owned));
     for (what, mut times) in
-        ["the plain ConfigMap has it", "the pod was touched", "the file has it"].into_iter().zip(times)
+        ["the published ConfigMap has it", "the pod was touched", "the file has it"].into_iter().zip(times)
     {
         times.sort();
         let cells = [what.to_owned(), seconds(times[ROUNDS / 2]), seconds(times[ROUNDS - 1]), ROUNDS.to_string()];

@@ -61,7 +61,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         ensure!(seen(log).len() == 1, "{:?}", log.lines());
     }
 
-    // By hand, as the sentence says.
+    // By hand, as the message says.
     home.kubectl(&["rollout", "restart", "deployment/vault"])?;
     let second = become_current(&home, "2", "second", &first).await?;
     row(suite, "then restarted by hand: current", activated)?;

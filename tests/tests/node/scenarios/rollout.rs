@@ -22,14 +22,14 @@ const TITLE: &str = "A Deployment of six, 25 % at a time";
 const PODS: i32 = 6;
 /// A quarter of them, rounded up.
 const BATCH: usize = 2;
-/// Seconds in which pods are watched before others are told. Times of the API are whole seconds, so it may be almost one less.
+/// Seconds in which pods are watched before others are notified. Times of the API are whole seconds, so it may be almost one less.
 const WATCHED: u64 = 2;
 
-/// Serves its files, and says when it is told. The probe asks for one that the bad version does not have.
+/// Serves its files, and says when it is notified. The probe asks for one that the bad version does not have.
 pub(super) const APP: &str = r#"
 import functools, http.server, signal
 
-def tell(*_):
+def report(*_):
     print("runs", open("/config/name").read(), flush=True)
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -37,8 +37,8 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 server = http.server.ThreadingHTTPServer(("", 8080), functools.partial(Quiet, directory="/config"))
-signal.signal(signal.SIGUSR1, tell)
-tell()
+signal.signal(signal.SIGUSR1, report)
+report()
 server.serve_forever()
 "#;
 
@@ -99,7 +99,10 @@ async fn batches(suite: &Suite, home: &Home<'_>, logs: &[Log]) -> Result<()> {
     // What is left of the time in which the first were watched, when their handlers were slow.
     for pair in notified.windows(BATCH + 1) {
         let between = pair[BATCH] - pair[0];
-        ensure!(between > time::Duration::milliseconds(100), "more than {BATCH} pods were told at once: {notified:?}");
+        ensure!(
+            between > time::Duration::milliseconds(100),
+            "more than {BATCH} pods were notified at once: {notified:?}"
+        );
     }
     for (number, batch) in notified.chunks(BATCH).enumerate() {
         let after = seconds(Duration::try_from(batch[batch.len() - 1] - activated).unwrap_or_default());
@@ -112,7 +115,7 @@ async fn batches(suite: &Suite, home: &Home<'_>, logs: &[Log]) -> Result<()> {
 
 /// A bad version reaches one batch, and leaves it.
 async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]) -> Result<()> {
-    // Long enough for any kubelet to notice before the second batch is told.
+    // Long enough for any kubelet to notice before the second batch is notified.
     let patient = Patch::Merge(json!({"spec": {"rollout": {"minReadySeconds": 20}}}));
     let configs = home.space.api::<VersionedConfig>();
     configs.patch("flock", &PatchParams::default(), &patient).await?;
@@ -142,7 +145,7 @@ async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]
         notified.push((bad.at, back.at));
         names.push(pod.name_any());
     }
-    ensure!((1..=BATCH).contains(&notified.len()), "{} pods were told: {names:?}", notified.len());
+    ensure!((1..=BATCH).contains(&notified.len()), "{} pods were notified: {names:?}", notified.len());
     ensure!(status.current.as_deref() == Some("2") && status.target.is_none(), "{status:#?}");
     let failure = status.rollout.failure.context("status.rollout names no failure")?;
     ensure!(failure.version == "3" && failure.reason.as_str() == "PodNotReady", "{failure:?}");
@@ -160,7 +163,7 @@ async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]
         .await?;
     }
 
-    let first = notified.iter().map(|(bad, _)| *bad).min().context("nobody was told")?;
+    let first = notified.iter().map(|(bad, _)| *bad).min().context("nobody was notified")?;
     let last = notified.iter().map(|(_, back)| *back).max().context("nobody came back")?;
     let count = notified.len().to_string();
     let row = |what: &str, from: OffsetDateTime, to: OffsetDateTime, pods: &str| {

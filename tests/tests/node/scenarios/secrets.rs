@@ -24,9 +24,9 @@ const ENCODED: [&str; 3] = ["Zmlyc3QtWmszeFE4dlQxbQ", "c2Vjb25kLXBXN25KNGhSOWM",
 
 /// Says which of the values it has, by its length and beginning, and never the value.
 const APP: &str = r#"
-    tell() { value=$(nudge-agent get password) && echo "has ${value%%-*} of ${#value}"; }
-    trap tell USR1
-    tell
+    report() { value=$(nudge-agent get password) && echo "has ${value%%-*} of ${#value}"; }
+    trap report USR1
+    report
     while :; do sleep 3600 & wait $!; done"#;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {

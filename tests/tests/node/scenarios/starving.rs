@@ -61,7 +61,7 @@ async def keep(address, port, number):
             pass
         await asyncio.sleep(0.1)
 
-async def tell():
+async def report():
     while True:
         print("open", sum(open_now.values()), open_now, "opened", opened, flush=True)
         if all(opened[port] >= count * len(addresses) for port, count in wanted.items()):
@@ -72,7 +72,7 @@ async def main():
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda *_: None)
     work = [keep(address, port, number) for port, count in wanted.items() for number in range(count) for address in addresses]
-    await asyncio.gather(tell(), *work)
+    await asyncio.gather(report(), *work)
 
 asyncio.run(main())
 "#;

@@ -42,7 +42,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.kubectl(&finalizer)?;
     eve(&home, &["delete", "vcfg", "shop", "--wait=false"], "")?;
     let warned = eve(&home, &["create", "-f", "-"], &version("6.6.7"))?;
-    ensure!(warned.contains("version 6.6.7 of config shop will not become current by itself"), "she is told: {warned}");
+    ensure!(
+        warned.contains("version 6.6.7 of config shop will not become current by itself"),
+        "she is warned: {warned}"
+    );
     eve(&home, &["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"metadata": {"finalizers": null}}"#], "")?;
     eventually(SOON, "the config is gone", async || configs.get_opt("shop").await.ok()?.is_none().then_some(()))
         .await?;

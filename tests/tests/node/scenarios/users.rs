@@ -1,4 +1,4 @@
-//! Applications of all kinds of users are told, and none of them can look into the agent.
+//! Applications of all kinds of users are notified, and none of them can look into the agent.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -20,7 +20,7 @@ const AGENT: i64 = 65532;
 /// Root that becomes the application.
 const DROP: [&str; 6] = ["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups", "sh", "/app.sh"];
 
-/// What tells the cases apart: a name, the application's security context, its command where it is not the image's, and the agent's user.
+/// What distinguishes the cases: a name, the application's security context, its command where it is not the image's, and the agent's user.
 struct Case {
     name: &'static str,
     security: Value,
@@ -154,7 +154,7 @@ fn two_versions(config: &str) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": [version("1"), version("2"), object]}).to_string()
 }
 
-/// Under `restricted` the examples run and are told. Who must be told from another user needs `baseline`, and is refused otherwise.
+/// Under `restricted` the examples run and are notified. An application that another user notifies needs `baseline`, and is refused otherwise.
 async fn pod_security(suite: &Suite) -> Result<()> {
     for level in ["restricted", "baseline"] {
         let home = Home::enabled(suite, level).await?;

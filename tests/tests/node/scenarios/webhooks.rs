@@ -1,4 +1,4 @@
-//! Applications that are told by webhooks: one that subscribes itself (`POST /hooks`) and one that its pod's annotation names, which finds
+//! Applications that are notified by webhooks: one that subscribes itself (`POST /hooks`) and one that its pod's annotation names, which finds
 //! the values as files by then. And where each of them has the token from.
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ const ROUNDS: usize = 4;
 /// Kubernetes from which on `MY_CONFIG_TOKEN` comes by an env file.
 const ENV_FILES: u32 = 35;
 
-/// Prints what it is told, whether the agent has signed it, and what the files hold at that moment.
+/// Prints the event, whether the agent has signed it, and what the files hold at that moment.
 const APP: &str = r#"
 import base64, hmac, http.server, json, os
 
@@ -102,7 +102,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 /// Fails unless the webhook got what belongs to the version, and found its files.
 fn is_notified(notified: &Value, version: &str, greeting: &str) -> Result<()> {
     ensure!(notified["genuine"] == true, "not signed with the token: {notified}");
-    ensure!(notified["files"]["greeting"] == greeting, "told before the files were there: {notified}");
+    ensure!(notified["files"]["greeting"] == greeting, "notified before the files were there: {notified}");
     let changed: Vec<_> =
         notified["event"]["data"]["changed"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for key in ["game.properties", "greeting", "lives"] {

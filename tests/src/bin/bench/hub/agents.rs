@@ -25,7 +25,7 @@ use crate::samples::Samples;
 /// How long one attempt to connect may take.
 const CONNECT: Duration = Duration::from_secs(15);
 
-/// A full handshake with whoever has a certificate of this authority.
+/// A full handshake with a server that has a certificate of this authority.
 pub(super) fn trusting(authority: &str) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     let trusted = CertificateDer::from_pem_slice(authority.as_bytes());
