@@ -1,7 +1,9 @@
 //! Ports that stay ours while a server is down, and one at which there never is a server.
 
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
 use tokio::net::TcpSocket;
@@ -13,13 +15,17 @@ const RANGE: std::ops::Range<u16> = 20_000..32_000;
 /// How many ports to try.
 const TRIES: usize = 1000;
 
-/// A port of 127.0.0.1 that nobody listens on.
+/// The ports that this process has given away: their servers may not listen yet.
+static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+/// A port of 127.0.0.1 that nobody listens on, another one at each call.
 pub fn free() -> Result<u16> {
     for _ in 0..TRIES {
         // Test processes that run at the same time must not all try the same ones. A hasher's keys are random.
         let random = RandomState::new().build_hasher().finish() % u64::from(RANGE.end - RANGE.start);
         let port = RANGE.start + u16::try_from(random)?;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        let is_new = GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port);
+        if is_new && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             return Ok(port);
         }
     }

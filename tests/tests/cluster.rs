@@ -118,8 +118,8 @@ async fn a_pod_that_nobody_runs_has_the_status_of_one_that_runs() -> Result<()> 
     let status = pod.status.as_ref().context("a status")?;
     assert_eq!(status.phase.as_deref(), Some("Running"));
     let ids = status.container_statuses.iter().flatten().map(|one| one.container_id.clone().unwrap_or_default());
-    let desired = ["app", "agent"].map(|name| format!("containerd://{}", space::container_id(&pod, name)));
-    assert_eq!(ids.collect::<Vec<_>>(), desired);
+    let expected = ["app", "agent"].map(|name| format!("containerd://{}", space::container_id(&pod, name)));
+    assert_eq!(ids.collect::<Vec<_>>(), expected);
     Ok(())
 }
 

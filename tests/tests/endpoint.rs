@@ -301,8 +301,8 @@ async fn webhooks_are_subscribed_listed_and_cancelled() -> Result<()> {
     let mut shop = shop().await?;
     assert_eq!(shop.client.get("/hooks").await?.body, r#"{"hooks":[]}"#);
 
-    let desired = r#"{"url": "http://127.0.0.1:9/changed", "container": "app"}"#;
-    let reply = shop.send(Method::POST, "/hooks", desired.to_owned()).await?;
+    let subscription = r#"{"url": "http://127.0.0.1:9/changed", "container": "app"}"#;
+    let reply = shop.send(Method::POST, "/hooks", subscription.to_owned()).await?;
     assert_eq!(reply.status, StatusCode::CREATED);
     let hook: WebhookView = serde_json::from_slice(&reply.body)?;
     assert_eq!(reply.headers[LOCATION], format!("/hooks/{}", hook.id));
@@ -310,7 +310,7 @@ async fn webhooks_are_subscribed_listed_and_cancelled() -> Result<()> {
     assert_eq!(hook.container.as_ref().map(ContainerName::as_str), Some("app"));
     assert_eq!(hook.etag, etag(&shop.client.get("/config").await?)?);
 
-    let reply = shop.send(Method::POST, "/hooks", desired.to_owned()).await?;
+    let reply = shop.send(Method::POST, "/hooks", subscription.to_owned()).await?;
     assert_eq!((reply.status, serde_json::from_slice::<WebhookView>(&reply.body)?), (StatusCode::OK, hook.clone()));
     let list: WebhookList = serde_json::from_slice(&shop.client.get("/hooks").await?.body)?;
     assert_eq!(list.hooks, std::slice::from_ref(&hook));

@@ -40,8 +40,8 @@ async fn hostile(addresses: &[SocketAddr], count: usize) -> Result<JoinSet<()>> 
             }
         });
     }
-    let desired = count * addresses.len();
-    eventually(SOON, "all are connected", async || (opened.load(Ordering::Relaxed) >= desired).then_some(())).await?;
+    let expected = count * addresses.len();
+    eventually(SOON, "all are connected", async || (opened.load(Ordering::Relaxed) >= expected).then_some(())).await?;
     Ok(all)
 }
 

@@ -42,18 +42,18 @@ async fn set_current(space: &Space, name: &str, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the status is as wanted.
+/// Waits until the status is as expected.
 async fn status(
     space: &Space,
     name: &str,
     what: &str,
-    desired: impl Fn(&VersionedConfigStatus) -> bool,
+    expected: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
     let api = space.api::<VersionedConfig>();
     let mut last = None;
     let found = eventually(SOON, what, async || {
         let status = api.get(name).await.ok()?.status?;
-        if desired(&status) {
+        if expected(&status) {
             return Some(status);
         }
         last = Some(status);

@@ -103,9 +103,8 @@ fn config(query: Option<&str>) -> Result<Call, Refusal> {
                 return Err(Refusal::BadRequest("'format' must be json or env".to_owned()));
             }
             Some(("wait", text)) => {
-                let notified =
-                    || Refusal::BadRequest("'wait' must be a number with ms, s or m, such as 30s".to_owned());
-                wait = Some(duration(text).ok_or_else(notified)?);
+                let refusal = || Refusal::BadRequest("'wait' must be a number with ms, s or m, such as 30s".to_owned());
+                wait = Some(duration(text).ok_or_else(refusal)?);
             }
             _ => return Err(Refusal::BadRequest("the query may have 'format' and 'wait' only".to_owned())),
         }

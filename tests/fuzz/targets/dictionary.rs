@@ -27,8 +27,8 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
     for overlap in merged.overlaps() {
         let having = configs.iter().filter(|(_, values)| values.contains_key(&overlap.key));
         let having: Vec<&ConfigName> = having.map(|(name, _)| name).collect();
-        let notified: Vec<&ConfigName> = overlap.hidden.iter().chain([&overlap.winner]).collect();
-        assert_eq!(having, notified);
+        let reported: Vec<&ConfigName> = overlap.hidden.iter().chain([&overlap.winner]).collect();
+        assert_eq!(having, reported);
     }
     Corpus::Keep
 });

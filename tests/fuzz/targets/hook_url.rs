@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use hyper::{Request, header};
 use libfuzzer_sys::{Corpus, fuzz_target};
-use nudge_agent::notify::{WebhookTarget, WebhookUrl, TargetPolicy, WebhookUrlError};
+use nudge_agent::notify::{TargetPolicy, WebhookTarget, WebhookUrl, WebhookUrlError};
 
 const OWN: [&str; 2] = ["10.0.0.7", "fd00::7"];
 const ALLOWED: &str = "10.9.9.9:8080";

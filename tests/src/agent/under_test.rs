@@ -73,12 +73,12 @@ impl AgentUnderTest {
         served.await.map_err(|error| self.agent.explain(&error))
     }
 
-    /// Waits until `/status` is as wanted.
-    pub async fn status_when(&mut self, what: &str, desired: impl Fn(&Status) -> bool) -> Result<Status> {
+    /// Waits until `/status` is as expected.
+    pub async fn status_when(&mut self, what: &str, expected: impl Fn(&Status) -> bool) -> Result<Status> {
         let mut last = None;
         let found = eventually(SOON, what, async || {
             last = Some(self.client.status().await);
-            last.as_ref()?.as_ref().ok().filter(|status| desired(status)).cloned()
+            last.as_ref()?.as_ref().ok().filter(|status| expected(status)).cloned()
         });
         found.await.map_err(|error| self.agent.explain(&error.context(format!("the last status was {last:?}"))))
     }
@@ -99,15 +99,15 @@ impl AgentUnderTest {
         self.status_when("all is well", |status| status.configs.iter().all(|config| config.problem.is_none())).await
     }
 
-    /// Waits until the notification of the only container is as `desired`.
-    pub async fn notified_when(&mut self, what: &str, desired: impl Fn(&Notified) -> bool) -> Result<ContainerStatus> {
-        let status = self.status_when(what, |status| desired(&status.containers[0].notified)).await?;
+    /// Waits until the notification of the only container is as `expected`.
+    pub async fn notified_when(&mut self, what: &str, expected: impl Fn(&Notified) -> bool) -> Result<ContainerStatus> {
+        let status = self.status_when(what, |status| expected(&status.containers[0].notified)).await?;
         Ok(status.containers[0].clone())
     }
 
-    /// Waits until the child's output is as wanted, and gives it.
-    pub async fn output_when(&mut self, what: &str, desired: impl Fn(&str) -> bool) -> Result<String> {
-        let found = eventually(SOON, what, async || Some(self.agent.output()).filter(|output| desired(output)));
+    /// Waits until the child's output is as expected, and gives it.
+    pub async fn output_when(&mut self, what: &str, expected: impl Fn(&str) -> bool) -> Result<String> {
+        let found = eventually(SOON, what, async || Some(self.agent.output()).filter(|output| expected(output)));
         let output = found.await;
         output.map_err(|error| self.agent.explain(&error.context(format!("the output was {:?}", self.agent.output()))))
     }
@@ -153,10 +153,10 @@ impl AgentUnderTest {
         Ok(serde_json::from_slice(&reply.body)?)
     }
 
-    /// Waits until the notification of the webhook is as `desired`.
-    pub async fn hook_when(&mut self, id: &str, what: &str, desired: impl Fn(&Notified) -> bool) -> Result<Notified> {
+    /// Waits until the notification of the webhook is as `expected`.
+    pub async fn hook_when(&mut self, id: &str, what: &str, expected: impl Fn(&Notified) -> bool) -> Result<Notified> {
         let of = |status: &Status| status.hooks.iter().find(|hook| hook.id == id).map(|hook| hook.notified.clone());
-        let status = self.status_when(what, |status| of(status).is_some_and(|notified| desired(&notified))).await?;
+        let status = self.status_when(what, |status| of(status).is_some_and(|notified| expected(&notified))).await?;
         of(&status).ok_or_else(|| anyhow::anyhow!("the webhook is gone"))
     }
 }

@@ -51,11 +51,11 @@ async fn main() -> Result<()> {
     }
 
     let (sender, mut caught) = mpsc::unbounded_channel();
-    for desired in args.signals {
+    for requested in args.signals {
         let mut stream =
-            signal(SignalKind::from_raw(desired as i32)).with_context(|| format!("can't catch {desired}"))?;
+            signal(SignalKind::from_raw(requested as i32)).with_context(|| format!("can't catch {requested}"))?;
         let sender = sender.clone();
-        tokio::spawn(async move { while stream.recv().await.is_some() && sender.send(desired).is_ok() {} });
+        tokio::spawn(async move { while stream.recv().await.is_some() && sender.send(requested).is_ok() {} });
     }
     say("ready");
 

@@ -351,12 +351,12 @@ impl Replica {
 
     /// The address in its log.
     async fn listens(&self, what: &str) -> Result<SocketAddr> {
-        let notified = async || {
+        let address = async || {
             let log = self.log();
             let mut lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
             lines.find_map(|line| line[what].as_str()?.parse().ok())
         };
-        let waited = eventually(SOON, &format!("the control plane listens for {what}"), notified).await;
+        let waited = eventually(SOON, &format!("the control plane listens for {what}"), address).await;
         waited.with_context(|| format!("its log:\n{}", self.log()))
     }
 

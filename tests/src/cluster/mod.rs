@@ -242,10 +242,10 @@ impl Cluster {
         audit::read(&self.files.audit)
     }
 
-    /// Waits until an audit event is as wanted, and gives it.
-    pub async fn audited(&self, what: &str, desired: impl Fn(&Value) -> bool) -> Result<Value> {
+    /// Waits until an audit event is as expected, and gives it.
+    pub async fn audited(&self, what: &str, expected: impl Fn(&Value) -> bool) -> Result<Value> {
         let found = async || match self.audit() {
-            Ok(events) => events.into_iter().find(|event| desired(event)).map(Ok),
+            Ok(events) => events.into_iter().find(|event| expected(event)).map(Ok),
             Err(error) => Some(Err(error)),
         };
         eventually(SOON, what, found).await?

@@ -68,9 +68,9 @@ impl Terminal {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until the screen is as wanted, and gives it.
-    pub async fn shows(&self, what: &str, desired: impl Fn(&[String]) -> bool) -> Result<Vec<String>> {
-        let found = eventually(LONG, what, async || self.screens().into_iter().find(|screen| desired(screen)));
+    /// Waits until the screen is as expected, and gives it.
+    pub async fn shows(&self, what: &str, expected: impl Fn(&[String]) -> bool) -> Result<Vec<String>> {
+        let found = eventually(LONG, what, async || self.screens().into_iter().find(|screen| expected(screen)));
         found.await.map_err(|error| error.context(format!("{:#?}", self.screens().last())))
     }
 

@@ -257,15 +257,15 @@ impl FakeHub {
         self.shared.say().most_open
     }
 
-    /// The last report once it is as wanted.
+    /// The last report once it is as expected.
     pub async fn reported(
         &self,
         within: Duration,
         what: &str,
-        desired: impl Fn(&ReportRequest) -> bool,
+        expected: impl Fn(&ReportRequest) -> bool,
     ) -> Result<Report> {
         let found =
-            eventually(within, what, async || self.reports().pop().filter(|report| desired(&report.request))).await;
+            eventually(within, what, async || self.reports().pop().filter(|report| expected(&report.request))).await;
         found.with_context(|| format!("the last report is {:?}", self.reports().pop().map(|report| report.text)))
     }
 

@@ -28,12 +28,12 @@ impl Verifier {
         let lock = File::create(home.join("lock"))?;
         let _lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, error)| anyhow!("can't lock: {error}"))?;
         let (python, done) = (home.join("venv/bin/python3"), home.join("done"));
-        let desired = fs::read(&requirements)?;
-        if fs::read(&done).ok() != Some(desired.clone()) {
+        let listed = fs::read(&requirements)?;
+        if fs::read(&done).ok() != Some(listed.clone()) {
             run(Command::new(system).args(["-m", "venv", "--clear"]).arg(home.join("venv")))?;
             let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"];
             run(Command::new(&python).args(install).arg(&requirements))?;
-            fs::write(&done, desired)?;
+            fs::write(&done, listed)?;
         }
         Ok(Some(Self { python }))
     }

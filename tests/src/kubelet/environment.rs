@@ -59,24 +59,25 @@ fn referred(pod: &Value, from: &Value, lookup: &impl Lookup) -> Result<Option<St
         return field(pod, path).map(Some);
     }
     for (kind, resource) in [("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")] {
-        let desired = &from[kind];
-        if desired.is_object() {
-            let (name, key) = (text(&desired["name"])?, text(&desired["key"])?);
+        let reference = &from[kind];
+        if reference.is_object() {
+            let (name, key) = (text(&reference["name"])?, text(&reference["key"])?);
             let value = lookup.key(resource, &name, &key);
             ensure!(
-                value.is_some() || desired["optional"] == true,
+                value.is_some() || reference["optional"] == true,
                 "CreateContainerConfigError: no {key} in {resource} {name}"
             );
             return Ok(value);
         }
     }
-    let desired = &from["fileKeyRef"];
-    if desired.is_object() {
-        let (volume, path, key) = (text(&desired["volumeName"])?, text(&desired["path"])?, text(&desired["key"])?);
+    let reference = &from["fileKeyRef"];
+    if reference.is_object() {
+        let (volume, path, key) =
+            (text(&reference["volumeName"])?, text(&reference["path"])?, text(&reference["key"])?);
         // As measured: without the file a container does not start, optional or not.
         let file = lookup.file(&volume, &path).with_context(|| format!("no file {path} in volume {volume}"))?;
         let value = of_file(&file, &key)?;
-        ensure!(value.is_some() || desired["optional"] == true, "no {key} in {path} of volume {volume}");
+        ensure!(value.is_some() || reference["optional"] == true, "no {key} in {path} of volume {volume}");
         return Ok(value);
     }
     bail!("this kubelet knows no such source: {from}")

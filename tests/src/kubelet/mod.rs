@@ -125,7 +125,7 @@ impl Kubelet {
 
     /// Reads what variables of the pod refer to.
     async fn look_up(&mut self) -> Result<()> {
-        let mut desired = Vec::new();
+        let mut references = Vec::new();
         for container in self.specifications() {
             let of_variables = container["env"].as_array().into_iter().flatten().map(|one| &one["valueFrom"]);
             for from in of_variables.chain(container["envFrom"].as_array().into_iter().flatten()) {
@@ -136,11 +136,11 @@ impl Kubelet {
                     ("secretRef", "secrets"),
                 ];
                 for (kind, resource) in kinds {
-                    desired.extend(from[kind]["name"].as_str().map(|name| (resource.to_owned(), name.to_owned())));
+                    references.extend(from[kind]["name"].as_str().map(|name| (resource.to_owned(), name.to_owned())));
                 }
             }
         }
-        for (resource, name) in desired {
+        for (resource, name) in references {
             if let Some(values) = volumes::values(&self.space, &resource, &name).await? {
                 let texts = values.into_iter().filter_map(|(key, value)| Some((key, String::from_utf8(value).ok()?)));
                 self.referred.insert((resource, name), texts.collect());

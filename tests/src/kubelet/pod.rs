@@ -190,18 +190,18 @@ impl Pod {
         found.await.map_err(|error| self.explain(&error))
     }
 
-    /// Waits until `/status` is as wanted.
+    /// Waits until `/status` is as expected.
     pub async fn status_when(
         &self,
         client: &mut Client,
         within: Duration,
         what: &str,
-        desired: impl Fn(&Status) -> bool,
+        expected: impl Fn(&Status) -> bool,
     ) -> Result<Status> {
         let mut last = None;
         let found = eventually(within, what, async || {
             last = client.status().await.ok();
-            last.clone().filter(&desired)
+            last.clone().filter(&expected)
         });
         let found = found.await;
         found.map_err(|error| self.explain(&error.context(format!("the last status is {last:?}"))))

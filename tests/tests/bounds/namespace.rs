@@ -23,10 +23,10 @@ pub(crate) struct Namespace {
 impl Namespace {
     fn new() -> Result<nix::Result<Self>> {
         let (jobs, work) = channel::<Job>();
-        let (notified, entered) = channel();
+        let (sender, entered) = channel();
         thread::spawn(move || {
             // A test that has ended waits for no answer.
-            let _ = notified.send(unshare(CloneFlags::CLONE_NEWNET).map(|()| gettid().as_raw()));
+            let _ = sender.send(unshare(CloneFlags::CLONE_NEWNET).map(|()| gettid().as_raw()));
             for job in work {
                 job();
             }
@@ -41,10 +41,10 @@ impl Namespace {
 
     /// Does something there.
     pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-        let (notified, result) = channel();
+        let (sender, result) = channel();
         self.begin(move || {
             // See above.
-            let _ = notified.send(job());
+            let _ = sender.send(job());
         })?;
         result.recv().context("it has panicked")
     }

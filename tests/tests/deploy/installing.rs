@@ -171,7 +171,7 @@ async fn what_users_have(space: &Space) -> Result<Vec<String>> {
     }
     for mut pod in space.api::<Pod>().list(&ListParams::default()).await? {
         pod.meta_mut().managed_fields = None;
-        ensure!(pod.metadata.deletion_timestamp.is_none(), "{} is going", pod.name_any());
+        ensure!(pod.metadata.deletion_timestamp.is_none(), "{} is terminating", pod.name_any());
         all.push(serde_json::to_string(&pod.spec)?);
     }
     Ok(all)
@@ -202,8 +202,8 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "2", "rollout": at_once()}});
     // The injector writes its authority into the webhooks a moment after its start.
     let configs = space.api::<VersionedConfig>();
-    let desired: VersionedConfig = serde_json::from_value(config)?;
-    let made = async || configs.create(&PostParams::default(), &desired).await.ok().map(drop);
+    let shop: VersionedConfig = serde_json::from_value(config)?;
+    let made = async || configs.create(&PostParams::default(), &shop).await.ok().map(drop);
     eventually(SOON, "the config is made", made).await?;
     let current = async |version: &str| {
         let shown = async || {

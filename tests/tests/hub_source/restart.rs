@@ -224,10 +224,10 @@ async fn a_webhook_that_was_due_when_the_agent_was_killed_is_posted_once_when_it
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
     pod.serves(&mut client, "shop=1.0.2").await?;
     let deliveries = server.wait_for(refused + 2, SOON).await?;
-    let notified =
+    let content =
         |delivery: &Delivery| -> Result<(String, bool)> { Ok((delivery.version()?, delivery.event()?.data.truncated)) };
     // The agent does not know any more which keys had changed before it was killed.
-    assert_eq!(notified(&deliveries[refused])?, ("1.0.1".to_owned(), true));
-    assert_eq!(notified(&deliveries[refused + 1])?, ("1.0.2".to_owned(), false));
+    assert_eq!(content(&deliveries[refused])?, ("1.0.1".to_owned(), true));
+    assert_eq!(content(&deliveries[refused + 1])?, ("1.0.2".to_owned(), false));
     Ok(())
 }

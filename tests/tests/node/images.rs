@@ -138,8 +138,8 @@ fn python() -> Result<Vec<OsString>> {
     let print =
         "import sysconfig, _ssl, _hashlib; print(sysconfig.get_path('stdlib'), _ssl.__file__, _hashlib.__file__)";
     // -I: neither the user's packages nor variables.
-    let notified = succeed(Command::new(PYTHON).args(["-I", "-c", print]))?;
-    let [library, modules @ ..] = &notified.split_whitespace().collect::<Vec<_>>()[..] else {
+    let printed = succeed(Command::new(PYTHON).args(["-I", "-c", print]))?;
+    let [library, modules @ ..] = &printed.split_whitespace().collect::<Vec<_>>()[..] else {
         anyhow::bail!("{PYTHON} does not say where its library is");
     };
     let mut arguments = program(Path::new(PYTHON), PYTHON).to_vec();

@@ -46,8 +46,8 @@ pub(crate) async fn install(place: &Place, client: &Client) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     eventually(SOON, "the control plane is ready", async || {
         let deployment = deployments.get("nudge-injector").await.ok()?;
-        let (desired, status) = (deployment.spec?.replicas?, deployment.status?);
-        (status.ready_replicas == Some(desired) && status.updated_replicas == Some(desired)).then_some(())
+        let (expected, status) = (deployment.spec?.replicas?, deployment.status?);
+        (status.ready_replicas == Some(expected) && status.updated_replicas == Some(expected)).then_some(())
     })
     .await
 }

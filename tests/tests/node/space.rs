@@ -85,7 +85,7 @@ impl<'a> Home<'a> {
         Ok(())
     }
 
-    /// The one pod of a label that is not going, once it is ready.
+    /// The one pod of a label that is not terminating, once it is ready.
     pub(crate) async fn ready_pod(&self, label: &str) -> Result<Pod> {
         let pods = self.space.api::<Pod>();
         let what = format!("a pod of {label} is ready");

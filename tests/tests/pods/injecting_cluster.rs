@@ -117,8 +117,8 @@ pub(crate) fn refusal<T: Debug>(result: Result<T, kube::Error>) -> String {
 /// The names and texts of the Events with this reason.
 pub(crate) async fn events(space: &Space, reason: &str) -> Result<Vec<(String, String)>> {
     let events = space.api::<Event>().list(&ListParams::default()).await?;
-    let notified = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
-    Ok(notified
+    let matching = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+    Ok(matching
         .map(|event| (event.involved_object.name.unwrap_or_default(), event.message.unwrap_or_default()))
         .collect())
 }

@@ -49,14 +49,14 @@ async fn pods_without_an_agent_are_counted_and_reported_once() -> Result<()> {
     let replica = installation.replica(&ReplicaOptions::with(&FAST)).await?;
     let counted = async || ((replica.metric("nudge_pods_without_agent").await.ok()? - 2.0).abs() < 0.5).then_some(());
     eventually(SOON, "two pods lack an agent", counted).await.with_context(|| replica.log())?;
-    let notified = async || {
-        let mut notified = events(&space, "AgentMissing").await.ok()?;
-        notified.sort();
-        (notified.len() == 2).then_some(notified)
+    let reported = async || {
+        let mut reported = events(&space, "AgentMissing").await.ok()?;
+        reported.sort();
+        (reported.len() == 2).then_some(reported)
     };
-    let notified = eventually(SOON, "they are reported", notified).await.with_context(|| replica.log())?;
-    assert_eq!((notified[0].0.as_str(), notified[1].0.as_str()), ("lost", "lost-too"));
-    assert!(notified[0].1.contains("delete the pod") && notified[0].1.contains(&space.name), "{notified:?}");
+    let reported = eventually(SOON, "they are reported", reported).await.with_context(|| replica.log())?;
+    assert_eq!((reported[0].0.as_str(), reported[1].0.as_str()), ("lost", "lost-too"));
+    assert!(reported[0].1.contains("delete the pod") && reported[0].1.contains(&space.name), "{reported:?}");
     looked_twice(&replica).await?;
     assert_eq!(events(&space, "AgentMissing").await?.len(), 2);
     assert_eq!(names(&space).await?.len(), 4, "nothing is evicted unless it is asked for");

@@ -40,17 +40,17 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
     for pod in &made {
         ensure!(warnings(pod) == Some(MESSAGE), "{:?}", pod.annotations());
     }
-    let notified = async || events(&space, REASON).await.ok().filter(|notified| !notified.is_empty());
-    eventually(SOON, "an Event is written", notified).await.with_context(|| injecting.replica.log())?;
+    let written = async || events(&space, REASON).await.ok().filter(|written| !written.is_empty());
+    eventually(SOON, "an Event is written", written).await.with_context(|| injecting.replica.log())?;
     // Its Event comes later, when all pods of the Deployment have been checked again.
     create(&space, &annotated("bare", "nudge.dev/prot", "1")).await?;
-    let notified =
-        async || events(&space, REASON).await.ok().filter(|notified| notified.iter().any(|(pod, _)| pod == "bare"));
-    let notified =
-        eventually(SOON, "the other one has its Event", notified).await.with_context(|| injecting.replica.log())?;
-    let of_web: Vec<_> = notified.iter().filter(|(pod, _)| pod.starts_with("web-")).collect();
-    ensure!(of_web.len() == 1 && of_web[0].1 == MESSAGE, "{notified:?}");
-    ensure!(made.iter().any(|pod| pod.name_any() == of_web[0].0), "{notified:?}");
+    let written =
+        async || events(&space, REASON).await.ok().filter(|written| written.iter().any(|(pod, _)| pod == "bare"));
+    let written =
+        eventually(SOON, "the other one has its Event", written).await.with_context(|| injecting.replica.log())?;
+    let of_web: Vec<_> = written.iter().filter(|(pod, _)| pod.starts_with("web-")).collect();
+    ensure!(of_web.len() == 1 && of_web[0].1 == MESSAGE, "{written:?}");
+    ensure!(made.iter().any(|pod| pod.name_any() == of_web[0].0), "{written:?}");
     Ok(())
 }
 
@@ -66,8 +66,8 @@ async fn what_was_only_tried_or_needs_no_warning_leaves_nothing() -> Result<()> 
     let copied = create(&space, &annotated("copied", WARNINGS, MESSAGE)).await?;
     ensure!(warnings(&copied).is_none(), "{:?}", copied.annotations());
     create(&space, &annotated("warned", "nudge.dev/notfy", "SIGHUP")).await?;
-    let notified = async || events(&space, REASON).await.ok().filter(|notified| !notified.is_empty());
-    let notified = eventually(SOON, "an Event is written", notified).await.with_context(|| injecting.replica.log())?;
-    ensure!(notified == [("warned".to_owned(), MESSAGE.to_owned())], "{notified:?}");
+    let written = async || events(&space, REASON).await.ok().filter(|written| !written.is_empty());
+    let written = eventually(SOON, "an Event is written", written).await.with_context(|| injecting.replica.log())?;
+    ensure!(written == [("warned".to_owned(), MESSAGE.to_owned())], "{written:?}");
     Ok(())
 }

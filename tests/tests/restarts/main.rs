@@ -359,11 +359,11 @@ async fn pods_that_ask_for_it_have_their_volumes_read_again() -> Result<()> {
     is_current(&space, "2").await?;
     eventually(SOON, "an Event names the missing right", async || {
         let events = space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
-        let notified = |event: &Event| {
+        let names_right = |event: &Event| {
             event.reason.as_deref() == Some("NotRefreshed")
                 && event.message.as_deref().is_some_and(|message| message.contains("nudge-restart"))
         };
-        events.iter().any(notified).then_some(())
+        events.iter().any(names_right).then_some(())
     })
     .await?;
     bind(&space, "nudge-restart").await?;

@@ -18,8 +18,8 @@ async fn a_pause_holds_and_the_last_word_counts() -> Result<()> {
         status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == "Paused")
     };
     let status = rollout.stands("it is paused", paused).await?;
-    let notified = rollout.assigned(&status).len();
-    ensure!(notified == 2, "{notified} pods have the version assigned");
+    let assigned = rollout.assigned(&status).len();
+    ensure!(assigned == 2, "{assigned} pods have the version assigned");
     for member in rollout.assigned(&status) {
         eventually(LONG, "those that have it assigned run it", async || member.was_notified("2").then_some(())).await?;
     }
@@ -29,7 +29,7 @@ async fn a_pause_holds_and_the_last_word_counts() -> Result<()> {
         status.observed_generation == Some(generation) && status.pods.updated == status.pods.total
     };
     let status = rollout.stands("the spec is seen, and every pod runs what is assigned to it", seen).await?;
-    ensure!(paused(&status) && rollout.assigned(&status).len() == notified, "{status:#?}");
+    ensure!(paused(&status) && rollout.assigned(&status).len() == assigned, "{status:#?}");
     rollout.set(json!({"rollout": {"paused": false, "minReadySeconds": 1}})).await?;
     rollout.is_current("2").await?;
     rollout.all_end_with("2").await?;
@@ -43,7 +43,7 @@ async fn a_pause_holds_and_the_last_word_counts() -> Result<()> {
     rollout.is_current("4").await?;
     rollout.all_end_with("4").await?;
     for member in &rollout.members {
-        // Version 1 was wanted for a moment, in which it may have begun.
+        // Version 1 was the target for a moment, in which it may have begun.
         let notified = member.notified();
         let after = notified.iter().skip_while(|version| *version != "4");
         ensure!(

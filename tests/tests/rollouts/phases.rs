@@ -56,8 +56,8 @@ fn at(stage: RolloutStage) -> impl Fn(&VersionedConfigStatus) -> bool {
 async fn silent(rollout: &RolloutUnderTest, target: &str) -> Result<[String; 2]> {
     rollout.stands("the batch runs it", |status| status.rollout.applied_at.is_some()).await?;
     let status = rollout.status().await?;
-    let notified = rollout.assigned(&status);
-    let [first, other, ..] = &notified[..] else { anyhow::bail!("{} have it assigned", notified.len()) };
+    let assigned = rollout.assigned(&status);
+    let [first, other, ..] = &assigned[..] else { anyhow::bail!("{} have it assigned", assigned.len()) };
     ensure!(first.was_notified(target) && other.was_notified(target), "notified of something else");
     first.signal_agent(Signal::SIGSTOP)?;
     Ok([first.name.clone(), other.name.clone()])

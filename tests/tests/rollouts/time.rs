@@ -32,7 +32,7 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-fn notified(name: &str, mut times: Vec<Duration>) {
+fn print_times(name: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let (middle, last) = (times[times.len() / 2], times[times.len() - 1]);
     eprintln!(
@@ -95,8 +95,8 @@ async fn all_go_back_at_once() -> Result<()> {
         rollout.wants("1").await?;
         rollout.is_current("1").await?;
     }
-    notified("floor: the change itself is seen by a watch", floor);
-    notified("every pod is assigned the version before", decided);
-    notified("every application was signalled and has read it", back);
+    print_times("floor: the change itself is seen by a watch", floor);
+    print_times("every pod is assigned the version before", decided);
+    print_times("every application was signalled and has read it", back);
     Ok(())
 }

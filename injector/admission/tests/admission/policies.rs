@@ -99,7 +99,7 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
     made(&elsewhere, part("a")).await?;
     let own = space.api::<ConfigMap>().get("a").await?;
     let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
-    config(&space, "going", json!({}), status).await?;
+    config(&space, "terminating", json!({}), status).await?;
     space.delete(SOON * 2).await
 }
 
@@ -212,11 +212,11 @@ async fn versions_kept(space: &Space) -> Result<()> {
         status["versions"] = json!([sealed("1.0.1", &[&own])]);
         let patch = Patch::Merge(json!({"status": status}));
         configs.patch_status("shop", &PatchParams::default(), &patch).await?;
-        let desired = format!("{title} {because}");
+        let expected = format!("{title} {because}");
         // The API server's own view of the configs follows a moment later; until it knows one there is no refusal either.
         eventually(SOON, because, async || {
             if let Err(kube::Error::Api(status)) = deleted().await {
-                return status.message.ends_with(&desired).then_some(());
+                return status.message.ends_with(&expected).then_some(());
             }
             // Another object of the name is not the one that was sealed.
             let own = made(space, immutable("a")).await.ok()?;

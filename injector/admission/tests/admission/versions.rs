@@ -203,8 +203,8 @@ async fn a_version_is_kept_while_it_is_needed() -> Result<()> {
     let all = space.api::<ConfigMap>().delete_collection(&DeleteParams::default(), &ListParams::default()).await;
     assert!(message(KEEPER, all.map(|_| ())).contains("to which pods would return"));
     role(json!({"previous": null})).await?;
-    let desired = Patch::Merge(json!({"spec": {"current": "1.0.1"}}));
-    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &desired).await?;
+    let activation = Patch::Merge(json!({"spec": {"current": "1.0.1"}}));
+    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &activation).await?;
     assert_eq!(
         message(KEEPER, deleted(&space, "a").await),
         format!("{title} spec.current names the version; make another version current first")

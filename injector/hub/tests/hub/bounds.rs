@@ -208,7 +208,7 @@ async fn an_address_with_many_makes_room_for_another_one() -> Result<()> {
 }
 
 #[tokio::test]
-async fn whoever_dawdles_is_cut() -> Result<()> {
+async fn a_slow_client_is_cut_off() -> Result<()> {
     let short = Duration::from_millis(300);
     let ended = async |raw: &mut Raw| timeout(SOON, raw.ended()).await;
     // One bound at a time, or the others could cut first on a busy machine.

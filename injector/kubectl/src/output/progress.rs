@@ -7,7 +7,19 @@ use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output::Output;
-use crate::rollout::outcome::View;
+
+/// The progress to show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    /// Pods that run the version that they should run.
+    pub(crate) done: u32,
+    /// All pods.
+    pub(crate) total: u32,
+    /// The current step of the rollout.
+    pub(crate) line: String,
+    /// The state usually ends at once. Without a terminal it is shown only if it lasts.
+    pub(crate) passing: bool,
+}
 
 /// How often the bar updates its time.
 const TICK: Duration = Duration::from_millis(200);

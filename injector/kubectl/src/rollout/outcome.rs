@@ -3,6 +3,7 @@
 use nudge_api::{ConditionType, Phase, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition};
 
 use super::PodCount;
+use crate::output::progress::View;
 
 /// The state of the rollout to a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,19 +14,6 @@ pub(crate) enum Outcome {
     Current,
     /// The rollout failed, with a message.
     Failed(String),
-}
-
-/// The progress to show.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct View {
-    /// Pods that run the version that they should run.
-    pub(crate) done: u32,
-    /// All pods.
-    pub(crate) total: u32,
-    /// The current step of the rollout.
-    pub(crate) line: String,
-    /// The state usually ends at once. Without a terminal it is shown only if it lasts.
-    pub(crate) passing: bool,
 }
 
 /// Judges the state of the config. `generation` is the generation of the spec that names the version. `pods` is absent without the right

@@ -14,9 +14,9 @@ use nudge_protocol::labels;
 use tokio::time::timeout;
 
 use crate::failure::{Exit, Failure};
-use crate::output::progress::Progress;
+use crate::output::progress::{Progress, View};
 use crate::period;
-use crate::rollout::outcome::{Outcome, View, outcome};
+use crate::rollout::outcome::{Outcome, outcome};
 use crate::rollout::pods::Pods;
 use crate::session::Session;
 

@@ -63,8 +63,8 @@ fn read(root: &Path, source: &mut DirSource) {
     let mut ignored = Vec::new();
     let reports = ConfigReport::read_all(root, &mut ignored).unwrap();
 
-    assert_not_notified(&scan.ignored);
-    assert_not_notified(&ignored);
+    assert_no_secret(&scan.ignored);
+    assert_no_secret(&ignored);
     assert_eq!(fresh.ignored, ignored);
     for folder in &scan.folders {
         let plain = |part: Component| matches!(part, Component::Normal(_));
@@ -78,7 +78,7 @@ fn read(root: &Path, source: &mut DirSource) {
                 assert_eq!(now, Some(Ok(content.digest())), "what was read before is what is there");
             }
             Err(fault) => {
-                assert_not_notified(&[&fault.message]);
+                assert_no_secret(&[&fault.message]);
                 // Configs that are gone still count.
                 assert!(now.is_none_or(|now| now.is_err()) || fault.reason == ProblemReason::TooLarge);
             }
@@ -97,11 +97,11 @@ fn result<'a>(scan: &'a Scan, config: &ConfigName) -> Option<Result<&'a str, &'a
 
 /// `check` and the running agent say the same of a config.
 fn assert_report(root: &Path, report: &ConfigReport, scan: &Scan) {
-    assert_not_notified(&report.ignored);
+    assert_no_secret(&report.ignored);
     for (_, content) in &report.versions {
         match content {
             Ok(content) => assert_content(root, &report.config, content),
-            Err(error) => assert_not_notified(&[error.to_string()]),
+            Err(error) => assert_no_secret(&[error.to_string()]),
         }
     }
     let version = match &report.current {
@@ -120,7 +120,7 @@ fn assert_report(root: &Path, report: &ConfigReport, scan: &Scan) {
 }
 
 fn assert_fault(scan: &Scan, report: &ConfigReport, message: &str) {
-    assert_not_notified(&[message]);
+    assert_no_secret(&[message]);
     let fault = result(scan, &report.config).unwrap().unwrap_err();
     assert!(fault.message == message || fault.reason == ProblemReason::TooLarge, "{} / {message}", fault.message);
 }
@@ -142,7 +142,7 @@ fn assert_content(root: &Path, config: &ConfigName, content: &VersionContent) {
     assert!(!keys.is_empty());
 }
 
-fn assert_not_notified(messages: &[impl AsRef<str>]) {
+fn assert_no_secret(messages: &[impl AsRef<str>]) {
     for message in messages {
         assert!(!holds_secret(message.as_ref().as_bytes()), "{}", message.as_ref());
     }

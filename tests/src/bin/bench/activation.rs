@@ -47,7 +47,7 @@ pub(crate) struct Options {
 /// What a raw watch has shown, and when.
 struct Seen {
     at: Monotonic,
-    desired: Option<String>,
+    requested: Option<String>,
     current: Option<String>,
     sealed: Vec<String>,
 }
@@ -78,13 +78,13 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     for number in 0..options.count {
         tokio::time::sleep(PAUSE).await;
         reports.drain();
-        let desired = version((number + 1) % 2);
-        let patch = json!({"spec": {"current": desired}});
+        let requested = version((number + 1) % 2);
+        let patch = json!({"spec": {"current": requested}});
         let began = Monotonic::now();
         api.patch(CONFIG, &PatchParams::default(), &Patch::Merge(&patch)).await?;
-        let seen = next(&mut watched, |seen| seen.desired.as_ref() == Some(&desired)).await?;
+        let seen = next(&mut watched, |seen| seen.requested.as_ref() == Some(&requested)).await?;
         raw.push(seen.at.since(began).as_secs_f64() * 1e3);
-        let seen = next(&mut watched, |seen| seen.current.as_ref() == Some(&desired)).await?;
+        let seen = next(&mut watched, |seen| seen.current.as_ref() == Some(&requested)).await?;
         decided.push(seen.at.since(began).as_secs_f64() * 1e3);
         let entered = reports.next(PATIENCE).await.with_context(|| pod_log(&mut pod))?;
         handled.push(entered.since(began).as_secs_f64() * 1e3);
@@ -160,11 +160,11 @@ fn pod_log(pod: &mut Pod) -> String {
     pod.explain(&anyhow::anyhow!("the handler was not entered")).to_string()
 }
 
-async fn next(watched: &mut mpsc::UnboundedReceiver<Seen>, desired: impl Fn(&Seen) -> bool) -> Result<Seen> {
+async fn next(watched: &mut mpsc::UnboundedReceiver<Seen>, expected: impl Fn(&Seen) -> bool) -> Result<Seen> {
     let found = async {
         loop {
             let seen = watched.recv().await.context("the watch has ended")?;
-            if desired(&seen) {
+            if expected(&seen) {
                 return Ok(seen);
             }
         }
@@ -188,7 +188,7 @@ async fn watch(api: Api<VersionedConfig>) -> Result<mpsc::UnboundedReceiver<Seen
                 let current = config.status.as_ref().and_then(|status| status.current.clone());
                 let versions = config.status.iter().flat_map(|status| &status.versions);
                 let sealed = versions.map(|version| version.version.clone()).collect();
-                if sender.send(Seen { at, desired: config.spec.current, current, sealed }).is_err() {
+                if sender.send(Seen { at, requested: config.spec.current, current, sealed }).is_err() {
                     break;
                 }
             }

@@ -254,8 +254,8 @@ impl Histogram {
 
     /// The smallest bound below which that share is.
     fn quantile(&self, share: f64) -> f64 {
-        let desired = float(self.count) * share;
-        self.buckets.iter().find(|(_, count)| float(*count) >= desired).map_or(f64::INFINITY, |(bound, _)| *bound)
+        let rank = float(self.count) * share;
+        self.buckets.iter().find(|(_, count)| float(*count) >= rank).map_or(f64::INFINITY, |(bound, _)| *bound)
     }
 
     fn share_within(&self, bound: f64) -> f64 {

@@ -70,11 +70,11 @@ pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Memory as soon as no more than `desired` is left, or else when the time to settle is over.
-async fn settled(pid: i32, desired: u64) -> Result<Memory> {
+/// Memory as soon as no more than `limit` is left, or else when the time to settle is over.
+async fn settled(pid: i32, limit: u64) -> Result<Memory> {
     tokio::time::sleep(NOTICE).await;
     let enough = eventually(SETTLE, "the memory settles", async || {
-        procfs::memory(pid).ok().filter(|memory| memory.rss_anon <= desired)
+        procfs::memory(pid).ok().filter(|memory| memory.rss_anon <= limit)
     });
     if let Ok(memory) = enough.await { Ok(memory) } else { procfs::memory(pid) }
 }

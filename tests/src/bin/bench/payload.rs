@@ -1,4 +1,4 @@
-//! Dictionaries of a wanted size.
+//! Dictionaries of a given size.
 
 use anyhow::Result;
 use nudge_tests::ConfigDir;
@@ -43,11 +43,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_have_the_wanted_size_as_json() {
-        for desired in [4096, 65536] {
-            let entries: BTreeMap<_, _> = entries("1.0.0", desired).into_iter().collect();
+    fn entries_have_the_given_size_as_json() {
+        for size in [4096, 65536] {
+            let entries: BTreeMap<_, _> = entries("1.0.0", size).into_iter().collect();
             let length = serde_json::to_vec(&entries).unwrap().len();
-            assert!(length.abs_diff(desired) < 64, "{length} for {desired}");
+            assert!(length.abs_diff(size) < 64, "{length} for {size}");
         }
     }
 }

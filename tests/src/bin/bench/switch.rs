@@ -40,8 +40,8 @@ pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
     for number in 0..count {
         // By turns, so that whatever else the machine does meets both.
         let version = VERSIONS[(number + 1) % VERSIONS.len()];
-        let notified = agent.time_switch(version).await;
-        agent_times.push(notified.map_err(|error| process.explain(&error))?);
+        let time = agent.time_switch(version).await;
+        agent_times.push(time.map_err(|error| process.explain(&error))?);
         floor_times.push(floor.time_switch(version).await.context("the floor")?);
     }
     process.check()?;

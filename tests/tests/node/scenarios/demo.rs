@@ -67,8 +67,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let (status, frames, _) = terminal.ends_with_frames().await?;
     ensure!(status.success(), "the commands have ended with {status}");
     let seen = frames.iter().map(|(_, screen)| screen.join("\n")).collect::<Vec<_>>().join("\n");
-    for desired in ["version 1.0.1 is current", "version 1.0.2 failed and 1.0.1 runs again"] {
-        ensure!(seen.contains(desired), "nobody saw {desired:?}: {seen}");
+    for expected in ["version 1.0.1 is current", "version 1.0.2 failed and 1.0.1 runs again"] {
+        ensure!(seen.contains(expected), "nobody saw {expected:?}: {seen}");
     }
     fs::write(PathBuf::from(file), film(&frames, SIZE.1, SIZE.0, TITLE))?;
     Ok(())

@@ -54,9 +54,9 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let watch = status.rollout.watch.context("nothing is watched")?;
     ensure!(watch.seconds == WATCHED, "{watch:?}");
     ensure!(watch.reason.contains("the readiness probe of container app needs 3 x 10 s + 1 s"), "{watch:?}");
-    let notified = nudge(&home, &["status", "fleet"])?;
+    let shown = nudge(&home, &["status", "fleet"])?;
     let line = format!("1 of {PODS} pods run version 2 and are watched for {WATCHED} s, because {}", watch.reason);
-    ensure!(notified.contains(&line), "kubectl nudge status does not say why: {notified}");
+    ensure!(shown.contains(&line), "kubectl nudge status does not say why: {shown}");
 
     let failed = stands(&home, "fleet", "the version has failed", |status| status.phase == Phase::Failed).await?;
     let back = OffsetDateTime::now_utc();
@@ -87,7 +87,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     Ok(())
 }
 
-/// All pods of this label, once so many are Ready and none is going.
+/// All pods of this label, once so many are Ready and none is terminating.
 pub(super) async fn ready(home: &Home<'_>, app: &str, count: usize) -> Result<Vec<Pod>> {
     let pods = home.space.api::<Pod>();
     eventually(LONG, &format!("{count} pods are ready"), async || {

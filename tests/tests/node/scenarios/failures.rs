@@ -118,8 +118,8 @@ async fn without_control_plane(suite: &Suite, home: &Home<'_>, node: Option<&Nod
         let took = restarted(home, node, pod, container).await?;
         suite.report.row(TITLE, &[format!("{what}, without a control plane"), seconds(took)]);
         // It gets what was current, and not what the pod was born with.
-        let notified = home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "nudge-agent", "get", "greeting"])?;
-        ensure!(notified.trim() == "two", "after the end of {container} the agent serves {notified:?}");
+        let greeting = home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "nudge-agent", "get", "greeting"])?;
+        ensure!(greeting.trim() == "two", "after the end of {container} the agent serves {greeting:?}");
     }
     let log = LogParams { container: Some("app".to_owned()), ..LogParams::default() };
     let log = home.space.api::<Pod>().logs(&pod.name_any(), &log).await?;
@@ -154,11 +154,11 @@ pub(super) async fn scale(home: &Home<'_>, replicas: i32) -> Result<()> {
     succeed(home.place.command("kubectl").args(["-n", NAMESPACE, "scale", "deployment", "nudge-injector", &count]))?;
     let deployments: Api<Deployment> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
-    let desired = usize::try_from(replicas)?;
+    let expected = usize::try_from(replicas)?;
     eventually(LONG, &format!("the control plane has {replicas} replicas"), async || {
         let status = deployments.get("nudge-injector").await.ok()?.status?;
         let there = pods.list(&ListParams::default()).await.ok()?.items.len();
-        (status.ready_replicas.unwrap_or_default() == replicas && there == desired).then_some(())
+        (status.ready_replicas.unwrap_or_default() == replicas && there == expected).then_some(())
     })
     .await?;
     if replicas > 0 {

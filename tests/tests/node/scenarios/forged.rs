@@ -51,13 +51,9 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let answers = posted(&foreign, groups.iter().flatten().cloned().collect()).await?;
     let mut answers = answers.into_iter();
     for group in &groups {
-        let notified: Vec<(u16, String)> = answers.by_ref().take(group.len()).collect();
-        for ((path, review), answer) in group.iter().zip(&notified) {
-            ensure!(
-                *answer == notified[0],
-                "{path}: {review} is answered by {answer:?}, and another by {:?}",
-                notified[0]
-            );
+        let same: Vec<(u16, String)> = answers.by_ref().take(group.len()).collect();
+        for ((path, review), answer) in group.iter().zip(&same) {
+            ensure!(*answer == same[0], "{path}: {review} is answered by {answer:?}, and another by {:?}", same[0]);
             ensure!(!answer.1.contains("keys-1"), "{path}: an object is named: {answer:?}");
         }
     }
@@ -71,7 +67,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         home.kubectl(&["delete", "vcfg", "keys"]).err().context("a config with a pod was deleted")?.to_string();
     ensure!(refused.contains("because 1 pod subscribes to it"), "{refused}");
     let own = home.space.api::<Secret>().get("keys-1").await?;
-    ensure!(own.metadata.deletion_timestamp.is_none(), "{} is going", own.name_any());
+    ensure!(own.metadata.deletion_timestamp.is_none(), "{} is terminating", own.name_any());
     Ok(())
 }
 

@@ -30,8 +30,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     ensure!(maps(&home).await? == before, "ConfigMaps have changed");
     // The agent still answers, with what it has.
     let pod = pod.name_any();
-    let notified = home.kubectl(&["exec", &pod, "-c", "app", "--", "nudge-agent", "get", "nudge.configs"])?;
-    ensure!(notified.trim() == "shop=1.0.1", "the agent serves {notified:?}");
+    let served = home.kubectl(&["exec", &pod, "-c", "app", "--", "nudge-agent", "get", "nudge.configs"])?;
+    ensure!(served.trim() == "shop=1.0.1", "the agent serves {served:?}");
     // A pod that starts now has no agent, and nothing keeps it from starting.
     home.kubectl(&["delete", "pod", &pod, "--wait=false"])?;
     let created = nudge_tests::eventually(SOON, "another pod is made", async || {

@@ -107,7 +107,7 @@ fn seen(log: &Log) -> Vec<String> {
     log.lines().into_iter().map(|line| line.text).filter(|text| text.starts_with("has ")).collect()
 }
 
-/// The pods that are not going.
+/// The pods that are not terminating.
 async fn pods(home: &Home<'_>) -> Result<Vec<Pod>> {
     let mut pods = home.space.api::<Pod>().list(&ListParams::default().labels("app=vault")).await?.items;
     pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());

@@ -35,9 +35,9 @@ import asyncio, resource, ssl, sys, time
 
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-wanted, addresses = eval(sys.argv[1]), sys.argv[2:]
+counts, addresses = eval(sys.argv[1]), sys.argv[2:]
 tls = ssl._create_unverified_context()
-open_now, opened = {port: 0 for port in wanted}, {port: 0 for port in wanted}
+open_now, opened = {port: 0 for port in counts}, {port: 0 for port in counts}
 
 async def keep(address, port, number):
     while True:
@@ -64,14 +64,14 @@ async def keep(address, port, number):
 async def report():
     while True:
         print("open", sum(open_now.values()), open_now, "opened", opened, flush=True)
-        if all(opened[port] >= count * len(addresses) for port, count in wanted.items()):
+        if all(opened[port] >= count * len(addresses) for port, count in counts.items()):
             print("all were opened", flush=True)
         await asyncio.sleep(1)
 
 async def main():
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda *_: None)
-    work = [keep(address, port, number) for port, count in wanted.items() for number in range(count) for address in addresses]
+    work = [keep(address, port, number) for port, count in counts.items() for number in range(count) for address in addresses]
     await asyncio.gather(report(), *work)
 
 asyncio.run(main())
@@ -153,7 +153,7 @@ fn subscriber(home: &Home<'_>, name: &str) -> serde_json::Value {
 
 async fn replicas(home: &Home<'_>) -> Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
-    // One of an earlier scenario's may still be going.
+    // One of an earlier scenario's may still be terminating.
     eventually(LONG, "two replicas are there", async || {
         let all = pods.list(&ListParams::default()).await.ok()?.items;
         (all.len() == 2 && all.iter().all(is_ready)).then_some(all)

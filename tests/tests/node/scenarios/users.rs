@@ -105,13 +105,13 @@ fn keeps_its_secrets(home: &Home<'_>, pod: &Pod) -> Result<()> {
         done
         ls -d /run/nudge/state /var/run/secrets/kubernetes.io 2>/dev/null
         true"#;
-    let notified = home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "sh", "-c", script])?;
-    let mut lines = notified.lines();
+    let output = home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "sh", "-c", script])?;
+    let mut lines = output.lines();
     let users = lines.next().unwrap_or_default();
-    ensure!(users == format!("user {APP} beside {APP}"), "{notified}");
+    ensure!(users == format!("user {APP} beside {APP}"), "{output}");
     let (own, others): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with("/proc/self/"));
     for part in ["environ", "maps", "root/", "fd/"] {
-        ensure!(own.contains(&format!("/proc/self/{part}").as_str()), "it can't even read its own {part}: {notified}");
+        ensure!(own.contains(&format!("/proc/self/{part}").as_str()), "it can't even read its own {part}: {output}");
     }
     ensure!(others.is_empty(), "the application reads {others:?}");
     Ok(())

@@ -117,8 +117,8 @@ fn is_notified(notified: &Value, version: &str, greeting: &str) -> Result<()> {
 /// The token comes by a variable where the cluster can do that, and by a file everywhere; the pod's specification never holds it.
 async fn token(home: &Home<'_>, pod: &Pod) -> Result<()> {
     let script = r#"import os; print(open(os.environ["MY_CONFIG_TOKEN_FILE"]).read(), os.environ.get("MY_CONFIG_TOKEN", ""), sep="\n")"#;
-    let notified = home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "python3", "-c", script])?;
-    let (file, variable) = notified.trim_end_matches('\n').split_once('\n').unwrap_or((notified.trim_end(), ""));
+    let output = home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "python3", "-c", script])?;
+    let (file, variable) = output.trim_end_matches('\n').split_once('\n').unwrap_or((output.trim_end(), ""));
     ensure!(file.len() > 40, "the file holds no token");
     let now = home.space.api::<Pod>().get(&pod.name_any()).await?;
     ensure!(!serde_json::to_string(&now)?.contains(file), "the token stands in the pod's specification");

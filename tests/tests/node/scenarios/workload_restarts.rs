@@ -87,7 +87,7 @@ async fn says(home: &Home<'_>, pod: &Pod) -> Result<String> {
     Ok(home.space.api::<Pod>().logs(&pod.name_any(), &LogParams::default()).await?)
 }
 
-/// Waits until the Deployment's pods run with this and are available, and all others are going (which takes an old kubelet a minute at times):
+/// Waits until the Deployment's pods run with this and are available, and all others are terminating (which takes an old kubelet a minute at times):
 /// Nudge waits for none that was not well before.
 async fn runs(home: &Home<'_>, mode: &str) -> Result<()> {
     let (pods, deployments) = (home.space.api::<Pod>(), home.space.api::<Deployment>());
