@@ -267,14 +267,14 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Written {
+    struct FakeWriter {
         written: Mutex<Vec<(String, Duration)>>,
         failures: Mutex<u32>,
         refuses: bool,
         started: Option<Instant>,
     }
 
-    impl ConditionWriter for Written {
+    impl ConditionWriter for FakeWriter {
         fn write<'a>(&'a self, pod: &'a PodState, _: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
             Box::pin(async move {
                 let mut failures = self.failures.lock().unwrap();
@@ -296,7 +296,7 @@ mod tests {
         Report { versions: Vec::new(), state: ReportState::Acknowledged, at: None }
     }
 
-    async fn run(queue: &Queue, api: &Arc<Written>, seconds: u64) -> Vec<(String, u64)> {
+    async fn run(queue: &Queue, api: &Arc<FakeWriter>, seconds: u64) -> Vec<(String, u64)> {
         let writer: Arc<dyn ConditionWriter> = api.clone();
         let plan = |key: &PodKey| {
             let pod = PodState { name: key.name.clone(), ..PodState::default() };
@@ -316,7 +316,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_pod_is_written_once_at_a_bounded_rate() {
         let (queue, writer) =
-            (Queue::default(), Arc::new(Written { started: Some(Instant::now()), ..Written::default() }));
+            (Queue::default(), Arc::new(FakeWriter { started: Some(Instant::now()), ..FakeWriter::default() }));
         for _ in 0..3 {
             for pod in ["a", "b", "same", "c"] {
                 queue.add(&PodKey::new("ns", pod), Duration::ZERO);
@@ -331,7 +331,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_is_outlived_and_a_later_wish_comes_at_its_own_time() {
-        let writer = Written { started: Some(Instant::now()), failures: Mutex::new(3), ..Written::default() };
+        let writer = FakeWriter { started: Some(Instant::now()), failures: Mutex::new(3), ..FakeWriter::default() };
         let (queue, writer) = (Queue::default(), Arc::new(writer));
         queue.add(&PodKey::new("ns", "a"), Duration::from_mins(10));
         queue.add(&PodKey::new("ns", "a"), Duration::ZERO);
@@ -344,7 +344,7 @@ mod tests {
     async fn what_is_refused_for_long_is_tried_again_and_so_is_what_cannot_be_judged() {
         for (refuses, failures, earliest) in [(true, 2, 180), (false, 12, 320)] {
             let started = Some(Instant::now());
-            let writer = Arc::new(Written { started, failures: Mutex::new(failures), refuses, ..Written::default() });
+            let writer = Arc::new(FakeWriter { started, failures: Mutex::new(failures), refuses, ..FakeWriter::default() });
             let queue = Queue::default();
             queue.add(&PodKey::new("ns", "a"), Duration::ZERO);
             let written = run(&queue, &writer, 600).await;
@@ -352,7 +352,7 @@ mod tests {
             assert!(written[0].1 >= earliest * 1000, "{written:?}");
         }
         let (queue, writer) =
-            (Queue::default(), Arc::new(Written { started: Some(Instant::now()), ..Written::default() }));
+            (Queue::default(), Arc::new(FakeWriter { started: Some(Instant::now()), ..FakeWriter::default() }));
         queue.add(&PodKey::new("ns", "behind"), LATER);
         let written = run(&queue, &writer, 60).await;
         assert_eq!(written.len(), 1);
