@@ -1,10 +1,17 @@
-//! Why the agent serves nothing yet, in a file of the state folder: `wait-ready` prints it when it gives up. The agent removes the file
-//! when there is something to serve.
+//! Whether the agent is ready: it is when it has a dictionary to serve. Until then it keeps the reason in a file of the state folder,
+//! which `wait-ready` prints when it gives up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::private_file::write_whole;
+use crate::publish::{Current, Published};
+
+/// The dictionary that the agent serves; `None` while it is not ready.
+pub fn ready_with(current: &Current) -> Option<Arc<Published>> {
+    current.borrow().clone()
+}
 
 /// Its name in the state folder.
 const FILE: &str = "not-ready";

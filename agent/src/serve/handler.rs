@@ -20,6 +20,7 @@ use crate::identity::Token;
 use crate::metrics::Metrics;
 use crate::notify::Webhooks;
 use crate::publish::{Current, Published};
+use crate::readiness::ready_with;
 use crate::status::StatusPage;
 
 /// What requests are answered from.
@@ -147,7 +148,7 @@ impl App {
     }
 
     pub(super) fn newest(&self) -> Result<Arc<Published>, Refusal> {
-        self.current.borrow().clone().ok_or(Refusal::NotReady)
+        ready_with(&self.current).ok_or(Refusal::NotReady)
     }
 
     async fn config(

@@ -344,7 +344,8 @@ mod tests {
     async fn what_is_refused_for_long_is_tried_again_and_so_is_what_cannot_be_judged() {
         for (refuses, failures, earliest) in [(true, 2, 180), (false, 12, 320)] {
             let started = Some(Instant::now());
-            let writer = Arc::new(FakeWriter { started, failures: Mutex::new(failures), refuses, ..FakeWriter::default() });
+            let writer =
+                Arc::new(FakeWriter { started, failures: Mutex::new(failures), refuses, ..FakeWriter::default() });
             let queue = Queue::default();
             queue.add(&PodKey::new("ns", "a"), Duration::ZERO);
             let written = run(&queue, &writer, 600).await;

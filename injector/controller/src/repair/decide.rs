@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::ObjectMeta;
+use nudge_core::injection::opts_in;
 use nudge_core::owners::controlling_owner;
 use nudge_protocol::labels;
 use tokio::time::Instant;
@@ -38,12 +39,11 @@ pub(super) struct Lacking {
 pub(super) fn lacking(meta: &ObjectMeta, now: i64, age: Duration) -> Option<Lacking> {
     let label = |name: &str| meta.labels.as_ref().and_then(|map| map.get(name)).map(String::as_str);
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|map| map.get(name)).map(String::as_str);
-    let opts_in = annotation(labels::INJECT).or_else(|| label(labels::INJECT)) == Some("true");
     let is_static = STATIC.into_iter().filter_map(annotation).any(|source| source != "api");
     let created = meta.creation_timestamp.as_ref()?.0.as_second();
     let is_old = now.saturating_sub(created) >= i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
     let is_terminating = meta.deletion_timestamp.is_some();
-    if !opts_in || label(labels::AGENT).is_some() || is_static || is_terminating || !is_old {
+    if !opts_in(meta) || label(labels::AGENT).is_some() || is_static || is_terminating || !is_old {
         return None;
     }
     let owner = controlling_owner(meta);

@@ -35,8 +35,7 @@ impl Uses {
 
 /// The configs that pods of this template take by a restart. None for pods whose agent notifies them of changes.
 pub fn restarted_for(meta: &ObjectMeta, spec: &PodSpec) -> Uses {
-    let injected =
-        annotation(meta, labels::INJECT) == Some("true") || found(meta.labels.as_ref(), labels::INJECT) == Some("true");
+    let injected = injection::opts_in(meta);
     // The annotation holds for pods with and without an agent.
     let left_alone = annotation(meta, labels::CONFIG_RESTARTS) == Some("false") || (injected && !by_restart(meta));
     if left_alone {
@@ -123,6 +122,14 @@ mod tests {
         assert_eq!(names(json!({}), spec()), all);
         let refreshed = json!({"annotations": {"nudge.dev/refresh": "true"}});
         assert_eq!(names(refreshed, spec()), ["by-env", "by-env-from", "by-sub-path"]);
+    }
+
+    #[test]
+    fn the_annotation_decides_as_it_does_for_injection() {
+        let opted_out = json!({"labels": {"nudge.dev/inject": "true"}, "annotations": {"nudge.dev/inject": "false"}});
+        assert!(!names(opted_out, spec()).is_empty(), "without an agent these pods need a restart");
+        let opted_in = json!({"labels": {"nudge.dev/inject": "false"}, "annotations": {"nudge.dev/inject": "true"}});
+        assert!(names(opted_in, spec()).is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use nudge_api::{Batch, GroupStatus, Reason, SkippedPod};
 
 use super::back::{begin_leaving, fail, stands_still};
 use super::batch::{is_assigned, is_complete, raised, with_one};
+use super::blame::blame;
 use super::clock::after;
 use super::effects::Next;
 use super::hold::hold;
@@ -12,7 +13,7 @@ use super::idle::paused;
 use super::proof::{Verdict, prove};
 use super::state::{Base, Idle, Move, Proof, Rollout, Since, Stage};
 use super::subject::JOBS;
-use super::waited_for::{updated, verdict, waited_for};
+use super::waited_for::{updated, waited_for};
 use super::{Effects, Observation, Restarts, Subject};
 use crate::event_record::EventRecord;
 
@@ -31,7 +32,7 @@ pub(super) fn advance(moved: Move, stage: Stage, seen: &Observation<'_>, now: &T
     }
     // Somebody has changed the spec: the target is tried again.
     let moved = updated(Move { failure: None, ..moved }, seen, now.0.as_second());
-    if let Some(explanation) = verdict(&moved, seen) {
+    if let Some(explanation) = blame(&moved, seen) {
         return fail(moved, stage, seen, now, explanation);
     }
     match stage {

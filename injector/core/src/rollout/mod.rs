@@ -6,6 +6,7 @@
 mod assignment;
 mod back;
 mod batch;
+mod blame;
 mod clock;
 mod effects;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A pod as a rollout sees it, and what it says about the version that is assigned to it.
+//! A pod as a rollout sees it.
 
 use nudge_api::{Explanation, Reason, SkippedPod};
 
@@ -10,9 +10,6 @@ const RESTLESS: i64 = 600;
 
 /// The workload that all Jobs of a namespace count as: their pods may be done before anything is seen of them.
 pub(super) const JOBS: &str = "Job";
-
-/// Reasons for which an agent does not serve the version that is assigned to it.
-const REFUSED: [Reason; 2] = [Reason::TooLarge, Reason::Failed];
 
 /// A pod as a rollout sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,17 +49,6 @@ pub struct Subject {
     pub failure: Option<Explanation>,
     /// The probe that takes longest to notice that its application got worse.
     pub slowest_probe: Option<SlowestProbe>,
-}
-
-/// What a pod says about the version that is assigned to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Opinion {
-    /// It runs it, and is Ready.
-    Proven,
-    /// Not yet.
-    Unproven,
-    /// It did well before and does not any more.
-    Against(Explanation),
 }
 
 impl Subject {
@@ -135,31 +121,5 @@ impl Subject {
     /// Its entry among the pods that are not waited for; `before` where it could not be when the version was assigned to it either.
     pub(super) fn skipped(&self, reason: Reason, before: bool) -> SkippedPod {
         SkippedPod { name: self.name.clone(), uid: self.uid.clone(), reason, before }
-    }
-
-    /// What it says about `version`, which is assigned to it. `restarted`: one of its containers has restarted since.
-    pub(super) fn opinion(&self, version: &str, restarted: bool) -> Opinion {
-        // While its node is away nothing is known of it. Neither that nor that its work is done is its fault.
-        if !self.node_ready || self.ending {
-            return Opinion::Unproven;
-        }
-        let name = &self.name;
-        if restarted {
-            let message =
-                format!("a container of pod {name} restarted after version {version} was assigned to the pod");
-            return Opinion::Against(Reason::ContainerRestarted.explained(message));
-        }
-        // An agent that ends says nothing about the application; one that does not come back is overdue in the end.
-        if !self.ready && self.was_ready && !self.agent_away {
-            let message = format!("pod {name} was Ready and is not Ready since version {version} was assigned to it");
-            return Opinion::Against(Reason::PodNotReady.explained(message));
-        }
-        // A report may be about the version before. A refusal is about this one although the pod still runs the one before.
-        let about = |reason: Reason| self.runs.as_deref() == Some(version) || REFUSED.contains(&reason);
-        if let Some(failure) = self.failure.as_ref().filter(|failure| about(failure.reason)) {
-            let message = format!("pod {name} reported of version {version}: {}", failure.message);
-            return Opinion::Against(failure.reason.explained(message));
-        }
-        if self.ready && self.has_taken(version) { Opinion::Proven } else { Opinion::Unproven }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use nudge_api::{Explanation, Reason, SkippedPod};
+use nudge_api::{Reason, SkippedPod};
 
 use super::batch::is_assigned;
+use super::blame::Opinion;
 use super::state::Move;
-use super::subject::Opinion;
 use super::{Observation, Subject};
 
 /// The move with the pods that are waited for brought up to date. This comes before any of them is asked about the target.
@@ -36,22 +36,6 @@ pub(super) fn present(mut skipped: Vec<SkippedPod>, seen: &Observation<'_>) -> V
     let there: HashSet<&str> = seen.pods.iter().map(|pod| pod.uid.as_str()).collect();
     skipped.retain(|skipped| there.contains(skipped.uid.as_str()));
     skipped
-}
-
-/// The first thing that a pod says against the target: one that is waited for, or one that did not acknowledge and is not Ready any more.
-pub(super) fn verdict(moved: &Move, seen: &Observation<'_>) -> Option<Explanation> {
-    let has_restarted = moved.restarts.has_restarted();
-    let waited_for = waited_for(moved, seen).into_iter().map(|pod| pod.opinion(&moved.target, has_restarted(pod)));
-    let reasons = reasons(moved);
-    let silent = seen
-        .pods
-        .iter()
-        .filter(|pod| !pod.ready && reasons.get(pod.uid.as_str()) == Some(&Reason::NotAcknowledged))
-        .map(|pod| pod.opinion(&moved.target, false));
-    waited_for.chain(silent).find_map(|opinion| match opinion {
-        Opinion::Against(explanation) => Some(explanation),
-        _ => None,
-    })
 }
 
 /// Why pods are skipped, by uid.

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::failure::{Failure, doing};
 use crate::output::Format;
-use crate::output::report::{Report, list, report};
+use crate::output::status::{Report, list, report};
 use crate::session::Session;
 
 #[derive(Clone, Debug, Args)]

@@ -2,7 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod progress;
-pub(crate) mod report;
+pub(crate) mod status;
 pub(crate) mod table;
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};

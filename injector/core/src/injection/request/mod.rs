@@ -2,10 +2,12 @@
 
 pub mod annotations;
 mod configs;
+mod opt_in;
 mod pod_request;
 mod suggestion;
 pub(super) mod values;
 mod webhook_url;
 
 pub(super) use configs::resolve;
+pub use opt_in::opts_in;
 pub use pod_request::{PodRequest, read};

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::annotations as names;
 use super::configs::{check_count, references};
+use super::opt_in::choice;
 use super::suggestion::suggestion;
 use super::{values, webhook_url};
 use crate::injection::refusal::{Refusal, shown};
@@ -63,13 +64,12 @@ pub fn read(pod: &Value) -> Result<Option<PodRequest>, Refusal> {
 /// Annotation of a mirror pod: a kubelet runs it already from a file, and the API server issues no token for it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The annotation takes precedence over the label of the same name.
 fn opts_in(pod: &Value) -> Result<bool, Refusal> {
     if pod["metadata"]["annotations"].get(MIRROR).is_some() {
         return Ok(false);
     }
     let of = |map: &str| pod["metadata"][map][names::INJECT].as_str();
-    match of("annotations").or_else(|| of("labels")) {
+    match choice(of("annotations"), of("labels")) {
         None => Ok(false),
         Some(text) => values::flag(text).map_err(|allowed| Refusal::value(names::INJECT, text, allowed)),
     }
