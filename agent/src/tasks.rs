@@ -18,14 +18,15 @@ impl Tasks {
         self.names.insert(self.running.spawn(task).id(), name);
     }
 
-    /// Waits until a task ends, which is a bug, and logs it.
+    /// Waits until a task ends, which is a bug, logs it, and returns its name.
     ///
     /// Cancel safe.
-    pub async fn ended(&mut self) {
+    pub async fn ended(&mut self) -> &'static str {
         let Some(ended) = self.running.join_next_with_id().await else { return pending().await };
         let (id, panicked) = ended.map_or_else(|error| (error.id(), true), |(id, ())| (id, false));
         let task = self.names.remove(&id).unwrap_or_default();
         tracing::error!(task, panicked, "task ended, which is a bug");
+        task
     }
 }
 
@@ -43,8 +44,9 @@ mod tests {
         tasks.spawn("ends", async {});
         tasks.spawn("panics", async { panic!("a bug") });
         tasks.spawn("runs", pending());
-        tasks.ended().await;
-        tasks.ended().await;
+        let mut ended = [tasks.ended().await, tasks.ended().await];
+        ended.sort_unstable();
+        assert_eq!(ended, ["ends", "panics"]);
         assert_eq!(tasks.names.into_values().collect::<Vec<_>>(), ["runs"]);
         let mut none = Tasks::default();
         assert!(timeout(Duration::from_millis(10), none.ended()).await.is_err());

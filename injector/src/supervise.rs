@@ -13,7 +13,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 
 /// First and longest pause before a task is restarted. One that ran for the longest pause starts over with the first.
-const RESTART: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
+const RESTART: [Duration; 2] = [Duration::from_mins(1), Duration::from_mins(16)];
 
 /// A task that ended although nobody asked it to.
 #[derive(Debug, thiserror::Error)]
@@ -235,9 +235,9 @@ mod tests {
             let run = count.fetch_add(1, Ordering::Relaxed);
             async move { assert!(run % 2 == 0, "an odd run") }
         });
-        tasks.run(signals(&[100]), LIMIT).await.unwrap();
-        // After 0, 1, 3, 7, 15, 31 and 63 s, give or take the jitter.
-        assert!((6..=8).contains(&runs.load(Ordering::Relaxed)), "{runs:?}");
+        tasks.run(signals(&[6000]), LIMIT).await.unwrap();
+        // After 0, 1, 3, 7, 15, 31 and 63 min, give or take the jitter; the longest pause is 16 min.
+        assert!((8..=11).contains(&runs.load(Ordering::Relaxed)), "{runs:?}");
     }
 
     /// A task that logs its end `seconds` after its stage of the shutdown began.

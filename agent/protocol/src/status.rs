@@ -139,6 +139,24 @@ pub enum ProblemReason {
 }
 
 impl ProblemReason {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::ConfigMissing,
+        Self::CurrentMissing,
+        Self::CurrentInvalid,
+        Self::VersionMissing,
+        Self::VersionIncomplete,
+        Self::VersionInvalid,
+        Self::TooLarge,
+        Self::Unreadable,
+        Self::Resolving,
+        Self::NotFound,
+        Self::NotAllowed,
+        Self::Changed,
+        Self::Damaged,
+        Self::Other,
+    ];
+
     /// The reason as in JSON.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -43,12 +43,14 @@ pub struct Bounds {
     pub cut_busy: bool,
     /// How long a connection waits for a slot before it is refused.
     pub wait: Duration,
+    /// Whether all addresses of an IPv6 network (its first 64 bits) are one peer, since one machine may have all of them.
+    pub networks: bool,
 }
 
 impl Bounds {
     /// Each address has a share. Connections that are being answered give way to an address that has fewer.
     pub fn shared(most: usize) -> Self {
-        Self { most, shares: true, grace: Duration::ZERO, cut_busy: true, wait: Duration::ZERO }
+        Self { most, shares: true, grace: Duration::ZERO, cut_busy: true, wait: Duration::ZERO, networks: true }
     }
 }
 
@@ -60,6 +62,11 @@ pub struct Peer(IpAddr);
 impl Peer {
     /// All peers, where none has a share of its own.
     const ALL: Self = Self(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+
+    /// The address alone.
+    fn exactly(address: IpAddr) -> Self {
+        Self(address.to_canonical())
+    }
 }
 
 impl From<IpAddr> for Peer {
@@ -227,7 +234,12 @@ impl Slots {
 
     /// Takes a slot for a new connection, if need be that of another one, which is cut; `None` where no other has to give way.
     pub fn take(&self, address: IpAddr, now: Instant) -> Option<Slot> {
-        let peer = if self.0.bounds.shares { Peer::from(address) } else { Peer::ALL };
+        let bounds = &self.0.bounds;
+        let peer = match (bounds.shares, bounds.networks) {
+            (false, _) => Peer::ALL,
+            (true, true) => Peer::from(address),
+            (true, false) => Peer::exactly(address),
+        };
         let mut table = self.table();
         if table.entries.len() >= self.0.bounds.most {
             let victim = table.gives_way(peer, &self.0.bounds, now)?;

@@ -30,6 +30,8 @@ use crate::source::hub::{CredentialFiles, Credentials, HubClient, HubUrl, LastGo
 use crate::status::Container;
 use crate::tasks::Tasks;
 
+/// The task that follows the hub.
+const HUB: &str = "hub";
 /// How long the agent waits at its end for replies that it is sending.
 const LAST_REPLIES: Duration = Duration::from_millis(700);
 /// How often it checks whether they are sent.
@@ -209,7 +211,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     Share::new(&args.share_dir).write(&identity, &endpoint)?;
     tracing::info!(endpoint, hub = args.hub.authority(), version = env!("CARGO_PKG_VERSION"), "started");
     tasks.spawn("record", record.keep(taken, outlets.status.clone(), outlets.ready.subscribe(), pipeline.kept()));
-    tasks.spawn("hub", pipeline.run());
+    tasks.spawn(HUB, pipeline.run());
     tasks.spawn("reports", reporter.run());
 
     let [terminate, interrupt] = &mut end_signals;
@@ -217,12 +219,18 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         _ = terminate.recv() => (0, "signal"),
         _ = interrupt.recv() => (0, "signal"),
         () = all_ended(containers), if args.end_with_containers => (0, "all other containers of this pod have ended"),
-        // The kubelet starts the agent again, which then serves the last good contents.
-        () = tasks.ended() => (EXIT_AGENT, "a task ended"),
+        // The kubelet starts the agent again, which then serves the last good contents. Where the agent ends with the other containers,
+        // nothing may start it again, and its failure would be that of a Job: there the other tasks go on, as long as the hub is asked.
+        () = ended(&mut tasks, args.end_with_containers) => (EXIT_AGENT, "a task ended"),
     };
     finish(&connections).await;
     tracing::info!(reason, "stopped");
     Ok(code)
+}
+
+/// Waits until a task ends without which the agent must end; only the task that follows the hub where the others can be `spared`.
+async fn ended(tasks: &mut Tasks, spared: bool) {
+    while tasks.ended().await != HUB && spared {}
 }
 
 /// Waits until the hub says that all other containers have ended for good.

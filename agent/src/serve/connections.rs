@@ -34,8 +34,10 @@ pub struct Connections {
 impl Connections {
     /// No connections yet.
     pub fn new(limits: &Limits, metrics: &ConnectionMetrics) -> Self {
-        // A connection that is being answered is never cut for another.
-        let foreign = Bounds { grace: DAWDLING, cut_busy: false, ..Bounds::shared(limits.foreign_connections) };
+        // A connection that is being answered is never cut for another. Pods of one node may share an IPv6 network, with probes and
+        // scrapes among them, so each address has a share of its own.
+        let foreign =
+            Bounds { grace: DAWDLING, cut_busy: false, networks: false, ..Bounds::shared(limits.foreign_connections) };
         let pod = Bounds { most: limits.connections, shares: false, wait: SLOT_WAIT, ..foreign };
         Self {
             pod: Slots::new(pod, metrics.clone()),

@@ -141,7 +141,8 @@ reasons! {
     AgentMissing Controller true "A pod opts in and has no agent."
     AgentMissingEvicted Controller false "A pod was evicted because it opts in and had no agent."
     InjectionWarning Controller true "The annotations of a pod have no effect as they stand."
-    // What another release said.
+    // What is named nowhere else.
+    Other Agent true "The agent can't serve the version for another reason, which the message names."
     Unknown Agent false "A reason that this release does not know."
 }
 
@@ -207,6 +208,8 @@ impl fmt::Display for Explanation {
 
 #[cfg(test)]
 mod tests {
+    use nudge_protocol::status::ProblemReason;
+
     use super::*;
 
     const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/TROUBLESHOOTING.md");
@@ -220,6 +223,13 @@ mod tests {
             assert_eq!(serde_json::from_str::<Reason>(&json).unwrap(), reason);
         }
         assert_eq!(serde_json::from_str::<Reason>("\"FromTheFuture\"").unwrap(), Reason::Unknown);
+    }
+
+    #[test]
+    fn what_agents_report_has_a_reason() {
+        for problem in ProblemReason::ALL {
+            assert_eq!(Reason::named(problem.as_str()).as_str(), problem.as_str());
+        }
     }
 
     #[test]

@@ -57,16 +57,20 @@ pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, hub: Arc<Hub>,
     };
     let agents =
         Agents { slots: Slots::new(Bounds::shared(settings.connections), metrics), tls, hub: Arc::clone(&hub) };
+    let mut ended = None;
     let shutdown = async {
-        shutdown.await;
+        tokio::select! {
+            () = shutdown => {}
+            // They never end by themselves. Agents are sent away first; then the panic goes on to the task that runs the hub.
+            end = tasks.join_next() => ended = end,
+        }
         hub.drain();
     };
-    tokio::select! {
-        () = server.run(listener, Arc::new(agents), shutdown) => {}
-        // They never end by themselves; a panic goes on to the task that runs the hub.
-        Some(Err(error)) = tasks.join_next() => if error.is_panic() {
-            resume_unwind(error.into_panic());
-        },
+    server.run(listener, Arc::new(agents), shutdown).await;
+    if let Some(Err(error)) = ended
+        && error.is_panic()
+    {
+        resume_unwind(error.into_panic());
     }
 }
 

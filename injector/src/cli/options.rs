@@ -63,7 +63,7 @@ impl TryFrom<ServeSettings> for Options {
         if replica.is_empty() {
             faults.push("--identity: a replica needs a name".to_owned());
         }
-        if settings.injection.hub_url.as_deref().is_some_and(|url| !url.starts_with("https://")) {
+        if settings.injection.hub_url.as_deref().is_some_and(|url| !url.is_empty() && !url.starts_with("https://")) {
             faults.push("--hub-url: agents reach the hub by https:// only".to_owned());
         }
         let certificates = certificates(&settings, &mut faults);

@@ -87,7 +87,7 @@ async fn on_request_they_are_evicted_at_a_limited_rate() -> Result<()> {
     };
     // The oldest has a PodDisruptionBudget. Trying it counts, so that it takes the only try of every minute.
     let mut slow = evicting("--repair-per-minute=1").await?;
-    let tried = async || slow.log().contains("not evicted now").then_some(());
+    let tried = async || slow.log().contains("pod not evicted; retrying").then_some(());
     eventually(SOON, "the oldest is tried", tried).await.with_context(|| slow.log())?;
     looked_twice(&slow).await?;
     assert_eq!(names(&space).await?.len(), 6, "{}", slow.log());

@@ -79,9 +79,10 @@ asyncio.run(main())
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "starved").await?;
+    // Before the version is created: one that is created without the webhook does not become current by itself.
+    let before = replicas(&home).await?;
     home.apply(&config("calm", &[("1", json!({"greeting": "one"}))], &nudge_tests::cluster::installation::at_once()))?;
     home.is_current("calm", "1").await?;
-    let before = replicas(&home).await?;
     ensure!(
         before.len() == 2 && before.iter().all(is_ready),
         "{:?}",
