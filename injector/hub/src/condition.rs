@@ -57,12 +57,19 @@ fn of_config(view: &View, reported: Option<&ReportedConfig>) -> Option<Explanati
     }
     let name = &view.name;
     if let Some(problem) = reported.and_then(|config| config.problem.as_ref()) {
-        return Some(Reason::named(&problem.reason).explained(format!("config {name}: {}", problem.message)));
+        return Some(reported(&problem.reason).explained(format!("config {name}: {}", problem.message)));
     }
     let version = view.version.as_ref()?;
     let runs = reported.and_then(|config| config.version.as_ref());
     (runs != Some(version))
         .then(|| Reason::Resolving.explained(format!("version {version} of config {name} is on its way")))
+}
+
+/// The reason that an agent reports. A newer agent may have one that is unknown here; anything but a word is a failure.
+fn reported(reason: &str) -> Reason {
+    let is_word = reason.starts_with(|first: char| first.is_ascii_uppercase())
+        && reason.chars().all(|one| one.is_ascii_alphanumeric());
+    if is_word { Reason::named(reason) } else { Reason::Failed }
 }
 
 /// Which container has not acknowledged what is served.
@@ -181,6 +188,8 @@ mod tests {
         failed.configs[0].problem = Some(ReportedProblem { reason, message: "it is over 3 MiB".to_owned() });
         assert_eq!(judged(&views, &failed), expect(false, "TooLarge", "shop=1; config shop: it is over 3 MiB"));
         failed.configs[0].problem.as_mut().unwrap().reason = "not a reason".to_owned();
+        assert_eq!(judged(&views, &failed).1, "Failed");
+        failed.configs[0].problem.as_mut().unwrap().reason = "FromTheFuture".to_owned();
         assert_eq!(judged(&views, &failed).1, "Unknown");
 
         let mut view = view("shop", 3, "2");
