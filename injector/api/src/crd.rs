@@ -43,7 +43,7 @@ fn with_known_formats(schema: &mut JSONSchemaProps) {
 
 /// The CRD as it stands in `deploy/`.
 pub fn crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
-    let head = "# Generated from the types in injector/src/api by `nudge-injector crd`; do not edit.\n";
+    let head = "# Generated from the types in injector/api by `nudge-injector crd`; do not edit.\n";
     Ok(format!("{head}{}", serde_saphyr::to_string(&crd())?))
 }
 
