@@ -57,7 +57,7 @@ fn of_config(view: &View, reported: Option<&ReportedConfig>) -> Option<Explanati
     }
     let name = &view.name;
     if let Some(problem) = reported.and_then(|config| config.problem.as_ref()) {
-        return Some(reported(&problem.reason).explained(format!("config {name}: {}", problem.message)));
+        return Some(reported_reason(&problem.reason).explained(format!("config {name}: {}", problem.message)));
     }
     let version = view.version.as_ref()?;
     let runs = reported.and_then(|config| config.version.as_ref());
@@ -66,7 +66,7 @@ fn of_config(view: &View, reported: Option<&ReportedConfig>) -> Option<Explanati
 }
 
 /// The reason that an agent reports. A newer agent may have one that is unknown here; anything but a word is a failure.
-fn reported(reason: &str) -> Reason {
+fn reported_reason(reason: &str) -> Reason {
     let is_word = reason.starts_with(|first: char| first.is_ascii_uppercase())
         && reason.chars().all(|one| one.is_ascii_alphanumeric());
     if is_word { Reason::named(reason) } else { Reason::Failed }
