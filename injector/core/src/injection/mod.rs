@@ -15,6 +15,7 @@ mod patch;
 mod preflight;
 #[cfg(test)]
 mod properties;
+mod quantity;
 mod refusal;
 mod request;
 mod resources;

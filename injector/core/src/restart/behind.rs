@@ -6,7 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Reason, RolloutStage, VersionedConfigStatus};
 
-use super::next::{Report, over};
+use super::clock::over;
+use super::report::Report;
 use crate::pods::PodState;
 use crate::rollout::{Restarts as State, is_same, to_publish};
 

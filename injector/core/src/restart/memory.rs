@@ -6,7 +6,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::RolloutStage;
 
-use super::next::{Report, over};
+use super::clock::over;
+use super::report::Report;
 use super::workload::Workload;
 
 /// Most digests that are remembered of one object, one for each content of its configs in this part. When a forgotten restart is undone,

@@ -2,6 +2,7 @@
 //! which of them is restarted next, and the report about those that can't be. The controller carries it out.
 
 mod behind;
+mod clock;
 mod content;
 mod marks;
 mod memory;
@@ -17,8 +18,8 @@ pub use behind::{Behind, behind, judge, rolls};
 pub use content::content_digest;
 pub use marks::{DIGEST, REFRESH, REFRESHED, RESTARTED, Restarted};
 pub use memory::{Memory, Part, RETRY_SECONDS};
-pub use next::{Look, Next, Report, next};
+pub use next::{Look, Next, next};
 pub use pods::{Group, NextPod, Old, Stale, next_pod, stale_pods};
-pub use report::{RestartReport, write_condition};
+pub use report::{Report, RestartReport, write_condition};
 pub use template::{Uses, refreshed_for, restarted_for};
 pub use workload::{Kind, Progress, Workload};

@@ -3,37 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use nudge_api::{Explanation, Reason};
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::Reason;
 
+use super::clock::over;
 use super::marks::Restarted;
 use super::memory::Memory;
+use super::report::Report;
 use super::workload::{Progress, Workload};
-
-/// Why one object is not restarted, or not waited for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// Kind and name of the object, such as `Deployment/web`; empty for several.
-    pub object: String,
-    /// The reason, with a message that names the object.
-    pub why: Explanation,
-}
-
-impl Report {
-    /// A report about `object`.
-    pub fn new(reason: Reason, object: &str, message: impl Into<String>) -> Self {
-        Self { object: object.to_owned(), why: reason.explained(message) }
-    }
-
-    /// Reports in a fixed order give the same condition at each look.
-    fn sort_key(&self) -> (&'static str, &str, &str) {
-        (self.why.reason.as_str(), &self.why.message, &self.object)
-    }
-
-    fn undone(id: &str) -> Self {
-        Self::new(Reason::Undone, id, format!("somebody has undone the restart of {id}; restart it there"))
-    }
-}
 
 /// The workloads of one config at one moment, and what the decision needs besides.
 #[derive(Clone, Debug)]
@@ -70,11 +47,6 @@ pub enum Next {
     Wait(String),
     /// A workload did not become ready with the version.
     Failed(String),
-}
-
-/// Whether that many seconds since `since` are over.
-pub(super) fn over(since: Timestamp, seconds: u32, now: Timestamp) -> bool {
-    since.checked_add(SignedDuration::from_secs(i64::from(seconds))).is_ok_and(|end| end <= now)
 }
 
 /// How far a restart is.

@@ -3,7 +3,8 @@
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::Reason;
 
-use super::next::{Report, over};
+use super::clock::over;
+use super::report::Report;
 
 /// Most names that a message lists.
 const NAMES: usize = 5;

@@ -1,10 +1,36 @@
-//! The condition `Restarted` of a config, and the Event about a change of it.
+//! What is reported of restarts: why an object is left out, the condition `Restarted` of a config, and the Event about a change of it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{ConditionType, Reason, VersionedConfigStatus, clipped, condition, find_condition, set_condition};
+use nudge_api::{
+    ConditionType, Explanation, Reason, VersionedConfigStatus, clipped, condition, find_condition, set_condition,
+};
 
-use super::next::Report;
 use crate::event_record::EventRecord;
+
+/// Why one object is not restarted, or not waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Kind and name of the object, such as `Deployment/web`; empty for several.
+    pub object: String,
+    /// The reason, with a message that names the object.
+    pub why: Explanation,
+}
+
+impl Report {
+    /// A report about `object`.
+    pub fn new(reason: Reason, object: &str, message: impl Into<String>) -> Self {
+        Self { object: object.to_owned(), why: reason.explained(message) }
+    }
+
+    /// Reports in a fixed order give the same condition at each look.
+    pub(super) fn sort_key(&self) -> (&'static str, &str, &str) {
+        (self.why.reason.as_str(), &self.why.message, &self.object)
+    }
+
+    pub(super) fn undone(id: &str) -> Self {
+        Self::new(Reason::Undone, id, format!("somebody has undone the restart of {id}; restart it there"))
+    }
+}
 
 /// How far the workloads are that take a version by a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]

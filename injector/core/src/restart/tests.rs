@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::Reason;
 use proptest::prelude::*;
 
-use super::next::over;
+use super::clock::over;
 use super::*;
 
 fn at(second: i64) -> Timestamp {

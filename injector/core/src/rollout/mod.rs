@@ -30,7 +30,7 @@ mod subject;
 mod tests;
 mod waited_for;
 
-pub use assignment::{assigned_version, newborn, pod_number, to_publish, version_by_number};
+pub use assignment::{assigned_version, newborn, to_publish, version_by_number};
 pub use batch::ALL;
 pub use effects::{Effects, Next};
 pub use next::next;
@@ -38,4 +38,4 @@ pub use observation::{Observation, Restarts};
 pub use restart_counts::RestartCounts;
 pub use same_content::is_same;
 pub use state::{Base, Cause, Idle, Move, Proof, Return, Rollout, Since, Stage};
-pub use subject::Subject;
+pub use subject::{Subject, pod_number};

@@ -3,9 +3,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use nudge_api::{BatchWatch, Explanation, Reason, SkippedPod};
 
+use super::blame::Opinion;
 use super::clock::after;
 use super::state::{Move, Proof, Since};
-use super::waited_for::{fallen, unproven, waited_for};
+use super::waited_for::{fallen, waited_for};
 use super::{Effects, Observation, Subject};
 
 /// Entries of skipped pods that the status has room for.
@@ -69,6 +70,13 @@ pub(super) fn prove(moved: Move, proof: Proof, seen: &Observation<'_>, now: &Tim
         Verdict::Waits(Effects::waits(Reason::Progressing, message, Some(look_again)))
     };
     (moved, proof, verdict)
+}
+
+/// The pods that are waited for and do not run the target, or are not Ready.
+fn unproven<'a>(moved: &Move, seen: &Observation<'a>) -> Vec<&'a Subject> {
+    let has_restarted = moved.restarts.has_restarted();
+    let proven = |pod: &&Subject| pod.opinion(&moved.target, has_restarted(pod)) == Opinion::Proven;
+    waited_for(moved, seen).into_iter().filter(|pod| !proven(pod)).collect()
 }
 
 /// All that are waited for run the target and are Ready: are they for long enough?

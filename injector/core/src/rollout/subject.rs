@@ -1,8 +1,8 @@
 //! A pod as a rollout sees it.
 
 use nudge_api::{Explanation, Reason, SkippedPod};
+use ring::digest::{SHA256, digest};
 
-use super::pod_number;
 use crate::pods::{PodState, ReportState, SlowestProbe};
 
 /// How long after a restart a pod may still be in a loop of them, in seconds: the kubelet waits for up to five minutes between two.
@@ -10,6 +10,12 @@ const RESTLESS: i64 = 600;
 
 /// The workload that all Jobs of a namespace count as: their pods may be done before anything is seen of them.
 pub(super) const JOBS: &str = "Job";
+
+/// The pod's position in the order in which pods are moved: the first 32 bits of SHA-256(config uid ‖ pod uid).
+pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
+    let hash = digest(&SHA256, [config_uid, pod_uid].concat().as_bytes());
+    hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
+}
 
 /// A pod as a rollout sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,5 +127,16 @@ impl Subject {
     /// Its entry among the pods that are not waited for; `before` where it could not be when the version was assigned to it either.
     pub(super) fn skipped(&self, reason: Reason, before: bool) -> SkippedPod {
         SkippedPod { name: self.name.clone(), uid: self.uid.clone(), reason, before }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_is_fixed_for_all_releases() {
+        // sha256("ab") = fb8e20fc...
+        assert_eq!(pod_number("a", "b"), 0xfb8e_20fc);
     }
 }

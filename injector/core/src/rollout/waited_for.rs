@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use nudge_api::{Reason, SkippedPod};
 
 use super::batch::is_assigned;
-use super::blame::Opinion;
 use super::state::Move;
 use super::{Observation, Subject};
 
@@ -60,11 +59,4 @@ pub(super) fn waited_for<'a>(moved: &Move, seen: &Observation<'a>) -> Vec<&'a Su
     let reasons = reasons(moved);
     let assigned = seen.pods.iter().filter(|pod| is_assigned(&moved.groups, pod));
     assigned.filter(|pod| !reasons.contains_key(pod.uid.as_str())).collect()
-}
-
-/// Those of them that do not run the target, or are not Ready.
-pub(super) fn unproven<'a>(moved: &Move, seen: &Observation<'a>) -> Vec<&'a Subject> {
-    let has_restarted = moved.restarts.has_restarted();
-    let proven = |pod: &&Subject| pod.opinion(&moved.target, has_restarted(pod)) == Opinion::Proven;
-    waited_for(moved, seen).into_iter().filter(|pod| !proven(pod)).collect()
 }

@@ -4,6 +4,7 @@ pub mod annotations;
 mod configs;
 mod opt_in;
 mod pod_request;
+mod references;
 mod suggestion;
 pub(super) mod values;
 mod webhook_url;

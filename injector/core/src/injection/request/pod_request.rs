@@ -9,12 +9,12 @@ use nudge_protocol::{Ack, ConfigName, Notify, labels, pod};
 use serde_json::Value;
 
 use super::annotations as names;
-use super::configs::{check_count, references};
 use super::opt_in::choice;
+use super::references::{check_count, references};
 use super::suggestion::suggestion;
 use super::{values, webhook_url};
+use crate::injection::quantity::Quantity;
 use crate::injection::refusal::{Refusal, shown};
-use crate::injection::resources::Quantity;
 use crate::injection::user_pod::{Role, UserPod};
 
 /// What a pod asks for; made by [`read`].

@@ -7,8 +7,10 @@ use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::settings::{self, duration};
 use nudge_protocol::{ConfigName, pod};
 
-use crate::injection::resources::{MIN_MEMORY, Quantity};
+use crate::injection::quantity::Quantity;
 
+/// With less, the agent can't hold its connections and one dictionary.
+pub(in crate::injection) const MIN_MEMORY: Quantity = Quantity::mebi(16);
 /// Most addresses of webhooks outside of a pod.
 const MAX_ALLOWED: usize = 64;
 

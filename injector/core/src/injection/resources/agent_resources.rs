@@ -1,26 +1,11 @@
-//! Requests and limits of the agent's container: small, and such that the pod keeps its QoS class.
+//! Requests and limits of the agent's container.
 
-use k8s_openapi::api::core::v1::LimitRangeItem;
 use serde_json::{Value, json};
 
-use super::limit_range;
-use super::qos::{QosClass, has_pod_resources, limit};
-use super::quantity::Quantity;
-use crate::injection::refusal::Refusal;
-use crate::injection::request::PodRequest;
-use crate::injection::request::annotations::{CPU, MEMORY};
-use crate::injection::user_pod::UserPod;
+use crate::injection::quantity::Quantity;
 
-const DEFAULT_CPU: Quantity = Quantity::millis(5);
-/// In a Guaranteed pod the request is also the limit, and with 5m the agent would stop in the middle of a handshake.
-const GUARANTEED_CPU: Quantity = Quantity::millis(50);
 /// The limit where every container has one, which a quota may require.
 pub(super) const CPU_LIMIT: Quantity = Quantity::millis(100);
-/// With less, the agent can't hold its connections and one dictionary.
-pub(in crate::injection) const MIN_MEMORY: Quantity = Quantity::mebi(16);
-const DEFAULT_MEMORY: Quantity = Quantity::mebi(32);
-/// With the values as files too: they are in memory, twice during an update.
-const MEMORY_WITH_FILES: Quantity = Quantity::mebi(40);
 
 /// Requests and limits of the agent's container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,43 +25,4 @@ impl AgentResources {
         };
         json!({"requests": {"cpu": cpu, "memory": memory}, "limits": limits})
     }
-}
-
-/// The agent's resources, `None` where it has none of its own, and warnings.
-pub(in crate::injection) fn agent_resources(
-    user: &UserPod,
-    request: &PodRequest,
-    ranges: &[LimitRangeItem],
-) -> Result<(Option<AgentResources>, Vec<String>), Refusal> {
-    // The pod's own resources include the agent.
-    if has_pod_resources(&user.spec) {
-        let ignored = [(CPU, request.cpu), (MEMORY, request.memory)];
-        let ignored = ignored.iter().filter(|(_, amount)| amount.is_some());
-        let warnings = ignored
-            .map(|(name, _)| format!("annotation {name} has no effect: this pod's spec.resources includes the agent"));
-        return Ok((None, warnings.collect()));
-    }
-    let qos_class = QosClass::of(&user.spec);
-    let mut warnings = Vec::new();
-    if qos_class == QosClass::BestEffort {
-        if request.cpu.is_none() && request.memory.is_none() {
-            return Ok((None, warnings));
-        }
-        warnings.push(format!(
-            "{CPU} and {MEMORY} give the agent requests, so this pod's QoS class is Burstable and no longer BestEffort"
-        ));
-    }
-    let default = if qos_class == QosClass::Guaranteed { GUARANTEED_CPU } else { DEFAULT_CPU };
-    let cpu = request.cpu.unwrap_or(default);
-    let every = user.members.iter().all(|member| limit(member.container.resources.as_ref(), "cpu").is_some());
-    let cpu_limit = match qos_class {
-        QosClass::Guaranteed => Some(cpu),
-        _ if every => Some(cpu.max(CPU_LIMIT)),
-        _ => None,
-    };
-    let memory = if request.mount_path.is_some() { MEMORY_WITH_FILES } else { DEFAULT_MEMORY };
-    let resources = AgentResources { cpu, cpu_limit, memory: request.memory.unwrap_or(memory) };
-    let resources = limit_range::fit(resources, qos_class, request, ranges)?;
-    limit_range::check_pod(user, resources, ranges)?;
-    Ok((Some(resources), warnings))
 }

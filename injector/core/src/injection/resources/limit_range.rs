@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::LimitRangeItem;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
-use super::agent_resources::{AgentResources, CPU_LIMIT, MIN_MEMORY};
+use super::agent_resources::{AgentResources, CPU_LIMIT};
 use super::qos::{QosClass, amount, limit, request};
-use super::quantity::Quantity;
+use crate::injection::quantity::Quantity;
 use crate::injection::refusal::Refusal;
 use crate::injection::request::PodRequest;
 use crate::injection::request::annotations::{CPU, MEMORY};
+use crate::injection::request::values::MIN_MEMORY;
 use crate::injection::user_pod::{Role, UserPod};
 
 /// All bounds for one resource of one container.
@@ -146,7 +147,7 @@ fn sum(user: &UserPod, resource: &str) -> Quantity {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::agent_resources::agent_resources;
+    use super::super::choose::agent_resources;
     use super::*;
     use crate::injection::read;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
-use super::quantity::Quantity;
+use crate::injection::quantity::Quantity;
 
 /// The resources that count for the class.
 const COUNTED: [&str; 2] = ["cpu", "memory"];

@@ -11,28 +11,28 @@ const MAX_BYTES: usize = 40;
 /// The text is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is a quantity such as 250m, 0.5, 64Mi or 1Gi")]
-pub(in crate::injection) struct QuantityError;
+pub(super) struct QuantityError;
 
 /// An amount, in billionths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::injection) struct Quantity(i128);
+pub(super) struct Quantity(i128);
 
 impl Quantity {
     /// Zero.
     pub(super) const ZERO: Self = Self(0);
 
     /// Thousandths, as for CPU.
-    pub(in crate::injection) const fn millis(millis: i128) -> Self {
+    pub(super) const fn millis(millis: i128) -> Self {
         Self(millis * (NANOS / 1000))
     }
 
     /// Units, as bytes.
-    pub(in crate::injection) const fn units(units: i128) -> Self {
+    pub(super) const fn units(units: i128) -> Self {
         Self(units * NANOS)
     }
 
     /// Mebibytes.
-    pub(in crate::injection) const fn mebi(mebi: i128) -> Self {
+    pub(super) const fn mebi(mebi: i128) -> Self {
         Self::units(mebi << 20)
     }
 
@@ -52,7 +52,7 @@ impl Quantity {
     }
 
     /// Whether it is a whole number of `part`.
-    pub(in crate::injection) fn is_whole(self, part: Self) -> bool {
+    pub(super) fn is_whole(self, part: Self) -> bool {
         part.0 != 0 && self.0 % part.0 == 0
     }
 
