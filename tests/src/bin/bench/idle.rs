@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use nudge_tests::agent::IDLE;
 use nudge_tests::{ExecCommand, procfs};
 
-use crate::local::Bench;
+use crate::bench::Bench;
 use crate::row::{Row, Target, Unit, float};
 use crate::{payload, progress};
 

@@ -1,12 +1,10 @@
 //! `bench local`: all measures of an agent in local mode, on one machine.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use nudge_tests::binary;
 
+use crate::bench::{Bench, FULL, QUICK};
 use crate::report::Report;
 use crate::{idle, memory, progress, requests, start, switch};
 
@@ -42,41 +40,6 @@ enum Measure {
     Idle,
     /// Size of the binary
     Size,
-}
-
-/// How much of everything.
-pub(crate) struct Scale {
-    pub(crate) switches: usize,
-    pub(crate) rounds: usize,
-    pub(crate) round: Duration,
-    pub(crate) requests: u64,
-    pub(crate) starts: usize,
-    pub(crate) idle: Duration,
-}
-
-const FULL: Scale = Scale {
-    switches: 500,
-    rounds: 5,
-    round: Duration::from_secs(2),
-    requests: 100_000,
-    starts: 20,
-    idle: Duration::from_secs(10),
-};
-
-const QUICK: Scale = Scale {
-    switches: 50,
-    rounds: 1,
-    round: Duration::from_secs(1),
-    requests: 5_000,
-    starts: 3,
-    idle: Duration::from_secs(3),
-};
-
-/// A run: what it measures, how much, and what it has found so far.
-pub(crate) struct Bench {
-    pub(crate) binary: PathBuf,
-    pub(crate) scale: Scale,
-    pub(crate) report: Report,
 }
 
 pub(crate) async fn run(options: Options) -> Result<()> {

@@ -6,6 +6,7 @@
 
 mod activation;
 mod admission;
+mod bench;
 mod contestant;
 mod control_plane;
 mod crowd;

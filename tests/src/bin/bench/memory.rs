@@ -7,9 +7,9 @@ use nudge_tests::agent::IDLE;
 use nudge_tests::procfs::{self, Memory};
 use nudge_tests::{ExecCommand, eventually};
 
+use crate::bench::Bench;
 use crate::contestant::Contestant;
 use crate::load::{Load, Until};
-use crate::local::Bench;
 use crate::requests::CONNECTIONS;
 use crate::row::{Row, Target, Unit, float};
 use crate::{payload, progress};

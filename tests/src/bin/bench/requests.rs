@@ -7,9 +7,9 @@ use nudge_tests::affinity::{Cores, Pinned};
 use nudge_tests::agent::IDLE;
 use nudge_tests::{ExecCommand, procfs};
 
+use crate::bench::Bench;
 use crate::contestant::{Contestant, SUITE};
 use crate::load::{Load, Server, Until};
-use crate::local::Bench;
 use crate::nginx::{self, Nginx};
 use crate::row::{Row, Target, Unit, float};
 use crate::{payload, progress};

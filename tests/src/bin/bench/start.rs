@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use nudge_tests::clock::Monotonic;
 use nudge_tests::{ExecCommand, Process};
 
-use crate::local::Bench;
+use crate::bench::Bench;
 use crate::row::{Row, Target, Unit};
 use crate::samples::Samples;
 use crate::subscriber::Reports;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use nudge_tests::clock::Monotonic;
 use nudge_tests::{ConfigDir, ExecCommand, Process};
 
-use crate::local::Bench;
+use crate::bench::Bench;
 use crate::payload::{self, CONFIG, VERSIONS};
 use crate::row::{Row, Target, Unit};
 use crate::samples::Samples;
