@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use nudge_cluster::jitter::jittered;
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 
-/// First and longest pause before a task is restarted. One that ran for the longest pause starts over with the first.
-const RESTART: [Duration; 2] = [Duration::from_mins(1), Duration::from_mins(16)];
+/// The pauses before a task is restarted. One that ran for the longest pause starts over with the first.
+const RESTART: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(16) };
 
 /// A task that ended although nobody asked it to.
 #[derive(Debug, thiserror::Error)]
@@ -82,8 +83,7 @@ impl Tasks {
     {
         let stopping = self.stopping(Stage::HandOver);
         self.spawn(name, async move {
-            let [first, longest] = RESTART;
-            let mut pause = first;
+            let mut failures = 0;
             loop {
                 let began = Instant::now();
                 let ended = AssertUnwindSafe(async { task().await }).catch_unwind().await;
@@ -95,12 +95,10 @@ impl Tasks {
                     Ok(()) => "it returned",
                     Err(panic) => panic_message(&**panic).unwrap_or("it panicked"),
                 };
-                if began.elapsed() > longest {
-                    pause = first;
-                }
+                failures = if began.elapsed() > RESTART.longest { 1 } else { failures + 1 };
+                let pause = RESTART.wait(failures);
                 tracing::error!(task = name, error, ?pause, "task ended unexpectedly; restarting it");
                 sleep(jittered(pause)).await;
-                pause = (pause * 2).min(longest);
             }
         });
     }

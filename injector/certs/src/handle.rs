@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nudge_cluster::jitter::jittered;
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use nudge_server::tls::server_config;
 use rustls::ServerConfig;
@@ -22,8 +23,8 @@ use super::resolver::Hot;
 use super::store::{SecretStore, StoreError};
 use super::stored::Stored;
 
-/// First and longest pause after a failure to read the first certificates.
-const RETRY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(5)];
+/// The pauses after failures to read the first certificates.
+const RETRY: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(5) };
 
 /// Why there are no certificates.
 #[derive(Debug, thiserror::Error)]
@@ -178,13 +179,13 @@ impl Faults {
 
 /// The first certificates, without which nothing can be served.
 async fn first<S: SecretStore>(keeper: &mut Keeper<S>) -> Result<Stored, KeepError> {
-    let [mut pause, longest] = RETRY;
+    let mut failures = 0;
     loop {
         match keeper.settle(OffsetDateTime::now_utc).await {
             Err(error @ (KeepError::Store(StoreError::Api { .. }) | KeepError::TooSlow)) => {
                 tracing::warn!(error = chain(&error), "reading the first certificates failed; retrying");
-                sleep(jittered(pause)).await;
-                pause = (pause * 2).min(longest);
+                failures += 1;
+                sleep(jittered(RETRY.wait(failures))).await;
             }
             settled => return settled,
         }

@@ -19,6 +19,7 @@ use nudge_certs::{
     Certificate, Certificates, CertificatesError, HUB_CA, HUB_CA_KEY, KubeSecret, Lifetimes, PublishTimes,
     ServingNames, publish_to_namespaces, publish_to_webhooks,
 };
+use nudge_protocol::backoff::Backoff;
 use nudge_tests::cluster::servers::ISSUER;
 use nudge_tests::cluster::{Cluster, Identity, Options, Space};
 use nudge_tests::eventually;
@@ -30,8 +31,7 @@ const SECRET: &str = "nudge-injector-tls";
 /// Checks often, and retries a namespace that refuses after longer than any test takes.
 const TIMES: PublishTimes = PublishTimes {
     check: Duration::from_millis(100),
-    first_pause: Duration::from_mins(10),
-    longest_pause: Duration::from_mins(10),
+    retry: Backoff { first: Duration::from_mins(10), longest: Duration::from_mins(10) },
 };
 
 /// A whole rotation within seconds.

@@ -14,6 +14,7 @@ use nudge_cluster::jitter::jittered;
 use nudge_cluster::lease::{Leadership, Lease};
 use nudge_cluster::watch::watch_cluster;
 use nudge_controller::{ContentKeyError, content_key};
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use prometheus_client::registry::Registry;
 use ring::hmac;
@@ -28,8 +29,8 @@ use super::settings::ServeSettings;
 use super::{certificates, controllers, health, health_socket, hub, logging, open_files, webhooks};
 use crate::supervise::{Stage, TaskError, Tasks};
 
-/// First and longest pause while the API server can't be reached at the start.
-const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(15)];
+/// The pauses while the API server can't be reached at the start.
+const RETRY: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(15) };
 
 /// Why serving could not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -161,13 +162,13 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
 
 /// Reads the key of digests. Retries for as long as the API server is away: a pod that starts before it must not crash in a loop.
 async fn read_content_key(client: &Client, options: &Options) -> Result<hmac::Key, ContentKeyError> {
-    let [mut pause, longest] = RETRY;
+    let mut failures = 0;
     loop {
         match content_key(client.clone(), &options.namespace, &options.content_key_secret).await {
             Err(ContentKeyError::Call(error)) => {
                 tracing::warn!(error = chain(&error), "waiting for the API server");
-                sleep(jittered(pause)).await;
-                pause = (pause * 2).min(longest);
+                failures += 1;
+                sleep(jittered(RETRY.wait(failures))).await;
             }
             other => return other,
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nudge_cluster::jitter::jittered;
+use nudge_protocol::backoff::Backoff;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -19,18 +20,15 @@ pub use webhooks::publish_to_webhooks;
 pub struct PublishTimes {
     /// Between two checks: others may have overwritten the CA.
     pub check: Duration,
-    /// After a namespace's first failure; doubled with each further one.
-    pub first_pause: Duration,
-    /// Longest pause after a failure.
-    pub longest_pause: Duration,
+    /// The pauses after failures in one namespace.
+    pub retry: Backoff,
 }
 
 impl Default for PublishTimes {
     fn default() -> Self {
         Self {
             check: Duration::from_secs(45),
-            first_pause: Duration::from_secs(15),
-            longest_pause: Duration::from_mins(10),
+            retry: Backoff { first: Duration::from_secs(15), longest: Duration::from_mins(10) },
         }
     }
 }

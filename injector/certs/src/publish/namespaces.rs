@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -10,6 +9,7 @@ use kube::api::{Patch, PatchParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use nudge_cluster::jitter::jittered;
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -63,7 +63,7 @@ pub async fn publish_to_namespaces(
         for (namespace, result) in results {
             match result {
                 Ok(()) => failures.ended(&namespace),
-                Err(error) => failures.failed(&namespace, &error, times),
+                Err(error) => failures.failed(&namespace, &error, times.retry),
             }
             done.insert(namespace);
         }
@@ -109,7 +109,7 @@ async fn ensure(client: Client, namespace: &str, bundle: &str) -> Result<(), Pub
 #[derive(Debug)]
 struct Failure {
     until: Instant,
-    pause: Duration,
+    count: u32,
     error: String,
 }
 
@@ -134,7 +134,7 @@ impl Failures {
         self.0.remove(namespace);
     }
 
-    fn failed(&mut self, namespace: &str, error: &PublishError, times: PublishTimes) {
+    fn failed(&mut self, namespace: &str, error: &PublishError, retry: Backoff) {
         let error = chain(error);
         let before = self.0.get(namespace);
         if before.is_none_or(|before| before.error != error) {
@@ -145,9 +145,9 @@ impl Failures {
                 "publishing the CA failed, so agents there can't trust the hub; bind ClusterRole nudge-namespace in this namespace"
             );
         }
-        let pause = before.map_or(times.first_pause, |before| (before.pause * 2).min(times.longest_pause));
-        let until = Instant::now() + jittered(pause);
-        self.0.insert(namespace.to_owned(), Failure { until, pause, error });
+        let count = before.map_or(1, |before| before.count.saturating_add(1));
+        let until = Instant::now() + jittered(retry.wait(count));
+        self.0.insert(namespace.to_owned(), Failure { until, count, error });
     }
 }
 
@@ -157,16 +157,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_namespace_that_fails_is_retried_with_back_off() {
-        let times = PublishTimes::default();
+        let retry = PublishTimes::default().retry;
         let mut failures = Failures::default();
-        let error = PublishError::TooSlow;
-        let mut pauses = Vec::new();
-        for _ in 0..10 {
-            failures.failed("a", &error, times);
-            pauses.push(failures.0["a"].pause);
+        for count in 1..10 {
+            failures.failed("a", &PublishError::TooSlow, retry);
+            let pause = failures.until("a").unwrap() - Instant::now();
+            assert!(pause >= retry.wait(count).mul_f64(0.79) && pause <= retry.wait(count).mul_f64(1.21), "{pause:?}");
         }
-        assert_eq!((pauses[0], pauses[1], pauses[9]), (times.first_pause, times.first_pause * 2, times.longest_pause));
-        assert!(failures.until("a").unwrap() > Instant::now());
         failures.keep(&["b".to_owned()].into());
         assert!(failures.next().is_none(), "a namespace that is no longer enabled is forgotten");
     }
