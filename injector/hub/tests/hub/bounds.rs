@@ -1,5 +1,6 @@
 //! The hub over real TLS, with stand-ins for the API server: what it answers, what it refuses, and every bound crossed once.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -284,14 +285,33 @@ async fn a_replica_that_ends_sends_its_agents_away_and_returns() -> Result<()> {
         agents.push(served.waiting(number).await?);
     }
     served.front.stop();
-    for agent in &mut agents {
+    sent_away(agents).await?;
+    timeout(SOON, &mut served.front.served).await??;
+    assert!(TcpStream::connect(served.front.address).await.is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_replica_with_a_task_that_panics_sends_its_agents_away_and_panics() -> Result<()> {
+    let mut served = ServedHub::new(Settings { drain: Duration::from_millis(300), ..Settings::default() })?;
+    served.activate("1", b"x");
+    let agents = vec![served.waiting(0).await?, served.waiting(1).await?];
+    served.stand_in.conditions.panics.store(true, Ordering::Relaxed);
+    // A condition is to be written: the agent of the third pod has never reported.
+    served.stand_in.hub.sweep();
+    sent_away(agents).await?;
+    let error = timeout(SOON, &mut served.front.served).await?.expect_err("the task panicked");
+    assert!(error.is_panic());
+    Ok(())
+}
+
+async fn sent_away(agents: Vec<Raw>) -> Result<()> {
+    for mut agent in agents {
         let reply = agent.reply().await?;
         assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(reply.headers["connection"], "close");
         assert!(reply.headers.contains_key("retry-after"));
         timeout(SOON, agent.ended()).await?;
     }
-    timeout(SOON, &mut served.front.served).await??;
-    assert!(TcpStream::connect(served.front.address).await.is_err());
     Ok(())
 }

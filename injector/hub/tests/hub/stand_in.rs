@@ -1,7 +1,7 @@
 //! A hub with stand-ins for the API server: tokens that name their pod, and stored objects in memory.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -105,10 +105,16 @@ impl PartSource for Stored {
     }
 }
 
-struct Forgotten;
+/// Forgets the conditions that it is to write.
+#[derive(Default)]
+pub(crate) struct Forgotten {
+    /// Panics instead.
+    pub(crate) panics: AtomicBool,
+}
 
 impl ConditionWriter for Forgotten {
     fn write<'a>(&'a self, _: &'a PodState, _: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
+        assert!(!self.panics.load(Ordering::Relaxed), "a panic of the test");
         Box::pin(async { Ok(()) })
     }
 }
@@ -121,6 +127,8 @@ pub(crate) struct StandIn {
     pub(crate) stored: Arc<Stored>,
     /// Who reviews tokens.
     pub(crate) reviews: Arc<Reviews>,
+    /// Who writes conditions.
+    pub(crate) conditions: Arc<Forgotten>,
     /// The hub.
     pub(crate) hub: Arc<Hub>,
     registry: Registry,
@@ -132,17 +140,18 @@ impl StandIn {
     pub(crate) fn new(settings: Settings, pods: usize, review: Duration) -> Self {
         let (index, stored) = (Arc::new(Index::default()), Arc::new(Stored::default()));
         let reviews = Arc::new(Reviews { takes: review, ..Reviews::default() });
+        let conditions = Arc::new(Forgotten::default());
         index.set_enabled([NAMESPACE.to_owned()].into());
         (0..pods).for_each(|number| index.put_pod(pod(number)));
         let cluster = Cluster {
             reviewer: Arc::clone(&reviews) as _,
             parts: Arc::clone(&stored) as _,
-            conditions: Arc::new(Forgotten),
+            conditions: Arc::clone(&conditions) as _,
         };
         let key = Arc::new(ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &[1; 32]));
         let mut registry = Registry::default();
         let hub = Hub::new(Arc::clone(&index), cluster, settings, key, &mut registry);
-        Self { index, stored, reviews, hub, registry, revision: Mutex::default() }
+        Self { index, stored, reviews, conditions, hub, registry, revision: Mutex::default() }
     }
 
     /// The hub's metrics.
