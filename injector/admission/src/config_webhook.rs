@@ -17,16 +17,13 @@ use super::webhook::{Webhook, WebhookError};
 
 /// Checks requests about configs.
 #[derive(Clone, Debug)]
-pub struct ValidateConfigs<L> {
+pub(super) struct ValidateConfigs<L> {
     lookups: Arc<L>,
 }
 
 impl<L: Lookups> ValidateConfigs<L> {
-    /// Its path.
-    pub const PATH: &str = "/validate/configs";
-
     /// A webhook that uses `lookups`.
-    pub fn new(lookups: Arc<L>) -> Self {
+    pub(super) fn new(lookups: Arc<L>) -> Self {
         Self { lookups }
     }
 
@@ -90,7 +87,7 @@ impl<L: Lookups> ValidateConfigs<L> {
 
 impl<L: Lookups> Webhook for ValidateConfigs<L> {
     fn path(&self) -> &'static str {
-        Self::PATH
+        "/validate/configs"
     }
 
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {

@@ -4,6 +4,7 @@ mod config_webhook;
 pub mod configs;
 #[cfg(test)]
 mod fixtures;
+mod guards;
 mod kube_lookups;
 mod lookups;
 mod metrics;
@@ -18,7 +19,7 @@ mod version_webhooks;
 pub mod versions;
 mod webhook;
 
-pub use config_webhook::ValidateConfigs;
+pub use guards::guards;
 pub use kube_lookups::{KnownEnabled, KubeLookups, LOOKUP_TIMEOUT, Subscribers};
 pub use lookups::{LookupError, Lookups};
 pub use metrics::AdmissionMetrics;
@@ -28,5 +29,4 @@ pub use requester::empties_namespace;
 pub use review::{Request, ReviewError};
 pub use server::{AdmissionServer, AdmissionSettings, StartError, Webhooks};
 pub use verdict::{Denial, DenialReason, Verdict};
-pub use version_webhooks::{MutateVersions, ValidateVersions};
 pub use webhook::{Webhook, WebhookError};

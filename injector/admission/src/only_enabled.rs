@@ -48,9 +48,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::ValidateVersions;
     use crate::fixtures::{FakeLookups, request};
     use crate::review::ReviewError;
+    use crate::version_webhooks::ValidateVersions;
 
     #[tokio::test]
     async fn requests_from_other_namespaces_are_refused() {

@@ -20,17 +20,14 @@ use super::webhook::{Webhook, WebhookError};
 
 /// Makes versions immutable, and marks those that may become current by themselves.
 #[derive(Clone, Debug)]
-pub struct MutateVersions<L> {
+pub(super) struct MutateVersions<L> {
     lookups: Arc<L>,
     key: Arc<hmac::Key>,
 }
 
 impl<L: Lookups> MutateVersions<L> {
-    /// Its path.
-    pub const PATH: &str = "/mutate/versions";
-
     /// Marks with `key` the parts whose creators may update the ConfigMap.
-    pub fn new(lookups: Arc<L>, key: Arc<hmac::Key>) -> Self {
+    pub(super) fn new(lookups: Arc<L>, key: Arc<hmac::Key>) -> Self {
         Self { lookups, key }
     }
 
@@ -82,7 +79,7 @@ fn changed(changes: impl Iterator<Item = PatchOperation>, warning: Option<String
 
 impl<L: Lookups> Webhook for MutateVersions<L> {
     fn path(&self) -> &'static str {
-        Self::PATH
+        "/mutate/versions"
     }
 
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
@@ -92,16 +89,13 @@ impl<L: Lookups> Webhook for MutateVersions<L> {
 
 /// Checks requests about versions.
 #[derive(Clone, Debug)]
-pub struct ValidateVersions<L> {
+pub(super) struct ValidateVersions<L> {
     lookups: Arc<L>,
 }
 
 impl<L: Lookups> ValidateVersions<L> {
-    /// Its path.
-    pub const PATH: &str = "/validate/versions";
-
     /// A webhook that uses `lookups`.
-    pub fn new(lookups: Arc<L>) -> Self {
+    pub(super) fn new(lookups: Arc<L>) -> Self {
         Self { lookups }
     }
 
@@ -144,7 +138,7 @@ impl<L: Lookups> ValidateVersions<L> {
 
 impl<L: Lookups> Webhook for ValidateVersions<L> {
     fn path(&self) -> &'static str {
-        Self::PATH
+        "/validate/versions"
     }
 
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {

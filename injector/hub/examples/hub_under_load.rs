@@ -15,9 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use futures::future::BoxFuture;
 use k8s_openapi::api::authentication::v1::UserInfo;
-use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, LookupError, Lookups, MutateVersions, Webhook, Webhooks,
-};
+use nudge_admission::{AdmissionMetrics, AdmissionServer, AdmissionSettings, LookupError, Lookups, Webhooks, guards};
 use nudge_api::VersionedConfig;
 use nudge_hub::{Settings, bind, serve};
 use nudge_server::memory::limit_arenas;
@@ -78,8 +76,8 @@ fn main() -> Result<()> {
         println!("{}", listener.local_addr()?);
         let settings = AdmissionSettings::new((Ipv4Addr::LOCALHOST, 0).into());
         let webhooks = || -> BoxFuture<'static, Result<Webhooks>> {
-            let marks = MutateVersions::new(Arc::new(Allowing), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
-            Box::pin(async { Ok(vec![Arc::new(marks) as Arc<dyn Webhook>]) })
+            let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+            Box::pin(async { Ok(guards(&Arc::new(Allowing), key)) })
         };
         let admission = AdmissionServer::start(settings, Arc::clone(&tls), AdmissionMetrics::default(), webhooks);
         let admission = admission.await?;

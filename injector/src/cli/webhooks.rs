@@ -6,8 +6,8 @@ use futures::future::BoxFuture;
 use kube::{Client, Config};
 use nudge_admission::pods::{InjectPods, Known, KubePodLookups};
 use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, KnownEnabled, KubeLookups, MutateVersions, OnlyEnabled,
-    StartError, Subscribers, ValidateConfigs, ValidateVersions, Webhooks,
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, KnownEnabled, KubeLookups, OnlyEnabled, StartError,
+    Subscribers, Webhooks, guards,
 };
 use nudge_cluster::features::{FeatureMetrics, keep_features};
 use nudge_cluster::index::Index;
@@ -77,14 +77,8 @@ impl Means {
         let known_enabled: KnownEnabled = Arc::new(move |namespace| index.is_enabled(namespace));
         let lookups = Arc::new(KubeLookups::new(client.clone(), subscribers, known_enabled, self.enabled));
         let pods = InjectPods::new(KubePodLookups::new(client, self.known), self.injection);
-        let mutate = MutateVersions::new(Arc::clone(&lookups), self.content_key);
-        let versions = ValidateVersions::new(Arc::clone(&lookups));
-        let configs = ValidateConfigs::new(Arc::clone(&lookups));
-        Ok(vec![
-            Arc::new(OnlyEnabled::new(mutate, &lookups)),
-            Arc::new(OnlyEnabled::new(versions, &lookups)),
-            Arc::new(OnlyEnabled::new(configs, &lookups)),
-            Arc::new(OnlyEnabled::new(pods, &lookups)),
-        ])
+        let mut webhooks = guards(&lookups, self.content_key);
+        webhooks.push(Arc::new(OnlyEnabled::new(pods, &lookups)));
+        Ok(webhooks)
     }
 }

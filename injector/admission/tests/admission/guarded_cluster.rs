@@ -14,10 +14,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource, ResourceExt as _};
-use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, KubeLookups, MutateVersions, OnlyEnabled, ValidateConfigs,
-    ValidateVersions, Webhooks,
-};
+use nudge_admission::{AdmissionMetrics, AdmissionServer, AdmissionSettings, KubeLookups, Webhooks, guards};
 use nudge_api::{VersionedConfig, crd};
 use nudge_core::namespaces::Enabled;
 use nudge_tests::cluster::{Authority, Certified, Cluster, Space};
@@ -109,14 +106,7 @@ async fn webhooks(kubeconfig: &str, pods: Pods) -> Result<Webhooks> {
     // No watch runs: each is looked up.
     let known = Arc::new(|_: &str| false);
     let lookups = Arc::new(KubeLookups::new(Client::try_from(config)?, subscribers, known, Enabled::Labelled));
-    let mutate = MutateVersions::new(Arc::clone(&lookups), Arc::new(key()));
-    let versions = ValidateVersions::new(Arc::clone(&lookups));
-    let configs = ValidateConfigs::new(Arc::clone(&lookups));
-    Ok(vec![
-        Arc::new(OnlyEnabled::new(mutate, &lookups)),
-        Arc::new(OnlyEnabled::new(versions, &lookups)),
-        Arc::new(OnlyEnabled::new(configs, &lookups)),
-    ])
+    Ok(guards(&lookups, Arc::new(key())))
 }
 
 /// What marks are made with.

@@ -1,0 +1,20 @@
+//! The webhooks of versions and configs.
+
+use std::sync::Arc;
+
+use ring::hmac;
+
+use super::config_webhook::ValidateConfigs;
+use super::lookups::Lookups;
+use super::only_enabled::OnlyEnabled;
+use super::server::Webhooks;
+use super::version_webhooks::{MutateVersions, ValidateVersions};
+
+/// The webhooks that guard versions and configs in enabled namespaces. `key` marks the parts whose creators may update the ConfigMap.
+pub fn guards<L: Lookups>(lookups: &Arc<L>, key: Arc<hmac::Key>) -> Webhooks {
+    vec![
+        Arc::new(OnlyEnabled::new(MutateVersions::new(Arc::clone(lookups), key), lookups)),
+        Arc::new(OnlyEnabled::new(ValidateVersions::new(Arc::clone(lookups)), lookups)),
+        Arc::new(OnlyEnabled::new(ValidateConfigs::new(Arc::clone(lookups)), lookups)),
+    ]
+}
