@@ -7,8 +7,6 @@ pub const TOKEN_AUDIENCE: &str = "nudge";
 /// Type of the pod condition that the hub writes.
 pub const CONDITION: &str = "nudge.dev/ConfigCurrent";
 
-/// Volumes that the injector adds to a pod begin with this.
-pub const VOLUME_PREFIX: &str = "nudge-";
 /// Where containers find `token`, `ca.crt` and `env`.
 pub const CONTAINER_PATH: &str = "/run/nudge";
 /// Where the agent finds its token for the hub (`token`) and the hub's CA bundle (`ca.crt`): the place at which Kubernetes would

@@ -1,6 +1,5 @@
 //! Look-ups at the API server.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,12 +31,6 @@ pub struct KubeLookups {
     subscribers: Subscribers,
     known_enabled: KnownEnabled,
     enabled: Enabled,
-}
-
-impl fmt::Debug for KubeLookups {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("KubeLookups").finish_non_exhaustive()
-    }
 }
 
 impl KubeLookups {

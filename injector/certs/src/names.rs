@@ -33,15 +33,6 @@ impl ServingNames {
         Ok(Self(checked.collect::<Result<_, _>>()?))
     }
 
-    /// The names of a service: `<service>.<namespace>.svc` is what the API server and agents use.
-    pub fn of_service(service: &str, namespace: &str) -> Result<Self, ServingNameError> {
-        Self::new([
-            format!("{service}.{namespace}.svc"),
-            format!("{service}.{namespace}.svc.cluster.local"),
-            format!("{service}.{namespace}"),
-        ])
-    }
-
     /// The union of both.
     #[must_use]
     pub fn and(&self, others: &Self) -> Self {
@@ -54,13 +45,8 @@ impl ServingNames {
     }
 
     /// The number of names.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.0.len()
-    }
-
-    /// Whether there are no names.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     pub(super) fn to_sans(&self) -> Result<Vec<SanType>, rcgen::Error> {
@@ -87,9 +73,9 @@ mod tests {
 
     #[test]
     fn names_are_compared_as_sets() {
-        let one = ServingNames::of_service("nudge-hub", "nudge-system").unwrap();
+        let one = ServingNames::new(["nudge-hub", "nudge-hub.nudge-system.svc"]).unwrap();
         let both = one.and(&ServingNames::new(["127.0.0.1"]).unwrap());
         assert!(both.cover(&one) && !one.cover(&both));
-        assert_eq!(both.len(), 4);
+        assert_eq!(both.len(), 3);
     }
 }

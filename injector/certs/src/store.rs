@@ -78,12 +78,6 @@ pub struct KubeSecret {
     name: String,
 }
 
-impl std::fmt::Debug for KubeSecret {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "KubeSecret({})", self.title())
-    }
-}
-
 impl KubeSecret {
     /// The Secret of that name.
     pub fn new(client: Client, namespace: &str, name: &str) -> Self {

@@ -1,6 +1,5 @@
 //! Look-ups that injection needs beyond the pod: configs and features from this process, ConfigMaps and LimitRanges from the API server.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,12 +69,6 @@ pub struct KubePodLookups {
     config_maps: Recent<ObjectKey, ReferencedConfigMap>,
     limits: Recent<String, Arc<[LimitRangeItem]>>,
     room: Arc<Semaphore>,
-}
-
-impl fmt::Debug for KubePodLookups {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("KubePodLookups").finish_non_exhaustive()
-    }
 }
 
 impl KubePodLookups {
