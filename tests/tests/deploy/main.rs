@@ -2,6 +2,7 @@
 
 mod everywhere;
 mod examples;
+mod expressions;
 mod installing;
 mod manifests;
 mod rendering;

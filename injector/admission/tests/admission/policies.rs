@@ -2,14 +2,16 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nudge_api::{VersionedConfig, VersionedConfigSpec};
 use nudge_tests::cluster::options::CONTROLLERS;
 use nudge_tests::cluster::{Cluster, Options, Space};
 use nudge_tests::eventually;
+use nudge_tests::policies::Recorder;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use crate::configs::allow_devs;
 use crate::guarded_cluster::{MISNUMBERED, SOON, config, create, decisive_changes, install_crd, number, part, sealed};
@@ -32,6 +34,9 @@ const POLICIES: [&str; 5] = [
     policy!("configs"),
 ];
 
+/// Records what the server says, where that is asked for.
+static RECORDER: OnceCell<Recorder> = OnceCell::const_new();
+
 /// The message of a refusal by a policy.
 #[track_caller]
 fn message<T: std::fmt::Debug>(policy: &str, result: Result<T, kube::Error>) -> String {
@@ -39,6 +44,9 @@ fn message<T: std::fmt::Debug>(policy: &str, result: Result<T, kube::Error>) -> 
     let kube::Error::Api(status) = &error else { panic!("{error}") };
     let mark = format!("ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: ");
     let (_, message) = status.message.split_once(&mark).unwrap_or_else(|| panic!("{status:?}"));
+    if let Some(recorder) = RECORDER.get() {
+        recorder.denied(policy, message);
+    }
     message.to_owned()
 }
 
@@ -90,6 +98,8 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     eventually(SOON, "the policies are in force", async || space.api().create(&dry, &probe).await.err()).await?;
 
+    let resources = [("", "configmaps"), ("", "secrets"), ("nudge.dev", "versionedconfigs")];
+    let recorder = RECORDER.get_or_try_init(|| Recorder::start("policies", &admin, &resources)).await?;
     versions_made(&space).await?;
     versions_unchanged(&space).await?;
     versions_kept(&space).await?;
@@ -100,6 +110,17 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
     let own = space.api::<ConfigMap>().get("a").await?;
     let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
     config(&space, "terminating", json!({}), status).await?;
+    // From before the namespace was enabled: not immutable, and so never a version.
+    let enabled = Patch::Merge(json!({"metadata": {"labels": {"nudge.dev/enabled": "true"}}}));
+    Api::<Namespace>::all(admin.clone()).patch(&elsewhere.name, &PatchParams::default(), &enabled).await?;
+    let noted = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}}}));
+    let patched = async || elsewhere.api::<ConfigMap>().patch("a", &PatchParams::default(), &noted).await.err();
+    let refused = eventually(SOON, "the namespace counts as enabled", patched).await?;
+    assert_eq!(
+        message("nudge-versions-unchanged", Err::<(), _>(refused)),
+        "ConfigMap a, part of version 1.0.1 of config shop, must stay immutable, because a version is never changed; set immutable: true"
+    );
+    recorder.write()?;
     space.delete(SOON * 2).await
 }
 
@@ -147,6 +168,16 @@ async fn versions_made(space: &Space) -> Result<()> {
         message(POLICY, made(space, object).await),
         "ConfigMap a, part of version 1.0.1 of config shop, can't be a version: keys that begin with 'nudge.' are Nudge's own; \
          rename them"
+    );
+    let mut object = immutable("a");
+    object["type"] = json!("kubernetes.io/service-account-token");
+    object["metadata"]["annotations"] = json!({"kubernetes.io/service-account.name": "default"});
+    object["data"] = json!({});
+    let secret: Secret = serde_json::from_value(object)?;
+    assert_eq!(
+        message(POLICY, space.api().create(&PostParams::default(), &secret).await),
+        "Secret a, part of version 1.0.1 of config shop, is of type kubernetes.io/service-account-token, which the cluster itself fills \
+         in and changes; use the type Opaque"
     );
     made(space, immutable("a")).await?;
     made(space, json!({"metadata": {"name": "plain"}, "data": {"lives": "3"}})).await?;

@@ -1,0 +1,229 @@
+//! Evaluates a ValidatingAdmissionPolicy (KEP-3488). Members of `system:masters` may do everything, others nothing.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use cel::extractors::This;
+use cel::objects::Opaque;
+use cel::{Context, Env, ExecutionError, Value as Cel};
+use serde_json::{Value, json};
+
+use super::Recorded;
+
+/// A policy with its expressions.
+#[derive(Debug)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    spec: Value,
+    /// The expressions that were evaluated without an error.
+    evaluated: RefCell<BTreeSet<String>>,
+}
+
+/// What a policy says to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It does not concern this request.
+    NotMatched,
+    /// Allowed.
+    Allowed,
+    /// Denied, with this message.
+    Denied(String),
+}
+
+impl Policy {
+    /// The policies among these documents.
+    pub fn all(documents: &str) -> Result<Vec<Self>> {
+        let documents = serde_saphyr::from_multiple::<Value>(documents)?;
+        let policies = documents.into_iter().filter(|it| it["kind"] == "ValidatingAdmissionPolicy");
+        policies
+            .map(|document| {
+                let name = document["metadata"]["name"].as_str().context("a policy has no name")?.to_owned();
+                Ok(Self { name, spec: document["spec"].clone(), evaluated: RefCell::default() })
+            })
+            .collect()
+    }
+
+    /// The `matchConditions` of a webhook as a policy that allows what meets them.
+    pub fn of_conditions(webhook: &Value) -> Self {
+        let every = json!([{"apiGroups": ["*"], "resources": ["*"], "operations": ["*"]}]);
+        let spec = json!({"matchConstraints": {"resourceRules": every}, "matchConditions": webhook["matchConditions"]});
+        Self { name: "conditions".to_owned(), spec, evaluated: RefCell::default() }
+    }
+
+    /// What it says to a request.
+    pub fn judge(&self, request: &Recorded) -> Result<Verdict> {
+        if !self.concerns(request) {
+            return Ok(Verdict::NotMatched);
+        }
+        if self.spec["paramKind"].is_null() {
+            return self.judge_with(request, &Value::Null);
+        }
+        let mut verdict = Verdict::NotMatched;
+        for params in &request.params {
+            match self.judge_with(request, params)? {
+                denied @ Verdict::Denied(_) => return Ok(denied),
+                other => verdict = other,
+            }
+        }
+        Ok(verdict)
+    }
+
+    /// Its expressions that no request has reached yet.
+    pub fn untried(&self) -> Vec<String> {
+        let evaluated = self.evaluated.borrow();
+        self.expressions().into_iter().filter(|it| !evaluated.contains(it)).collect()
+    }
+
+    fn expressions(&self) -> Vec<String> {
+        let lists = ["matchConditions", "variables", "validations"].map(|list| items(&self.spec[list]));
+        let each = lists.into_iter().flatten().flat_map(|item| [&item["expression"], &item["messageExpression"]]);
+        each.filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    /// Rules and selectors.
+    fn concerns(&self, request: &Recorded) -> bool {
+        let constraints = &self.spec["matchConstraints"];
+        let review = &request.request;
+        let is = |list: &Value, value: &Value| items(list).iter().any(|it| it == value || it == "*");
+        let resource = match review["subResource"].as_str().filter(|it| !it.is_empty()) {
+            Some(sub) => json!(format!("{}/{sub}", review["resource"]["resource"].as_str().unwrap_or_default())),
+            None => review["resource"]["resource"].clone(),
+        };
+        let ruled = items(&constraints["resourceRules"]).iter().any(|rule| {
+            is(&rule["apiGroups"], &review["resource"]["group"])
+                && is(&rule["resources"], &resource)
+                && is(&rule["operations"], &review["operation"])
+        });
+        // Either state of an object counts.
+        let mut objects = [&review["object"], &review["oldObject"]].into_iter().filter(|object| !object.is_null());
+        ruled
+            && selects(&constraints["namespaceSelector"], &request.namespace)
+            && objects.any(|object| selects(&constraints["objectSelector"], object))
+    }
+
+    fn judge_with(&self, request: &Recorded, params: &Value) -> Result<Verdict> {
+        let env = Arc::new(env()?);
+        let mut context = Context::with_env(Arc::clone(&env));
+        functions(&mut context)?;
+        let review = &request.request;
+        let masters = items(&review["userInfo"]["groups"]).iter().any(|group| group == "system:masters");
+        context
+            .add_variable_from_value("authorizer", Cel::Opaque(Arc::new(Question { masters, ..Question::default() })));
+        for (name, value) in [
+            ("object", &review["object"]),
+            ("oldObject", &review["oldObject"]),
+            ("request", review),
+            ("namespaceObject", &request.namespace),
+            ("params", params),
+        ] {
+            context.add_variable(name, value.clone()).map_err(|error| anyhow::anyhow!("{name}: {error:?}"))?;
+        }
+        for condition in items(&self.spec["matchConditions"]) {
+            if self.evaluate(&env, &context, &condition["expression"])? != Cel::Bool(true) {
+                return Ok(Verdict::NotMatched);
+            }
+        }
+        // In their order, since one may use those before it. One that fails is not there, which matters to what uses it.
+        let mut variables = Vec::new();
+        for variable in items(&self.spec["variables"]) {
+            let name = variable["name"].as_str().context("a variable has no name")?;
+            if let Ok(value) = self.evaluate(&env, &context, &variable["expression"]) {
+                variables.push((name.to_owned(), value));
+                let all = variables.iter().map(|(name, value)| (name.clone().into(), value.clone())).collect();
+                context.add_variable_from_value("variables", Cel::Map(cel::objects::Map { map: Arc::new(all) }));
+            }
+        }
+        for validation in items(&self.spec["validations"]) {
+            match self.evaluate(&env, &context, &validation["expression"])? {
+                Cel::Bool(true) => {}
+                Cel::Bool(false) => {
+                    let message = match self.evaluate(&env, &context, &validation["messageExpression"])? {
+                        Cel::String(message) => message.to_string(),
+                        other => anyhow::bail!("the message of policy {} is {other:?}", self.name),
+                    };
+                    return Ok(Verdict::Denied(message));
+                }
+                other => anyhow::bail!("{} of policy {} is {other:?}", validation["expression"], self.name),
+            }
+        }
+        Ok(Verdict::Allowed)
+    }
+
+    fn evaluate(&self, env: &Env, context: &Context, expression: &Value) -> Result<Cel> {
+        let text = expression.as_str().with_context(|| format!("policy {} lacks an expression", self.name))?;
+        let program = env.compile(text).map_err(|error| anyhow::anyhow!("{text}: {error}"))?;
+        let value = program.execute(context).map_err(|error| anyhow::anyhow!("{text}: {error}"))?;
+        self.evaluated.borrow_mut().insert(text.to_owned());
+        Ok(value)
+    }
+}
+
+/// Whether a label selector takes the object.
+fn selects(selector: &Value, object: &Value) -> bool {
+    let label = |name: &str| object["metadata"]["labels"].get(name);
+    let equal =
+        selector["matchLabels"].as_object().into_iter().flatten().all(|(name, value)| label(name) == Some(value));
+    equal
+        && items(&selector["matchExpressions"]).iter().all(|expression| {
+            let label = label(expression["key"].as_str().unwrap_or_default());
+            let listed = label.is_some_and(|label| items(&expression["values"]).contains(label));
+            match expression["operator"].as_str() {
+                Some("Exists") => label.is_some(),
+                Some("DoesNotExist") => label.is_none(),
+                Some("In") => listed,
+                _ => !listed,
+            }
+        })
+}
+
+fn items(list: &Value) -> &[Value] {
+    list.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// What an expression asks the authorizer, one step after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Question {
+    masters: bool,
+    steps: Vec<(String, String)>,
+}
+
+impl Opaque for Question {
+    fn runtime_type_name(&self) -> &'static str {
+        "kubernetes.authorization.Question"
+    }
+}
+
+fn question(value: &Cel) -> Result<Question, ExecutionError> {
+    let Cel::Opaque(value) = value else { return Err(ExecutionError::function_error("authorizer", "no authorizer")) };
+    value.downcast_ref().cloned().ok_or_else(|| ExecutionError::function_error("authorizer", "no authorizer"))
+}
+
+fn env() -> Result<Env> {
+    let env = Env::stdlib();
+    ensure!(env.compile("object.?spec.orValue({})").is_ok(), "optional values are not known");
+    Ok(env)
+}
+
+/// The functions that Kubernetes adds and the policies use.
+fn functions(context: &mut Context) -> Result<()> {
+    for name in ["group", "resource", "subresource", "namespace", "name", "check"] {
+        let step = move |This(this): This<Cel>, value: Arc<String>| -> Result<Cel, ExecutionError> {
+            let mut question = question(&this)?;
+            question.steps.push((name.to_owned(), value.to_string()));
+            Ok(Cel::Opaque(Arc::new(question)))
+        };
+        context.add_function(name, step).map_err(|error| anyhow::anyhow!("{name}: {error:?}"))?;
+    }
+    let allowed = |This(this): This<Cel>| -> Result<bool, ExecutionError> {
+        let question = question(&this)?;
+        match question.steps.last() {
+            Some((step, _)) if step == "check" => Ok(question.masters),
+            _ => Err(ExecutionError::function_error("allowed", "nothing was checked")),
+        }
+    };
+    context.add_function("allowed", allowed).map_err(|error| anyhow::anyhow!("allowed: {error:?}"))?;
+    Ok(())
+}
