@@ -150,7 +150,8 @@ impl ContentStore {
     }
 
     fn land(&self, job: &Job, result: Result<Content, HubProblem>) {
-        self.metrics.fetched(if result.is_ok() { FetchResult::Good } else { FetchResult::Refused });
+        let fetched = if result.is_ok() { FetchResult::Good } else { FetchResult::Refused };
+        self.metrics.fetches.get_or_create(&fetched).inc();
         let mut inner = self.lock();
         let Some(entry) = inner.entry(job) else { return };
         let mut more = 0;
@@ -223,7 +224,7 @@ async fn fetch(store: Arc<ContentStore>, job: Job) {
             Ok(stored) => return store.land(&job, assemble(&job.version, &job.parts, stored, &store.key)),
             Err(Fault::Problem(problem)) => return store.land(&job, Err(problem)),
             Err(Fault::Passing(error)) => {
-                store.metrics.fetched(FetchResult::Unavailable);
+                store.metrics.fetches.get_or_create(&FetchResult::Unavailable).inc();
                 tracing::debug!(
                     namespace = job.namespace,
                     version = job.version,

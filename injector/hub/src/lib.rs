@@ -219,7 +219,7 @@ impl Hub {
             Err(refusal) => return refusal.into(),
         };
         let key = pod.key();
-        self.metrics.reported();
+        self.metrics.reports.inc();
         self.reports.put(&pod, report);
         match self.condition(&pod) {
             Some(condition) if stands_in(&condition, &pod) => {}
