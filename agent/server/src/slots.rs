@@ -14,7 +14,8 @@
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -85,6 +86,9 @@ enum Phase {
     Busy,
 }
 
+/// What a connection does, and since when.
+type State = (Phase, Instant);
+
 /// Since when, and which.
 type Since = (Instant, u64);
 
@@ -129,24 +133,27 @@ impl Share {
 #[derive(Debug)]
 struct Entry {
     peer: Peer,
-    phase: Phase,
-    since: Instant,
+    state: State,
+    /// The state under which `shares` has it.
+    filed: State,
     /// Generation of the content that is being sent.
     sending: Option<u64>,
     cut: Arc<Notify>,
 }
 
-/// All connections. Every step costs the logarithm of their number.
+/// All connections. Every step costs the logarithm of their number; what each request does is only filed when the next connection comes.
 #[derive(Debug, Default)]
 struct Table {
-    entries: HashMap<u64, Entry>,
-    shares: HashMap<Peer, Share>,
+    entries: BTreeMap<u64, Entry>,
+    shares: BTreeMap<Peer, Share>,
     ranks: BTreeSet<Rank>,
+    /// Whose state is not filed yet.
+    changed: Vec<u64>,
     next: u64,
 }
 
 impl Table {
-    /// Which connection gives way to one of `newcomer`, if any does.
+    /// Which connection gives way to one of `newcomer`, if any does. All states must be filed.
     fn gives_way(&self, newcomer: Peer, bounds: &Bounds, now: Instant) -> Option<u64> {
         let own = self.shares.get(&newcomer);
         let has = own.map_or(0, Share::count);
@@ -168,10 +175,16 @@ impl Table {
         much_more().or_else(more).or_else(own).or_else(any).map(|(_, id)| id)
     }
 
-    fn change(&mut self, peer: Peer, change: impl FnOnce(&mut Share)) {
+    /// Files a connection under another state.
+    fn file(&mut self, id: u64, peer: Peer, from: Option<State>, to: Option<State>) {
         let share = self.shares.entry(peer).or_default();
         self.ranks.remove(&share.rank(peer));
-        change(share);
+        if let Some((phase, since)) = from {
+            share.of_mut(phase).remove(&(since, id));
+        }
+        if let Some((phase, since)) = to {
+            share.of_mut(phase).insert((since, id));
+        }
         if share.count() == 0 {
             self.shares.remove(&peer);
         } else {
@@ -179,34 +192,37 @@ impl Table {
         }
     }
 
+    fn file_changed(&mut self) {
+        for id in mem::take(&mut self.changed) {
+            if let Some(entry) = self.entries.get_mut(&id) {
+                let (peer, from, to) = (entry.peer, entry.filed, entry.state);
+                entry.filed = to;
+                self.file(id, peer, Some(from), Some(to));
+            }
+        }
+    }
+
     fn add(&mut self, peer: Peer, now: Instant) -> (u64, Arc<Notify>) {
         let id = self.next;
         self.next += 1;
-        let (phase, cut) = (Phase::Handshake, Arc::new(Notify::new()));
-        self.entries.insert(id, Entry { peer, phase, since: now, sending: None, cut: Arc::clone(&cut) });
-        self.change(peer, |share| {
-            share.of_mut(phase).insert((now, id));
-        });
+        let (state, cut) = ((Phase::Handshake, now), Arc::new(Notify::new()));
+        self.entries.insert(id, Entry { peer, state, filed: state, sending: None, cut: Arc::clone(&cut) });
+        self.file(id, peer, None, Some(state));
         (id, cut)
     }
 
     fn remove(&mut self, id: u64) -> Option<Arc<Notify>> {
-        let Entry { peer, phase, since, cut, .. } = self.entries.remove(&id)?;
-        self.change(peer, |share| {
-            share.of_mut(phase).remove(&(since, id));
-        });
+        let Entry { peer, filed, cut, .. } = self.entries.remove(&id)?;
+        self.file(id, peer, Some(filed), None);
         Some(cut)
     }
 
     fn set(&mut self, id: u64, phase: Phase, now: Instant) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        let before = (entry.phase, entry.since);
-        (entry.phase, entry.since, entry.sending) = (phase, now, None);
-        let peer = entry.peer;
-        self.change(peer, |share| {
-            share.of_mut(before.0).remove(&(before.1, id));
-            share.of_mut(phase).insert((now, id));
-        });
+        if entry.state == entry.filed {
+            self.changed.push(id);
+        }
+        (entry.state, entry.sending) = ((phase, now), None);
     }
 }
 
@@ -241,8 +257,10 @@ impl Slots {
             (true, false) => Peer::exactly(address),
         };
         let mut table = self.table();
-        if table.entries.len() >= self.0.bounds.most {
-            let victim = table.gives_way(peer, &self.0.bounds, now)?;
+        // Each time, or what has changed would pile up.
+        table.file_changed();
+        if table.entries.len() >= bounds.most {
+            let victim = table.gives_way(peer, bounds, now)?;
             table.remove(victim)?.notify_one();
             self.0.metrics.open.dec();
             self.0.metrics.refused.inc();
@@ -277,7 +295,7 @@ impl Slots {
 
     /// How many connections are being answered.
     pub fn busy(&self) -> usize {
-        self.table().shares.values().map(|share| share.of(Phase::Busy).len()).sum()
+        self.table().entries.values().filter(|entry| entry.state.0 == Phase::Busy).count()
     }
 
     /// Whether `slot` is one of these.

@@ -154,7 +154,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn is_busy(entry: &Entry) -> bool {
-    entry.phase == Phase::Busy
+    entry.state.0 == Phase::Busy
 }
 
 fn of(table: &Table, peer: Peer, busy: Option<bool>) -> usize {
@@ -170,11 +170,11 @@ proptest! {
         let now = Instant::now();
         for (at, step) in steps.into_iter().enumerate() {
             let now = now + Duration::from_millis(at as u64);
-            let mut ids: Vec<u64> = table.entries.keys().copied().collect();
-            ids.sort_unstable();
+            let ids: Vec<u64> = table.entries.keys().copied().collect();
             match step {
                 Step::Arrive(host) => {
                     let newcomer = Peer::from(address(host));
+                    table.file_changed();
                     if table.entries.len() >= most {
                         let has = of(&table, newcomer, None);
                         let highest = table.entries.values().map(|entry| of(&table, entry.peer, None)).max().unwrap_or(0);
@@ -184,7 +184,7 @@ proptest! {
                         };
                         let entry = &table.entries[&victim];
                         let oldest = table.entries.values().filter(|other| other.peer == entry.peer && is_busy(other) == is_busy(entry));
-                        prop_assert_eq!(oldest.map(|other| other.since).min(), Some(entry.since));
+                        prop_assert_eq!(oldest.map(|other| other.state.1).min(), Some(entry.state.1));
                         if entry.peer == newcomer {
                             prop_assert!(!is_busy(entry) && highest <= has + 1);
                         } else {
