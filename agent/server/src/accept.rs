@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -14,8 +15,8 @@ use crate::memory::Trimmer;
 use crate::metrics::ConnectionMetrics;
 use crate::slots::{Slot, Slots};
 
-/// The first and the longest pause after a failed accept: without file descriptors, trying again at once would only burn the processor.
-const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+/// Pauses after failed accepts: without file descriptors, trying again at once would only burn the processor.
+const PAUSES: Backoff = Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
 /// How many accepted connections may wait for a slot; the kernel's queue keeps the rest.
 const PARKED: usize = 64;
 
@@ -90,7 +91,7 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let parking = Arc::new(Semaphore::new(PARKED));
         let mut connections = JoinSet::new();
-        let mut pause = PAUSES[0];
+        let mut failures = 0;
         tokio::pin!(shutdown);
         loop {
             let accepted = tokio::select! {
@@ -107,12 +108,12 @@ impl Server {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(listener = name, %error, "accept failed; retrying");
-                    sleep(pause).await;
-                    pause = (pause * 2).min(PAUSES[1]);
+                    failures += 1;
+                    sleep(PAUSES.wait(failures)).await;
                     continue;
                 }
             };
-            pause = PAUSES[0];
+            failures = 0;
             let slots = handler.slots(&stream, peer).clone();
             let mut slot = slots.take(peer, Instant::now());
             let mut parked = None;
@@ -126,7 +127,7 @@ impl Server {
             let (handler, stopping, metrics) = (Arc::clone(&handler), Stopping(stopping.clone()), metrics.clone());
             connections.spawn(async move {
                 if slot.is_none() {
-                    slot = slots.wait(peer).await;
+                    slot = Box::pin(slots.wait(peer)).await;
                     drop(parked);
                 }
                 let Some(slot) = slot else {
@@ -134,7 +135,12 @@ impl Server {
                     return;
                 };
                 let connection = Connection { stream, slot: slot.clone(), stopping };
-                if let Some(Err(error)) = slot.keep(handler.serve(connection)).await {
+                let served = tokio::select! {
+                    biased;
+                    () = slot.cut() => return,
+                    served = handler.serve(connection) => served,
+                };
+                if let Err(error) = served {
                     metrics.failed.inc();
                     tracing::debug!(listener = name, error = chain(&error), "connection failed");
                 }

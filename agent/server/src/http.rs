@@ -2,9 +2,9 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::pin::pin;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -39,12 +39,12 @@ impl HttpLimits {
 }
 
 /// Answers the requests of a connection until its end. When the server stops, an idle connection ends at once, another after its reply.
-pub async fn serve_http<S, A, F, B>(
+pub fn serve_http<S, A, F, B>(
     stream: S,
     limits: &HttpLimits,
     mut stopping: Stopping,
     answer: A,
-) -> Result<(), ConnectionError>
+) -> impl Future<Output = Result<(), ConnectionError>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     A: Fn(Request<Incoming>) -> F,
@@ -52,15 +52,16 @@ where
     B: Body + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let service = service_fn(|request| {
-        let answer = answer(request);
-        async move { Ok::<_, Infallible>(answer.await) }
-    });
-    let mut connection = pin!(limits.builder().serve_connection(TokioIo::new(stream), service));
-    tokio::select! {
-        ended = connection.as_mut() => return Ok(ended?),
-        () = stopping.wait() => {}
+    let service = service_fn(move |request| answer(request).map(Ok::<_, Infallible>));
+    // On the heap at once: each future that holds it on the way would have room for it twice.
+    let mut connection = Box::pin(limits.builder().serve_connection(TokioIo::new(stream), service));
+    async move {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return Ok(ended?),
+            () = stopping.wait() => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        Ok(connection.await?)
     }
-    connection.as_mut().graceful_shutdown();
-    Ok(connection.await?)
 }

@@ -1,7 +1,7 @@
 //! A limited resource, such as handshakes at the same time, of which no peer has more than a quarter. A peer that needs more waits in a
 //! queue of its own, so the common queue holds no more than a quarter from each.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,7 +19,7 @@ pub struct Shares {
 /// The queues of peers that hold or wait for units; the others are dropped now and then.
 #[derive(Debug, Default)]
 struct Queues {
-    by_peer: BTreeMap<Peer, Weak<Semaphore>>,
+    by_peer: HashMap<Peer, Weak<Semaphore>>,
     tidy_at: usize,
 }
 

@@ -14,7 +14,7 @@
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -92,36 +92,45 @@ type State = (Phase, Instant);
 /// Since when, and which.
 type Since = (Instant, u64);
 
-/// The connections of one peer by phase.
+/// The connections of one peer by phase, the longest first.
 #[derive(Debug, Default)]
-struct Share([BTreeSet<Since>; 3]);
+struct Share([VecDeque<Since>; 3]);
 
 /// The greatest gives way first: the most connections, then the one inactive longest.
 type Rank = (usize, Option<Reverse<Instant>>, Peer);
 
 impl Share {
-    fn of(&self, phase: Phase) -> &BTreeSet<Since> {
-        &self.0[phase as usize]
+    /// The one that has been in a phase longest.
+    fn first(&self, phase: Phase) -> Option<Since> {
+        self.0[phase as usize].front().copied()
     }
 
-    fn of_mut(&mut self, phase: Phase) -> &mut BTreeSet<Since> {
-        &mut self.0[phase as usize]
+    fn insert(&mut self, (phase, since): State, id: u64) {
+        let of_phase = &mut self.0[phase as usize];
+        // At the end, as a rule.
+        of_phase.insert(of_phase.partition_point(|&other| other < (since, id)), (since, id));
+    }
+
+    fn remove(&mut self, (phase, since): State, id: u64) {
+        let of_phase = &mut self.0[phase as usize];
+        if let Ok(at) = of_phase.binary_search(&(since, id)) {
+            of_phase.remove(at);
+        }
     }
 
     fn count(&self) -> usize {
-        self.0.iter().map(BTreeSet::len).sum()
+        self.0.iter().map(VecDeque::len).sum()
     }
 
     fn rank(&self, peer: Peer) -> Rank {
-        let inactive = self.of(Phase::Handshake).first().into_iter().chain(self.of(Phase::Idle).first()).min();
-        (self.count(), inactive.map(|&(since, _)| Reverse(since)), peer)
+        let inactive = self.first(Phase::Handshake).into_iter().chain(self.first(Phase::Idle)).min();
+        (self.count(), inactive.map(|(since, _)| Reverse(since)), peer)
     }
 
     /// The inactive connection that gives way first, of those that have been so for longer than the grace of their phase.
     fn inactive(&self, now: Instant, handshake_grace: Duration, idle_grace: Duration) -> Option<Since> {
         let first = |phase, grace| {
-            let first = self.of(phase).first().copied();
-            first.filter(|&(since, _)| now.saturating_duration_since(since) >= grace)
+            self.first(phase).filter(|&(since, _)| now.saturating_duration_since(since) >= grace)
         };
         let dawdling = first(Phase::Handshake, DAWDLING.max(handshake_grace));
         let longest =
@@ -145,8 +154,9 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Table {
     entries: BTreeMap<u64, Entry>,
-    shares: BTreeMap<Peer, Share>,
-    ranks: BTreeSet<Rank>,
+    shares: HashMap<Peer, Share>,
+    /// The ranks of all shares, and some that they had before.
+    ranks: BinaryHeap<Rank>,
     /// Whose state is not filed yet.
     changed: Vec<u64>,
     next: u64,
@@ -154,13 +164,14 @@ struct Table {
 
 impl Table {
     /// Which connection gives way to one of `newcomer`, if any does. All states must be filed.
-    fn gives_way(&self, newcomer: Peer, bounds: &Bounds, now: Instant) -> Option<u64> {
+    fn gives_way(&mut self, newcomer: Peer, bounds: &Bounds, now: Instant) -> Option<u64> {
+        let greediest = self.greediest()?;
+        let greedy = self.shares.get(&greediest)?;
         let own = self.shares.get(&newcomer);
         let has = own.map_or(0, Share::count);
-        let greedy = self.ranks.last().and_then(|(_, _, peer)| self.shares.get(peer))?;
         let much_more = || {
             let greedy = Some(greedy).filter(|greedy| greedy.count() > has + 1)?;
-            let busy = || greedy.of(Phase::Busy).first().filter(|_| bounds.cut_busy).copied();
+            let busy = || greedy.first(Phase::Busy).filter(|_| bounds.cut_busy);
             greedy.inactive(now, Duration::ZERO, Duration::ZERO).or_else(busy)
         };
         let more = || {
@@ -175,20 +186,32 @@ impl Table {
         much_more().or_else(more).or_else(own).or_else(any).map(|(_, id)| id)
     }
 
+    /// The peer that gives way first.
+    fn greediest(&mut self) -> Option<Peer> {
+        while let Some(rank @ &(_, _, peer)) = self.ranks.peek() {
+            if self.shares.get(&peer).is_some_and(|share| share.rank(peer) == *rank) {
+                return Some(peer);
+            }
+            self.ranks.pop();
+        }
+        None
+    }
+
     /// Files a connection under another state.
     fn file(&mut self, id: u64, peer: Peer, from: Option<State>, to: Option<State>) {
         let share = self.shares.entry(peer).or_default();
-        self.ranks.remove(&share.rank(peer));
-        if let Some((phase, since)) = from {
-            share.of_mut(phase).remove(&(since, id));
+        if let Some(state) = from {
+            share.remove(state, id);
         }
-        if let Some((phase, since)) = to {
-            share.of_mut(phase).insert((since, id));
+        if let Some(state) = to {
+            share.insert(state, id);
         }
+        self.ranks.push(share.rank(peer));
         if share.count() == 0 {
             self.shares.remove(&peer);
-        } else {
-            self.ranks.insert(share.rank(peer));
+        }
+        if self.ranks.len() > 2 * self.shares.len() + 16 {
+            self.ranks = self.shares.iter().map(|(&peer, share)| share.rank(peer)).collect();
         }
     }
 
@@ -340,14 +363,9 @@ impl Slot {
         self.0.peer
     }
 
-    /// Serves the connection as long as it has its slot; `None` where it was cut. What `serving` holds is dropped then, the connection
-    /// too.
-    pub async fn keep<T>(&self, serving: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.0.cut.notified() => None,
-            served = serving => Some(served),
-        }
+    /// Resolves when the connection has lost its slot and must end.
+    pub async fn cut(&self) {
+        self.0.cut.notified().await;
     }
 
     /// The handshake is done.

@@ -67,7 +67,8 @@ pub struct Tls {
 impl Tls {
     /// Does the handshake, once the client has begun it. `ahead` bounds how much TLS encrypts ahead of what the client reads, in bytes.
     pub async fn accept(&self, stream: TcpStream, slot: &Slot, ahead: usize) -> Result<TlsStream, ConnectionError> {
-        let stream = self.shake(stream, slot, ahead).await.map_err(ConnectionError::Handshake)?;
+        // On the heap, which is free again after the handshake.
+        let stream = Box::pin(self.shake(stream, slot, ahead)).await.map_err(ConnectionError::Handshake)?;
         slot.established();
         Ok(stream)
     }

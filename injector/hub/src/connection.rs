@@ -19,7 +19,7 @@ use super::{Hub, poll::Repeats};
 /// Serves a connection until its end.
 pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Arc<Hub>) -> Result<(), ConnectionError> {
     let Connection { stream, slot, .. } = connection;
-    let mut tls = Box::pin(tls.accept(stream, &slot, AHEAD_BYTES)).await?;
+    let mut tls = tls.accept(stream, &slot, AHEAD_BYTES).await?;
     let dies = Instant::now() + jittered(hub.settings.age);
     let mut repeats = Repeats::default();
     let mut patience = hub.settings.head;
