@@ -20,6 +20,7 @@ pub mod cli;
 pub mod content;
 pub mod files;
 pub mod identity;
+mod map;
 pub mod metrics;
 pub mod notify;
 pub mod pipeline;

@@ -129,9 +129,8 @@ impl Share {
 
     /// The inactive connection that gives way first, of those that have been so for longer than the grace of their phase.
     fn inactive(&self, now: Instant, handshake_grace: Duration, idle_grace: Duration) -> Option<Since> {
-        let first = |phase, grace| {
-            self.first(phase).filter(|&(since, _)| now.saturating_duration_since(since) >= grace)
-        };
+        let first =
+            |phase, grace| self.first(phase).filter(|&(since, _)| now.saturating_duration_since(since) >= grace);
         let dawdling = first(Phase::Handshake, DAWDLING.max(handshake_grace));
         let longest =
             || first(Phase::Handshake, handshake_grace).into_iter().chain(first(Phase::Idle, idle_grace)).min();

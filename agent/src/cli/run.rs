@@ -1,6 +1,5 @@
 //! `nudge-agent run`: the agent in a pod.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -201,11 +200,11 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     let reporter = Reporter::new(client(), pipeline.contact(), pipeline.containers(), &outlets);
     // Contents that this pod already has are served from the start; containers are not notified of them.
     pipeline.start(args.bootstrap_dir.as_deref()).await;
-    let trees: BTreeMap<ContainerName, i32> = args.process.into_iter().collect();
+    let trees = args.process;
     let containers = pipeline.containers();
     let mut tasks = Tasks::default();
-    assembly.run(&mut tasks, |name| match trees.get(name) {
-        Some(&pid) => Scope::Tree(pid),
+    assembly.run(&mut tasks, |name| match trees.iter().rfind(|(of, _)| of == name) {
+        Some(&(_, pid)) => Scope::Tree(pid),
         None => Scope::of_container(name.clone(), containers.clone()),
     })?;
     Share::new(&args.share_dir).write(&identity, &endpoint)?;
@@ -272,4 +271,23 @@ async fn finish(connections: &Connections) {
         }
     };
     let _ = tokio::time::timeout(LAST_REPLIES, out).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_agent_ends_with_any_task_or_with_that_of_the_hub_alone_where_others_are_spared() {
+        let ends = async |name, spared| {
+            let mut tasks = Tasks::default();
+            tasks.spawn(name, async {});
+            tasks.spawn("runs", pending());
+            tokio::time::timeout(Duration::from_millis(50), ended(&mut tasks, spared)).await.is_ok()
+        };
+        assert!(ends("reports", false).await && ends(HUB, false).await && ends(HUB, true).await);
+        assert!(!ends("reports", true).await);
+    }
 }

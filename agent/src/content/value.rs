@@ -38,6 +38,12 @@ impl From<&[u8]> for Value {
     }
 }
 
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
 impl fmt::Debug for Value {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Value({} bytes)", self.0.len())

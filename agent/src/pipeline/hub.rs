@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::report::Contact;
 use super::{Delivery, Outlets};
+use crate::map::map;
 use crate::metrics::HubCall;
 use crate::notify::Containers;
 use crate::readiness::NotReady;
@@ -206,7 +207,7 @@ impl HubPipeline {
         let HubSettings { wait_seconds, report_seconds } = reply.head.settings;
         self.retry.set_wait_seconds(wait_seconds);
         let containers = reply.head.containers.iter();
-        let containers = containers.map(|container| (container.name.clone(), container.clone())).collect();
+        let containers = map(containers.map(|container| (container.name.clone(), container.clone())));
         let taken = self.local_versions.take(reply);
         self.containers.send_if_modified(|known| {
             let differs = **known != containers;

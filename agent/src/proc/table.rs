@@ -1,6 +1,5 @@
 //! The tree of processes, and the kernel's own in `/proc`.
 
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read as _;
 
@@ -26,8 +25,8 @@ pub trait ProcessTable {
 /// The kernel's own table below `/proc`.
 #[derive(Debug, Default)]
 pub struct LiveTable {
-    /// Children by parent, for kernels that lack `/proc/<pid>/task/<tid>/children`.
-    scanned: Option<HashMap<i32, Vec<i32>>>,
+    /// All processes with their parents, for kernels that lack `/proc/<pid>/task/<tid>/children`.
+    scanned: Option<Vec<(i32, i32)>>,
 }
 
 impl LiveTable {
@@ -49,7 +48,7 @@ impl ProcessTable for LiveTable {
             return children;
         }
         let scanned = self.scanned.get_or_insert_with(scan);
-        scanned.get(&pid).cloned().unwrap_or_default()
+        sorted(scanned.iter().filter(|(_, parent)| *parent == pid).map(|(child, _)| *child).collect())
     }
 
     fn look(&mut self, pid: i32) -> Option<(Process, ProcessStatus)> {
@@ -84,8 +83,12 @@ fn children_by_thread(pid: i32) -> Option<Vec<i32>> {
             children.extend(parse_children(&content));
         }
     }
+    known.then_some(sorted(children))
+}
+
+fn sorted(mut children: Vec<i32>) -> Vec<i32> {
     children.sort_unstable();
-    known.then_some(children)
+    children
 }
 
 /// All processes.
@@ -98,17 +101,8 @@ fn parent(pid: i32) -> Option<i32> {
     Some(parse_status(&read(&format!("/proc/{pid}/status"))?).ok()?.parent)
 }
 
-fn scan() -> HashMap<i32, Vec<i32>> {
-    let mut by_parent: HashMap<i32, Vec<i32>> = HashMap::new();
-    for pid in all() {
-        if let Some(parent) = parent(pid) {
-            by_parent.entry(parent).or_default().push(pid);
-        }
-    }
-    for children in by_parent.values_mut() {
-        children.sort_unstable();
-    }
-    by_parent
+fn scan() -> Vec<(i32, i32)> {
+    all().filter_map(|pid| Some((pid, parent(pid)?))).collect()
 }
 
 #[cfg(test)]
@@ -122,8 +116,10 @@ mod tests {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
-        assert!(scan()[&own].contains(&pid));
-        assert!(LiveTable::default().children(own).contains(&pid));
+        let scanned = LiveTable { scanned: Some(scan()) };
+        for mut table in [scanned, LiveTable::default()] {
+            assert!(table.children(own).contains(&pid));
+        }
         let (process, status) = LiveTable::default().look(pid).unwrap();
         assert_eq!((process.pid, status.parent), (pid, own));
         drop(child.stdin.take());

@@ -2,25 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-/// The wait until the first reminder.
-const FIRST: Duration = Duration::from_mins(1);
-/// The longest wait between two reminders.
-const LONGEST: Duration = Duration::from_hours(1);
+use nudge_protocol::backoff::Backoff;
+
+/// The waits until reminders.
+const WAITS: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_hours(1) };
 
 /// Decides when a lasting fault is logged again. Pure: the time is an argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reminder(Option<(Instant, Duration)>);
+pub struct Reminder(Option<(Instant, u32)>);
 
 impl Reminder {
     /// Whether a reminder is due. The caller logs the fault itself when it begins.
     pub fn is_due(&mut self, faulty: bool, now: Instant) -> bool {
         match self.0 {
             _ if !faulty => self.0 = None,
-            None => self.0 = Some((now + FIRST, FIRST)),
+            None => self.0 = Some((now + WAITS.wait(1), 1)),
             Some((at, _)) if now < at => {}
-            Some((_, wait)) => {
-                let wait = (wait * 2).min(LONGEST);
-                self.0 = Some((now + wait, wait));
+            Some((_, waits)) => {
+                let waits = waits.saturating_add(1);
+                self.0 = Some((now + WAITS.wait(waits), waits));
                 return true;
             }
         }

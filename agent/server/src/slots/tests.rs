@@ -15,7 +15,7 @@ fn slots(most: usize) -> Slots {
 
 /// Those of an agent: all clients of the pod count for one peer, neighbours each for themselves.
 fn agent(most: usize, shares: bool) -> Slots {
-    let bounds = Bounds { shares, grace: DAWDLING, cut_busy: false, ..Bounds::shared(most) };
+    let bounds = Bounds { shares, grace: DAWDLING, cut_busy: false, networks: false, ..Bounds::shared(most) };
     Slots::new(bounds, ConnectionMetrics::default())
 }
 
@@ -67,6 +67,20 @@ fn one_machine_is_one_peer() {
     assert_eq!(peer("fd00::2:3:4:5"), peer("fd00::9:8:7:6"));
     assert_ne!(peer("fd00:0:0:1::1"), peer("fd00:0:0:2::1"));
     assert_ne!(peer("::1"), peer("127.0.0.1"));
+}
+
+#[test]
+fn neighbours_of_one_ipv6_network_have_a_share_each_with_an_agent_alone() {
+    let addresses = ["fd00::1", "fd00::2"].map(|text| text.parse::<IpAddr>().unwrap());
+    let peers = |slots: &Slots| addresses.map(|address| slots.take(address, Instant::now()).unwrap().peer());
+    assert_eq!(peers(&agent(2, true)), addresses.map(Peer::exactly));
+    assert_eq!(peers(&slots(2)), addresses.map(Peer::from));
+    assert_ne!(Peer::exactly(addresses[0]), Peer::exactly(addresses[1]));
+    assert_eq!(Peer::exactly("::ffff:10.0.0.1".parse().unwrap()), Peer::from(address(1)));
+
+    let slots = agent(4, true);
+    let greedy: Vec<_> = (0..4).map(|_| slots.take(addresses[0], Instant::now()).unwrap()).collect();
+    assert!(slots.take(addresses[1], Instant::now()).is_some() && is_cut(&greedy[0]));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Folders are watched, not files: the swap of a link or an atomic rename makes no close-write on the file
 //! (inotify(7)). Events are only hints: after each one the folder is scanned again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ pub enum Change {
 pub struct Watcher {
     root: PathBuf,
     events: EventStream<[u8; BUFFER_BYTES]>,
-    by_folder: HashMap<PathBuf, WatchDescriptor>,
-    by_watch: HashMap<WatchDescriptor, PathBuf>,
+    /// Two or three folders for each config.
+    watched: Vec<(PathBuf, WatchDescriptor)>,
     /// Folders that can't be watched; each is logged once.
     blind: BTreeSet<PathBuf>,
 }
@@ -39,36 +39,36 @@ impl Watcher {
     /// Makes a watcher that watches nothing yet. Needs a tokio runtime.
     pub fn new(root: PathBuf) -> io::Result<Self> {
         let events = Inotify::init()?.into_event_stream([0; BUFFER_BYTES])?;
-        Ok(Self { root, events, by_folder: HashMap::new(), by_watch: HashMap::new(), blind: BTreeSet::new() })
+        Ok(Self { root, events, watched: Vec::new(), blind: BTreeSet::new() })
     }
 
     /// Watches exactly `folders` (relative to the root) from now on. Returns whether a folder was added: earlier changes in it made no
     /// event, so it must be scanned again. A folder that can't be watched is re-read from time to time.
     pub fn watch(&mut self, folders: &BTreeSet<PathBuf>) -> bool {
-        let gone: Vec<PathBuf> = self.by_folder.keys().filter(|folder| !folders.contains(*folder)).cloned().collect();
-        for folder in gone {
-            if let Some(watch) = self.by_folder.remove(&folder) {
-                self.by_watch.remove(&watch);
+        let Self { root, events, watched, blind } = self;
+        let mut watches = events.watches();
+        watched.retain(|(folder, watch)| {
+            let stays = folders.contains(folder);
+            if !stays {
                 // It fails when the kernel has dropped the watch already, with the folder.
-                let _ = self.events.watches().remove(watch);
+                let _ = watches.remove(watch.clone());
             }
-        }
-        self.blind.retain(|folder| folders.contains(folder));
+            stays
+        });
+        blind.retain(|folder| folders.contains(folder));
         let mut added = false;
         for folder in folders {
+            let known = watched.iter().position(|(of, _)| of == folder).map(|at| watched.swap_remove(at).1);
             // Also for a known folder: it may have been replaced by another of the same name.
-            match self.events.watches().add(self.root.join(folder), mask()) {
+            match watches.add(root.join(folder), mask()) {
                 Ok(watch) => {
-                    added |= self.by_folder.insert(folder.clone(), watch.clone()).as_ref() != Some(&watch);
-                    self.by_watch.insert(watch, folder.clone());
+                    added |= known.as_ref() != Some(&watch);
+                    watched.push((folder.clone(), watch));
                 }
                 Err(error) => {
-                    if error.kind() != io::ErrorKind::NotFound && self.blind.insert(folder.clone()) {
-                        let folder = self.root.join(folder);
+                    if error.kind() != io::ErrorKind::NotFound && blind.insert(folder.clone()) {
+                        let folder = root.join(folder);
                         tracing::warn!(folder = %folder.display(), %error, "watching a folder failed; it is re-read from time to time");
-                    }
-                    if let Some(watch) = self.by_folder.remove(folder) {
-                        self.by_watch.remove(&watch);
                     }
                 }
             }
@@ -86,11 +86,9 @@ impl Watcher {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             };
             let change = self.classify(&event);
-            if event.mask.contains(EventMask::IGNORED)
+            if event.mask.contains(EventMask::IGNORED) {
                 // The watch is gone with the folder. It is added again when the folder is back.
-                && let Some(folder) = self.by_watch.remove(&event.wd)
-            {
-                self.by_folder.remove(&folder);
+                self.watched.retain(|(_, watch)| *watch != event.wd);
             }
             if let Some(change) = change {
                 return Ok(change);
@@ -99,7 +97,7 @@ impl Watcher {
     }
 
     fn classify(&self, event: &Event<std::ffi::OsString>) -> Option<Change> {
-        let folder = self.by_watch.get(&event.wd).map(PathBuf::as_path);
+        let folder = self.watched.iter().find(|(_, watch)| *watch == event.wd).map(|(folder, _)| folder.as_path());
         classify(folder, event.name.as_deref().map(Path::new), event.mask)
     }
 }

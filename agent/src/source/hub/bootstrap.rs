@@ -112,7 +112,6 @@ fn read_parts(root: &Root, folder: &Path, version: &VersionName) -> Result<Value
     if names.is_empty() {
         return Err(BootstrapError::Nothing);
     }
-    let values: BTreeMap<Key, &[u8]> = values.iter().map(|(key, value)| (key.clone(), value.as_bytes())).collect();
     let mut bytes = Zeroizing::new(Vec::new());
     block::encode(&values, &mut bytes).map_err(|source| BootstrapError::Block { version: version.clone(), source })?;
     Ok(Value::new(bytes))

@@ -15,6 +15,7 @@ use ring::digest;
 
 use super::reply::{Reply, Sent};
 use crate::content::{Value, VersionContent};
+use crate::map::map;
 use crate::source::{Fault, Reading, Store};
 
 /// A version's content and the block that it came in. They share their memory.
@@ -82,7 +83,7 @@ pub struct LocalVersions {
 impl LocalVersions {
     /// No version of any of the pod's configs.
     pub fn new(order: Vec<ConfigName>) -> Self {
-        let configs = order.iter().map(|config| (config.clone(), ConfigState::default())).collect();
+        let configs = map(order.iter().map(|config| (config.clone(), ConfigState::default())));
         Self { configs, order, containers_hash: String::new() }
     }
 
@@ -114,7 +115,7 @@ impl LocalVersions {
     /// Uid and revision that each config had in the last head.
     pub fn revisions(&self) -> BTreeMap<ConfigName, (String, u64)> {
         let of = |(config, state): (&ConfigName, &ConfigState)| (config.clone(), (state.uid.clone(), state.revision));
-        self.configs.iter().map(of).collect()
+        map(self.configs.iter().map(of))
     }
 
     /// Whether every config has content, or a problem that will not pass by itself in a moment.
