@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -46,14 +47,24 @@ pub struct Connection<S> {
 }
 
 /// Resolves when the server stops.
-#[derive(Clone, Debug)]
-pub struct Stopping(watch::Receiver<bool>);
+#[derive(Clone, Debug, Default)]
+pub struct Stopping(Arc<(AtomicBool, Notify)>);
 
 impl Stopping {
     /// Waits until the server stops.
-    pub async fn wait(&mut self) {
-        // The sender lives as long as the accept loop, and without it the connection has to end.
-        let _ = self.0.wait_for(|&stopping| stopping).await;
+    pub async fn wait(&self) {
+        let (stopped, notify) = &*self.0;
+        // Made first, so that it can't miss the stop after the look.
+        let notified = notify.notified();
+        if !stopped.load(Ordering::SeqCst) {
+            notified.await;
+        }
+    }
+
+    fn stop(&self) {
+        let (stopped, notify) = &*self.0;
+        stopped.store(true, Ordering::SeqCst);
+        notify.notify_waiters();
     }
 }
 
@@ -88,7 +99,7 @@ impl Server {
         shutdown: impl Future<Output = ()>,
     ) {
         let Self { name, metrics, drain, trimmer } = self;
-        let (stop, stopping) = watch::channel(false);
+        let stopping = Stopping::default();
         let parking = Arc::new(Semaphore::new(PARKED));
         let mut connections = JoinSet::new();
         let mut failures = 0;
@@ -124,7 +135,7 @@ impl Server {
                 }
                 parked = Arc::clone(&parking).acquire_owned().await.ok();
             }
-            let (handler, stopping, metrics) = (Arc::clone(&handler), Stopping(stopping.clone()), metrics.clone());
+            let (handler, stopping, metrics) = (Arc::clone(&handler), stopping.clone(), metrics.clone());
             connections.spawn(async move {
                 if slot.is_none() {
                     slot = Box::pin(slots.wait(peer)).await;
@@ -148,7 +159,7 @@ impl Server {
         }
         // A client that connects again must reach another replica.
         drop(listener);
-        stop.send_replace(true);
+        stopping.stop();
         let all_ended = async {
             while let Some(ended) = connections.join_next().await {
                 log_panic(name, &metrics, &ended);
@@ -190,7 +201,7 @@ mod tests {
         }
 
         async fn serve(&self, connection: Connection<TcpStream>) -> Result<(), ConnectionError> {
-            let Connection { mut stream, mut stopping, .. } = connection;
+            let Connection { mut stream, stopping, .. } = connection;
             let mut byte = [0];
             while stream.read_exact(&mut byte).await.is_ok() {
                 assert_ne!(byte[0], b'p', "as the test expects");

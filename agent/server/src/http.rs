@@ -42,7 +42,7 @@ impl HttpLimits {
 pub fn serve_http<S, A, F, B>(
     stream: S,
     limits: &HttpLimits,
-    mut stopping: Stopping,
+    stopping: Stopping,
     answer: A,
 ) -> impl Future<Output = Result<(), ConnectionError>>
 where

@@ -63,7 +63,7 @@ impl Handler<TcpStream> for Reviews {
     }
 
     async fn serve(&self, connection: Connection<TcpStream>) -> Result<(), ConnectionError> {
-        let Connection { stream, slot, mut stopping } = connection;
+        let Connection { stream, slot, stopping } = connection;
         let stream = tokio::select! {
             stream = self.tls.accept(stream, &slot, AHEAD_BYTES) => stream?,
             () = stopping.wait() => return Ok(()),
