@@ -12,7 +12,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::accept::{ConnectionError, Stopping};
+use crate::accept::ConnectionError;
 
 /// The bounds of requests.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +38,11 @@ impl HttpLimits {
     }
 }
 
-/// Answers the requests of a connection until its end. When the server stops, an idle connection ends at once, another after its reply.
+/// Answers the requests of a connection until its end. Once `stopping` is done, an idle connection ends at once, another after its reply.
 pub fn serve_http<S, A, F, B>(
     stream: S,
     limits: &HttpLimits,
-    stopping: Stopping,
+    stopping: impl Future<Output = ()>,
     answer: A,
 ) -> impl Future<Output = Result<(), ConnectionError>>
 where
@@ -59,7 +59,7 @@ where
         tokio::select! {
             biased;
             ended = connection.as_mut() => return Ok(ended?),
-            () = stopping.wait() => {}
+            () = stopping => {}
         }
         connection.as_mut().graceful_shutdown();
         Ok(connection.await?)

@@ -1,5 +1,6 @@
 //! The endpoint's listener: which client counts for which slots, TLS, and HTTP for each connection.
 
+use std::future::pending;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -97,7 +98,7 @@ where
     };
     let http = HttpLimits { head: limits.head, head_bytes: limits.head_bytes, buffer_bytes: HTTP_BUFFER_BYTES };
     let clients = Clients { own, limits, connections, tls, http, answer };
-    server.run(listener, Arc::new(clients), std::future::pending()).await;
+    server.run(listener, Arc::new(clients), pending()).await;
 }
 
 struct Clients<A> {
@@ -120,12 +121,13 @@ where
     }
 
     async fn serve(&self, connection: accept::Connection<TcpStream>) -> Result<(), ConnectionError> {
-        let accept::Connection { stream, slot, stopping } = connection;
+        let accept::Connection { stream, slot, .. } = connection;
         let crowded = self.connections.count() > self.limits.uncrowded;
         let ahead = if crowded { self.limits.ahead_bytes_crowded } else { self.limits.ahead_bytes };
         let stream = self.tls.accept(stream, &slot, ahead).await?;
         let connection = self.connections.connection(slot);
-        serve_http(stream, &self.http, stopping, |request| (self.answer)(connection.clone(), request)).await
+        // The endpoint is never stopped, so no request has to look for that.
+        serve_http(stream, &self.http, pending(), |request| (self.answer)(connection.clone(), request)).await
     }
 }
 

@@ -94,7 +94,7 @@ impl Handler<TcpStream> for Clients {
     async fn serve(&self, connection: Connection<TcpStream>) -> Result<(), ConnectionError> {
         let Connection { stream, stopping, .. } = connection;
         let answer = async |request| self.health.answer(&request);
-        let ended = timeout(LONGEST, serve_http(stream, &HTTP, stopping, answer)).await;
+        let ended = timeout(LONGEST, serve_http(stream, &HTTP, stopping.wait(), answer)).await;
         ended.unwrap_or(Err(ConnectionError::Client))
     }
 }

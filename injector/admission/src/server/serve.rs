@@ -72,6 +72,6 @@ impl Handler<TcpStream> for Reviews {
             let _busy = slot.busy();
             self.exchange.answer(request, slot.peer()).await
         };
-        serve_http(stream, &self.http, stopping, answer).await
+        serve_http(stream, &self.http, stopping.wait(), answer).await
     }
 }
