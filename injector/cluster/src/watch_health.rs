@@ -1,6 +1,6 @@
 //! When the server last confirmed what is known of one kind, and whether something may have been missed since.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,20 @@ const BRIEF: Duration = Duration::from_secs(5);
 pub struct WatchHealth {
     /// What is followed.
     pub what: &'static str,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
     began: Instant,
     /// Milliseconds after `began`, plus one; 0 is never.
-    last: Arc<AtomicU64>,
-    sight: Arc<Mutex<Sight>>,
-    ask: Arc<Notify>,
+    last: AtomicU64,
+    sight: Mutex<Sight>,
+    /// The last answer was that Nudge has no right.
+    forbidden: AtomicBool,
+    /// All objects are to be listed again.
+    list_again: AtomicBool,
+    ask: Notify,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,24 +56,47 @@ impl Sight {
 impl WatchHealth {
     /// The health of a watch that has not heard from the server yet.
     pub fn new(what: &'static str) -> Self {
-        let (last, sight, ask) = (Arc::default(), Arc::default(), Arc::default());
-        Self { what, began: Instant::now(), last, sight, ask }
+        let shared = Shared {
+            began: Instant::now(),
+            last: AtomicU64::default(),
+            sight: Mutex::default(),
+            forbidden: AtomicBool::default(),
+            list_again: AtomicBool::default(),
+            ask: Notify::new(),
+        };
+        Self { what, shared: Arc::new(shared) }
     }
 
     fn sight(&self) -> MutexGuard<'_, Sight> {
-        self.sight.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.sight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The server has sent something.
     pub(crate) fn beat(&self) {
-        let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.last.store(millis + 1, Ordering::Relaxed);
+        let millis = u64::try_from(self.shared.began.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        self.shared.last.store(millis + 1, Ordering::Relaxed);
+        self.allow();
     }
 
     /// How long ago the server sent something; `None` before the first time.
     pub fn age(&self) -> Option<Duration> {
-        let last = self.last.load(Ordering::Relaxed).checked_sub(1)?;
-        Some(self.began.elapsed().saturating_sub(Duration::from_millis(last)))
+        let last = self.shared.last.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.shared.began.elapsed().saturating_sub(Duration::from_millis(last)))
+    }
+
+    /// The server has answered that Nudge has no right.
+    pub(crate) fn forbid(&self) {
+        self.shared.forbidden.store(true, Ordering::Relaxed);
+    }
+
+    /// The server has shown it.
+    pub(crate) fn allow(&self) {
+        self.shared.forbidden.store(false, Ordering::Relaxed);
+    }
+
+    /// Nudge has no right to watch this, by the server's last answer.
+    pub fn is_forbidden(&self) -> bool {
+        self.shared.forbidden.load(Ordering::Relaxed)
     }
 
     /// From now on something may be missed.
@@ -95,11 +127,31 @@ impl WatchHealth {
 
     /// Asks the server to confirm what is known, also while waiting after a failure.
     pub(crate) fn ask(&self) {
-        self.ask.notify_one();
+        self.shared.ask.notify_one();
     }
 
     pub(crate) async fn asked(&self) {
-        self.ask.notified().await;
+        self.shared.ask.notified().await;
+    }
+
+    /// Has all objects listed again at once.
+    pub(crate) fn list_again(&self) {
+        self.list_again_later();
+        self.ask();
+    }
+
+    /// Has all objects listed again when the watch ends.
+    pub(crate) fn list_again_later(&self) {
+        self.shared.list_again.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lists_again(&self) -> bool {
+        self.shared.list_again.load(Ordering::Relaxed)
+    }
+
+    /// A list begins.
+    pub(crate) fn lists(&self) {
+        self.shared.list_again.store(false, Ordering::Relaxed);
     }
 }
 

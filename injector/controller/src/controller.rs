@@ -131,9 +131,9 @@ impl Controller {
         *locked(&self.sees) = Some(Timestamp::now());
     }
 
-    /// Since when no change can have been missed.
-    pub(super) fn sees_since(&self) -> Option<Timestamp> {
-        let blind = self.index.last_blind().and_then(|ago| SignedDuration::try_from(ago).ok());
+    /// Since when no change in the namespace can have been missed.
+    pub(super) fn sees_since(&self, namespace: &str) -> Option<Timestamp> {
+        let blind = self.index.last_blind(namespace).and_then(|ago| SignedDuration::try_from(ago).ok());
         let blind = blind.and_then(|ago| Timestamp::now().checked_sub(ago).ok());
         (*locked(&self.sees)).max(blind)
     }
@@ -153,8 +153,8 @@ impl Controller {
         *locked(&self.away) = None;
     }
 
-    /// Whether what is known is recent enough to delete something because of it.
-    pub(super) fn knows(&self) -> bool {
-        self.index.is_synced() && self.index.silent(self.silence).is_none()
+    /// Whether what is known of the namespace is recent enough to delete something because of it.
+    pub(super) fn knows(&self, namespace: &str) -> bool {
+        self.index.silent_in(namespace, self.silence).is_none()
     }
 }

@@ -21,7 +21,7 @@ use super::controller::Controller;
 impl Controller {
     /// Deletes the versions beyond the history limit.
     pub(super) async fn prune(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<(), CallError> {
-        if !self.knows() {
+        if !self.knows(&key.namespace) {
             return Ok(());
         }
         let (parts, pods) = (self.index.parts(key), self.index.subscribers(key));

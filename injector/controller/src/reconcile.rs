@@ -84,9 +84,15 @@ impl Controller {
             self.forget_config(key);
             return Ok(Again::Never);
         }
+        // Half of what there is would look like all of it. The index says when it has the rest.
+        if !self.index.is_complete(&key.namespace) {
+            return Ok(Again::Never);
+        }
         let Some(config) = self.index.config(key) else {
             self.forget_config(key);
-            self.baseline(key).await?;
+            if !self.index.is_left_out(key) {
+                self.baseline(key).await?;
+            }
             return Ok(Again::Never);
         };
         if config.metadata.deletion_timestamp.is_some() {
@@ -95,7 +101,7 @@ impl Controller {
         // Pods may have crashed, and spec may have changed, without being seen.
         if is_moved(&config)
             && !returns(&config)
-            && let Some(what) = self.index.doubted()
+            && let Some(what) = self.index.doubted(&key.namespace)
         {
             tracing::debug!(config = %key, what, "reconcile postponed: changes may have been missed");
             return Ok(Again::At(BLIND));
@@ -137,7 +143,7 @@ impl Controller {
         let nodes_away = if returns(&config) { BTreeSet::new() } else { self.nodes_away(&config, &pods).await? };
         let waiting_for = self.moving_neighbour(key, &pods);
         let mut facts = locked(&self.facts).get(key).cloned().unwrap_or_default();
-        let seen = without_unseen(&config, self.sees_since());
+        let seen = without_unseen(&config, self.sees_since(&key.namespace));
         let mut decision = None;
         for _ in 0..READS {
             let (parts, secrets_known) = self.index.parts_and_secrets(key);

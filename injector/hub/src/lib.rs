@@ -234,7 +234,7 @@ impl Hub {
     fn condition(&self, pod: &PodState) -> Option<Report> {
         let key = pod.key();
         let reported = self.reports.of(&key, &pod.uid)?;
-        if self.is_stale() {
+        if self.is_stale(&pod.namespace) {
             return None;
         }
         let has = |name: &_| view::reported(&reported.report, name);
@@ -291,9 +291,9 @@ impl Hub {
         self.queue.write_all(&self.writer, per_second, &self.metrics, |key| self.plan(key)).await;
     }
 
-    /// Whether this replica may not know the newest: a watch is silent.
-    fn is_stale(&self) -> bool {
-        self.index.silent(self.settings.stale).is_some()
+    /// Whether this replica may not know the newest of the namespace: a watch is silent.
+    fn is_stale(&self, namespace: &str) -> bool {
+        self.index.silent_in(namespace, self.settings.stale).is_some()
     }
 
     /// Begins to send agents away.

@@ -95,7 +95,7 @@ impl Hub {
                     continue;
                 }
                 let now = Instant::now();
-                let stale = self.is_stale();
+                let stale = self.is_stale(&caller.namespace);
                 match verdict(&all, &request, &pod.containers_hash, stale) {
                     Verdict::Hold if now >= deadline => return (Reply::nothing(), PollResult::Unchanged),
                     // Another replica may know better than one whose watches are silent. Where none does, this is what it costs.
@@ -187,7 +187,9 @@ impl Hub {
         if !self.index.is_enabled(&caller.namespace) {
             return Err(Refusal::NotEnabled(caller.namespace.clone()));
         }
-        let entry = self.index.pod(&PodKey::new(&*caller.namespace, &*caller.name));
+        // A config that was not listed yet would seem not to be there.
+        let complete = self.index.is_complete(&caller.namespace);
+        let entry = self.index.pod(&PodKey::new(&*caller.namespace, &*caller.name)).filter(|_| complete);
         match entry.filter(|entry| entry.state.uid == caller.uid) {
             Some(entry) if entry.state.finished => Err(Refusal::Unauthorized("the pod has finished")),
             entry => Ok(entry),

@@ -8,6 +8,7 @@ mod health;
 mod health_socket;
 mod hub;
 mod logging;
+mod namespace_metrics;
 mod open_files;
 mod options;
 mod probes;

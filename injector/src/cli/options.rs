@@ -87,7 +87,12 @@ impl TryFrom<ServeSettings> for Options {
             health_socket: settings.health_socket,
             certificates,
             content_key_secret: settings.content_key_secret,
-            watch: WatchSettings { seconds: settings.watch_seconds, enabled: enabled.clone() },
+            watch: WatchSettings {
+                seconds: settings.watch_seconds,
+                enabled: enabled.clone(),
+                reads: settings.reads,
+                ..WatchSettings::default()
+            },
             enabled,
             stale,
             lease: LeaseSettings {
@@ -158,6 +163,7 @@ fn repair(arguments: &RepairArguments, namespace: &str, account: &str) -> Repair
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use nudge_cluster::watch::Reads;
 
     use super::*;
 
@@ -186,6 +192,9 @@ mod tests {
     #[test]
     fn flags_reach_the_options() {
         let line = ["serve", "--kubelet-version", "1.33", "--pod-ip-family=ipv6", "--image-pull-secrets", "a, b,"];
+        assert_eq!(options(&["serve"]).unwrap().watch.reads, Reads::Namespaces);
+        assert_eq!(options(&["serve", "--reads=cluster"]).unwrap().watch.reads, Reads::Cluster);
+        assert!(Line::try_parse_from(["serve", "--reads=all"]).is_err());
         let options = options(&line).unwrap();
         assert_eq!(options.features.kubelet.map(|version| version.to_string()).as_deref(), Some("1.33"));
         assert_eq!(options.injection.image_pull_secrets, ["a", "b"]);

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use super::config_metrics::ConfigMetrics;
 use super::health::Health;
+use super::namespace_metrics::NamespaceMetrics;
 use crate::supervise::Stopping;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -38,6 +39,8 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
     let Probed { index, certificates, features, stale, stopping } = probed;
     let ages = Family::<WatchLabel, Gauge<f64, AtomicU64>>::default();
     registry.register("watch_age_seconds", "Time since the API server last confirmed a watch", ages.clone());
+    let namespaces = NamespaceMetrics::default();
+    namespaces.register(&mut registry);
     let expiry = Gauge::<i64>::default();
     let help = "Expiry of the serving certificate, in seconds since 1970";
     registry.register("certificate_expiry_timestamp_seconds", help, expiry.clone());
@@ -64,6 +67,7 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
         }),
         refresh: Box::new(move || {
             configs.update(&counted);
+            namespaces.update(&counted);
             expiry.set(certificates.expires().unix_timestamp());
             for (watch, age) in counted.ages() {
                 ages.get_or_create(&WatchLabel { watch }).set(age.map_or(-1.0, |age| age.as_secs_f64()));

@@ -141,7 +141,8 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
     let leadership = lease.leadership();
     tasks.spawn_until(Stage::HandOver, "lease", |stopping| lease.run(stopping));
     let certificates = certificates::start(&client, &options, &mut tasks).await?;
-    let registry = Registry::with_prefix("nudge");
+    let mut registry = Registry::with_prefix("nudge");
+    options.watch.metrics.register(&mut registry);
     let mut plane =
         ControlPlane { options, config, client, index, content_key, leadership, certificates, registry, tasks };
     let features = webhooks::start(&mut plane).await?;

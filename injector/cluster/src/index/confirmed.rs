@@ -1,49 +1,117 @@
-//! Whether what is known is what the API server has.
+//! Whether what is known is what the API server has: of a namespace, and of the cluster as a whole.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::Index;
+use super::space::Space;
+use super::state::Inner;
+use super::{Index, Kind};
 use crate::watch_health::WatchHealth;
 
+/// What is watched, and how long ago the server has said something about it.
+type Silent = (&'static str, Option<Duration>);
+
 impl Index {
-    /// Adds the health of a watch.
+    /// Adds the health of a watch that does not belong to one namespace.
     pub fn add_health(&self, health: WatchHealth) {
         self.lock().healths.push(health);
     }
 
-    /// How long ago each watch heard from the server; `None` before its first list.
-    pub fn ages(&self) -> Vec<(&'static str, Option<Duration>)> {
-        self.lock().healths.iter().map(|health| (health.what, health.age())).collect()
+    // ---- Of a namespace
+
+    /// Whether everything in the namespace was listed since it was enabled. Nothing may be decided about it before.
+    pub fn is_complete(&self, namespace: &str) -> bool {
+        self.lock().spaces.get(namespace).is_some_and(Space::is_complete)
     }
 
-    /// A watch that has heard nothing for longer than `longest`, or never.
-    pub fn silent(&self, longest: Duration) -> Option<(&'static str, Option<Duration>)> {
-        self.ages().into_iter().find(|(_, age)| age.is_none_or(|age| age > longest))
+    /// What Nudge needs to read in the namespace and has no right to.
+    pub fn forbidden(&self, namespace: &str) -> Option<Kind> {
+        self.lock().spaces.get(namespace)?.forbidden()
     }
 
-    /// A watch that may have missed something: it was interrupted, or is to be confirmed, and the server has not confirmed it yet.
-    pub fn doubted(&self) -> Option<&'static str> {
-        self.lock().healths.iter().find(|health| health.is_doubted()).map(|health| health.what)
+    /// What may have been missed in the namespace: its watch was interrupted, or is to be confirmed, and the server has not confirmed it yet.
+    pub fn doubted(&self, namespace: &str) -> Option<&'static str> {
+        let inner = self.lock();
+        let Some(space) = inner.spaces.get(namespace) else { return Some("namespaces") };
+        let unlisted = space.waiting.first().map(|kind| kind.as_str());
+        let mut doubted = inner.healths_of(space).filter(|health| health.is_doubted());
+        unlisted.or_else(|| doubted.next().map(|health| health.what))
     }
 
-    /// How long ago a watch was last in doubt for longer than a moment.
-    pub fn last_blind(&self) -> Option<Duration> {
-        self.lock().healths.iter().filter_map(WatchHealth::last_blind).max().map(|at| at.elapsed())
+    /// What is not known in the namespace, or was not confirmed for longer than `longest`.
+    pub fn silent_in(&self, namespace: &str, longest: Duration) -> Option<&'static str> {
+        let inner = self.lock();
+        let Some(space) = inner.spaces.get(namespace) else { return Some("namespaces") };
+        let unlisted = space.waiting.first().map(|kind| kind.as_str());
+        unlisted.or_else(|| Some(silent(inner.healths_of(space), longest)?.0))
+    }
+
+    /// How long ago a watch of the namespace was last in doubt for longer than a moment.
+    pub fn last_blind(&self, namespace: &str) -> Option<Duration> {
+        let inner = self.lock();
+        let space = inner.spaces.get(namespace)?;
+        // No pod is hidden by a Secret that can't be read.
+        let own = space.watches.iter().filter(|(kind, _)| *kind != Kind::Secrets).map(|(_, health)| health);
+        let blind = own.chain(&inner.healths).filter_map(WatchHealth::last_blind).max();
+        // What happened before the namespace was enabled was not seen either.
+        blind.max(space.completed).map(|at| at.elapsed())
+    }
+
+    // ---- Of the cluster
+
+    /// How long ago each kind of watch heard from the server, the longest of all namespaces; `None` before a first list.
+    pub fn ages(&self) -> Vec<Silent> {
+        let inner = self.lock();
+        let mut ages: BTreeMap<&'static str, Option<Duration>> = BTreeMap::new();
+        let own = inner.spaces.values().filter(|space| space.forbidden().is_none()).flat_map(Space::allowed_watches);
+        for health in inner.healths.iter().chain(own) {
+            let (age, known) = (health.age(), ages.get(health.what));
+            let longest = match known {
+                None => age,
+                Some(known) => known.zip(age).map(|(known, age)| known.max(age)),
+            };
+            ages.insert(health.what, longest);
+        }
+        ages.into_iter().collect()
+    }
+
+    /// What makes this replica useless, as others may know more: a watch that does not belong to one namespace has heard nothing for
+    /// longer than `longest`, or one of every namespace, or not everything was listed yet.
+    pub fn silent(&self, longest: Duration) -> Option<Silent> {
+        let synced = self.is_synced();
+        let inner = self.lock();
+        if let Some(silent) = silent(inner.healths.iter(), longest) {
+            return Some(silent);
+        }
+        let readable = inner.spaces.values().filter(|space| space.forbidden().is_none());
+        if !synced {
+            let open = readable.filter_map(|space| space.waiting.first()).next();
+            return open.map(|kind| (kind.as_str(), None));
+        }
+        let mut first = None;
+        for space in readable.filter(|space| space.is_complete()) {
+            first = first.or(Some(silent(space.allowed_watches(), longest)?));
+        }
+        first
     }
 
     /// Has the server confirm that everything until `until` is known; fails with a watch that it has not confirmed within `longest`.
+    /// Namespaces that Nudge has no right to read are left out.
     pub async fn confirm(&self, until: Instant, longest: Duration) -> Result<(), &'static str> {
-        let open = || self.lock().healths.iter().find(|health| !health.is_confirmed(until)).map(|health| health.what);
-        for health in self.lock().healths.iter().filter(|health| !health.is_confirmed(until)) {
-            health.ask();
-        }
+        let open = || {
+            let inner = self.lock();
+            let open = inner.readable_healths().filter(|health| !health.is_confirmed(until));
+            open.cloned().collect::<Vec<WatchHealth>>()
+        };
+        open().iter().for_each(WatchHealth::ask);
         let confirmed = async {
-            while open().is_some() {
+            while !open().is_empty() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         let _ = tokio::time::timeout(longest, confirmed).await;
-        open().map_or(Ok(()), Err)
+        open().first().map_or(Ok(()), |health| Err(health.what))
     }
 
     /// Waits until everything was listed at least once.
@@ -53,9 +121,33 @@ impl Index {
         }
     }
 
-    /// Everything was listed at least once.
+    /// Everything was listed at least once, but in namespaces that Nudge has no right to read. Once it was, it stays so: a namespace that is
+    /// enabled later is held on its own until it is complete.
     pub fn is_synced(&self) -> bool {
-        let ages = self.ages();
-        !ages.is_empty() && ages.iter().all(|(_, age)| age.is_some())
+        if self.synced.load(Ordering::Relaxed) {
+            return true;
+        }
+        let inner = self.lock();
+        let listed = !inner.healths.is_empty() && inner.healths.iter().all(|health| health.age().is_some());
+        let synced = listed && inner.spaces.values().all(|space| space.is_complete() || space.forbidden().is_some());
+        self.synced.store(synced, Ordering::Relaxed);
+        synced
     }
+}
+
+impl Inner {
+    /// The healths that the knowledge of a namespace depends on.
+    fn healths_of<'a>(&'a self, space: &'a Space) -> impl Iterator<Item = &'a WatchHealth> {
+        self.healths.iter().chain(space.allowed_watches())
+    }
+
+    fn readable_healths(&self) -> impl Iterator<Item = &WatchHealth> {
+        let readable = self.spaces.values().filter(|space| space.forbidden().is_none());
+        self.healths.iter().chain(readable.flat_map(Space::allowed_watches))
+    }
+}
+
+fn silent<'a>(healths: impl Iterator<Item = &'a WatchHealth>, longest: Duration) -> Option<Silent> {
+    let mut ages = healths.map(|health| (health.what, health.age()));
+    ages.find(|(_, age)| age.is_none_or(|age| age > longest))
 }

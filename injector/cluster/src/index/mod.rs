@@ -1,16 +1,22 @@
 //! What the injector knows of the cluster: kept by watches, read by the hub, the controllers and admission.
 //!
-//! It holds the enabled namespaces, the `VersionedConfig`s, metadata of the objects of versions and of published ConfigMaps, and the few
-//! fields that matter of injected pods.
+//! It holds the enabled namespaces and, of each, the `VersionedConfig`s, metadata of the objects of versions and of published ConfigMaps, and
+//! the few fields that matter of injected pods. It holds nothing of other namespaces, and a bounded number of objects of each.
 
+mod beyond;
 mod confirmed;
 mod event;
+mod kind;
+mod listed;
 mod parts;
 mod pods;
+mod space;
 mod state;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use event::IndexEvent;
+pub use kind::Kind;
+pub use listed::{Namespaces, Scope};
 pub use pods::PodEntry;
 pub use state::Index;

@@ -1,17 +1,19 @@
 //! The objects with the labels of versions: each belongs to the one config that its labels name now.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use nudge_api::PartKind;
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta};
 
-/// The objects of all configs.
+/// The objects of all configs of a namespace.
 #[derive(Default)]
 pub(super) struct Parts {
     by_config: HashMap<ConfigKey, BTreeMap<ObjectKey, Arc<PartMeta>>>,
     /// The config that each object's labels name.
     configs: HashMap<ObjectKey, ConfigKey>,
+    /// How many of the objects are Secrets.
+    secrets: usize,
 }
 
 /// What [`Parts::put`] has changed.
@@ -40,6 +42,7 @@ impl Parts {
         if parts.get(&object).is_some_and(|known| **known == part) {
             return Put::Nothing;
         }
+        self.secrets += usize::from(part.kind == PartKind::Secret && !self.configs.contains_key(&object));
         parts.insert(object.clone(), Arc::new(part));
         self.configs.insert(object, config);
         from.map_or(Put::Object, Put::Config)
@@ -48,6 +51,7 @@ impl Parts {
     /// Removes an object; returns the config that it belonged to.
     pub(super) fn remove(&mut self, object: &ObjectKey) -> Option<ConfigKey> {
         let config = self.configs.remove(object)?;
+        self.secrets -= usize::from(object.kind == PartKind::Secret);
         if let Some(parts) = self.by_config.get_mut(&config) {
             parts.remove(object);
             if parts.is_empty() {
@@ -57,15 +61,26 @@ impl Parts {
         Some(config)
     }
 
-    /// The objects of a kind that are not among `keep`.
-    pub(super) fn others(&self, kind: PartKind, keep: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
-        self.configs.keys().filter(|object| object.kind == kind && !keep.contains(object)).cloned().collect()
+    /// How many objects of a kind there are.
+    pub(super) fn count(&self, kind: PartKind) -> usize {
+        match kind {
+            PartKind::ConfigMap => self.configs.len() - self.secrets,
+            PartKind::Secret => self.secrets,
+        }
     }
 
-    /// Removes all objects of a kind in a namespace.
-    pub(super) fn clear(&mut self, kind: PartKind, namespace: &str) {
-        let objects = self.configs.keys().filter(|object| object.kind == kind && object.namespace == namespace);
-        for object in objects.cloned().collect::<Vec<_>>() {
+    pub(super) fn holds(&self, object: &ObjectKey) -> bool {
+        self.configs.contains_key(object)
+    }
+
+    /// The objects of a kind.
+    pub(super) fn all(&self, kind: PartKind) -> impl Iterator<Item = &ObjectKey> {
+        self.configs.keys().filter(move |object| object.kind == kind)
+    }
+
+    /// Removes all objects of a kind.
+    pub(super) fn clear(&mut self, kind: PartKind) {
+        for object in self.all(kind).cloned().collect::<Vec<_>>() {
             self.remove(&object);
         }
     }

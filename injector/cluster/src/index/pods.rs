@@ -6,8 +6,8 @@ use nudge_core::keys::{ConfigKey, PodKey};
 use nudge_core::pods::PodState;
 use tokio::sync::watch;
 
-use super::state::Inner;
-use super::{Index, IndexEvent};
+use super::space::Space;
+use super::{Index, IndexEvent, Kind};
 
 /// A pod, and who waits for a change that concerns it.
 #[derive(Clone, Debug)]
@@ -22,15 +22,19 @@ impl PodEntry {
     pub fn woken(&self) -> watch::Receiver<()> {
         self.wake.subscribe()
     }
+
+    pub(super) fn wake(&self) {
+        self.wake.send_replace(());
+    }
 }
 
 impl Index {
     /// The pod.
     pub fn pod(&self, key: &PodKey) -> Option<PodEntry> {
-        self.lock().pods.get(key).cloned()
+        self.lock().spaces.get(&key.namespace)?.pods.get(key).cloned()
     }
 
-    /// Changes with every new pod.
+    /// Changes with every new pod, and with every namespace that becomes complete.
     pub fn pod_added(&self) -> watch::Receiver<()> {
         self.pod_added.subscribe()
     }
@@ -38,19 +42,22 @@ impl Index {
     /// The pods that use the config.
     pub fn subscribers(&self, key: &ConfigKey) -> Vec<Arc<PodState>> {
         let inner = self.lock();
-        let names = inner.pods_by_config.get(key).into_iter().flatten();
-        let pods = names.filter_map(|name| inner.pods.get(&PodKey::new(&*key.namespace, &**name)));
+        let Some(space) = inner.spaces.get(&key.namespace) else { return Vec::new() };
+        let names = space.pods_by_config.get(key).into_iter().flatten();
+        let pods = names.filter_map(|name| space.pods.get(&PodKey::new(&*key.namespace, &**name)));
         pods.map(|entry| Arc::clone(&entry.state)).collect()
     }
 
     /// The configs that pods use.
     pub fn subscribed(&self) -> Vec<ConfigKey> {
-        self.lock().pods_by_config.keys().cloned().collect()
+        self.lock().spaces.values().flat_map(|space| space.pods_by_config.keys().cloned()).collect()
     }
 
     /// All pods.
     pub fn pods(&self) -> Vec<Arc<PodState>> {
-        self.lock().pods.values().map(|entry| Arc::clone(&entry.state)).collect()
+        let inner = self.lock();
+        let pods = inner.spaces.values().flat_map(|space| space.pods.values());
+        pods.map(|entry| Arc::clone(&entry.state)).collect()
     }
 
     /// Adds a pod, or replaces it.
@@ -59,23 +66,28 @@ impl Index {
         let state = Arc::new(state);
         let (configs, is_new) = {
             let mut inner = self.lock();
-            if let Some(entry) = inner.pods.get_mut(&key).filter(|entry| entry.state == state) {
+            let Some(space) = inner.spaces.get_mut(&key.namespace) else { return };
+            if let Some(entry) = space.pods.get_mut(&key).filter(|entry| entry.state == state) {
                 // Nothing that matters has changed but the resourceVersion.
                 entry.state = state;
                 return;
             }
-            let before = inner.pods.get(&key);
+            let known = space.pods.contains_key(&key);
+            if !space.takes(Kind::Pods, &key.namespace, &key.name, known) {
+                return;
+            }
+            let before = space.pods.get(&key);
             let same = before.filter(|entry| entry.state.uid == state.uid);
             let wake = same.map_or_else(|| Arc::new(watch::Sender::new(())), |entry| Arc::clone(&entry.wake));
             let is_new = same.is_none();
             let entry = PodEntry { state: Arc::clone(&state), wake: Arc::clone(&wake) };
-            let replaced = inner.pods.insert(key.clone(), entry);
+            let replaced = space.pods.insert(key.clone(), entry);
             if let Some(replaced) = replaced.filter(|_| is_new) {
-                inner.unsubscribe(&replaced.state);
+                space.unsubscribe(&replaced.state);
                 replaced.wake.send_replace(());
             }
             if is_new {
-                inner.subscribe(&state);
+                space.subscribe(&state);
             }
             wake.send_replace(());
             (configs_of(&state), is_new)
@@ -97,8 +109,11 @@ impl Index {
     pub fn remove_pod(&self, key: &PodKey) {
         let state = {
             let mut inner = self.lock();
-            let Some(entry) = inner.pods.remove(key) else { return };
-            inner.unsubscribe(&entry.state);
+            let Some(space) = inner.spaces.get_mut(&key.namespace) else { return };
+            space.beyond.remove(Kind::Pods, &key.name);
+            let Some(entry) = space.pods.remove(key) else { return };
+            space.unsubscribe(&entry.state);
+            space.removed(Kind::Pods);
             entry.wake.send_replace(());
             entry.state
         };
@@ -112,15 +127,16 @@ impl Index {
 
     pub(super) fn wake(&self, key: &ConfigKey) {
         let inner = self.lock();
-        for name in inner.pods_by_config.get(key).into_iter().flatten() {
-            if let Some(entry) = inner.pods.get(&PodKey::new(&*key.namespace, &**name)) {
+        let Some(space) = inner.spaces.get(&key.namespace) else { return };
+        for name in space.pods_by_config.get(key).into_iter().flatten() {
+            if let Some(entry) = space.pods.get(&PodKey::new(&*key.namespace, &**name)) {
                 entry.wake.send_replace(());
             }
         }
     }
 }
 
-impl Inner {
+impl Space {
     fn subscribe(&mut self, pod: &PodState) {
         for key in configs_of(pod) {
             self.pods_by_config.entry(key).or_default().insert(pod.name.clone());

@@ -1,29 +1,29 @@
 //! The state: plain maps under one lock, which is held for single look-ups and assignments, and the listeners.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use nudge_api::{PartKind, VersionedConfig};
-use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PodKey, PublishedMeta};
+use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
 use nudge_core::pods::PodState;
 use nudge_protocol::error_chain::chain;
 use tokio::sync::watch;
 
-use super::IndexEvent;
-use super::parts::{Parts, Put, object_key};
-use super::pods::PodEntry;
+use super::parts::{Put, object_key};
+use super::space::{CONFIG_BYTES, KeptConfig, Space, size};
+use super::{IndexEvent, Kind};
 use crate::watch_health::WatchHealth;
 
 #[derive(Default)]
 pub(super) struct Inner {
-    configs: HashMap<ConfigKey, Arc<VersionedConfig>>,
-    parts: Parts,
-    published: HashMap<ConfigKey, PublishedMeta>,
-    pub(super) pods: HashMap<PodKey, PodEntry>,
-    /// The names of the pods that use each config.
-    pub(super) pods_by_config: HashMap<ConfigKey, BTreeSet<String>>,
-    /// Enabled namespaces whose Secrets may be read.
-    secrets_allowed: BTreeSet<String>,
+    /// The enabled namespaces. Nothing is kept of others.
+    pub(super) spaces: HashMap<String, Space>,
+    /// What is to be listed in each namespace before it is complete.
+    pub(super) expected: BTreeSet<Kind>,
+    /// Watches that all namespaces share.
+    pub(super) shared: Vec<(Kind, WatchHealth)>,
+    /// Watches that do not belong to one namespace.
     pub(super) healths: Vec<WatchHealth>,
 }
 
@@ -37,6 +37,8 @@ pub struct Index {
     pub(super) pod_added: watch::Sender<()>,
     listeners: RwLock<Vec<EventListener>>,
     pub(super) pod_gone: OnceLock<PodListener>,
+    /// Everything was listed once.
+    pub(super) synced: AtomicBool,
 }
 
 impl Default for Index {
@@ -47,6 +49,7 @@ impl Default for Index {
             pod_added: watch::Sender::new(()),
             listeners: RwLock::default(),
             pod_gone: OnceLock::new(),
+            synced: AtomicBool::default(),
         }
     }
 }
@@ -82,59 +85,69 @@ impl Index {
 
     /// Whether the namespace is enabled.
     pub fn is_enabled(&self, namespace: &str) -> bool {
-        self.enabled.borrow().contains(namespace)
+        self.lock().spaces.contains_key(namespace)
     }
 
-    /// Sets the enabled namespaces.
+    /// Sets the enabled namespaces. Those that are no longer enabled are forgotten, which deletes nothing in the cluster.
     pub fn set_enabled(&self, namespaces: BTreeSet<String>) {
-        let before = self.enabled.send_replace(Arc::new(namespaces));
-        let now = self.enabled.borrow().clone();
-        let touched: Vec<ConfigKey> = {
-            let inner = self.lock();
-            let differs = |key: &&ConfigKey| before.contains(&key.namespace) != now.contains(&key.namespace);
-            inner.configs.keys().chain(inner.pods_by_config.keys()).filter(differs).cloned().collect()
+        let (touched, forgotten) = {
+            let mut inner = self.lock();
+            let (mut touched, mut forgotten) = (Vec::new(), Vec::new());
+            inner.spaces.retain(|namespace, space| {
+                let stays = namespaces.contains(namespace);
+                if !stays {
+                    touched.extend(space.config_keys().cloned());
+                    forgotten.extend(space.pods.drain().map(|(_, entry)| entry));
+                }
+                stays
+            });
+            let Inner { spaces, expected, shared, .. } = &mut *inner;
+            for namespace in &namespaces {
+                let begin = || Space::new(expected.clone(), shared.clone());
+                spaces.entry(namespace.clone()).or_insert_with(begin);
+            }
+            (touched, forgotten)
         };
+        self.enabled.send_replace(Arc::new(namespaces));
+        for entry in forgotten {
+            entry.wake();
+        }
         self.wake_all(touched);
     }
 
     /// Whether Secrets of the namespace may be read.
     pub fn secrets_allowed(&self, namespace: &str) -> bool {
-        self.lock().secrets_allowed.contains(namespace)
+        self.lock().spaces.get(namespace).is_some_and(|space| space.secrets_allowed)
     }
 
-    /// Sets the Secrets of versions in the namespace, which may be read: in one step, so that a namespace that may be read never seems to
-    /// have none.
-    pub fn set_secrets(&self, namespace: &str, all: Vec<(ConfigKey, PartMeta)>) {
-        // Its watch may end a moment after the namespace was disabled.
-        if !self.is_enabled(namespace) {
-            return;
-        }
-        let touched = {
-            let mut inner = self.lock();
-            inner.secrets_allowed.insert(namespace.to_owned());
-            inner.parts.clear(PartKind::Secret, namespace);
-            for (key, part) in all {
-                inner.parts.put(key, part);
-            }
-            inner.configs_in(namespace)
-        };
-        self.wake_all(touched);
+    /// Shows the Secrets of versions in the namespace, all of which are known. They are shown in one step, so that a namespace that may
+    /// be read never seems to have none.
+    pub fn show_secrets(&self, namespace: &str) {
+        self.touch(namespace, |space| !std::mem::replace(&mut space.secrets_allowed, true));
     }
 
     /// Removes the Secrets of the namespace, which may not be read any more: in one step, so that none counts as deleted.
     pub fn forget_secrets(&self, namespace: &str) {
-        let touched = {
+        self.touch(namespace, |space| {
+            space.parts.clear(PartKind::Secret);
+            std::mem::replace(&mut space.secrets_allowed, false)
+        });
+    }
+
+    /// Wakes everything in the namespace, if the change concerns it.
+    pub(super) fn touch(&self, namespace: &str, change: impl FnOnce(&mut Space) -> bool) {
+        let touched: Vec<ConfigKey> = {
             let mut inner = self.lock();
-            if !inner.secrets_allowed.remove(namespace) {
+            let Some(space) = inner.spaces.get_mut(namespace) else { return };
+            if !change(space) {
                 return;
             }
-            inner.parts.clear(PartKind::Secret, namespace);
-            inner.configs_in(namespace)
+            space.config_keys().cloned().collect()
         };
         self.wake_all(touched);
     }
 
-    fn wake_all(&self, keys: Vec<ConfigKey>) {
+    pub(super) fn wake_all(&self, keys: Vec<ConfigKey>) {
         for key in keys {
             self.wake(&key);
             self.notify(&IndexEvent::Config(key));
@@ -145,12 +158,19 @@ impl Index {
 
     /// The config.
     pub fn config(&self, key: &ConfigKey) -> Option<Arc<VersionedConfig>> {
-        self.lock().configs.get(key).cloned()
+        let inner = self.lock();
+        inner.spaces.get(&key.namespace)?.configs.get(key).map(|kept| Arc::clone(&kept.config))
     }
 
     /// All configs.
     pub fn configs(&self) -> Vec<ConfigKey> {
-        self.lock().configs.keys().cloned().collect()
+        self.lock().spaces.values().flat_map(|space| space.configs.keys().cloned()).collect()
+    }
+
+    /// Whether there is such a config that is not kept, because its namespace has too many.
+    pub fn is_left_out(&self, key: &ConfigKey) -> bool {
+        let inner = self.lock();
+        inner.spaces.get(&key.namespace).is_some_and(|space| space.beyond.holds(Kind::Configs, key.name.as_str()))
     }
 
     /// Adds a config from a watch, unless a newer state of it is known: the answer to an own write may come before its watch event.
@@ -179,7 +199,6 @@ impl Index {
         mut config: VersionedConfig,
         take: impl FnOnce(Option<&VersionedConfig>, &VersionedConfig) -> bool,
     ) {
-        config.metadata.managed_fields = None;
         let key = match ConfigKey::of(&config.metadata) {
             Ok(key) => key,
             Err(error) => {
@@ -191,15 +210,33 @@ impl Index {
                 );
             }
         };
+        // Users may write large ones, and nothing here depends on them. A write of the status leaves them as they are.
+        let meta = &mut config.metadata;
+        (meta.managed_fields, meta.annotations, meta.labels) = (None, None, None);
+        (meta.owner_references, meta.finalizers) = (None, None);
+        let bytes = size(&config);
         let concerns_pods = {
             let mut inner = self.lock();
-            let known = inner.configs.get(&key);
-            if !take(known.map(Arc::as_ref), &config) {
+            let Some(space) = inner.spaces.get_mut(&key.namespace) else { return };
+            let known = space.configs.get(&key);
+            if !take(known.map(|known| &*known.config), &config) {
                 return;
             }
             // The counts of pods, which change with every report, concern no pod.
-            let concerns = known.is_none_or(|known| assignment(known) != assignment(&config));
-            inner.configs.insert(key.clone(), Arc::new(config));
+            let concerns = known.is_none_or(|known| assignment(&known.config) != assignment(&config));
+            let (is_known, before) = (known.is_some(), known.map_or(0, |known| known.bytes));
+            let name = key.name.as_str();
+            if !space.takes(Kind::Configs, &key.namespace, name, is_known) {
+                return;
+            }
+            let sum = (space.config_bytes - before).saturating_add(bytes);
+            // One that is known stays, so that an attack on its size does not remove it from those who use it.
+            if sum > CONFIG_BYTES && bytes > before {
+                let why = format!("its configs have more than {CONFIG_BYTES} bytes together");
+                return space.leave_out(Kind::Configs, &key.namespace, name, &why);
+            }
+            space.config_bytes = sum;
+            space.configs.insert(key.clone(), KeptConfig { config: Arc::new(config), bytes });
             concerns
         };
         if concerns_pods {
@@ -210,11 +247,17 @@ impl Index {
 
     /// Removes a config.
     pub fn remove_config(&self, key: &ConfigKey) {
-        let gone = self.lock().configs.remove(key);
-        if let Some(config) = gone {
-            self.wake(key);
-            self.notify(&IndexEvent::ConfigGone(key.clone(), config));
-        }
+        let gone = {
+            let mut inner = self.lock();
+            let Some(space) = inner.spaces.get_mut(&key.namespace) else { return };
+            space.beyond.remove(Kind::Configs, key.name.as_str());
+            let Some(gone) = space.configs.remove(key) else { return };
+            space.config_bytes -= gone.bytes;
+            space.removed(Kind::Configs);
+            gone.config
+        };
+        self.wake(key);
+        self.notify(&IndexEvent::ConfigGone(key.clone(), gone));
     }
 
     // ---- Parts
@@ -227,12 +270,23 @@ impl Index {
     /// The objects with labels of this config, and whether Secrets are among those that can be seen.
     pub fn parts_and_secrets(&self, key: &ConfigKey) -> (Vec<Arc<PartMeta>>, bool) {
         let inner = self.lock();
-        (inner.parts.of(key), inner.secrets_allowed.contains(&key.namespace))
+        let Some(space) = inner.spaces.get(&key.namespace) else { return (Vec::new(), false) };
+        let mut parts = space.parts.of(key);
+        parts.retain(|part| space.secrets_allowed || part.kind != PartKind::Secret);
+        (parts, space.secrets_allowed)
     }
 
     /// Adds a part, or replaces it.
     pub fn put_part(&self, key: ConfigKey, part: PartMeta) {
-        let before = self.lock().parts.put(key.clone(), part);
+        let before = {
+            let mut inner = self.lock();
+            let Some(space) = inner.spaces.get_mut(&key.namespace) else { return };
+            let known = space.parts.holds(&object_key(&key, &part));
+            if !space.takes(Kind::of_part(part.kind), &key.namespace, &part.name, known) {
+                return;
+            }
+            space.parts.put(key.clone(), part)
+        };
         match before {
             Put::Nothing => {}
             Put::Object => self.notify(&IndexEvent::Config(key)),
@@ -245,55 +299,49 @@ impl Index {
 
     /// Removes a part.
     pub fn remove_part(&self, object: &ObjectKey) {
-        let removed = self.lock().parts.remove(object);
-        if let Some(key) = removed {
-            self.notify(&IndexEvent::Config(key));
-        }
-    }
-
-    /// Sets all parts of a kind.
-    pub fn replace_parts(&self, kind: PartKind, all: Vec<(ConfigKey, PartMeta)>) {
-        let keep: BTreeSet<ObjectKey> = all.iter().map(|(key, part)| object_key(key, part)).collect();
-        let gone = self.lock().parts.others(kind, &keep);
-        for object in gone {
-            self.remove_part(&object);
-        }
-        for (key, part) in all {
-            self.put_part(key, part);
-        }
+        let removed = {
+            let mut inner = self.lock();
+            let Some(space) = inner.spaces.get_mut(&object.namespace) else { return };
+            let kind = Kind::of_part(object.kind);
+            space.beyond.remove(kind, &object.name);
+            let Some(config) = space.parts.remove(object) else { return };
+            space.removed(kind);
+            config
+        };
+        self.notify(&IndexEvent::Config(removed));
     }
 
     // ---- Published ConfigMaps
 
     /// The published ConfigMap of the config.
     pub fn published(&self, key: &ConfigKey) -> Option<PublishedMeta> {
-        self.lock().published.get(key).cloned()
+        self.lock().spaces.get(&key.namespace)?.published.get(key).cloned()
     }
 
     /// Sets or removes the published ConfigMap of the config.
     pub fn set_published(&self, key: ConfigKey, meta: Option<PublishedMeta>) {
         {
             let mut inner = self.lock();
-            if inner.published.get(&key) == meta.as_ref() {
+            let Some(space) = inner.spaces.get_mut(&key.namespace) else { return };
+            let known = space.published.get(&key);
+            if known == meta.as_ref() && meta.is_some() {
                 return;
             }
-            match meta {
-                Some(meta) => inner.published.insert(key.clone(), meta),
-                None => inner.published.remove(&key),
-            };
+            let (name, is_known) = (key.name.as_str(), known.is_some());
+            if let Some(meta) = meta {
+                if !space.takes(Kind::Published, &key.namespace, name, is_known) {
+                    return;
+                }
+                space.published.insert(key.clone(), meta);
+            } else {
+                space.beyond.remove(Kind::Published, name);
+                if space.published.remove(&key).is_none() {
+                    return;
+                }
+                space.removed(Kind::Published);
+            }
         }
         self.notify(&IndexEvent::Config(key));
-    }
-
-    /// The configs that have a published ConfigMap.
-    pub fn published_keys(&self) -> Vec<ConfigKey> {
-        self.lock().published.keys().cloned().collect()
-    }
-}
-
-impl Inner {
-    fn configs_in(&self, namespace: &str) -> Vec<ConfigKey> {
-        self.configs.keys().filter(|key| key.namespace == namespace).cloned().collect()
     }
 }
 

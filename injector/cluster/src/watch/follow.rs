@@ -1,8 +1,10 @@
 //! Follows one kind of objects: lists them, watches them, and begins anew when the watch is lost.
 //!
-//! Not `kube::runtime::watcher`, because that keeps bookmarks to itself. A watch can die silently; this shows in the time since the
+//! A list goes page by page, so that no more than a page of whole objects is in memory. Not `kube::runtime::watcher`, because that keeps
+//! bookmarks to itself. A watch can die silently; this shows in the time since the
 //! server last confirmed it, by an event, a bookmark, or an end in good order.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::stream::BoxStream;
@@ -11,13 +13,12 @@ use kube::api::{Api, ListParams, ObjectList, ObjectMeta, WatchEvent, WatchParams
 use kube::core::PartialObjectMeta;
 use kube::{Resource, ResourceExt};
 use nudge_protocol::backoff::Backoff;
-use nudge_protocol::labels;
 use serde::de::DeserializeOwned;
 
 use super::WatchHealth;
+use super::metrics::WatchMetrics;
+use super::pace::Pace;
 
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
 /// How much longer than it was asked to a watch may last.
 const GRACE: Duration = Duration::from_secs(5);
 /// Longest time for a whole list.
@@ -32,8 +33,12 @@ const REFUSED: Backoff = Backoff { first: Duration::from_secs(2), ..BACKOFF };
 /// What has happened to the followed objects.
 #[derive(Debug)]
 pub enum Change<T> {
-    /// These are all of them now.
-    All(Vec<T>),
+    /// A list begins. It may break off, and begin anew.
+    Listing,
+    /// This is on the list.
+    Found(T),
+    /// The list that began then is complete: what it does not hold is gone.
+    Listed(Instant),
     /// One is new or changed.
     Put(T),
     /// One is gone; this was its last state.
@@ -76,6 +81,15 @@ pub enum FollowError {
 }
 
 impl FollowError {
+    /// Nudge has no right to it.
+    pub fn is_forbidden(&self) -> bool {
+        match self {
+            Self::List { source: kube::Error::Api(status), .. }
+            | Self::Watch { source: kube::Error::Api(status), .. } => status.code == 403,
+            _ => false,
+        }
+    }
+
     /// Nudge's role does not allow it, or the kind is not there.
     pub fn is_refusal(&self) -> bool {
         match self {
@@ -127,11 +141,7 @@ where
 {
     type Item = K;
     async fn page(&self, params: &ListParams) -> kube::Result<ObjectList<K>> {
-        let mut page = self.0.list(params).await?;
-        for item in &mut page.items {
-            item.meta_mut().managed_fields = None;
-        }
-        Ok(page)
+        self.0.list(params).await
     }
     async fn changes(
         &self,
@@ -148,15 +158,7 @@ where
 {
     type Item = PartialObjectMeta<K>;
     async fn page(&self, params: &ListParams) -> kube::Result<ObjectList<Self::Item>> {
-        let mut page = self.0.list_metadata(params).await?;
-        for item in &mut page.items {
-            // Large ones of other people's would be kept until the last page.
-            item.metadata.managed_fields = None;
-            if let Some(annotations) = &mut item.metadata.annotations {
-                annotations.retain(|name, _| name.starts_with(labels::PREFIX));
-            }
-        }
-        Ok(page)
+        self.0.list_metadata(params).await
     }
     async fn changes(
         &self,
@@ -173,10 +175,16 @@ pub struct Following<S> {
     pub source: S,
     /// Which: a label selector, or empty.
     pub labels: &'static str,
-    /// How long the server keeps one watch, in seconds: the longest silence.
+    /// Objects in one page of a list.
+    pub page: u32,
+    /// How long the server keeps one watch at most, in seconds: the longest silence.
     pub seconds: u32,
     /// The health of the watch, which names the kind.
     pub health: WatchHealth,
+    /// When watches begin.
+    pub pace: Arc<Pace>,
+    /// Counts them.
+    pub metrics: WatchMetrics,
 }
 
 /// Follows until dropped. `sink` gets every change in order; `failed` gets every interruption and how many there were since the
@@ -189,38 +197,58 @@ pub async fn follow<S>(
     S: Source,
     S::Item: Clone + DeserializeOwned + 'static,
 {
+    let Following { health, pace, metrics, .. } = &following;
     let mut version: Option<String> = None;
     let mut failures = 0;
+    let mut goes_on = false;
     loop {
+        if !goes_on {
+            pace.turn().await;
+        }
         let mut confirmed = false;
-        let ended = tokio::select! {
-            ended = round(&following, &mut version, &mut sink, &mut confirmed) => ended,
-            () = following.health.asked() => {
-                following.health.doubt();
-                continue;
-            }
-        };
+        let ended = round(&following, &mut version, &mut sink, &mut confirmed).await;
         if confirmed {
             // Something that cuts streams from time to time must not make the waits longer and longer.
             failures = 0;
         }
+        goes_on = matches!(ended, Ok(Ended::InGoodOrder));
         match ended {
-            Ok(()) => failures = 0,
+            Ok(Ended::InGoodOrder) => failures = 0,
+            Ok(Ended::Asked) => {
+                if health.lists_again() {
+                    version = None;
+                } else {
+                    health.doubt();
+                }
+            }
             Err(error) => {
-                following.health.doubt();
-                if matches!(error, FollowError::Expired { .. } | FollowError::List { .. }) {
+                health.doubt();
+                if error.is_forbidden() {
+                    health.forbid();
+                }
+                // Much may have happened until a right that was taken is given again.
+                if matches!(error, FollowError::Expired { .. } | FollowError::List { .. }) || error.is_forbidden() {
                     version = None;
                 }
                 failures += 1;
+                metrics.failures.inc();
                 failed(&error, failures);
                 let backoff = if error.is_refusal() { REFUSED } else { BACKOFF };
                 tokio::select! {
                     () = tokio::time::sleep(backoff.jittered(failures, rand::random())) => {}
-                    () = following.health.asked() => {}
+                    () = health.asked() => {}
                 }
             }
         }
     }
+}
+
+/// How a watch has ended.
+enum Ended {
+    /// The server has kept it as long as it was asked to.
+    InGoodOrder,
+    /// Somebody has asked for what the server knows now.
+    Asked,
 }
 
 /// One list, where needed, and one watch to its end.
@@ -229,32 +257,64 @@ async fn round<S>(
     version: &mut Option<String>,
     sink: &mut (impl FnMut(Change<S::Item>) + Send),
     confirmed: &mut bool,
+) -> Result<Ended, FollowError>
+where
+    S: Source,
+    S::Item: Clone + DeserializeOwned + 'static,
+{
+    let Following { health, pace, metrics, .. } = following;
+    let what = health.what;
+    let since = match &*version {
+        Some(since) if !health.lists_again() => since.clone(),
+        _ => {
+            let turn = pace.list().await;
+            health.lists();
+            metrics.lists.inc();
+            let began = Instant::now();
+            let listed = tokio::time::timeout(LIST, list(following, sink)).await;
+            let listed = listed.map_err(|_| FollowError::Silent { what })?;
+            let since = listed.map_err(|source| FollowError::List { what, source })?;
+            drop(turn);
+            health.allow();
+            // What is not there any more goes before this is confirmed.
+            sink(Change::Listed(began));
+            health.beat();
+            health.confirm(began);
+            version.insert(since).clone()
+        }
+    };
+    metrics.watches.inc();
+    let _open = metrics.opened();
+    // Also while a list was made somebody may have asked.
+    tokio::select! {
+        ended = watch(following, version, &since, sink, confirmed) => ended.map(|()| Ended::InGoodOrder),
+        () = health.asked() => Ok(Ended::Asked),
+    }
+}
+
+/// One watch to its end.
+async fn watch<S>(
+    following: &Following<S>,
+    version: &mut Option<String>,
+    since: &str,
+    sink: &mut (impl FnMut(Change<S::Item>) + Send),
+    confirmed: &mut bool,
 ) -> Result<(), FollowError>
 where
     S: Source,
     S::Item: Clone + DeserializeOwned + 'static,
 {
-    let Following { source, labels, seconds, health } = following;
+    let Following { source, labels, seconds, health, .. } = following;
     let what = health.what;
-    let since = if let Some(since) = version {
-        since.clone()
-    } else {
-        let began = Instant::now();
-        let listed = tokio::time::timeout(LIST, list(source, labels)).await;
-        let listed = listed.map_err(|_| FollowError::Silent { what })?;
-        let (all, since) = listed.map_err(|source| FollowError::List { what, source })?;
-        sink(Change::All(all));
-        health.beat();
-        health.confirm(began);
-        version.insert(since).clone()
-    };
-    let lasts = if health.is_doubted() { CONFIRMING } else { *seconds };
+    // Watches that have begun together must not all end together.
+    let seconds = seconds - rand::random_range(0..=seconds / 5);
+    let lasts = if health.is_doubted() { CONFIRMING } else { seconds };
     let mut params = WatchParams::default().timeout(lasts);
     if !labels.is_empty() {
         params = params.labels(labels);
     }
-    let longest = Duration::from_secs(u64::from(*seconds)) + GRACE;
-    let begin = tokio::time::timeout(longest, source.changes(&params, &since));
+    let longest = Duration::from_secs(u64::from(seconds)) + GRACE;
+    let begin = tokio::time::timeout(longest, source.changes(&params, since));
     let mut changes = match begin.await {
         Err(_) => return Err(FollowError::Silent { what }),
         Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Err(FollowError::Expired { what }),
@@ -297,23 +357,26 @@ where
     }
 }
 
-async fn list<S>(source: &S, labels: &str) -> kube::Result<(Vec<S::Item>, String)>
+/// One list. Returns its version.
+async fn list<S>(
+    following: &Following<S>,
+    sink: &mut (impl FnMut(Change<S::Item>) + Send),
+) -> kube::Result<String>
 where
     S: Source,
     S::Item: Clone,
 {
-    let mut params = ListParams::default().limit(PAGE);
-    if !labels.is_empty() {
-        params = params.labels(labels);
+    let mut params = ListParams::default().limit(following.page);
+    if !following.labels.is_empty() {
+        params = params.labels(following.labels);
     }
-    let mut all = Vec::new();
+    sink(Change::Listing);
     loop {
-        let page = source.page(&params).await?;
-        all.extend(page.items);
-        let version = page.metadata.resource_version.unwrap_or_default();
+        let page = following.source.page(&params).await?;
+        page.items.into_iter().for_each(|item| sink(Change::Found(item)));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
-            None => return Ok((all, version)),
+            None => return Ok(page.metadata.resource_version.unwrap_or_default()),
         }
     }
 }
@@ -368,17 +431,20 @@ mod tests {
         let watches = Mutex::new(VecDeque::from([breaks(), ends(), holds(), ends()]));
         let health = WatchHealth::new("tests");
         let source = Scripted { watches, asked };
-        let following = Following { source, labels: "", seconds: 30, health: health.clone() };
+        let (pace, metrics) = (Arc::default(), WatchMetrics::default());
+        let following = Following { source, labels: "", page: 100, seconds: 30, health: health.clone(), pace, metrics };
         let following = tokio::spawn(follow(following, |_| {}, |_, _| {}));
-        for expected in [30, 1, 30] {
-            assert_eq!(lasts.recv().await, Some(Some(expected)));
+        let mut asked = async || lasts.recv().await.flatten().unwrap();
+        for confirming in [false, true, false] {
+            let seconds = asked().await;
+            assert!(if confirming { seconds == 1 } else { (24..=30).contains(&seconds) }, "{seconds}");
         }
         assert!(!health.is_doubted());
         let now = Instant::now();
         assert!(!health.is_confirmed(now));
         health.ask();
-        assert_eq!(lasts.recv().await, Some(Some(1)), "the watch that was held is ended");
-        assert_eq!(lasts.recv().await, Some(Some(30)));
+        assert_eq!(asked().await, 1, "the watch that was held is ended");
+        assert!(asked().await >= 24);
         assert!(health.is_confirmed(now));
         following.abort();
     }

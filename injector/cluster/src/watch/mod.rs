@@ -1,8 +1,12 @@
 //! Watches that keep the index up to date, and how much of it the server has confirmed.
 
 mod follow;
+mod keep;
+mod metrics;
+mod pace;
 mod watches;
 
 pub use crate::watch_health::WatchHealth;
 pub use follow::{Change, FollowError, follow};
-pub use watches::{WatchSettings, watch_cluster};
+pub use metrics::WatchMetrics;
+pub use watches::{Reads, WatchSettings, watch_cluster};

@@ -1,26 +1,80 @@
-//! The watches that keep the index: which objects, whole or metadata only, and what each change does to the index.
+//! The watches that keep the index: one of the namespaces, and a set for each enabled namespace, or for the whole cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::panic::resume_unwind;
+use std::str::FromStr;
 use std::sync::Arc;
 
+use futures::future::{BoxFuture, join_all, pending};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
-use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
-use kube::{Api, Client, ResourceExt};
+use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
+use kube::{Api, Client, Resource};
 use nudge_api::{PartKind, VersionedConfig};
-use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PodKey, PublishedMeta};
 use nudge_core::namespaces::Enabled;
-use nudge_core::pods::{PodState, pod_state};
 use nudge_protocol::error_chain::chain;
-use nudge_protocol::{NameError, labels};
+use nudge_protocol::labels;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
-use super::follow::{Following, Metadata, Whole, follow, label, names};
-use super::{Change, FollowError, WatchHealth};
-use crate::index::Index;
+use super::follow::{Following, Metadata, Source, Whole, follow};
+use super::keep::{keep, namespaces, put_config, put_part, put_pod, put_published};
+use super::pace::Pace;
+use super::{Change, FollowError, WatchHealth, WatchMetrics};
+use crate::index::{Index, Kind, Scope};
 
-/// How many refusals in a row mean that Secrets may not be read: a server that has just started refuses for a moment what it allows.
+/// How many refusals in a row mean that there is no right: a server that has just started refuses for a moment what it allows.
 const REFUSALS: u32 = 3;
+
+/// Objects in one page of a list: of whole objects only a few, since one can have a megabyte.
+const CONFIGS: u32 = 50;
+const PODS: u32 = 200;
+const METADATA: u32 = 500;
+
+/// With which rights the objects of namespaces are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reads {
+    /// With those that are bound in each enabled namespace.
+    #[default]
+    Namespaces,
+    /// With those that are bound for the whole cluster. Secrets are read as above all the same.
+    Cluster,
+}
+
+impl Reads {
+    /// The kinds that are watched in this scope.
+    fn kinds(self, scope: &Scope) -> &'static [Kind] {
+        match (self, scope) {
+            (Self::Namespaces, Scope::Namespace(_)) => &Kind::ALL,
+            (Self::Namespaces, Scope::Cluster) => &[],
+            // Nudge must never have the right to read the Secrets of all namespaces.
+            (Self::Cluster, Scope::Namespace(_)) => &[Kind::Secrets],
+            (Self::Cluster, Scope::Cluster) => &[Kind::Configs, Kind::ConfigMaps, Kind::Published, Kind::Pods],
+        }
+    }
+}
+
+impl fmt::Display for Reads {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Namespaces => "namespaces",
+            Self::Cluster => "cluster",
+        })
+    }
+}
+
+impl FromStr for Reads {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "namespaces" => Ok(Self::Namespaces),
+            "cluster" => Ok(Self::Cluster),
+            _ => Err("is `namespaces` or `cluster`".to_owned()),
+        }
+    }
+}
 
 /// How the watches are kept.
 #[derive(Clone, Debug)]
@@ -29,54 +83,203 @@ pub struct WatchSettings {
     pub seconds: u32,
     /// Which namespaces are enabled.
     pub enabled: Enabled,
+    /// With which rights they are read.
+    pub reads: Reads,
+    /// Counts the watches.
+    pub metrics: WatchMetrics,
 }
 
 impl Default for WatchSettings {
     fn default() -> Self {
-        Self { seconds: 30, enabled: Enabled::default() }
+        Self { seconds: 30, enabled: Enabled::default(), reads: Reads::default(), metrics: WatchMetrics::default() }
     }
 }
 
 /// Keeps `index` up to date until dropped. Ends only when a watch does, and panics where that panicked.
 pub async fn watch_cluster(client: Client, index: Arc<Index>, settings: WatchSettings) {
-    let mut tasks = JoinSet::new();
-    let seconds = settings.seconds;
+    index.expect(&Kind::ALL);
+    let enabled = index.enabled();
+    let watches = Watches { client, index, pace: Arc::default(), settings };
+    let health = WatchHealth::new("namespaces");
+    watches.index.add_health(health.clone());
+    let source = Metadata(Api::<Namespace>::all(watches.client.clone()));
+    let sink = namespaces(Arc::clone(&watches.index), watches.settings.enabled.clone());
+    let following = watches.following(source, watches.settings.enabled.selector(), METADATA, health);
+    tokio::select! {
+        () = follow(following, sink, |error, failures| log(None, error, failures)) => {}
+        () = watches.keep(enabled) => {}
+    }
+}
 
-    let health = new_health(&index, "namespaces");
-    let source = Metadata(Api::<Namespace>::all(client.clone()));
-    let following = Following { source, labels: settings.enabled.selector(), seconds, health };
-    let sink = namespaces(Arc::clone(&index), settings.enabled);
-    tasks.spawn(follow(following, sink, log));
+struct Watches {
+    client: Client,
+    index: Arc<Index>,
+    pace: Arc<Pace>,
+    settings: WatchSettings,
+}
 
-    let health = new_health(&index, "versionedconfigs");
-    // Parsed one by one: a single object that this release can't parse must not hide all others.
-    let kind = ApiResource::erase::<VersionedConfig>(&());
-    let source = Whole(Api::<DynamicObject>::all_with(client.clone(), &kind));
-    let following = Following { source, labels: "", seconds, health };
-    let sink = configs(Arc::clone(&index));
-    tasks.spawn(follow(following, sink, log));
+impl Watches {
+    /// Keeps a set of watches for the cluster where there is one, and one for each enabled namespace: it begins when the namespace is
+    /// enabled and ends when it no longer is.
+    async fn keep(&self, mut enabled: Receiver<Arc<BTreeSet<String>>>) {
+        // What is listed before the namespaces are known would not be kept.
+        if enabled.changed().await.is_err() {
+            return;
+        }
+        let mut tasks = JoinSet::new();
+        let shared = self.begin(&Scope::Cluster, &mut tasks).1;
+        let mut running: BTreeMap<String, AbortHandle> = BTreeMap::new();
+        let mut first = true;
+        loop {
+            let namespaces = enabled.borrow_and_update().clone();
+            running.retain(|namespace, task| {
+                let stays = namespaces.contains(namespace);
+                if !stays {
+                    task.abort();
+                }
+                stays
+            });
+            let mut news = false;
+            for namespace in namespaces.iter() {
+                if !running.contains_key(namespace) {
+                    let (task, _) = self.begin(&Scope::Namespace(namespace.clone()), &mut tasks);
+                    running.insert(namespace.clone(), task);
+                    news = true;
+                }
+            }
+            if news && !first {
+                // Their objects were left out so far.
+                shared.iter().for_each(WatchHealth::list_again);
+            }
+            first = false;
+            tokio::select! {
+                changed = enabled.changed() => if changed.is_err() {
+                    return;
+                },
+                Some(ended) = tasks.join_next() => match ended {
+                    // Its namespace is no longer enabled.
+                    Err(error) if error.is_cancelled() => {}
+                    ended => return propagate(ended),
+                },
+            }
+        }
+    }
 
-    let health = new_health(&index, "configmaps of versions");
-    let source = Metadata(Api::<ConfigMap>::all(client.clone()));
-    let following = Following { source, labels: labels::CONFIG, seconds, health };
-    let sink = parts(Arc::clone(&index), PartKind::ConfigMap);
-    tasks.spawn(follow(following, sink, log));
+    /// Begins the watches of a scope, in one task.
+    fn begin(&self, scope: &Scope, tasks: &mut JoinSet<()>) -> (AbortHandle, Vec<WatchHealth>) {
+        let mut healths = Vec::new();
+        let mut watches = Vec::new();
+        for &kind in self.settings.reads.kinds(scope) {
+            let health = WatchHealth::new(kind.as_str());
+            match scope {
+                Scope::Cluster => self.index.add_shared_health(kind, &health),
+                Scope::Namespace(namespace) => self.index.add_health_of(namespace, kind, health.clone()),
+            }
+            watches.push(self.watch(kind, scope, health.clone()));
+            healths.push(health);
+        }
+        let all = async move {
+            if watches.is_empty() {
+                pending::<()>().await;
+            }
+            join_all(watches).await;
+        };
+        (tasks.spawn(all), healths)
+    }
 
-    let health = new_health(&index, "published configmaps");
-    let source = Metadata(Api::<ConfigMap>::all(client.clone()));
-    let following = Following { source, labels: labels::PUBLISHED, seconds, health };
-    let sink = published(Arc::clone(&index));
-    tasks.spawn(follow(following, sink, log));
+    fn watch(&self, kind: Kind, scope: &Scope, health: WatchHealth) -> BoxFuture<'static, ()> {
+        let index = Arc::clone(&self.index);
+        match kind {
+            Kind::Configs => {
+                // Parsed one by one: a single object that this release can't parse must not hide all others.
+                let resource = ApiResource::erase::<VersionedConfig>(&());
+                let api: Api<DynamicObject> = match scope {
+                    Scope::Cluster => Api::all_with(self.client.clone(), &resource),
+                    Scope::Namespace(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+                };
+                let following = self.following(Whole(api), "", CONFIGS, health);
+                self.run(following, scope, kind, keep(index, scope.clone(), kind, put_config))
+            }
+            Kind::ConfigMaps => {
+                let source = Metadata(self.api::<ConfigMap>(scope));
+                let following = self.following(source, labels::CONFIG, METADATA, health);
+                let put = |index: &Index, object, _| put_part(index, &object, PartKind::ConfigMap);
+                self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
+            }
+            Kind::Secrets => {
+                let source = Metadata(self.api::<Secret>(scope));
+                let following = self.following(source, labels::CONFIG, METADATA, health);
+                let put = |index: &Index, object, _| put_part(index, &object, PartKind::Secret);
+                self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
+            }
+            Kind::Published => {
+                let source = Metadata(self.api::<ConfigMap>(scope));
+                let following = self.following(source, labels::PUBLISHED, METADATA, health);
+                let put = |index: &Index, object, _| put_published(index, &object);
+                self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
+            }
+            Kind::Pods => {
+                let source = Whole(self.api::<Pod>(scope));
+                let following = self.following(source, labels::AGENT, PODS, health);
+                let put = |index: &Index, pod, _| put_pod(index, &pod);
+                self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
+            }
+        }
+    }
 
-    let health = new_health(&index, "pods");
-    let source = Whole(Api::<Pod>::all(client.clone()));
-    let following = Following { source, labels: labels::AGENT, seconds, health };
-    let sink = pods(Arc::clone(&index));
-    tasks.spawn(follow(following, sink, log));
+    fn api<K>(&self, scope: &Scope) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        match scope {
+            Scope::Cluster => Api::all(self.client.clone()),
+            Scope::Namespace(namespace) => Api::namespaced(self.client.clone(), namespace),
+        }
+    }
 
-    tasks.spawn(secrets(client, index, seconds));
-    if let Some(ended) = tasks.join_next().await {
-        propagate(ended);
+    fn following<S>(&self, source: S, labels: &'static str, page: u32, health: WatchHealth) -> Following<S> {
+        let (pace, metrics) = (Arc::clone(&self.pace), self.settings.metrics.clone());
+        Following { source, labels, page, seconds: self.settings.seconds, health, pace, metrics }
+    }
+
+    fn run<S>(
+        &self,
+        following: Following<S>,
+        scope: &Scope,
+        kind: Kind,
+        sink: impl FnMut(Change<S::Item>) + Send + 'static,
+    ) -> BoxFuture<'static, ()>
+    where
+        S: Source + 'static,
+        S::Item: Clone + DeserializeOwned + 'static,
+    {
+        let (index, scope) = (Arc::clone(&self.index), scope.clone());
+        Box::pin(follow(following, sink, move |error, failures| failed(&index, &scope, kind, error, failures)))
+    }
+}
+
+/// Tells of a failed watch.
+fn failed(index: &Index, scope: &Scope, kind: Kind, error: &FollowError, failures: u32) {
+    let Scope::Namespace(namespace) = scope else { return log(None, error, failures) };
+    if !error.is_forbidden() {
+        return log(Some(namespace), error, failures);
+    }
+    if index.refused(namespace, kind, failures >= REFUSALS) {
+        tracing::error!(
+            namespace,
+            error = chain(error),
+            "namespace {namespace} is enabled but Nudge may not read it, so nothing is done there until it may: run kubectl nudge enable \
+             {namespace}, which binds the ClusterRoles nudge-namespace and nudge-namespace-hub"
+        );
+    }
+}
+
+fn log(namespace: Option<&str>, error: &FollowError, failures: u32) {
+    // An expired or broken watch is an everyday event; one that stays broken is not.
+    if failures == 1 {
+        tracing::debug!(namespace, error = chain(error), "watch interrupted");
+    } else {
+        tracing::warn!(namespace, error = chain(error), failures, "watch interrupted; retrying");
     }
 }
 
@@ -86,272 +289,5 @@ fn propagate(ended: Result<(), JoinError>) {
         && let Ok(panic) = error.try_into_panic()
     {
         resume_unwind(panic);
-    }
-}
-
-fn new_health(index: &Index, what: &'static str) -> WatchHealth {
-    let health = WatchHealth::new(what);
-    index.add_health(health.clone());
-    health
-}
-
-fn log(error: &FollowError, failures: u32) {
-    // An expired or broken watch is an everyday event; one that stays broken is not.
-    if failures == 1 {
-        tracing::debug!(error = chain(error), "watch interrupted");
-    } else {
-        tracing::warn!(error = chain(error), failures, "watch interrupted; retrying");
-    }
-}
-
-fn namespaces(index: Arc<Index>, which: Enabled) -> impl FnMut(Change<PartialObjectMeta<Namespace>>) + Send {
-    let mut enabled = BTreeSet::new();
-    move |change| {
-        match change {
-            Change::All(all) => {
-                enabled = all.iter().map(ResourceExt::name_any).filter(|name| which.takes(name)).collect();
-            }
-            Change::Put(namespace) => {
-                enabled.extend(Some(namespace.name_any()).filter(|name| which.takes(name)));
-            }
-            Change::Gone(namespace) => {
-                enabled.remove(&namespace.name_any());
-            }
-        }
-        index.set_enabled(enabled.clone());
-    }
-}
-
-fn configs(index: Arc<Index>) -> impl FnMut(Change<DynamicObject>) + Send {
-    let key = |config: &DynamicObject| ConfigKey::of(&config.metadata).ok();
-    // One that can't be parsed stays as it was known last.
-    let parse = move |object: DynamicObject| {
-        let (namespace, name) = names(&object.metadata);
-        match object.try_parse::<VersionedConfig>() {
-            Ok(config) => Some(config),
-            Err(error) => {
-                tracing::error!(
-                    namespace,
-                    name,
-                    error = chain(&error),
-                    "VersionedConfig not parsed; its last state stays"
-                );
-                None
-            }
-        }
-    };
-    move |change| match change {
-        Change::All(all) => {
-            let keep: BTreeSet<ConfigKey> = all.iter().filter_map(key).collect();
-            for gone in index.configs().into_iter().filter(|known| !keep.contains(known)) {
-                index.remove_config(&gone);
-            }
-            for config in all.into_iter().filter_map(parse) {
-                index.replace_config(config);
-            }
-        }
-        Change::Put(object) => {
-            if let Some(config) = parse(object) {
-                index.put_config(config);
-            }
-        }
-        Change::Gone(object) => {
-            if let Some(key) = key(&object) {
-                index.remove_config(&key);
-            }
-        }
-    }
-}
-
-fn parts<K>(index: Arc<Index>, kind: PartKind) -> impl FnMut(Change<PartialObjectMeta<K>>) + Send
-where
-    PartialObjectMeta<K>: ResourceExt,
-{
-    move |change| match change {
-        Change::All(all) => {
-            let all = all.iter().filter_map(|object| part_meta(object, kind)).collect();
-            index.replace_parts(kind, all);
-        }
-        Change::Put(object) => match part_meta(&object, kind) {
-            Some((key, part)) => index.put_part(key, part),
-            None => remove(&index, kind, &object),
-        },
-        Change::Gone(object) => remove(&index, kind, &object),
-    }
-}
-
-/// By its name: its labels may have changed.
-fn remove(index: &Index, kind: PartKind, object: &impl ResourceExt) {
-    let (namespace, name) = names(object.meta());
-    index.remove_part(&ObjectKey::new(kind, namespace, name));
-}
-
-/// What matters of a part's metadata; `None` for an object that belongs to no config.
-fn part_meta(object: &impl ResourceExt, kind: PartKind) -> Option<(ConfigKey, PartMeta)> {
-    let config = label(object, labels::CONFIG)?;
-    let version = label(object, labels::VERSION)?;
-    let (namespace, name) = names(object.meta());
-    let log = |error: &NameError| {
-        tracing::info!(%kind, namespace, name, error = chain(error), "object of a version ignored");
-    };
-    let config = ConfigKey::parse(&*namespace, config).inspect_err(log).ok()?;
-    let part = PartMeta {
-        kind,
-        name,
-        uid: object.uid().unwrap_or_default(),
-        resource_version: object.resource_version().unwrap_or_default(),
-        version: version.to_owned(),
-        part: label(object, labels::PART).map(str::to_owned),
-        parts: object.annotations().get(labels::PARTS).cloned(),
-        prune: label(object, labels::PRUNE) == Some("true"),
-        created: object.creation_timestamp().map_or(0, |time| time.0.as_second()),
-        terminating: object.meta().deletion_timestamp.is_some(),
-    };
-    Some((config, part))
-}
-
-fn published(index: Arc<Index>) -> impl FnMut(Change<PartialObjectMeta<ConfigMap>>) + Send {
-    // No config has a name that is not allowed, and no ConfigMap of that name is published.
-    let entry = |object: &PartialObjectMeta<ConfigMap>| {
-        let meta = PublishedMeta {
-            uid: object.uid().unwrap_or_default(),
-            resource_version: object.resource_version().unwrap_or_default(),
-        };
-        Some((ConfigKey::of(&object.metadata).ok()?, meta))
-    };
-    move |change| match change {
-        Change::All(all) => {
-            let all: BTreeMap<ConfigKey, PublishedMeta> = all.iter().filter_map(entry).collect();
-            for gone in index.published_keys().into_iter().filter(|key| !all.contains_key(key)) {
-                index.set_published(gone, None);
-            }
-            for (key, meta) in all {
-                index.set_published(key, Some(meta));
-            }
-        }
-        Change::Put(object) => {
-            if let Some((key, meta)) = entry(&object) {
-                index.set_published(key, Some(meta));
-            }
-        }
-        Change::Gone(object) => {
-            if let Some((key, _)) = entry(&object) {
-                index.set_published(key, None);
-            }
-        }
-    }
-}
-
-fn pods(index: Arc<Index>) -> impl FnMut(Change<Pod>) + Send {
-    let key = |pod: &Pod| PodKey::new(pod.namespace().unwrap_or_default(), pod.name_any());
-    move |change| match change {
-        Change::All(all) => {
-            let states: Vec<PodState> = all.iter().filter_map(pod_state).collect();
-            let keep: BTreeSet<PodKey> = states.iter().map(PodState::key).collect();
-            for gone in index.pods().iter().map(|pod| pod.key()).filter(|known| !keep.contains(known)) {
-                index.remove_pod(&gone);
-            }
-            for state in states {
-                index.put_pod(state);
-            }
-        }
-        Change::Put(pod) => match pod_state(&pod) {
-            Some(state) => index.put_pod(state),
-            None => index.remove_pod(&key(&pod)),
-        },
-        Change::Gone(pod) => index.remove_pod(&key(&pod)),
-    }
-}
-
-/// Follows the Secrets of versions in every enabled namespace that allows it: one watch each, since Nudge must never have the right to
-/// read the Secrets of all namespaces.
-async fn secrets(client: Client, index: Arc<Index>, seconds: u32) {
-    let mut enabled = index.enabled();
-    let mut tasks = JoinSet::new();
-    let mut running: BTreeMap<String, AbortHandle> = BTreeMap::new();
-    loop {
-        let namespaces = enabled.borrow_and_update().clone();
-        running.retain(|namespace, task| {
-            let stays = namespaces.contains(namespace);
-            if !stays {
-                task.abort();
-                index.forget_secrets(namespace);
-            }
-            stays
-        });
-        for namespace in namespaces.iter().filter(|namespace| !running.contains_key(*namespace)).collect::<Vec<_>>() {
-            let task = secrets_of(client.clone(), Arc::clone(&index), namespace.clone(), seconds);
-            running.insert(namespace.clone(), tasks.spawn(task));
-        }
-        tokio::select! {
-            changed = enabled.changed() => if changed.is_err() {
-                return;
-            },
-            Some(ended) = tasks.join_next() => match ended {
-                // Its namespace is no longer enabled.
-                Err(error) if error.is_cancelled() => {}
-                ended => return propagate(ended),
-            },
-        }
-    }
-}
-
-async fn secrets_of(client: Client, index: Arc<Index>, namespace: String, seconds: u32) {
-    // Not added to the index: a namespace that does not allow it is no fault.
-    let health = WatchHealth::new("secrets of versions");
-    let source = Metadata(Api::<Secret>::namespaced(client, &namespace));
-    let following = Following { source, labels: labels::CONFIG, seconds, health };
-    let mut put = parts(Arc::clone(&index), PartKind::Secret);
-    let (allowing, refusing) = (Arc::clone(&index), index);
-    let (allowed, refused) = (namespace.clone(), namespace);
-    let sink = move |change| match change {
-        Change::All(all) => {
-            let all = all.iter().filter_map(|object: &PartialObjectMeta<Secret>| part_meta(object, PartKind::Secret));
-            allowing.set_secrets(&allowed, all.collect());
-        }
-        change => put(change),
-    };
-    let failed = move |error: &FollowError, failures| {
-        if error.is_refusal() {
-            if failures >= REFUSALS {
-                refusing.forget_secrets(&refused);
-            }
-        } else {
-            log(error, failures);
-        }
-    };
-    follow(following, sink, failed).await;
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn object(name: &str, spec: &serde_json::Value) -> DynamicObject {
-        serde_json::from_value(json!({
-            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
-            "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}, "spec": spec,
-        }))
-        .unwrap()
-    }
-
-    #[test]
-    fn an_object_that_cannot_be_parsed_hides_no_other_and_stays_as_it_was() {
-        let index = Arc::new(Index::default());
-        let mut take = configs(Arc::clone(&index));
-        take(Change::All(vec![
-            object("good", &json!({})),
-            object("bad", &json!({"rollout": {"batch": {"later": 1}}})),
-        ]));
-        let known = |name: &str| index.config(&ConfigKey::parse("ns", name).unwrap()).is_some();
-        assert!(known("good") && !known("bad"));
-        take(Change::Put(object("good", &json!({"historyLimit": "later"}))));
-        assert!(known("good"));
-        take(Change::All(vec![object("good", &json!({"historyLimit": "later"}))]));
-        assert!(known("good"), "it is there and can't be parsed");
-        take(Change::Gone(object("good", &json!({"historyLimit": "later"}))));
-        assert!(!known("good"));
     }
 }

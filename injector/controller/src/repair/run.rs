@@ -92,7 +92,8 @@ impl Loop<'_> {
             let namespaces = Arc::clone(&enabled.borrow());
             self.forbidden.retain(|namespace, _| namespaces.contains(namespace));
             let mut without = 0;
-            for namespace in namespaces.iter() {
+            // Where Nudge has no rights it is told so already.
+            for namespace in namespaces.iter().filter(|namespace| index.is_complete(namespace)) {
                 match self.scan(namespace).await {
                     Ok(count) => without += count,
                     Err(error) => {

@@ -9,7 +9,7 @@ fn version(index: &Index) -> Option<String> {
 
 #[test]
 fn an_older_state_does_not_replace_a_newer_one() {
-    let index = Index::default();
+    let index = enabled();
     index.put_config(config("a", "10"));
     index.put_config(config("a", "9"));
     assert_eq!(version(&index).as_deref(), Some("10"));
@@ -19,7 +19,7 @@ fn an_older_state_does_not_replace_a_newer_one() {
 
 #[test]
 fn the_answer_to_a_write_adds_no_config() {
-    let (index, key) = (Index::default(), config_key("shop"));
+    let (index, key) = (enabled(), config_key("shop"));
     index.put_written_config(config("a", "1"));
     assert!(index.config(&key).is_none());
     index.put_config(config("a", "5"));

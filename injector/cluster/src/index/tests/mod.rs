@@ -1,6 +1,8 @@
 //! The index: fixtures, and the tests by idea.
 
+mod bounds;
 mod configs;
+mod namespaces;
 mod parts;
 mod pods;
 
@@ -10,6 +12,14 @@ use nudge_core::pods::{ObjectVersion, PodState};
 use nudge_protocol::ConfigName;
 
 use super::*;
+use crate::watch_health::WatchHealth;
+
+/// An index with the namespace `ns`.
+pub(super) fn enabled() -> Index {
+    let index = Index::default();
+    index.set_enabled(["ns".to_owned()].into());
+    index
+}
 
 pub(super) fn config(uid: &str, version: &str) -> VersionedConfig {
     let mut config = VersionedConfig::new("shop", nudge_api::VersionedConfigSpec::default());

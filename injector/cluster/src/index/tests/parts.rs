@@ -1,8 +1,10 @@
 //! To which config parts belong, and which can be seen.
 
+use std::time::Instant;
+
 use super::*;
 
-fn part(kind: PartKind, name: &str) -> PartMeta {
+pub(super) fn part(kind: PartKind, name: &str) -> PartMeta {
     PartMeta {
         kind,
         name: name.to_owned(),
@@ -21,26 +23,36 @@ fn part(kind: PartKind, name: &str) -> PartMeta {
 fn a_new_list_removes_what_it_does_not_hold_in_its_scope() {
     let index = Index::default();
     let key = |namespace: &str| ConfigKey::parse(namespace, "shop").unwrap();
+    let list = |scope: Scope, kind, names: &[(&str, &str)]| {
+        let seen = names.iter().map(|(space, name)| ((*space).to_owned(), (*name).to_owned())).collect();
+        index.listed(&scope, kind, Instant::now(), &seen);
+    };
+    let of = |namespace: &str| Scope::Namespace(namespace.to_owned());
     index.set_enabled(["a".to_owned(), "b".to_owned()].into());
-    index.put_part(key("a"), part(PartKind::ConfigMap, "one"));
-    index.put_part(key("a"), part(PartKind::Secret, "two"));
-    index.put_part(key("b"), part(PartKind::Secret, "three"));
-    index.set_secrets("a", vec![(key("a"), part(PartKind::Secret, "four"))]);
-    assert!(index.parts_and_secrets(&key("a")).1 && !index.secrets_allowed("b"));
+    for namespace in ["a", "b"] {
+        index.put_part(key(namespace), part(PartKind::ConfigMap, "one"));
+        index.put_part(key(namespace), part(PartKind::Secret, "two"));
+    }
     let names = |namespace| index.parts(&key(namespace)).iter().map(|part| part.name.clone()).collect::<Vec<_>>();
-    assert_eq!(names("a"), ["one", "four"]);
-    assert_eq!(names("b"), ["three"]);
-    index.replace_parts(PartKind::ConfigMap, Vec::new());
-    assert_eq!(names("a"), ["four"]);
+    assert_eq!(names("a"), ["one"], "Secrets are shown when all are known");
+    list(of("a"), Kind::Secrets, &[("a", "two")]);
+    assert!(index.parts_and_secrets(&key("a")).1 && !index.secrets_allowed("b"));
+    assert_eq!((names("a").join(" "), names("b").join(" ")), ("one two".to_owned(), "one".to_owned()));
+    list(of("a"), Kind::ConfigMaps, &[("b", "one")]);
+    assert_eq!((names("a").join(" "), names("b").join(" ")), ("two".to_owned(), "one".to_owned()));
+    list(Scope::Cluster, Kind::ConfigMaps, &[]);
+    assert!(names("b").is_empty());
     index.forget_secrets("a");
     assert!(names("a").is_empty() && !index.secrets_allowed("a"));
-    index.set_secrets("c", vec![(key("c"), part(PartKind::Secret, "five"))]);
-    assert!(names("c").is_empty(), "it is not enabled");
+    index.put_part(key("c"), part(PartKind::Secret, "five"));
+    list(of("c"), Kind::Secrets, &[("c", "five")]);
+    assert!(names("c").is_empty() && !index.secrets_allowed("c"), "it is not enabled");
 }
 
 #[test]
 fn a_relabelled_object_belongs_to_one_config() {
     let index = Index::default();
+    index.set_enabled(["a".to_owned()].into());
     let (old, new) = (ConfigKey::parse("a", "old").unwrap(), ConfigKey::parse("a", "new").unwrap());
     index.put_part(old.clone(), part(PartKind::ConfigMap, "one"));
     index.put_part(new.clone(), part(PartKind::ConfigMap, "one"));

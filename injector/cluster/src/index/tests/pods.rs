@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn pods_are_woken_by_their_configs_and_by_themselves() {
-    let index = Index::default();
+    let index = enabled();
     index.put_pod(pod("u", &["shop"]));
     let key = PodKey::new("ns", "web");
     let mut woken = index.pod(&key).unwrap().woken();
@@ -21,7 +21,7 @@ fn pods_are_woken_by_their_configs_and_by_themselves() {
 
 #[test]
 fn another_version_of_a_pod_that_is_the_same_wakes_nobody_and_is_known() {
-    let index = Index::default();
+    let index = enabled();
     let of = |version: &str| PodState { version: ObjectVersion(Some(version.into())), ..pod("u", &["shop"]) };
     index.put_pod(of("1"));
     let entry = index.pod(&PodKey::new("ns", "web")).unwrap();
@@ -35,7 +35,7 @@ fn another_version_of_a_pod_that_is_the_same_wakes_nobody_and_is_known() {
 
 #[test]
 fn a_pod_of_the_same_name_with_another_uid_is_another_pod() {
-    let index = Index::default();
+    let index = enabled();
     index.put_pod(pod("u", &["shop"]));
     let mut old = index.pod(&PodKey::new("ns", "web")).unwrap().woken();
     index.put_pod(pod("v", &["keys"]));

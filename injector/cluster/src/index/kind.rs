@@ -1,0 +1,59 @@
+//! What is watched in a namespace.
+
+use nudge_api::PartKind;
+
+/// A kind of objects of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// `VersionedConfig`s.
+    Configs,
+    /// ConfigMaps of versions.
+    ConfigMaps,
+    /// Secrets of versions, which a namespace does not have to allow.
+    Secrets,
+    /// Published ConfigMaps.
+    Published,
+    /// Pods with an agent.
+    Pods,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 5] = [Self::Configs, Self::ConfigMaps, Self::Secrets, Self::Published, Self::Pods];
+
+    /// The name in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Configs => "versionedconfigs",
+            Self::ConfigMaps => "configmaps of versions",
+            Self::Secrets => "secrets of versions",
+            Self::Published => "published configmaps",
+            Self::Pods => "pods",
+        }
+    }
+
+    /// Most objects that are kept of a namespace.
+    pub fn most(self) -> usize {
+        match self {
+            // The parts of twenty versions of each config.
+            Self::ConfigMaps | Self::Secrets => 20_000,
+            Self::Configs | Self::Published => 1_000,
+            Self::Pods => 50_000,
+        }
+    }
+
+    pub(super) fn of_part(kind: PartKind) -> Self {
+        match kind {
+            PartKind::ConfigMap => Self::ConfigMaps,
+            PartKind::Secret => Self::Secrets,
+        }
+    }
+
+    pub(super) fn part(self) -> Option<PartKind> {
+        match self {
+            Self::ConfigMaps => Some(PartKind::ConfigMap),
+            Self::Secrets => Some(PartKind::Secret),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What is known of one enabled namespace. It begins with the namespace, and all of it is forgotten in one step.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use nudge_api::VersionedConfig;
+use nudge_core::keys::{ConfigKey, ObjectKey, PodKey, PublishedMeta};
+use serde::Serialize;
+
+use super::Kind;
+use super::beyond::Beyond;
+use super::parts::Parts;
+use super::pods::PodEntry;
+use crate::watch_health::WatchHealth;
+
+/// Most bytes of all configs that are kept of a namespace.
+pub(super) const CONFIG_BYTES: usize = 64 * 1024 * 1024;
+
+/// An enabled namespace.
+pub(super) struct Space {
+    /// When it was enabled: a list that began earlier may have left its objects out.
+    pub(super) since: Instant,
+    /// What was not listed yet.
+    pub(super) waiting: BTreeSet<Kind>,
+    /// When the last of it was listed.
+    pub(super) completed: Option<Instant>,
+    /// Its watches, also those that it shares with others.
+    pub(super) watches: Vec<(Kind, WatchHealth)>,
+    /// Somebody was told that Nudge has no rights here.
+    pub(super) told_forbidden: bool,
+    /// Its Secrets may be read.
+    pub(super) secrets_allowed: bool,
+    pub(super) configs: HashMap<ConfigKey, KeptConfig>,
+    /// The sizes of all configs together.
+    pub(super) config_bytes: usize,
+    pub(super) parts: Parts,
+    pub(super) published: HashMap<ConfigKey, PublishedMeta>,
+    pub(super) pods: HashMap<PodKey, PodEntry>,
+    /// The names of the pods that use each config.
+    pub(super) pods_by_config: HashMap<ConfigKey, BTreeSet<String>>,
+    pub(super) beyond: Beyond,
+}
+
+/// A config, and its size as JSON.
+pub(super) struct KeptConfig {
+    pub(super) config: Arc<VersionedConfig>,
+    pub(super) bytes: usize,
+}
+
+impl Space {
+    pub(super) fn new(waiting: BTreeSet<Kind>, watches: Vec<(Kind, WatchHealth)>) -> Self {
+        Self {
+            since: Instant::now(),
+            waiting,
+            completed: None,
+            watches,
+            told_forbidden: false,
+            secrets_allowed: false,
+            configs: HashMap::new(),
+            config_bytes: 0,
+            parts: Parts::default(),
+            published: HashMap::new(),
+            pods: HashMap::new(),
+            pods_by_config: HashMap::new(),
+            beyond: Beyond::default(),
+        }
+    }
+
+    /// Everything was listed since the namespace was enabled.
+    pub(super) fn is_complete(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// This was listed, or need not be. Returns whether the namespace is complete now and was not before.
+    pub(super) fn settle(&mut self, kind: Kind) -> bool {
+        let completed = self.waiting.remove(&kind) && self.is_complete();
+        if completed {
+            self.completed = Some(Instant::now());
+        }
+        completed
+    }
+
+    /// What Nudge has no right to read, which it needs.
+    pub(super) fn forbidden(&self) -> Option<Kind> {
+        let needed = self.watches.iter().filter(|(kind, _)| *kind != Kind::Secrets);
+        needed.filter(|(_, health)| health.is_forbidden()).map(|(kind, _)| *kind).next()
+    }
+
+    /// The watches that should work: Secrets only where the namespace allows it.
+    pub(super) fn allowed_watches(&self) -> impl Iterator<Item = &WatchHealth> {
+        let all = self.watches.iter().filter(|(kind, health)| *kind != Kind::Secrets || !health.is_forbidden());
+        all.map(|(_, health)| health)
+    }
+
+    /// The configs, and those that pods use.
+    pub(super) fn config_keys(&self) -> impl Iterator<Item = &ConfigKey> {
+        let subscribed = self.pods_by_config.keys().filter(|key| !self.configs.contains_key(*key));
+        self.configs.keys().chain(subscribed)
+    }
+
+    fn count(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Configs => self.configs.len(),
+            Kind::Published => self.published.len(),
+            Kind::Pods => self.pods.len(),
+            Kind::ConfigMaps | Kind::Secrets => kind.part().map_or(0, |part| self.parts.count(part)),
+        }
+    }
+
+    /// Whether one more object can be kept, which is `known` or not. One that can't is counted, and told once.
+    pub(super) fn takes(&mut self, kind: Kind, namespace: &str, name: &str, known: bool) -> bool {
+        if known || self.count(kind) < kind.most() {
+            self.beyond.remove(kind, name);
+            return true;
+        }
+        self.leave_out(kind, namespace, name, &format!("it has more than {} of them", kind.most()));
+        false
+    }
+
+    pub(super) fn leave_out(&mut self, kind: Kind, namespace: &str, name: &str, why: &str) {
+        if self.beyond.add(kind, name) {
+            let kind = kind.as_str();
+            tracing::error!(namespace, kind, name, "some objects of the namespace are left out, since {why}");
+        }
+    }
+
+    /// An object is gone, so there is room for one that was left out: a list finds it.
+    pub(super) fn removed(&self, kind: Kind) {
+        if self.beyond.count(kind) > 0 {
+            let watches = self.watches.iter().filter(|(watched, _)| *watched == kind);
+            watches.for_each(|(_, health)| health.list_again_later());
+        }
+    }
+
+    /// The names of all objects of a kind that are kept.
+    pub(super) fn names(&self, kind: Kind) -> Vec<String> {
+        let config_names = |key: &ConfigKey| key.name.to_string();
+        match kind {
+            Kind::Configs => self.configs.keys().map(config_names).collect(),
+            Kind::Published => self.published.keys().map(config_names).collect(),
+            Kind::Pods => self.pods.keys().map(|key| key.name.clone()).collect(),
+            Kind::ConfigMaps | Kind::Secrets => {
+                let part = kind.part().into_iter();
+                part.flat_map(|part| self.parts.all(part)).map(|key: &ObjectKey| key.name.clone()).collect()
+            }
+        }
+    }
+}
+
+/// Bytes of a value as JSON.
+pub(super) fn size(value: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting does not fail. What can't be written has no size that is known.
+    serde_json::to_writer(&mut count, value).map_or(usize::MAX, |()| count.0)
+}

@@ -1,0 +1,97 @@
+//! What is kept of a namespace has bounds, which another namespace does not feel.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use super::parts::part;
+use super::*;
+
+fn named(namespace: &str, name: &str) -> VersionedConfig {
+    let mut config = config("u", "1");
+    (config.metadata.namespace, config.metadata.name) = (Some(namespace.to_owned()), Some(name.to_owned()));
+    config
+}
+
+fn left_out(index: &Index, kind: Kind) -> usize {
+    index.left_out().into_iter().find(|(other, _)| *other == kind).unwrap().1
+}
+
+#[test]
+fn configs_beyond_the_bound_are_counted_and_have_their_turn_when_there_is_room() {
+    let (index, most) = (enabled(), Kind::Configs.most());
+    index.set_enabled(["ns".to_owned(), "other".to_owned()].into());
+    let health = WatchHealth::new("tests");
+    index.add_health_of("ns", Kind::Configs, health.clone());
+    for number in 0..most + 5 {
+        index.put_config(named("ns", &format!("c{number}")));
+    }
+    index.put_config(named("other", "c"));
+    assert_eq!((index.configs().len(), left_out(&index, Kind::Configs)), (most + 1, 5));
+    assert!(index.is_left_out(&config_key(&format!("c{most}"))) && !index.is_left_out(&config_key("c0")));
+    // One that is known changes as before.
+    let mut changed = named("ns", "c0");
+    changed.metadata.resource_version = Some("2".to_owned());
+    index.put_config(changed);
+    assert_eq!(index.config(&config_key("c0")).unwrap().metadata.resource_version.as_deref(), Some("2"));
+    assert!(!health.lists_again());
+    index.remove_config(&config_key("c0"));
+    assert!(health.lists_again(), "a list finds one that was left out");
+    let all: Vec<String> = (1..most + 3).map(|number| format!("c{number}")).collect();
+    all.iter().for_each(|name| index.replace_config(named("ns", name)));
+    let seen: HashSet<_> = all.iter().map(|name| ("ns".to_owned(), name.clone())).collect();
+    index.listed(&Scope::Namespace("ns".to_owned()), Kind::Configs, Instant::now(), &seen);
+    assert_eq!((index.configs().len(), left_out(&index, Kind::Configs)), (most + 1, 2));
+    index.set_enabled(["other".to_owned()].into());
+    assert_eq!((index.configs().len(), left_out(&index, Kind::Configs)), (1, 0));
+}
+
+#[test]
+fn large_configs_are_bounded_together_and_one_that_grows_stays_as_it_was() {
+    let index = enabled();
+    let large = |name: &str, version: &str, bytes: usize| {
+        let mut config = named("ns", name);
+        config.metadata.resource_version = Some(version.to_owned());
+        config.spec.current = Some("x".repeat(bytes));
+        config
+    };
+    let mib = 1024 * 1024;
+    (0..70).for_each(|number| index.put_config(large(&format!("c{number}"), "1", mib)));
+    assert_eq!((index.configs().len(), left_out(&index, Kind::Configs)), (63, 7));
+    index.put_config(large("c0", "2", 3 * mib));
+    let version = |name: &str| index.config(&config_key(name)).unwrap().metadata.resource_version.clone();
+    assert_eq!(version("c0").as_deref(), Some("1"));
+    index.put_config(large("c0", "3", 10));
+    index.put_config(large("c69", "1", mib));
+    assert_eq!((version("c0").as_deref(), index.configs().len()), (Some("3"), 64));
+}
+
+#[test]
+fn what_users_write_into_the_metadata_of_a_config_is_not_kept() {
+    let (index, mut config) = (enabled(), config("u", "1"));
+    let text = || Some([("a".to_owned(), "b".repeat(1000))].into());
+    (config.metadata.annotations, config.metadata.labels) = (text(), text());
+    config.metadata.finalizers = Some(vec!["a/b".to_owned()]);
+    index.put_config(config);
+    let meta = index.config(&config_key("shop")).unwrap().metadata.clone();
+    assert!(meta.annotations.is_none() && meta.labels.is_none() && meta.finalizers.is_none());
+}
+
+#[test]
+fn parts_and_pods_beyond_the_bounds_are_counted() {
+    let index = enabled();
+    let most = Kind::ConfigMaps.most();
+    for number in 0..most + 3 {
+        index.put_part(config_key("shop"), part(PartKind::ConfigMap, &format!("p{number}")));
+    }
+    index.put_part(config_key("shop"), part(PartKind::Secret, "p0"));
+    assert_eq!((left_out(&index, Kind::ConfigMaps), left_out(&index, Kind::Secrets)), (3, 0));
+    assert_eq!(index.parts(&config_key("shop")).len(), most);
+    index.remove_part(&ObjectKey::new(PartKind::ConfigMap, "ns", format!("p{most}")));
+    assert_eq!(left_out(&index, Kind::ConfigMaps), 2);
+    let most = Kind::Pods.most();
+    for number in 0..=most {
+        index.put_pod(PodState { name: format!("web-{number}"), ..pod("u", &["shop"]) });
+    }
+    assert_eq!((index.pods().len(), left_out(&index, Kind::Pods)), (most, 1));
+    assert!(index.pod(&PodKey::new("ns", "web-0")).is_some());
+}

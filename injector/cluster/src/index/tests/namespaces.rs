@@ -1,0 +1,149 @@
+//! What is known of each namespace on its own: when it is complete, doubted, or forbidden.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::*;
+
+const LONG: Duration = Duration::from_hours(1);
+
+/// An index that expects all kinds, with these namespaces and the healths of their watches.
+fn watched(namespaces: &[&str]) -> (Index, Vec<Vec<WatchHealth>>) {
+    let index = Index::default();
+    index.expect(&Kind::ALL);
+    let health = WatchHealth::new("namespaces");
+    index.add_health(health.clone());
+    index.set_enabled(namespaces.iter().map(|name| (*name).to_owned()).collect());
+    health.beat();
+    health.confirm(Instant::now());
+    let begin = |namespace: &&str| {
+        let begin = |kind: Kind| {
+            let health = WatchHealth::new(kind.as_str());
+            index.add_health_of(namespace, kind, health.clone());
+            health
+        };
+        Kind::ALL.map(begin).to_vec()
+    };
+    let healths = namespaces.iter().map(begin).collect();
+    (index, healths)
+}
+
+fn list(index: &Index, namespace: &str, healths: &[WatchHealth]) {
+    for (kind, health) in Kind::ALL.into_iter().zip(healths) {
+        health.allow();
+        index.listed(&Scope::Namespace(namespace.to_owned()), kind, Instant::now(), &HashSet::new());
+        health.beat();
+        health.confirm(Instant::now());
+    }
+}
+
+/// The API server refuses everything in the namespace.
+fn forbid(index: &Index, namespace: &str, healths: &[WatchHealth]) -> usize {
+    healths.iter().for_each(WatchHealth::doubt);
+    healths.iter().for_each(WatchHealth::forbid);
+    Kind::ALL.into_iter().filter(|kind| index.refused(namespace, *kind, true)).count()
+}
+
+#[test]
+fn a_namespace_without_rights_holds_only_its_own_and_is_told_once() {
+    let (index, healths) = watched(&["a", "b"]);
+    list(&index, "a", &healths[0]);
+    assert!(!index.is_synced() && index.silent(LONG).is_some_and(|(_, age)| age.is_none()));
+    assert_eq!(forbid(&index, "b", &healths[1]), 1);
+    assert_eq!(forbid(&index, "b", &healths[1]), 0, "once");
+    assert!(index.is_synced() && index.silent(LONG).is_none(), "the replica is ready");
+    assert!(index.is_complete("a") && index.doubted("a").is_none() && index.silent_in("a", LONG).is_none());
+    assert!(!index.is_complete("b") && index.doubted("b").is_some() && index.silent_in("b", LONG).is_some());
+    assert_eq!(index.namespaces(), Namespaces { complete: 1, incomplete: 0, forbidden: 1 });
+    assert!(index.ages().iter().all(|(_, age)| age.is_some()), "{:?}", index.ages());
+    // The rights are bound.
+    list(&index, "b", &healths[1]);
+    assert!(index.is_complete("b") && index.doubted("b").is_none() && index.secrets_allowed("b"));
+    assert_eq!(index.namespaces(), Namespaces { complete: 2, incomplete: 0, forbidden: 0 });
+    // And taken away: what is known stays, and nothing moves.
+    assert_eq!(forbid(&index, "b", &healths[1]), 1);
+    assert!(index.doubted("b").is_some() && index.doubted("a").is_none() && !index.secrets_allowed("b"));
+}
+
+#[test]
+fn a_failure_that_is_no_refusal_holds_the_replica_until_everything_was_listed() {
+    let (index, healths) = watched(&["a", "b"]);
+    list(&index, "a", &healths[0]);
+    healths[1].iter().for_each(WatchHealth::doubt);
+    assert!(!index.is_synced());
+    list(&index, "b", &healths[1]);
+    assert!(index.is_synced());
+}
+
+#[test]
+fn a_namespace_that_is_enabled_later_is_held_on_its_own() {
+    let (index, healths) = watched(&["a"]);
+    list(&index, "a", &healths[0]);
+    assert!(index.is_synced());
+    index.set_enabled(["a".to_owned(), "b".to_owned()].into());
+    assert!(index.is_synced() && index.silent(LONG).is_none());
+    assert!(index.doubted("b").is_some() && index.doubted("a").is_none());
+    // Not even a list helps that began before.
+    let before = Instant::now().checked_sub(LONG).unwrap();
+    let all = |began| Kind::ALL.into_iter().for_each(|kind| index.listed(&Scope::Cluster, kind, began, &HashSet::new()));
+    all(before);
+    assert!(!index.is_complete("b"));
+    all(Instant::now());
+    assert!(index.is_complete("b") && index.last_blind("b").unwrap() < LONG, "nothing was seen before");
+}
+
+#[test]
+fn secrets_that_may_not_be_read_hold_nothing() {
+    let (index, healths) = watched(&["a"]);
+    for (kind, health) in Kind::ALL.into_iter().zip(&healths[0]) {
+        if kind == Kind::Secrets {
+            health.doubt();
+            health.forbid();
+            assert!(!index.refused("a", kind, false));
+        } else {
+            index.listed(&Scope::Namespace("a".to_owned()), kind, Instant::now(), &HashSet::new());
+            health.beat();
+            health.confirm(Instant::now());
+        }
+    }
+    assert!(index.is_complete("a") && index.doubted("a").is_none() && !index.secrets_allowed("a"));
+    assert!(index.is_synced() && index.silent(LONG).is_none() && index.silent_in("a", LONG).is_none());
+}
+
+#[test]
+fn one_silent_namespace_is_no_fault_of_the_replica_and_all_are() {
+    let (index, healths) = watched(&["a", "b"]);
+    list(&index, "a", &healths[0]);
+    list(&index, "b", &healths[1]);
+    assert!(index.is_synced());
+    let age = Duration::from_millis(20);
+    std::thread::sleep(age * 2);
+    index.lock().healths.iter().for_each(WatchHealth::beat);
+    healths[0].iter().for_each(WatchHealth::beat);
+    assert!(index.silent_in("a", age).is_none() && index.silent_in("b", age).is_some());
+    assert!(index.silent(age).is_none(), "a replica without b is better than none");
+    std::thread::sleep(age * 2);
+    index.lock().healths.iter().for_each(WatchHealth::beat);
+    assert!(index.silent(age).is_some());
+}
+
+#[test]
+fn what_is_no_longer_enabled_is_forgotten_in_one_step_and_counts_as_deleted_nowhere() {
+    let index = enabled();
+    index.put_config(config("u", "1"));
+    index.put_pod(pod("u", &["shop"]));
+    let mut woken = index.pod(&PodKey::new("ns", "web")).unwrap().woken();
+    let (events, gone) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+    let (seen, pods) = (Arc::clone(&events), Arc::clone(&gone));
+    index.listen(move |event| seen.lock().unwrap().push(format!("{event:?}")));
+    index.on_pod_gone(move |_| _ = pods.fetch_add(1, Ordering::Relaxed));
+    woken.borrow_and_update();
+    index.set_enabled([].into());
+    assert!(woken.has_changed().is_err() || woken.has_changed().unwrap());
+    assert!(index.configs().is_empty() && index.pods().is_empty() && index.subscribed().is_empty());
+    let events = events.lock().unwrap();
+    assert!(events.len() == 1 && events[0].starts_with("Config("), "{events:?}");
+    assert_eq!(gone.load(Ordering::Relaxed), 0);
+}

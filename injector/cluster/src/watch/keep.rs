@@ -1,0 +1,237 @@
+//! What each change of a watched object does to the index.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use kube::ResourceExt;
+use kube::core::{DynamicObject, PartialObjectMeta};
+use nudge_api::{PartKind, VersionedConfig};
+use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
+use nudge_core::namespaces::Enabled;
+use nudge_core::pods::pod_state;
+use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::error_chain::chain;
+use nudge_protocol::{NameError, labels};
+
+use super::Change;
+use super::follow::{HasMeta, label, names};
+use crate::index::{Index, Kind, Scope};
+
+/// Longest annotation with a number of parts that is kept, in bytes.
+const PARTS_BYTES: usize = 64;
+
+/// Keeps the enabled namespaces.
+pub(super) fn namespaces(index: Arc<Index>, which: Enabled) -> impl FnMut(Change<PartialObjectMeta<Namespace>>) + Send {
+    let (mut enabled, mut listed) = (BTreeSet::new(), BTreeSet::new());
+    let taken = move |namespace: &PartialObjectMeta<Namespace>| {
+        Some(namespace.name_any()).filter(|name| which.takes(name))
+    };
+    move |change| {
+        match change {
+            Change::Listing => return listed.clear(),
+            Change::Found(namespace) => return listed.extend(taken(&namespace)),
+            Change::Listed(_) => enabled = std::mem::take(&mut listed),
+            // Most changes of a namespace are about something else.
+            Change::Put(namespace) => {
+                if !taken(&namespace).is_some_and(|name| enabled.insert(name)) {
+                    return;
+                }
+            }
+            Change::Gone(namespace) if enabled.remove(&namespace.name_any()) => {}
+            Change::Gone(_) => return,
+        }
+        index.set_enabled(enabled.clone());
+    }
+}
+
+/// Keeps the objects of a kind in the scope, each by `put`, which is told whether it is from a list. Those of namespaces that are not enabled
+/// are not even looked at.
+pub(super) fn keep<T: HasMeta>(
+    index: Arc<Index>,
+    scope: Scope,
+    kind: Kind,
+    put: impl Fn(&Index, T, bool) + Send,
+) -> impl FnMut(Change<T>) + Send {
+    let mut seen = HashSet::new();
+    move |change| match change {
+        Change::Listing => seen = HashSet::new(),
+        Change::Found(object) => {
+            let (namespace, name) = names(object.object_meta());
+            if index.is_enabled(&namespace) {
+                seen.insert((namespace, name));
+                put(&index, object, true);
+            }
+        }
+        Change::Listed(began) => index.listed(&scope, kind, began, &std::mem::take(&mut seen)),
+        Change::Put(object) => {
+            if index.is_enabled(object.object_meta().namespace.as_deref().unwrap_or_default()) {
+                put(&index, object, false);
+            }
+        }
+        Change::Gone(object) => {
+            let (namespace, name) = names(object.object_meta());
+            index.remove(kind, &namespace, &name);
+        }
+    }
+}
+
+/// One that can't be parsed stays as it was known last.
+pub(super) fn put_config(index: &Index, object: DynamicObject, listed: bool) {
+    let (namespace, name) = names(&object.metadata);
+    match object.try_parse::<VersionedConfig>() {
+        Ok(config) if listed => index.replace_config(config),
+        Ok(config) => index.put_config(config),
+        Err(error) => tracing::error!(
+            namespace,
+            name,
+            error = chain(&error),
+            "VersionedConfig not parsed; its last state stays"
+        ),
+    }
+}
+
+pub(super) fn put_part(index: &Index, object: &impl ResourceExt, kind: PartKind) {
+    match part_meta(object, kind) {
+        Some((key, part)) => index.put_part(key, part),
+        None => {
+            let (namespace, name) = names(object.meta());
+            index.remove_part(&ObjectKey::new(kind, namespace, name));
+        }
+    }
+}
+
+/// What matters of a part's metadata; `None` for an object that belongs to no config.
+fn part_meta(object: &impl ResourceExt, kind: PartKind) -> Option<(ConfigKey, PartMeta)> {
+    let config = label(object, labels::CONFIG)?;
+    let version = label(object, labels::VERSION)?;
+    let (namespace, name) = names(object.meta());
+    let log = |error: &NameError| {
+        tracing::info!(%kind, namespace, name, error = chain(error), "object of a version ignored");
+    };
+    let config = ConfigKey::parse(&*namespace, config).inspect_err(log).ok()?;
+    let part = PartMeta {
+        kind,
+        name,
+        uid: object.uid().unwrap_or_default(),
+        resource_version: object.resource_version().unwrap_or_default(),
+        version: version.to_owned(),
+        part: label(object, labels::PART).map(str::to_owned),
+        parts: object.annotations().get(labels::PARTS).cloned().map(|text| clipped(text, PARTS_BYTES)),
+        prune: label(object, labels::PRUNE) == Some("true"),
+        created: object.creation_timestamp().map_or(0, |time| time.0.as_second()),
+        terminating: object.meta().deletion_timestamp.is_some(),
+    };
+    Some((config, part))
+}
+
+pub(super) fn put_published(index: &Index, object: &PartialObjectMeta<ConfigMap>) {
+    // No config has a name that is not allowed, and no ConfigMap of that name is published.
+    if let Ok(key) = ConfigKey::of(&object.metadata) {
+        let meta = PublishedMeta {
+            uid: object.uid().unwrap_or_default(),
+            resource_version: object.resource_version().unwrap_or_default(),
+        };
+        index.set_published(key, Some(meta));
+    }
+}
+
+pub(super) fn put_pod(index: &Index, pod: &Pod) {
+    match pod_state(pod) {
+        Some(state) => index.put_pod(state),
+        None => index.remove(Kind::Pods, &pod.namespace().unwrap_or_default(), &pod.name_any()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, spec: &serde_json::Value) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}, "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    /// One list of all these.
+    fn list<T>(take: &mut impl FnMut(Change<T>), all: impl IntoIterator<Item = T>) {
+        take(Change::Listing);
+        all.into_iter().for_each(|object| take(Change::Found(object)));
+        take(Change::Listed(Instant::now()));
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_parsed_hides_no_other_and_stays_as_it_was() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let mut take = keep(Arc::clone(&index), Scope::Cluster, Kind::Configs, put_config);
+        list(
+            &mut take,
+            [object("good", &json!({})), object("bad", &json!({"rollout": {"batch": {"later": 1}}}))],
+        );
+        let known = |name: &str| index.config(&ConfigKey::parse("ns", name).unwrap()).is_some();
+        assert!(known("good") && !known("bad"));
+        take(Change::Put(object("good", &json!({"historyLimit": "later"}))));
+        assert!(known("good"));
+        list(&mut take, [object("good", &json!({"historyLimit": "later"}))]);
+        assert!(known("good"), "it is there and can't be parsed");
+        take(Change::Gone(object("good", &json!({"historyLimit": "later"}))));
+        assert!(!known("good"));
+    }
+
+    #[test]
+    fn a_list_that_breaks_off_removes_nothing() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let mut take = keep(Arc::clone(&index), Scope::Namespace("ns".to_owned()), Kind::Configs, put_config);
+        let known = |name: &str| index.config(&ConfigKey::parse("ns", name).unwrap()).is_some();
+        list(&mut take, [object("a", &json!({})), object("b", &json!({}))]);
+        take(Change::Listing);
+        take(Change::Found(object("b", &json!({}))));
+        assert!(known("a") && known("b"));
+        // The next one begins anew: what the first has shown does not count.
+        list(&mut take, [object("a", &json!({}))]);
+        assert!(known("a") && !known("b"));
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_namespace_that_is_not_enabled() {
+        let index = Arc::new(Index::default());
+        let mut take = keep(Arc::clone(&index), Scope::Cluster, Kind::Configs, put_config);
+        list(&mut take, [object("a", &json!({}))]);
+        take(Change::Put(object("b", &json!({}))));
+        index.set_enabled(["ns".to_owned()].into());
+        assert!(index.configs().is_empty());
+        take(Change::Put(object("b", &json!({}))));
+        assert_eq!(index.configs().len(), 1);
+        index.set_enabled([].into());
+        assert!(index.configs().is_empty());
+    }
+
+    #[test]
+    fn namespaces_are_those_of_the_last_complete_list_and_of_what_came_after() {
+        let index = Arc::new(Index::default());
+        let mut take = namespaces(Arc::clone(&index), Enabled::all_but("nudge-system"));
+        let namespace = |name: &str| serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        list(&mut take, ["a", "b", "nudge-system", "kube-system"].map(namespace));
+        let enabled = || index.enabled().borrow().iter().cloned().collect::<Vec<_>>().join(" ");
+        assert_eq!(enabled(), "a b");
+        let mut changes = index.enabled();
+        changes.borrow_and_update();
+        take(Change::Put(namespace("a")));
+        assert!(!changes.has_changed().unwrap());
+        take(Change::Put(namespace("c")));
+        take(Change::Gone(namespace("a")));
+        take(Change::Listing);
+        take(Change::Found(namespace("d")));
+        assert_eq!(enabled(), "b c");
+        take(Change::Listed(Instant::now()));
+        assert_eq!(enabled(), "d");
+    }
+}

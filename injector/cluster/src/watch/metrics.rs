@@ -1,0 +1,39 @@
+//! Metrics of the watches.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Metrics of the watches.
+#[derive(Clone, Debug, Default)]
+pub struct WatchMetrics {
+    open: Gauge,
+    pub(super) watches: Counter,
+    pub(super) lists: Counter,
+    pub(super) failures: Counter,
+}
+
+impl WatchMetrics {
+    /// Registers the metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("watches_open", "Watches that are open", self.open.clone());
+        registry.register("watches", "Watches begun, also those that go on where the last one ended", self.watches.clone());
+        registry.register("watch_lists", "Lists made, each before a watch", self.lists.clone());
+        registry.register("watch_failures", "Lists and watches that failed", self.failures.clone());
+    }
+
+    /// One more is open, until this is dropped.
+    pub(super) fn opened(&self) -> Open {
+        self.open.inc();
+        Open(self.open.clone())
+    }
+}
+
+/// An open watch.
+pub(super) struct Open(Gauge);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
