@@ -46,6 +46,15 @@ pub fn cpu_time(pid: i32) -> Result<Duration> {
     Ok(Duration::from_secs(stat.ticks) / per_second)
 }
 
+/// How many sockets the process has.
+pub fn sockets(pid: i32) -> Result<usize> {
+    let open = format!("/proc/{pid}/fd");
+    let all = fs::read_dir(&open).with_context(|| format!("can't list {open}"))?;
+    // One that was closed meanwhile counts no more.
+    let targets = all.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    Ok(targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count())
+}
+
 /// The state of the process in one letter (proc(5)); `None` if it is gone.
 pub fn state(pid: i32) -> Option<char> {
     stat(pid).map(|stat| stat.state)

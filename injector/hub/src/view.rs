@@ -70,16 +70,21 @@ pub(super) fn views<'a>(
     let mut views = Views { all: Vec::with_capacity(pod.configs.len()), fetching: None, again: None };
     let allowed = index.secrets_allowed(&pod.namespace);
     for name in &pod.configs {
-        let config = index.config(&ConfigKey::new(&*pod.namespace, name.clone()));
+        let key = ConfigKey::new(&*pod.namespace, name.clone());
+        let config = index.config(&key);
         let view = if let Some(config) = config {
             kept(pod, name, &config, has(name))
                 .unwrap_or_else(|| view(&mut views, contents, pod, name, &config, allowed))
         } else {
-            let text = format!(
-                "there is no config {name} in namespace {}; create a version of it, or take it out of the annotation \
-                 nudge.dev/configs of the pod's template",
-                pod.namespace
-            );
+            let text = if index.is_left_out(&key) {
+                format!("config {name} is left out, because namespace {} has too many configs; delete some", pod.namespace)
+            } else {
+                format!(
+                    "there is no config {name} in namespace {}; create a version of it, or take it out of the \
+                     annotation nudge.dev/configs of the pod's template",
+                    pod.namespace
+                )
+            };
             let content = Err(Arc::new(problem(HubReason::NotFound, text)));
             View { name: name.clone(), uid: String::new(), revision: 0, version: None, content, due: None }
         };

@@ -53,9 +53,15 @@ impl Index {
         }
     }
 
-    /// Adds the health of a watch of the namespace.
-    pub(crate) fn add_health_of(&self, namespace: &str, kind: Kind, health: WatchHealth) {
-        if let Some(space) = self.lock().spaces.get_mut(namespace) {
+    /// When the namespace was enabled.
+    pub(crate) fn enabled_since(&self, namespace: &str) -> Option<Instant> {
+        self.lock().spaces.get(namespace).map(|space| space.since)
+    }
+
+    /// Adds the health of a watch of the namespace that was enabled then.
+    pub(crate) fn add_health_of(&self, namespace: &str, since: Option<Instant>, kind: Kind, health: WatchHealth) {
+        let mut inner = self.lock();
+        if let Some(space) = inner.spaces.get_mut(namespace).filter(|space| Some(space.since) == since) {
             space.watches.push((kind, health));
         }
     }

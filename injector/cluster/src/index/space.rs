@@ -122,7 +122,7 @@ impl Space {
     pub(super) fn leave_out(&mut self, kind: Kind, namespace: &str, name: &str, why: &str) {
         if self.beyond.add(kind, name) {
             let kind = kind.as_str();
-            tracing::error!(namespace, kind, name, "some objects of the namespace are left out, since {why}");
+            tracing::error!(namespace, kind, name, why, "objects of the namespace are left out");
         }
     }
 

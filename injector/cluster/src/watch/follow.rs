@@ -268,6 +268,8 @@ where
         Some(since) if !health.lists_again() => since.clone(),
         _ => {
             let turn = pace.list().await;
+            // Until it has succeeded.
+            *version = None;
             health.lists();
             metrics.lists.inc();
             let began = Instant::now();

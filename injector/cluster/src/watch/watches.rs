@@ -5,6 +5,7 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::future::{BoxFuture, join_all, pending};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
@@ -127,13 +128,14 @@ impl Watches {
             return;
         }
         let mut tasks = JoinSet::new();
-        let shared = self.begin(&Scope::Cluster, &mut tasks).1;
-        let mut running: BTreeMap<String, AbortHandle> = BTreeMap::new();
+        let shared = self.begin(&Scope::Cluster, None, &mut tasks).1;
+        let mut running: BTreeMap<String, (Instant, AbortHandle)> = BTreeMap::new();
         let mut first = true;
         loop {
             let namespaces = enabled.borrow_and_update().clone();
-            running.retain(|namespace, task| {
-                let stays = namespaces.contains(namespace);
+            running.retain(|namespace, (since, task)| {
+                // One that was disabled and enabled again since then was forgotten meanwhile.
+                let stays = self.index.enabled_since(namespace) == Some(*since);
                 if !stays {
                     task.abort();
                 }
@@ -141,9 +143,11 @@ impl Watches {
             });
             let mut news = false;
             for namespace in namespaces.iter() {
-                if !running.contains_key(namespace) {
-                    let (task, _) = self.begin(&Scope::Namespace(namespace.clone()), &mut tasks);
-                    running.insert(namespace.clone(), task);
+                if !running.contains_key(namespace)
+                    && let Some(since) = self.index.enabled_since(namespace)
+                {
+                    let (task, _) = self.begin(&Scope::Namespace(namespace.clone()), Some(since), &mut tasks);
+                    running.insert(namespace.clone(), (since, task));
                     news = true;
                 }
             }
@@ -165,15 +169,20 @@ impl Watches {
         }
     }
 
-    /// Begins the watches of a scope, in one task.
-    fn begin(&self, scope: &Scope, tasks: &mut JoinSet<()>) -> (AbortHandle, Vec<WatchHealth>) {
+    /// Begins the watches of a scope, in one task. `since`: when the namespace was enabled.
+    fn begin(
+        &self,
+        scope: &Scope,
+        since: Option<Instant>,
+        tasks: &mut JoinSet<()>,
+    ) -> (AbortHandle, Vec<WatchHealth>) {
         let mut healths = Vec::new();
         let mut watches = Vec::new();
         for &kind in self.settings.reads.kinds(scope) {
             let health = WatchHealth::new(kind.as_str());
             match scope {
                 Scope::Cluster => self.index.add_shared_health(kind, &health),
-                Scope::Namespace(namespace) => self.index.add_health_of(namespace, kind, health.clone()),
+                Scope::Namespace(namespace) => self.index.add_health_of(namespace, since, kind, health.clone()),
             }
             watches.push(self.watch(kind, scope, health.clone()));
             healths.push(health);
@@ -268,8 +277,7 @@ fn failed(index: &Index, scope: &Scope, kind: Kind, error: &FollowError, failure
         tracing::error!(
             namespace,
             error = chain(error),
-            "namespace {namespace} is enabled but Nudge may not read it, so nothing is done there until it may: run kubectl nudge enable \
-             {namespace}, which binds the ClusterRoles nudge-namespace and nudge-namespace-hub"
+            "enabled namespace can't be read, so Nudge does nothing there; bind its ClusterRoles: kubectl nudge enable {namespace}"
         );
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `bench local` measures an agent on this machine, `bench hub` the hub with very many agents, `bench activation` the way
 //! through a real API server, `bench admission` the injection of pods,
-//! `bench crowd` the control plane's memory. The other commands are the processes that they start.
+//! `bench crowd` the control plane's memory, `bench namespaces` what many enabled namespaces cost it. The other commands are the processes that they start.
 
 mod activation;
 mod admission;
@@ -16,6 +16,7 @@ mod idle;
 mod load;
 mod local;
 mod memory;
+mod namespaces;
 mod nginx;
 mod payload;
 mod report;
@@ -55,6 +56,8 @@ enum Command {
     Admission(admission::Options),
     /// Measures the control plane's memory in a full cluster
     Crowd(crowd::Options),
+    /// Measures what many enabled namespaces cost the control plane
+    Namespaces(namespaces::Options),
     /// Catches SIGUSR1 and reports to a pipe when; ends when nobody reads it
     #[command(name = subscriber::NAME, hide = true)]
     Subscriber { pipe: PathBuf },
@@ -94,6 +97,10 @@ fn run(started: Monotonic) -> Result<()> {
         Command::Crowd(options) => {
             let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(until_interrupted(crowd::run(options)))
+        }
+        Command::Namespaces(options) => {
+            let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(until_interrupted(namespaces::run(options)))
         }
         Command::Local(options) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;

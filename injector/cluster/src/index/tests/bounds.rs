@@ -21,7 +21,7 @@ fn configs_beyond_the_bound_are_counted_and_have_their_turn_when_there_is_room()
     let (index, most) = (enabled(), Kind::Configs.most());
     index.set_enabled(["ns".to_owned(), "other".to_owned()].into());
     let health = WatchHealth::new("tests");
-    index.add_health_of("ns", Kind::Configs, health.clone());
+    index.add_health_of("ns", index.enabled_since("ns"), Kind::Configs, health.clone());
     for number in 0..most + 5 {
         index.put_config(named("ns", &format!("c{number}")));
     }

@@ -21,7 +21,7 @@ fn watched(namespaces: &[&str]) -> (Index, Vec<Vec<WatchHealth>>) {
     let begin = |namespace: &&str| {
         let begin = |kind: Kind| {
             let health = WatchHealth::new(kind.as_str());
-            index.add_health_of(namespace, kind, health.clone());
+            index.add_health_of(namespace, index.enabled_since(namespace), kind, health.clone());
             health
         };
         Kind::ALL.map(begin).to_vec()
