@@ -21,6 +21,9 @@ impl Kind {
     /// All kinds.
     pub const ALL: [Self; 5] = [Self::Configs, Self::ConfigMaps, Self::Secrets, Self::Published, Self::Pods];
 
+    /// What the hub needs to know. Parts it reads when it serves them.
+    pub const OF_HUB: [Self; 3] = [Self::Configs, Self::Secrets, Self::Pods];
+
     /// The name in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -450,4 +450,64 @@ mod tests {
         assert!(health.is_confirmed(now));
         following.abort();
     }
+
+    /// Lists of three pages. The second page of the first list can't be read.
+    struct Paged {
+        asked: Mutex<Vec<String>>,
+    }
+
+    impl Source for Paged {
+        type Item = Item;
+        async fn page(&self, params: &ListParams) -> kube::Result<ObjectList<Item>> {
+            let page = params.continue_token.clone().unwrap_or_else(|| "1".to_owned());
+            let count = {
+                let mut asked = self.asked.lock().unwrap();
+                asked.push(page.clone());
+                asked.len()
+            };
+            if count == 2 {
+                return Err(kube::Error::LinesCodecMaxLineLengthExceeded);
+            }
+            let next = ["1", "2", "3"].iter().skip_while(|number| **number != page).nth(1).copied().unwrap_or_default();
+            let items: Vec<_> = ["a", "b"].map(|name| serde_json::json!({"metadata": {"name": format!("{name}{page}")}})).into();
+            let list = serde_json::json!({"metadata": {"resourceVersion": page, "continue": next}, "items": items});
+            Ok(serde_json::from_value(list).unwrap())
+        }
+        async fn changes(&self, _: &WatchParams, _: &str) -> kube::Result<Changes> {
+            Ok(futures::stream::pending().boxed())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_is_taken_page_by_page_and_anew_after_a_failure_or_when_asked_to() {
+        let health = WatchHealth::new("tests");
+        let source = Paged { asked: Mutex::default() };
+        let (pace, metrics) = (Arc::default(), WatchMetrics::default());
+        let following = Following { source, labels: "", page: 2, seconds: 30, health: health.clone(), pace, metrics };
+        let (seen, mut changes) = mpsc::unbounded_channel();
+        let sink = move |change: Change<Item>| {
+            let text = match change {
+                Change::Listing => "[".to_owned(),
+                Change::Found(object) => object.name_any(),
+                Change::Listed(_) => "]".to_owned(),
+                Change::Put(_) | Change::Gone(_) => "?".to_owned(),
+            };
+            seen.send(text).unwrap();
+        };
+        let following = tokio::spawn(follow(following, sink, |_, _| {}));
+        let mut next = async |count: usize| {
+            let mut all = Vec::new();
+            for _ in 0..count {
+                all.push(changes.recv().await.unwrap());
+            }
+            all.join(" ")
+        };
+        assert_eq!(next(11).await, "[ a1 b1 [ a1 b1 a2 b2 a3 b3 ]");
+        let listed = Instant::now();
+        health.list_again();
+        assert_eq!(next(8).await, "[ a1 b1 a2 b2 a3 b3 ]");
+        tokio::task::yield_now().await;
+        assert!(health.is_confirmed(listed) && !health.is_doubted(), "nothing was missed");
+        following.abort();
+    }
 }

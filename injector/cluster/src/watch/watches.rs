@@ -86,19 +86,27 @@ pub struct WatchSettings {
     pub enabled: Enabled,
     /// With which rights they are read.
     pub reads: Reads,
+    /// What is watched of them.
+    pub kinds: &'static [Kind],
     /// Counts the watches.
     pub metrics: WatchMetrics,
 }
 
 impl Default for WatchSettings {
     fn default() -> Self {
-        Self { seconds: 30, enabled: Enabled::default(), reads: Reads::default(), metrics: WatchMetrics::default() }
+        Self {
+            seconds: 30,
+            enabled: Enabled::default(),
+            reads: Reads::default(),
+            kinds: &Kind::ALL,
+            metrics: WatchMetrics::default(),
+        }
     }
 }
 
 /// Keeps `index` up to date until dropped. Ends only when a watch does, and panics where that panicked.
 pub async fn watch_cluster(client: Client, index: Arc<Index>, settings: WatchSettings) {
-    index.expect(&Kind::ALL);
+    index.expect(settings.kinds);
     let enabled = index.enabled();
     let watches = Watches { client, index, pace: Arc::default(), settings };
     let health = WatchHealth::new("namespaces");
@@ -178,7 +186,8 @@ impl Watches {
     ) -> (AbortHandle, Vec<WatchHealth>) {
         let mut healths = Vec::new();
         let mut watches = Vec::new();
-        for &kind in self.settings.reads.kinds(scope) {
+        let kinds = self.settings.reads.kinds(scope).iter();
+        for &kind in kinds.filter(|kind| self.settings.kinds.contains(kind)) {
             let health = WatchHealth::new(kind.as_str());
             match scope {
                 Scope::Cluster => self.index.add_shared_health(kind, &health),

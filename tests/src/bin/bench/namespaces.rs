@@ -13,7 +13,7 @@ use kube::api::PostParams;
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::Cluster;
 use nudge_tests::cluster::installation::{ACCOUNT, Installation, NAMESPACE, injected_pod};
-use nudge_tests::procfs;
+use nudge_tests::procfs::{self, Memory};
 use serde_json::json;
 
 use crate::control_plane::{self, ControlPlane};
@@ -46,7 +46,7 @@ pub(crate) struct Options {
 struct Cost {
     ready: Duration,
     sockets: usize,
-    rss: u64,
+    memory: Memory,
     processor: Duration,
     watches: f64,
     lists: f64,
@@ -80,7 +80,8 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         };
         row("until ready", Unit::Millis, |cost| cost.ready.as_secs_f64() * 1000.0);
         row("sockets", Unit::Count, |cost| float(cost.sockets as u64));
-        row("VmRSS", Unit::Kib, |cost| float(cost.rss) / 1024.0);
+        row("RssAnon", Unit::Kib, |cost| float(cost.memory.rss_anon) / 1024.0);
+        row("VmRSS", Unit::Kib, |cost| float(cost.memory.vm_rss) / 1024.0);
         row("processor in that time", Unit::Millis, |cost| cost.processor.as_secs_f64() * 1000.0);
         row("watches begun in that time", Unit::Count, |cost| cost.watches);
         row("lists, all in all", Unit::Count, |cost| cost.lists);
@@ -100,7 +101,7 @@ async fn cost(installation: &Installation<'_>, options: &Options, reads: &str) -
     let cost = Cost {
         ready,
         sockets: procfs::sockets(pid)?,
-        rss: procfs::memory(pid)?.vm_rss,
+        memory: procfs::memory(pid)?,
         processor: procfs::cpu_time(pid)?.saturating_sub(before.0),
         watches: replica.metric("nudge_watches_total").await? - before.1,
         lists: replica.metric("nudge_watch_lists_total").await?,
