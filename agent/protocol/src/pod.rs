@@ -9,11 +9,9 @@ pub const CONDITION: &str = "nudge.dev/ConfigCurrent";
 
 /// Where containers find `token`, `ca.crt` and `env`.
 pub const CONTAINER_PATH: &str = "/run/nudge";
-/// Where the agent finds its token for the hub (`token`) and the hub's CA bundle (`ca.crt`): the place at which Kubernetes would
-/// otherwise mount a token of the pod's account for the API server, which the agent has no use for.
+/// Where the agent finds its token for the hub (`token`): the place at which Kubernetes would otherwise mount a token of the pod's
+/// account for the API server, which the agent has no use for.
 pub const HUB_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// The ConfigMap with the hub's CA bundle, in every enabled namespace, under the key `ca.crt`.
-pub const HUB_CA_MAP: &str = "nudge-hub-ca";
 
 /// Environment variables of the agent's container. A pod's environment can't be changed, so neither can what it may read.
 pub mod env {
@@ -33,9 +31,7 @@ pub mod env {
     pub const MOUNT_PATH: &str = "NUDGE_MOUNT_PATH";
     /// The hub: `https://nudge-hub.nudge-system.svc`.
     pub const HUB: &str = "NUDGE_HUB";
-    /// File with the hub's CA bundle (PEM), kept up to date by the kubelet.
-    pub const HUB_CA_FILE: &str = "NUDGE_HUB_CA_FILE";
-    /// The bundle at admission (PEM), where the file is not there.
+    /// The CA bundle (PEM) by which the agent trusts the hub, for as long as the pod lives: later authorities are cross-signed.
     pub const HUB_CA: &str = "NUDGE_HUB_CA";
     /// File with the projected service-account token.
     pub const HUB_TOKEN_FILE: &str = "NUDGE_HUB_TOKEN_FILE";

@@ -25,7 +25,7 @@ use crate::proc::EXIT_AGENT;
 use crate::readiness::NotReady;
 use crate::serve::{BindError, Connections, bind};
 use crate::source::Store;
-use crate::source::hub::{CredentialFiles, Credentials, HubClient, HubUrl, LastGood, LocalVersions};
+use crate::source::hub::{CredentialFiles, Credentials, HubCa, HubClient, HubUrl, LastGood, LocalVersions};
 use crate::status::Container;
 use crate::tasks::Tasks;
 
@@ -83,13 +83,13 @@ pub(super) struct Args {
     #[arg(long, env = pod::env::HUB, value_name = "URL", default_value = "https://nudge-hub.nudge-system.svc")]
     hub: HubUrl,
 
-    /// File with the hub's CA bundle (PEM); read for every connection
-    #[arg(long, env = pod::env::HUB_CA_FILE, value_name = "FILE", default_value = "/run/nudge/hub-ca/ca.crt")]
-    hub_ca_file: PathBuf,
+    /// The hub's CA bundle (PEM): the certificates that the agent trusts the hub by
+    #[arg(long, env = pod::env::HUB_CA, value_name = "PEM", required_unless_present = "hub_ca_file", hide_env_values = true, allow_hyphen_values = true)]
+    hub_ca: Option<String>,
 
-    /// The hub's CA bundle itself (PEM), used while the file does not exist
-    #[arg(long, env = pod::env::HUB_CA, value_name = "PEM", default_value = "", hide_default_value = true, hide_env_values = true, allow_hyphen_values = true)]
-    hub_ca: String,
+    /// File with that bundle, where it is not given itself; read for every connection
+    #[arg(long, value_name = "FILE")]
+    hub_ca_file: Option<PathBuf>,
 
     /// File with the service-account token for the hub; read for every connection, and every minute
     #[arg(long, env = pod::env::HUB_TOKEN_FILE, value_name = "FILE", default_value = "/run/nudge/hub-token/token")]
@@ -182,8 +182,10 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     let endpoint = endpoint_url(address);
 
     let credentials = Arc::new(Credentials::new(CredentialFiles {
-        ca_file: args.hub_ca_file,
-        ca_fallback: args.hub_ca,
+        ca: match args.hub_ca {
+            Some(bundle) => HubCa::Bundle(bundle),
+            None => HubCa::File(args.hub_ca_file.unwrap_or_default()),
+        },
         token_file: args.hub_token_file,
     }));
     let client = || HubClient::new(args.hub.clone(), Arc::clone(&credentials));

@@ -107,13 +107,26 @@ async fn another_authority_is_trusted_as_soon_as_it_stands_in_the_bundle() -> Re
 }
 
 #[tokio::test]
-async fn without_the_bundles_file_the_one_of_the_environment_serves() -> Result<()> {
-    let hub = FakeHub::start()?;
+async fn what_was_injected_is_all_that_is_trusted_whatever_a_file_holds() -> Result<()> {
+    let (hub, foreign) = (FakeHub::start()?, FakeHub::start()?);
     let ca = hub.ca().to_owned();
     let mut pod = Pod::new(&hub)?.with(&["--hub-ca", &ca]);
-    std::fs::remove_file(pod.path("hub-ca.crt"))?;
+    // Where the release before mounted what users of the namespace may write.
+    std::fs::write(pod.path("hub-ca.crt"), foreign.ca())?;
     let mut client = pod.start().await?;
     pod.serves(&mut client, "shop=1.0.0").await?;
+    std::fs::remove_file(pod.path("hub-ca.crt"))?;
+    hub.cut().await?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+
+    // A hub of somebody else, to which the name leads, is not trusted by what only that file holds.
+    let mut pod = Pod::new(&foreign)?.with(&["--hub-ca", &ca]);
+    pod.mount("shop", "0.9.0", "1", &[("lives", b"2")])?;
+    let mut client = pod.start().await?;
+    fails_with(&pod, &mut client, "Tls").await?;
+    assert_eq!(client.get("/config/lives").await?.body, &b"2"[..]);
+    ensure!(foreign.polls().is_empty(), "it was shown a token");
     Ok(())
 }
 

@@ -21,4 +21,4 @@ pub use last_good::{LastGood, LastGoodError};
 pub use local_versions::{LocalVersions, Taken};
 pub use poll_retry::{NextPoll, PollEnd, PollRetry, retry_wait};
 pub use reply::{Reply, ReplyError, ReplyReader, Sent, write};
-pub use trust::{CredentialFiles, Credentials};
+pub use trust::{CredentialFiles, Credentials, HubCa};

@@ -1,5 +1,9 @@
-//! The CA bundle that the agent trusts the hub by, and the token that it shows to the hub. Both are files that change while it runs.
+//! The CA bundle that the agent trusts the hub by, and the token that it shows to the hub.
+//!
+//! In an injected pod the bundle stands in the environment of the agent's container, which nobody can change. The token is a file that
+//! changes while the agent runs.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,14 +25,21 @@ const TOKEN_AGE: Duration = Duration::from_mins(1);
 const SESSIONS: usize = 2;
 
 /// Where bundle and token are.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct CredentialFiles {
-    /// The CA bundle (PEM).
-    pub ca_file: PathBuf,
-    /// The bundle to use while the file does not exist.
-    pub ca_fallback: String,
+    /// The CA bundle.
+    pub ca: HubCa,
     /// The token.
     pub token_file: PathBuf,
+}
+
+/// The CA bundle, which is all that the agent trusts the hub by.
+#[derive(Clone, Debug)]
+pub enum HubCa {
+    /// Itself (PEM).
+    Bundle(String),
+    /// In a file that somebody else keeps up to date.
+    File(PathBuf),
 }
 
 /// Bundle and token as they are now, shared by all connections to the hub.
@@ -44,22 +55,25 @@ impl Credentials {
         Self { files, tls: Mutex::default(), token: Mutex::default() }
     }
 
-    /// TLS settings for a new connection. The bundle is read each time; while it stays the same, sessions are resumed.
+    /// TLS settings for a new connection. A file with the bundle is read each time; while it stays the same, sessions are resumed.
     pub fn tls(&self) -> Result<Arc<ClientConfig>, Failure> {
         let local = |message| Failure::new(Kind::Local, message);
-        let path = self.files.ca_file.display();
-        let bundle = match fs::read_to_string(&self.files.ca_file) {
-            Ok(bundle) if !bundle.trim().is_empty() => bundle,
-            _ if !self.files.ca_fallback.is_empty() => self.files.ca_fallback.clone(),
-            Ok(_) => return Err(local(format!("the hub's CA bundle {path} is empty"))),
-            Err(error) => return Err(local(format!("the hub's CA bundle {path} can't be read: {error}"))),
+        let (bundle, title) = match &self.files.ca {
+            HubCa::Bundle(bundle) => (Cow::Borrowed(bundle), "the hub's CA bundle".to_owned()),
+            HubCa::File(path) => {
+                let title = format!("the hub's CA bundle {}", path.display());
+                match fs::read_to_string(path) {
+                    Ok(bundle) => (Cow::Owned(bundle), title),
+                    Err(error) => return Err(local(format!("{title} can't be read: {error}"))),
+                }
+            }
         };
         let mut known = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, tls)) = known.as_ref().filter(|(of, _)| *of == bundle) {
+        if let Some((_, tls)) = known.as_ref().filter(|(of, _)| of == bundle.as_ref()) {
             return Ok(Arc::clone(tls));
         }
-        let tls = Arc::new(client_config(&bundle).map_err(|why| local(format!("the hub's CA bundle {path} {why}")))?);
-        *known = Some((bundle, Arc::clone(&tls)));
+        let tls = Arc::new(client_config(&bundle).map_err(|why| local(format!("{title} {why}")))?);
+        *known = Some((bundle.into_owned(), Arc::clone(&tls)));
         Ok(tls)
     }
 

@@ -11,7 +11,8 @@ use super::digest::{contents_of, part_digest};
 
 /// Annotation with the digest of what Nudge has written.
 pub const DIGEST: &str = "nudge.dev/published-digest";
-/// ConfigMaps of Kubernetes and of Nudge that are in every namespace.
+/// The ConfigMap of Kubernetes that is in every namespace, and the one that releases before 0.2 have left there: agents of theirs mount
+/// it as long as their pods live.
 const RESERVED: [&str; 2] = ["kube-root-ca.crt", "nudge-hub-ca"];
 /// Most bytes of keys and values that a ConfigMap can hold.
 const MAX_BYTES: usize = 1024 * 1024;

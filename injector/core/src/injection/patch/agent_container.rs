@@ -95,7 +95,6 @@ fn environment(of: &AgentContainer<'_>) -> Vec<Value> {
         (pod::env::PORT, port(request).to_string()),
         (pod::env::MOUNT_PATH, only_if(request.mount_path.is_some(), FILES_DIR)),
         (pod::env::HUB, of.settings.hub.clone()),
-        (pod::env::HUB_CA_FILE, format!("{}/ca.crt", pod::HUB_PATH)),
         (pod::env::HUB_CA, of.facts.hub_ca.clone()),
         (pod::env::HUB_TOKEN_FILE, format!("{}/token", pod::HUB_PATH)),
         (pod::env::BOOTSTRAP_DIR, only_if(of.volumes.bootstrap, BOOTSTRAP_DIR)),

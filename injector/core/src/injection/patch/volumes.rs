@@ -84,10 +84,9 @@ impl Volumes {
     }
 }
 
-/// The agent's token for the hub, and the hub's certificate authority.
+/// The agent's token for the hub.
 fn hub() -> Value {
     json!({"name": HUB, "projected": {"sources": [
         {"serviceAccountToken": {"audience": pod::TOKEN_AUDIENCE, "expirationSeconds": 3600, "path": "token"}},
-        {"configMap": {"name": pod::HUB_CA_MAP, "optional": true, "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
     ]}})
 }

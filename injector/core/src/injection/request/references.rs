@@ -1,14 +1,14 @@
 //! The ConfigMaps that the containers of a pod reference.
 
 use k8s_openapi::api::core::v1::Container;
-use nudge_protocol::{ConfigName, pod};
+use nudge_protocol::ConfigName;
 
 use super::annotations::CONFIGS;
 use crate::injection::refusal::Refusal;
 use crate::injection::user_pod::UserPod;
 
 /// ConfigMaps of the cluster and of service meshes in every namespace: never an application's configuration.
-const IGNORED: [&str; 4] = ["kube-root-ca.crt", pod::HUB_CA_MAP, "istio-ca-root-cert", "openshift-service-ca.crt"];
+const IGNORED: [&str; 3] = ["kube-root-ca.crt", "istio-ca-root-cert", "openshift-service-ca.crt"];
 /// Most ConfigMaps that are looked up. A pod that references more must name its configs.
 const MAX_REFERENCES: usize = 64;
 

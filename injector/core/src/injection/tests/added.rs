@@ -19,6 +19,7 @@ fn the_plain_case() {
         ("NUDGE_PORT", json!("9001")),
         ("NUDGE_HUB", json!("https://nudge-hub.nudge-system.svc")),
         ("NUDGE_HUB_CA", json!(facts().hub_ca)),
+        ("NUDGE_HUB_CA_FILE", Value::Null),
         ("NUDGE_HUB_TOKEN_FILE", json!("/var/run/secrets/kubernetes.io/serviceaccount/token")),
         ("NUDGE_BOOTSTRAP_DIR", json!("/run/nudge/bootstrap")),
         ("NUDGE_POD_IPS", json!({"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIPs"}})),
@@ -26,6 +27,9 @@ fn the_plain_case() {
         assert_eq!(variable(agent, name), &value, "{name}");
     }
     assert!(agent["env"].as_array().unwrap().iter().all(|variable| variable["value"] != ""));
+    // The token alone: users of the namespace may write its ConfigMaps.
+    let hub = injected["spec"]["volumes"].as_array().unwrap().iter().find(|volume| volume["name"] == "nudge-hub");
+    assert_eq!(hub.unwrap()["projected"]["sources"].as_array().unwrap().len(), 1, "{hub:?}");
     let parts = agent["volumeMounts"].as_array().unwrap().iter().map(|mount| mount["mountPath"].as_str().unwrap());
     let parts: Vec<&str> = parts.filter(|path| path.starts_with("/run/nudge/bootstrap")).collect();
     assert_eq!(parts, ["/run/nudge/bootstrap/shop/1.0.0/1", "/run/nudge/bootstrap/shop/1.0.0/2"]);
