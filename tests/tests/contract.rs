@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use nudge_api::VersionedConfig;
 use nudge_protocol::pod::{AGENT_CONTAINER, env as agent_env};
 use nudge_protocol::{env, labels};
-use nudge_tests::cluster::installation::{at_once, bind};
+use nudge_tests::cluster::installation::{at_once, bind, hub_ca};
 use nudge_tests::cluster::{Options, Space};
 use nudge_tests::kubelet::{self, Image};
-use nudge_tests::{Cluster, HookServer, Installation, Kubelet, binary, eventually, ports, tools};
+use nudge_tests::{Cluster, FakeHub, HookServer, Installation, Kubelet, binary, eventually, ports, tools};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -167,6 +167,43 @@ async fn start(space: &Space, pod: &Value) -> Result<Option<(Kubelet, Value, Tem
 fn identity(kubelet: &Kubelet) -> Result<[Vec<u8>; 2]> {
     let read = |name: &str| std::fs::read(kubelet.volume("nudge-share").join(name));
     Ok([read("token")?, read("ca.crt")?])
+}
+
+#[tokio::test]
+async fn nobody_in_the_namespace_decides_whom_the_agent_trusts() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = space(installation, "trusting", false, false).await?;
+    // What agents of the release before mounted, and preferred to what was injected.
+    let forged = FakeHub::start()?.ca().to_owned();
+    let map = json!({"metadata": {"name": "nudge-hub-ca"}, "immutable": true, "data": {"ca.crt": forged}});
+    space.create_object::<ConfigMap>(map).await?;
+    let mut pod = pod("web", &json!([app("app", 1000, "SIGUSR1")]), &[("notify.app", "SIGUSR1")])?;
+    // Mounted where the agent reads its token, too: in the user's container.
+    pod["spec"]["volumes"] = json!([{"name": "hub-ca", "configMap": {"name": "nudge-hub-ca"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "hub-ca", "mountPath": "/run/hub-ca"}]);
+    let stored = create(&space, &pod).await?;
+
+    assert_eq!(variable(&stored, agent_env::HUB_CA), Some(hub_ca(&space).await?));
+    let lists =
+        ["initContainers", "containers"].into_iter().filter_map(|list| stored["spec"][list].as_array()).flatten();
+    let agent = lists.into_iter().find(|container| container["name"] == AGENT_CONTAINER).context("no agent")?;
+    ensure!(!agent["env"].to_string().contains("NUDGE_HUB_CA_FILE"), "{agent}");
+    let volumes = stored["spec"]["volumes"].as_array().context("no volumes")?;
+    for mount in agent["volumeMounts"].as_array().context("no mounts")? {
+        let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]).context("no volume")?;
+        ensure!(!volume.to_string().contains("nudge-hub-ca"), "{volume}");
+    }
+
+    let Some((images, _folder)) = images()? else { return Ok(()) };
+    let Some(mut kubelet) = Kubelet::take(&space, &stored, images).await? else { return Ok(()) };
+    kubelet.start().await?;
+    kubelet.logs("app", "ready").await?;
+    activate(&space, "shop", "1.0.1").await?;
+    kubelet.logs("app", "SIGUSR1 shop=1.0.1,keys=1").await?;
+    proven(&space, "shop", "1.0.1").await?;
+    space.api::<ConfigMap>().delete("nudge-hub-ca", &DeleteParams::default()).await?;
+    activate(&space, "keys", "2").await?;
+    kubelet.logs("app", "SIGUSR1 shop=1.0.1,keys=2").await
 }
 
 #[tokio::test]

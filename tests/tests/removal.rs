@@ -41,7 +41,7 @@ async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<S
 async fn config_maps(space: &Space) -> Result<BTreeMap<String, String>> {
     let maps: Api<ConfigMap> = space.api();
     let all = maps.list(&ListParams::default()).await?;
-    let ours = all.into_iter().filter(|map| map.name_any() != "kube-root-ca.crt" && map.name_any() != "nudge-hub-ca");
+    let ours = all.into_iter().filter(|map| map.name_any() != "kube-root-ca.crt");
     ours.map(|mut map| {
         map.metadata.managed_fields = None;
         Ok((map.name_any(), serde_json::to_string(&map)?))

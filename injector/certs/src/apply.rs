@@ -4,9 +4,10 @@ use time::OffsetDateTime;
 
 use super::authority::{Authority, AuthorityError, Pair};
 use super::certificate::Certificate;
+use super::chain::chain;
 use super::lifetimes::Lifetimes;
 use super::names::ServingNames;
-use super::plan::Step;
+use super::plan::{Step, kept_old};
 use super::stored::{MAX_OLD, Signer, Stored};
 
 /// What to store after `step`.
@@ -21,33 +22,30 @@ pub fn apply(
     match step {
         Step::Keep => {}
         Step::Make(_) => {
-            let authority = Authority::make(now, lifetimes)?;
-            stored.next = None;
-            take_over(&mut stored, authority, names, now, lifetimes)?;
+            // The serving certificate may still be valid under an authority that is lost; its certificate stands beside it.
+            stored.old.extend(std::mem::take(&mut stored.published));
+            stored.crosses.clear();
+            take_over(&mut stored, Authority::make(now, lifetimes)?, now);
         }
-        Step::Stage(_) => {
-            stored.next = Some(Authority::make(now, lifetimes)?);
-            stored.since = Some(now);
-        }
-        Step::Promote(_) => {
-            let authority = match stored.next.take() {
-                Some(next) => next,
-                None => Authority::make(now, lifetimes)?,
-            };
-            take_over(&mut stored, authority, names, now, lifetimes)?;
+        Step::Rotate(_) => {
+            if let Some(before) = stored.signer.as_ref().and_then(Signer::able) {
+                let (next, cross) = before.make_next(now, lifetimes)?;
+                stored.crosses.insert(0, cross);
+                stored.crosses.truncate(MAX_OLD);
+                take_over(&mut stored, next, now);
+            }
         }
         Step::Renew(_) => {
             if let Some(authority) = stored.signer.as_ref().and_then(Signer::able) {
                 // Replicas of two releases may need different names, and must not renew in turns.
                 let names = union(names, stored.serving.as_ref(), now);
-                stored.serving = Some(authority.serving(&names, now, lifetimes)?);
+                let serving = authority.serving(&names, now, lifetimes)?;
+                stored.serving = Some(serving.with_chain(chain(authority.certificate(), &stored.crosses, now)));
+                stored.published = stored.authorities();
             }
         }
-        Step::Restamp => stored.since = Some(now),
-        Step::DropOld => {
-            let keep = stored.since.is_some_and(|since| now - since < lifetimes.certificate + lifetimes.grace);
-            stored.old.retain(|old| keep && old.not_after() > now);
-        }
+        Step::Publish => stored.published = stored.authorities(),
+        Step::DropOld => stored.old = kept_old(&stored, now, lifetimes),
     }
     Ok(stored)
 }
@@ -64,22 +62,17 @@ fn union(names: &ServingNames, serving: Option<&Pair>, now: OffsetDateTime) -> S
     if serving.names().cover(names) || both.len() > MAX_NAMES { names.clone() } else { both }
 }
 
-fn take_over(
-    stored: &mut Stored,
-    authority: Authority,
-    names: &ServingNames,
-    now: OffsetDateTime,
-    lifetimes: &Lifetimes,
-) -> Result<(), AuthorityError> {
-    let serving = authority.serving(names, now, lifetimes)?;
+/// Signs with `authority` from now on. The one before stays published: servers use what it has signed.
+fn take_over(stored: &mut Stored, authority: Authority, now: OffsetDateTime) {
     let before = stored.signer.replace(Signer::Able(authority));
-    // A replica that has not read the Secret yet still serves what it signed.
-    let before = before.map(|signer| signer.certificate().clone()).filter(|before| before.not_after() > now);
-    stored.old.extend(before);
-    let surplus = stored.old.len().saturating_sub(MAX_OLD);
-    stored.old.drain(..surplus);
-    stored.old.retain(|old: &Certificate| old.not_after() > now);
-    stored.serving = Some(serving);
-    stored.since = Some(now);
-    Ok(())
+    stored.old.extend(before.map(|signer| signer.certificate().clone()));
+    let mut old: Vec<Certificate> = Vec::new();
+    for certificate in std::mem::take(&mut stored.old) {
+        if certificate.not_after() > now && !old.contains(&certificate) {
+            old.push(certificate);
+        }
+    }
+    let surplus = old.len().saturating_sub(MAX_OLD);
+    old.drain(..surplus);
+    stored.old = old;
 }

@@ -1,9 +1,10 @@
-//! Makes authorities, and serving certificates under them.
+//! Makes authorities, serving certificates under them, and cross certificates between them.
 //!
-//! Both follow RFC 5280 closely (key usages, key identifiers), because strict clients refuse what does not. Each authority has its
-//! own name: clients look for the issuer by name first.
-
-use std::time::Duration;
+//! All follow RFC 5280 closely (key usages, key identifiers, path lengths), because strict clients refuse what does not. Each authority
+//! has its own name: clients look for the issuer by name first.
+//!
+//! A cross certificate has the name and the key of an authority, and is signed by the authority before. With it, a client that trusts
+//! only the authority before accepts what the later one has signed.
 
 use rand::RngExt as _;
 use rcgen::{
@@ -18,8 +19,13 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::certificate::{Certificate, CertificateError};
-use super::lifetimes::Lifetimes;
+use super::lifetimes::{LEEWAY, Lifetimes};
 use super::names::ServingNames;
+
+/// Most cross certificates that a server sends with its own certificate. Each is some 500 bytes of every handshake.
+pub const MAX_CROSSES: u32 = 3;
+/// How the names of Nudge's own authorities begin.
+pub(super) const AUTHORITY_NAME: &str = "nudge-injector authority ";
 
 /// Why a key or certificate can't be made or used.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +71,27 @@ impl Pair {
         &self.certificate
     }
 
+    /// The certificates that are sent with it.
+    pub fn chain(&self) -> &[Certificate] {
+        &self.chain
+    }
+
+    /// The certificate and those that are sent with it, PEM.
+    pub fn certificates_pem(&self) -> String {
+        std::iter::once(&self.certificate).chain(&self.chain).map(Certificate::pem).collect()
+    }
+
+    /// Whether both are the same certificate, sent with the same others.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.certificate == other.certificate && self.chain == other.chain
+    }
+
+    /// The same with these certificates to send.
+    #[must_use]
+    pub fn with_chain(self, chain: Vec<Certificate>) -> Self {
+        Self { chain, ..self }
+    }
+
     /// The private key, PEM.
     pub fn key_pem(&self) -> &Zeroizing<String> {
         &self.key
@@ -92,15 +119,33 @@ impl std::fmt::Debug for Pair {
 pub struct Authority(Pair);
 
 impl Authority {
-    /// Makes a new authority.
+    /// Makes a new authority, which only those trust that get its certificate.
     pub fn make(now: OffsetDateTime, lifetimes: &Lifetimes) -> Result<Self, AuthorityError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let mut params = params(&format!("nudge-injector authority {:08x}", rand::rng().random::<u32>()));
-        validity(&mut params, now, now + lifetimes.authority, lifetimes.leeway);
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let name = format!("{AUTHORITY_NAME}{:08x}", rand::rng().random::<u32>());
+        let mut params = authority_params(&name, MAX_CROSSES);
+        validity(&mut params, now - LEEWAY, now + lifetimes.authority);
         let made = params.self_signed(&key)?;
         Self::from_pem(&made.pem(), Zeroizing::new(key.serialize_pem()))
+    }
+
+    /// Makes the authority after this one, and its cross certificate.
+    pub fn make_next(&self, now: OffsetDateTime, lifetimes: &Lifetimes) -> Result<(Self, Certificate), AuthorityError> {
+        let next = Self::make(now, lifetimes)?;
+        let name = next.certificate().common_name().ok_or(CertificateError::Form)?;
+        // None can stand above the last, which this authority signs as one of several at most.
+        let mut params = authority_params(name, MAX_CROSSES - 1);
+        let own = self.certificate();
+        // A clock that was wrong when one of the two was made must not cut the life of the cross certificate.
+        validity(&mut params, (now - LEEWAY).min(own.not_before()), now.max(own.not_before()) + lifetimes.cross());
+        params.use_authority_key_identifier_extension = true;
+        let made = params.signed_by(&KeyPair::from_pem(next.key_pem())?, &self.issuer()?)?;
+        let cross = Certificate::from_der(made.der().clone())?;
+        Ok((next, cross))
+    }
+
+    fn issuer(&self) -> Result<Issuer<'static, KeyPair>, AuthorityError> {
+        Ok(Issuer::from_ca_cert_der(self.certificate().der(), KeyPair::from_pem(self.key_pem())?)?)
     }
 
     /// Parses a stored authority.
@@ -131,32 +176,33 @@ impl Authority {
         now: OffsetDateTime,
         lifetimes: &Lifetimes,
     ) -> Result<Pair, AuthorityError> {
-        let issuer = Issuer::from_ca_cert_der(self.certificate().der(), KeyPair::from_pem(self.key_pem())?)?;
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let mut params = params("nudge-injector");
-        validity(&mut params, now, self.serving_end(now, lifetimes), lifetimes.leeway);
+        let mut params = named("nudge-injector");
+        validity(&mut params, now - LEEWAY, (now + lifetimes.certificate).min(self.certificate().not_after()));
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.subject_alt_names = names.to_sans()?;
-        let made = params.signed_by(&key, &issuer)?;
+        let made = params.signed_by(&key, &self.issuer()?)?;
         Pair::from_pem(&made.pem(), Zeroizing::new(key.serialize_pem()))
-    }
-
-    /// When a serving certificate made now would expire.
-    pub fn serving_end(&self, now: OffsetDateTime, lifetimes: &Lifetimes) -> OffsetDateTime {
-        (now + lifetimes.certificate).min(self.certificate().not_after())
     }
 }
 
-fn params(name: &str) -> CertificateParams {
+fn authority_params(name: &str, crosses_below: u32) -> CertificateParams {
+    let mut params = named(name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(u8::try_from(crosses_below).unwrap_or(u8::MAX)));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+fn named(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     params
 }
 
-fn validity(params: &mut CertificateParams, now: OffsetDateTime, end: OffsetDateTime, leeway: Duration) {
-    params.not_before = now - leeway;
+fn validity(params: &mut CertificateParams, start: OffsetDateTime, end: OffsetDateTime) {
+    params.not_before = start;
     params.not_after = end;
 }

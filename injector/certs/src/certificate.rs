@@ -35,6 +35,9 @@ pub struct Certificate {
     not_after: OffsetDateTime,
     names: ServingNames,
     is_authority: bool,
+    subject: Vec<u8>,
+    issuer: Vec<u8>,
+    common_name: Option<String>,
 }
 
 impl Certificate {
@@ -61,8 +64,11 @@ impl Certificate {
         let names = names.filter_map(|name| ServingNames::new([name]).ok());
         let names = names.fold(ServingNames::default(), |all, name| all.and(&name));
         let is_authority = parsed.basic_constraints().ok().flatten().is_some_and(|constraints| constraints.value.ca);
+        let (subject, issuer) = (parsed.subject().as_raw().to_vec(), parsed.issuer().as_raw().to_vec());
+        let common_name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+        let common_name = common_name.map(str::to_owned);
         let pem = to_pem(&der);
-        Ok(Self { der, pem, not_before, not_after, names, is_authority })
+        Ok(Self { der, pem, not_before, not_after, names, is_authority, subject, issuer, common_name })
     }
 
     /// The certificate in DER form.
@@ -93,6 +99,21 @@ impl Certificate {
     /// Whether it is a CA certificate.
     pub fn is_authority(&self) -> bool {
         self.is_authority
+    }
+
+    /// The common name of its subject.
+    pub fn common_name(&self) -> Option<&str> {
+        self.common_name.as_deref()
+    }
+
+    /// Whether both are for the same subject.
+    pub fn is_for_subject_of(&self, other: &Self) -> bool {
+        self.subject == other.subject
+    }
+
+    /// Whether it names `authority` as its issuer. The name alone proves nothing.
+    pub fn names_as_issuer(&self, authority: &Self) -> bool {
+        self.issuer == authority.subject
     }
 
     /// Whether it is valid at that moment.

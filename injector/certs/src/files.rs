@@ -1,4 +1,5 @@
-//! Certificates in files that something else writes, such as cert-manager or a CSI driver.
+//! Certificates in files that something else writes: the Secret that the keeper of Nudge's own authority fills, cert-manager, or a CSI
+//! driver.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,8 +19,8 @@ pub struct CertificateFiles {
     pub certificate: PathBuf,
     /// Its private key, PEM.
     pub key: PathBuf,
-    /// The CA certificates that clients trust, PEM. Without them nothing is published.
-    pub authority: Option<PathBuf>,
+    /// The CA certificates that clients trust, PEM. Pods get them by injection.
+    pub authority: PathBuf,
 }
 
 /// Why the files can't be used.
@@ -68,8 +69,7 @@ impl CertificateFiles {
     /// The usual names in a folder that a Secret of type `kubernetes.io/tls` is mounted to.
     pub fn in_folder(folder: &Path) -> Self {
         let path = |name: &str| folder.join(name);
-        let authority = Some(path("ca.crt")).filter(|path| path.exists());
-        Self { certificate: path("tls.crt"), key: path("tls.key"), authority }
+        Self { certificate: path("tls.crt"), key: path("tls.key"), authority: path("ca.crt") }
     }
 
     /// Reads the files. A mount may be replaced between two reads; then certificate and key don't match, and reading again helps.
@@ -85,8 +85,7 @@ impl CertificateFiles {
             key: self.key.clone(),
             source,
         })?;
-        let bundle = self.authority.as_deref().map(bundle).transpose()?.unwrap_or_default();
-        Ok(Loaded { pair, bundle })
+        Ok(Loaded { pair, bundle: bundle(&self.authority)? })
     }
 }
 
@@ -150,12 +149,58 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(10), taken).await.unwrap().unwrap();
     }
 
+    /// Writes the files of a Secret as the kubelet does: into a new folder, to which one link is switched.
+    fn mount(folder: &Path, count: usize, serving: &Pair, bundle: &str) {
+        let version = folder.join(format!("..{count}"));
+        std::fs::create_dir(&version).unwrap();
+        std::fs::write(version.join("tls.crt"), serving.certificates_pem()).unwrap();
+        std::fs::write(version.join("tls.key"), serving.key_pem().as_bytes()).unwrap();
+        std::fs::write(version.join("ca.crt"), bundle).unwrap();
+        std::os::unix::fs::symlink(format!("..{count}"), folder.join("..data_tmp")).unwrap();
+        std::fs::rename(folder.join("..data_tmp"), folder.join("..data")).unwrap();
+        for name in ["tls.crt", "tls.key", "ca.crt"] {
+            let _ = std::os::unix::fs::symlink(format!("..data/{name}"), folder.join(name));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_chain_is_served_and_every_swap_of_the_kubelet_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let (now, lifetimes) = (OffsetDateTime::now_utc(), Lifetimes::default());
+        let names = ServingNames::new(["hub.test"]).unwrap();
+        let one = authority();
+        let (two, cross) = one.make_next(now, &lifetimes).unwrap();
+        mount(folder.path(), 1, &one.serving(&names, now, &lifetimes).unwrap(), one.certificate().pem());
+        let files = CertificateFiles::in_folder(folder.path());
+        let (certificates, rotation) = Certificates::from_files(files.clone(), Duration::from_millis(5)).unwrap();
+        tokio::spawn(rotation);
+
+        let serving = two.serving(&names, now, &lifetimes).unwrap();
+        for (count, chain) in [(2, Vec::new()), (3, vec![cross.clone()])] {
+            mount(folder.path(), count, &serving.clone().with_chain(chain.clone()), two.certificate().pem());
+            assert_eq!(files.load().unwrap().pair.chain(), chain);
+        }
+        let mut bundle = certificates.ca_bundle();
+        let taken = bundle.wait_for(|bundle| **bundle == *two.certificate().pem());
+        tokio::time::timeout(Duration::from_secs(10), taken).await.unwrap().unwrap();
+        // Only the chain has changed; by it, pods of the first authority trust what is served.
+        let since = || certificates.trust().unwrap().pods.unwrap().since;
+        let seen = async {
+            while since() > one.certificate().not_before() + crate::LEEWAY {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), seen).await.unwrap();
+    }
+
     #[test]
     fn errors_name_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let files = CertificateFiles::in_folder(folder.path());
-        assert_eq!(files.authority, None);
         assert!(files.load().unwrap_err().to_string().contains("tls.crt"));
+        put(folder.path(), &authority());
+        std::fs::remove_file(&files.authority).unwrap();
+        assert!(files.load().unwrap_err().to_string().contains("ca.crt"), "agents would trust nothing");
         std::fs::write(&files.certificate, vec![b'x'; usize::try_from(MAX_FILE_BYTES).unwrap() + 1]).unwrap();
         assert!(matches!(files.load(), Err(FilesError::TooLong { .. })));
     }

@@ -15,8 +15,9 @@ use tokio::time::sleep;
 
 use super::authority::{AuthorityError, Pair};
 use super::certificate::Certificate;
+use super::chain::Trust;
 use super::files::{CertificateFiles, FilesError};
-use super::keeper::{KeepError, Keeper};
+use super::keeper::{KeepError, Keeper, Stores};
 use super::lifetimes::{Lifetimes, LifetimesError};
 use super::names::ServingNames;
 use super::resolver::Hot;
@@ -53,20 +54,20 @@ pub type Rotation = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Debug)]
 pub struct Certificates {
     config: Arc<ServerConfig>,
-    expires: watch::Receiver<OffsetDateTime>,
+    serving: watch::Receiver<Arc<Pair>>,
     bundle: watch::Receiver<Arc<str>>,
 }
 
 impl Certificates {
-    /// Uses the certificates in `store`, made where there are none. Retries until the store answers; a store that belongs to somebody
-    /// else is an error.
+    /// Keeps the certificates in the stores, and uses them. Retries until the stores answer; one that belongs to somebody else is an
+    /// error.
     pub async fn keep<S: SecretStore>(
-        store: S,
+        stores: Stores<S>,
         names: ServingNames,
         lifetimes: Lifetimes,
     ) -> Result<(Self, Rotation), CertificatesError> {
         let lifetimes = lifetimes.checked()?;
-        let mut keeper = Keeper::new(store, names, lifetimes);
+        let mut keeper = Keeper::new(stores, names, lifetimes);
         let stored = first(&mut keeper).await?;
         let pair = stored.serving.as_ref().ok_or(KeepError::Restless)?;
         let (certificates, mut in_use) = Self::new(pair, &stored.bundle())?;
@@ -102,11 +103,10 @@ impl Certificates {
 
     fn new(pair: &Pair, bundle: &str) -> Result<(Self, InUse), CertificatesError> {
         let hot = Arc::new(Hot::new(pair.certified()?));
-        let certificate = pair.certificate().clone();
-        let (expires, bundle) = (watch::Sender::new(certificate.not_after()), watch::Sender::new(Arc::from(bundle)));
+        let (serving, bundle) = (watch::Sender::new(Arc::new(pair.clone())), watch::Sender::new(Arc::from(bundle)));
         let config = Arc::new(server_config(hot.clone())?);
-        let certificates = Self { config, expires: expires.subscribe(), bundle: bundle.subscribe() };
-        Ok((certificates, InUse { certificate, hot, expires, bundle }))
+        let certificates = Self { config, serving: serving.subscribe(), bundle: bundle.subscribe() };
+        Ok((certificates, InUse { hot, serving, bundle }))
     }
 
     /// Settings for listeners: TLS 1.2 and 1.3, HTTP/1.1, always the newest certificate.
@@ -121,16 +121,21 @@ impl Certificates {
 
     /// When the serving certificate expires.
     pub fn expires(&self) -> OffsetDateTime {
-        *self.expires.borrow()
+        self.serving.borrow().certificate().not_after()
+    }
+
+    /// Who trusts the serving certificate now; `None` where none of the CA certificates has signed it.
+    pub fn trust(&self) -> Option<Trust> {
+        let bundle = Certificate::all_from_pem(&self.bundle.borrow());
+        Trust::of(&self.serving.borrow(), &bundle, OffsetDateTime::now_utc())
     }
 }
 
 /// What is served and published, as the rotation changes it.
 #[derive(Debug)]
 struct InUse {
-    certificate: Certificate,
     hot: Arc<Hot>,
-    expires: watch::Sender<OffsetDateTime>,
+    serving: watch::Sender<Arc<Pair>>,
     bundle: watch::Sender<Arc<str>>,
 }
 
@@ -141,11 +146,10 @@ impl InUse {
     }
 
     fn take(&mut self, pair: &Pair, bundle: &str) -> Result<(), CertificatesError> {
-        if &self.certificate != pair.certificate() {
+        if !self.serving.borrow().is_same(pair) {
             self.hot.put(pair.certified()?);
-            self.certificate = pair.certificate().clone();
-            self.expires.send_replace(self.certificate.not_after());
-            tracing::info!(expires = %self.certificate.not_after(), "serving certificate replaced");
+            self.serving.send_replace(Arc::new(pair.clone()));
+            tracing::info!(expires = %pair.certificate().not_after(), "serving certificate replaced");
         }
         self.bundle.send_if_modified(|published| {
             let differs = &**published != bundle;
@@ -182,7 +186,9 @@ async fn first<S: SecretStore>(keeper: &mut Keeper<S>) -> Result<Stored, KeepErr
     let mut failures = 0;
     loop {
         match keeper.settle(OffsetDateTime::now_utc).await {
-            Err(error @ (KeepError::Store(StoreError::Api { .. }) | KeepError::TooSlow)) => {
+            Err(
+                error @ (KeepError::Store(StoreError::Api { .. } | StoreError::Missing { .. }) | KeepError::TooSlow),
+            ) => {
                 tracing::warn!(error = chain(&error), "reading the first certificates failed; retrying");
                 failures += 1;
                 sleep(jittered(RETRY.wait(failures))).await;

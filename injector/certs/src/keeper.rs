@@ -1,7 +1,8 @@
-//! Takes the planned steps on the stored certificates. Every replica does; the first to write a step wins.
+//! Takes the planned steps on the stored certificates. Of several processes, the first to write a step wins.
 
 use std::time::Duration;
 
+use nudge_protocol::error_chain::chain;
 use time::OffsetDateTime;
 
 use super::apply::apply;
@@ -9,35 +10,46 @@ use super::authority::AuthorityError;
 use super::lifetimes::Lifetimes;
 use super::names::ServingNames;
 use super::plan::{Cause, Step, plan};
-use super::store::{SecretStore, StoreError, Written};
-use super::stored::Stored;
+use super::store::{Found, SecretStore, StoreError, Written};
+use super::stored::{Entries, Stored};
 
-/// Most reads of the store in a row. Each of a few replicas can be overtaken by each of the others once a step.
+/// Most reads of the stores in a row. Each of a few replicas can be overtaken by each of the others once a step.
 const MAX_ROUNDS: usize = 32;
-/// How long one call of the store may take.
+/// How long one call of a store may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Why there are no certificates at the moment.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// The Secret.
+    /// A Secret.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The store does not answer.
-    #[error("the API server gave no answer about the certificates' Secret within {DEADLINE:?}")]
+    #[error("the API server gave no answer about the certificates' Secrets within {DEADLINE:?}")]
     TooSlow,
     /// A key or certificate.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// The Secret changed with every write.
-    #[error("the certificates' Secret was changed by others {MAX_ROUNDS} times in a row")]
+    /// The Secrets changed with every write.
+    #[error("the certificates' Secrets were changed by others {MAX_ROUNDS} times in a row")]
     Restless,
 }
 
-/// Keeps the certificates in `store`.
+/// The Secrets of the certificates.
+#[derive(Clone, Debug)]
+pub struct Stores<S> {
+    /// The authority with its private key, and the cross certificates. Only its keeper reads it.
+    pub authority: S,
+    /// The serving certificate with its private key, and the authorities that clients trust. Servers mount it.
+    pub serving: S,
+    /// What the release before kept. Its authority is taken over while the others are empty.
+    pub before: Option<S>,
+}
+
+/// Keeps the certificates in the stores.
 #[derive(Debug)]
 pub struct Keeper<S> {
-    store: S,
+    stores: Stores<S>,
     names: ServingNames,
     lifetimes: Lifetimes,
     reported: Vec<String>,
@@ -45,32 +57,69 @@ pub struct Keeper<S> {
 
 impl<S: SecretStore> Keeper<S> {
     /// Keeps certificates for those names.
-    pub fn new(store: S, names: ServingNames, lifetimes: Lifetimes) -> Self {
-        Self { store, names, lifetimes, reported: Vec::new() }
+    pub fn new(stores: Stores<S>, names: ServingNames, lifetimes: Lifetimes) -> Self {
+        Self { stores, names, lifetimes, reported: Vec::new() }
     }
 
     /// Takes the steps that are due at `now`, and returns what is stored then.
     pub async fn settle(&mut self, now: impl Fn() -> OffsetDateTime) -> Result<Stored, KeepError> {
         for _ in 0..MAX_ROUNDS {
-            let found = in_time(self.store.read()).await?;
-            let stored = found.as_ref().map(|found| Stored::read(&found.entries)).unwrap_or_default();
+            let authority = in_time(self.stores.authority.read()).await?;
+            let serving = in_time(self.stores.serving.read()).await?;
+            let stored = Stored::read(&authority.entries, &serving.entries);
             self.report(&stored.faults);
             let now = now();
             let step = plan(&stored, &self.names, now, &self.lifetimes);
+            if step == Step::Make(Cause::Empty)
+                && let Some(before) = self.before().await?
+            {
+                if in_time(self.stores.authority.replace(authority, before.authority_entries())).await? == Written::Done
+                {
+                    tracing::info!(
+                        "CA taken over from the Secret of the release before; delete that Secret when no replica of that release \
+                         is left"
+                    );
+                }
+                continue;
+            }
             if step == Step::Keep {
                 return Ok(stored);
             }
-            let entries = apply(step, stored, &self.names, now, &self.lifetimes)?.write();
-            let written = match found {
-                Some(found) => in_time(self.store.replace(found, entries)).await?,
-                None => in_time(self.store.create(entries)).await?,
-            };
-            // On a conflict the next round reads what another replica has written.
-            if written == Written::Done {
-                log(step);
+            let done = apply(step, stored, &self.names, now, &self.lifetimes)?;
+            // On a conflict the next round reads what another process has written.
+            if self.write(step, authority, serving, &done).await? == Written::Done {
+                log(step, &done, now, &self.lifetimes);
             }
         }
         Err(KeepError::Restless)
+    }
+
+    async fn write(&self, step: Step, authority: Found, serving: Found, done: &Stored) -> Result<Written, KeepError> {
+        match step {
+            Step::Keep => Ok(Written::Done),
+            Step::Make(_) | Step::Rotate(_) | Step::DropOld => {
+                in_time(self.stores.authority.replace(authority, done.authority_entries())).await
+            }
+            Step::Renew(_) | Step::Publish => {
+                in_time(self.stores.serving.replace(serving, done.serving_entries())).await
+            }
+        }
+    }
+
+    /// What the release before has stored, where its authority can sign.
+    async fn before(&self) -> Result<Option<Stored>, KeepError> {
+        let Some(store) = &self.stores.before else { return Ok(None) };
+        let found = match in_time(store.read()).await {
+            Ok(found) => found,
+            Err(KeepError::Store(StoreError::Missing { .. })) => return Ok(None),
+            Err(KeepError::Store(error)) if error.is_refusal() => {
+                tracing::info!(error = chain(&error), "CA of the release before not looked up");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let stored = Stored::read(&found.entries, &Entries::new());
+        Ok(stored.signer.as_ref().is_some_and(|signer| signer.able().is_some()).then_some(stored))
     }
 
     fn report(&mut self, faults: &[String]) {
@@ -88,18 +137,25 @@ async fn in_time<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Resu
     Ok(answered.map_err(|_| KeepError::TooSlow)??)
 }
 
-fn log(step: Step) {
+fn log(step: Step, done: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes) {
     match step {
         Step::Keep => {}
-        Step::Make(Cause::Empty) => tracing::info!("CA and serving certificate created"),
-        Step::Make(cause) => tracing::error!(
-            cause = cause.as_str(),
-            "CA recreated; agents trust it once their ConfigMap nudge-hub-ca has been refreshed"
-        ),
-        Step::Stage(cause) => tracing::info!(cause = cause.as_str(), "next CA created; publishing it"),
-        Step::Promote(cause) => tracing::info!(cause = cause.as_str(), "next CA took over signing"),
+        Step::Make(Cause::Empty) => tracing::info!("CA created"),
+        Step::Make(cause) => {
+            let serving = done.serving.as_ref().map(|serving| serving.certificate().not_after());
+            let until = serving.map_or(now, |end| (end - lifetimes.certificate / 6).max(now));
+            tracing::error!(
+                cause = cause.as_str(),
+                %until,
+                "CA created anew without the one before; restart every pod that has an agent until then: running agents do not \
+                 trust it"
+            );
+        }
+        Step::Rotate(cause) => {
+            tracing::info!(cause = cause.as_str(), "next CA created, cross-signed by the one before")
+        }
         Step::Renew(cause) => tracing::info!(cause = cause.as_str(), "serving certificate renewed"),
-        Step::Restamp => tracing::warn!("time of the last CA change was in the future; it now counts from now"),
-        Step::DropOld => tracing::info!("old CAs removed, as no valid certificate is signed by them"),
+        Step::Publish => tracing::info!("CAs for clients written beside the serving certificate"),
+        Step::DropOld => tracing::info!("old CAs removed, as no server uses a certificate signed by them"),
     }
 }

@@ -1,8 +1,9 @@
-//! Certificates of the webhooks and the hub: made and rotated by the replicas themselves, or read from files.
+//! Certificates of the webhooks and the hub: made and rotated by one role of the control plane, and read from files by the others.
 
 mod apply;
 mod authority;
 mod certificate;
+mod chain;
 mod files;
 mod handle;
 mod keeper;
@@ -17,14 +18,15 @@ mod store;
 mod stored;
 
 pub use apply::apply;
-pub use authority::{Authority, AuthorityError, Pair};
+pub use authority::{Authority, AuthorityError, MAX_CROSSES, Pair};
 pub use certificate::{Certificate, CertificateError};
+pub use chain::{Trust, TrustingPods};
 pub use files::{CertificateFiles, FilesError};
 pub use handle::{Certificates, CertificatesError, Rotation};
-pub use keeper::{KeepError, Keeper};
-pub use lifetimes::{Lifetimes, LifetimesError};
+pub use keeper::{KeepError, Keeper, Stores};
+pub use lifetimes::{LEEWAY, Lifetimes, LifetimesError};
 pub use names::{ServingNameError, ServingNames};
 pub use plan::{Cause, Step, plan};
-pub use publish::{HUB_CA, HUB_CA_KEY, PublishTimes, publish_to_namespaces, publish_to_webhooks};
+pub use publish::{PublishTimes, publish_to_webhooks};
 pub use store::{Found, KubeSecret, SecretStore, StoreError, Written};
 pub use stored::{Entries, Signer, Stored};

@@ -1,22 +1,25 @@
-//! How long certificates live, and how long each step of a rotation lasts.
+//! How long certificates live, and when the next ones are made.
 
 use std::time::Duration;
 
-/// The times of a rotation. Clients trust what was published a while ago: a kubelet takes minutes to refresh a ConfigMap in a
-/// volume. So a new authority is published for `propagation` before it signs, and an old one until everything it signed has
-/// expired.
+use super::authority::MAX_CROSSES;
+
+/// How far clocks may be behind: certificates are valid from this much earlier.
+pub const LEEWAY: Duration = Duration::from_hours(1);
+
+/// The times of a rotation.
+///
+/// The next authority is made when two thirds of an authority's life are over, and cross-signed by it. The serving certificate changes
+/// to the next authority when it is renewed, at least half of a third of its life later. Servers send the last [`MAX_CROSSES`]
+/// cross certificates, so a client that trusts one authority accepts the servers for at least twice an authority's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// How long an authority is valid. The next one is made when two thirds are over.
+    /// How long an authority is valid.
     pub authority: Duration,
     /// How long a serving certificate is valid. It is renewed when two thirds are over.
     pub certificate: Duration,
-    /// How long an authority is published before it signs.
-    pub propagation: Duration,
-    /// How long an authority is still published when everything that it signed has expired.
+    /// How long an authority is still published after the last certificate under it was replaced: until every server has the new one.
     pub grace: Duration,
-    /// How far clients' clocks may be behind.
-    pub leeway: Duration,
     /// How often the clock and the stored certificates are checked.
     pub check: Duration,
 }
@@ -31,17 +34,10 @@ pub struct LifetimesError {
 const DAY: Duration = Duration::from_hours(24);
 
 impl Default for Lifetimes {
-    /// An authority lives for three years: short enough that every installation sees its rotation, and long enough for an agent that
-    /// only has the bundle of its admission. Each step of a rotation takes a day.
+    /// An authority lives for three years: short enough that every installation sees its rotation, and long enough for pods that run
+    /// for years.
     fn default() -> Self {
-        Self {
-            authority: DAY * 3 * 365,
-            certificate: DAY * 90,
-            propagation: DAY,
-            grace: DAY,
-            leeway: Duration::from_hours(1),
-            check: Duration::from_mins(1),
-        }
+        Self { authority: DAY * 3 * 365, certificate: DAY * 90, grace: DAY, check: Duration::from_mins(1) }
     }
 }
 
@@ -49,21 +45,23 @@ impl Lifetimes {
     /// Checks that every step has time before anything expires.
     pub fn checked(self) -> Result<Self, LifetimesError> {
         let refuse = |what| Err(LifetimesError { what });
-        if self.check.is_zero() || self.check * 3 > self.certificate / 3 {
+        if self.check.is_zero() || self.check * 18 > self.certificate {
             return refuse(
-                "a serving certificate must live at least nine times as long as the time between two checks",
+                "a serving certificate must live at least eighteen times as long as the time between two checks",
             );
         }
-        if self.check * 2 > self.propagation {
-            return refuse("an authority must be published for at least two checks before it signs");
-        }
-        if self.certificate + (self.propagation + self.grace) * 2 > self.authority / 3 {
+        if self.certificate + self.grace * 2 > self.authority / 3 {
             return refuse(
-                "a third of an authority's life must be longer than a serving certificate's life and twice the times of \
-                 propagation and grace",
+                "a third of an authority's life must be longer than a serving certificate's life and twice the time of grace",
             );
         }
         Ok(self)
+    }
+
+    /// How long a cross certificate is needed: until [`MAX_CROSSES`] later authorities were made, and the last certificate under the one
+    /// before has expired.
+    pub(super) fn cross(&self) -> Duration {
+        self.authority * 2 / 3 * MAX_CROSSES + self.certificate
     }
 }
 
@@ -73,7 +71,8 @@ mod tests {
 
     #[test]
     fn the_default_lifetimes_leave_time() {
-        Lifetimes::default().checked().unwrap();
+        let lifetimes = Lifetimes::default().checked().unwrap();
+        assert_eq!(lifetimes.cross(), DAY * (6 * 365 + 90));
     }
 
     #[test]
@@ -81,8 +80,7 @@ mod tests {
         let defaults = Lifetimes::default();
         let refused = [
             Lifetimes { check: Duration::ZERO, ..defaults },
-            Lifetimes { check: defaults.certificate / 8, ..defaults },
-            Lifetimes { propagation: defaults.check, ..defaults },
+            Lifetimes { check: defaults.certificate / 17, ..defaults },
             Lifetimes { authority: defaults.certificate * 3, ..defaults },
         ];
         for lifetimes in refused {

@@ -4,27 +4,25 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use super::authority::{Authority, Pair};
+use super::authority::Pair;
 use super::certificate::Certificate;
-use super::lifetimes::Lifetimes;
+use super::lifetimes::{LEEWAY, Lifetimes};
 use super::names::ServingNames;
-use super::stored::Stored;
+use super::stored::{Signer, Stored};
 
-/// The next step. Each leaves a Secret that can be used, so that a crash between two does no harm.
+/// The next step. Each writes one Secret, and leaves what can be used, so that a crash between two does no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Nothing is due.
     Keep,
-    /// Start over: clients that trust what was published before don't trust the result.
+    /// Start over with an authority that nobody trusts yet: there is none that could sign a cross certificate.
     Make(Cause),
-    /// Make the next authority, and publish it beside the others.
-    Stage(Cause),
-    /// Sign with the next authority; the one before stays published for a while.
-    Promote(Cause),
-    /// Make another serving certificate under the same authority.
+    /// Make the next authority, cross-signed by the one before. What that has signed stays in use until it is renewed.
+    Rotate(Cause),
+    /// Make another serving certificate.
     Renew(Cause),
-    /// Reset the time of the last change, which lies ahead because a clock was wrong.
-    Restamp,
+    /// Put the authorities that clients trust beside the serving certificate.
+    Publish,
     /// Stop publishing old authorities.
     DropOld,
 }
@@ -34,14 +32,14 @@ pub enum Step {
 pub enum Cause {
     /// Nothing is stored yet.
     Empty,
-    /// Two thirds of its life are over.
+    /// Most of its life is over.
     Due,
     /// There is no authority that can be used.
     NoAuthority,
     /// The authority's private key is missing or wrong.
     CannotSign,
-    /// The next authority can't be used.
-    NextUnusable,
+    /// The authority has expired, or is not valid yet: a clock was wrong.
+    NotValid,
     /// There is no serving certificate that can be used.
     NoServing,
     /// The serving certificate lacks names.
@@ -56,7 +54,7 @@ impl Cause {
             Self::Due => "due",
             Self::NoAuthority => "no usable CA is stored",
             Self::CannotSign => "the private key of the CA is missing or wrong",
-            Self::NextUnusable => "the next CA can't be used",
+            Self::NotValid => "the CA is not valid at this time",
             Self::NoServing => "no usable serving certificate is stored",
             Self::Names => "the serving certificate lacks names",
         }
@@ -65,69 +63,53 @@ impl Cause {
 
 /// Decides the next step.
 pub fn plan(stored: &Stored, names: &ServingNames, now: OffsetDateTime, lifetimes: &Lifetimes) -> Step {
-    let next = stored.next.as_ref().filter(|next| next.certificate().is_valid_at(now));
-    let start_over = |cause| if next.is_some() { Step::Promote(cause) } else { Step::Make(cause) };
-    let Some(signer) = stored.signer.as_ref().filter(|signer| signer.certificate().is_valid_at(now)) else {
-        return start_over(if stored.signer.is_none() && stored.faults.is_empty() {
-            Cause::Empty
-        } else {
-            Cause::NoAuthority
-        });
+    let signer = match &stored.signer {
+        Some(Signer::Able(authority)) => authority.certificate(),
+        Some(Signer::Unable(_)) => return Step::Make(Cause::CannotSign),
+        None if stored.is_empty() => return Step::Make(Cause::Empty),
+        None => return Step::Make(Cause::NoAuthority),
     };
-    let serving = stored.serving.as_ref().map(Pair::certificate);
-    let serving = serving.filter(|serving| serving.is_valid_at(now) && serving.is_signed_by(signer.certificate()));
-    let Some(authority) = signer.able() else {
-        return if serving.is_none() {
-            start_over(Cause::CannotSign)
-        } else {
-            hand_over(stored, next, now, lifetimes, Cause::CannotSign)
-        };
+    if !signer.is_valid_at(now) {
+        return Step::Rotate(Cause::NotValid);
+    }
+    if is_due(signer, now, lifetimes.authority / 3) {
+        return Step::Rotate(Cause::Due);
+    }
+    let serving = stored.serving.as_ref().map(Pair::certificate).filter(|serving| serving.is_valid_at(now));
+    let Some((serving, current)) = serving.and_then(|serving| Some((serving, is_current(serving, stored)?))) else {
+        return Step::Renew(Cause::NoServing);
     };
-    let Some(serving) = serving else { return Step::Renew(Cause::NoServing) };
     if !serving.names().cover(names) {
         return Step::Renew(Cause::Names);
     }
-    if stored.next.is_some() || is_due(signer.certificate(), now, lifetimes.authority) {
-        let step = hand_over(stored, next, now, lifetimes, Cause::Due);
-        if step != Step::Keep {
-            return step;
-        }
-    }
-    // None lives longer than its authority, so a new one may gain too little.
-    let gain = authority.serving_end(now, lifetimes) - serving.not_after();
-    if is_due(serving, now, lifetimes.certificate) && gain > lifetimes.certificate / 6 {
+    // It changes to another authority later than it would be renewed: so every authority is published for a while before it is used.
+    if is_due(serving, now, lifetimes.certificate / if current { 3 } else { 6 }) {
         return Step::Renew(Cause::Due);
     }
-    if drops_old(stored, now, lifetimes) { Step::DropOld } else { Step::Keep }
-}
-
-/// The step towards the next authority, while the serving certificate is valid.
-fn hand_over(
-    stored: &Stored,
-    next: Option<&Authority>,
-    now: OffsetDateTime,
-    lifetimes: &Lifetimes,
-    cause: Cause,
-) -> Step {
-    match (next, stored.since) {
-        (None, _) if stored.next.is_some() => Step::Stage(Cause::NextUnusable),
-        (None, _) => Step::Stage(cause),
-        (Some(_), Some(since)) if since <= now && now - since >= lifetimes.propagation => Step::Promote(cause),
-        (Some(_), Some(since)) if since <= now + lifetimes.leeway => Step::Keep,
-        (Some(_), _) => Step::Restamp,
+    if kept_old(stored, now, lifetimes).len() < stored.old.len() {
+        return Step::DropOld;
     }
+    if stored.published == stored.authorities() { Step::Keep } else { Step::Publish }
 }
 
-/// Whether two thirds of its life are over.
-fn is_due(certificate: &Certificate, now: OffsetDateTime, life: Duration) -> bool {
-    now >= certificate.not_after() - life / 3
+/// Whether the authority that signs has signed the serving certificate, or one that did before. `None`: neither has.
+fn is_current(serving: &Certificate, stored: &Stored) -> Option<bool> {
+    let by = |authority: &Certificate| serving.names_as_issuer(authority) && serving.is_signed_by(authority);
+    let current = stored.signer.as_ref().is_some_and(|signer| by(signer.certificate()));
+    (current || stored.old.iter().any(by)).then_some(current)
 }
 
-fn drops_old(stored: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes) -> bool {
-    if stored.old.is_empty() {
-        return false;
+/// Whether no more than `rest` of its life is left.
+fn is_due(certificate: &Certificate, now: OffsetDateTime, rest: Duration) -> bool {
+    now >= certificate.not_after() - rest
+}
+
+/// The old authorities that clients still need: none when every server has had time to take what the present one has signed.
+pub(super) fn kept_old(stored: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes) -> Vec<Certificate> {
+    let serving =
+        stored.serving.as_ref().map(Pair::certificate).filter(|&serving| is_current(serving, stored) == Some(true));
+    if serving.is_some_and(|serving| now >= serving.not_before() + LEEWAY + lifetimes.grace) {
+        return Vec::new();
     }
-    let kept = lifetimes.certificate + lifetimes.grace;
-    let signed_nothing_valid = stored.since.is_none_or(|since| now - since >= kept);
-    signed_nothing_valid || stored.old.iter().any(|old| old.not_after() <= now)
+    stored.old.iter().filter(|old| old.not_after() > now).cloned().collect()
 }

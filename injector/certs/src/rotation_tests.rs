@@ -1,31 +1,31 @@
-//! Months of rotation by a simulated clock: a client that trusts what was published before can always verify what is served.
+//! Years of rotation by a simulated clock: clients that trust what was published long ago accept what is served, and no others do.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rustls::RootCertStore;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
+use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection};
 use time::OffsetDateTime;
+use zeroize::Zeroizing;
 
+use super::resolver::Hot;
 use super::*;
 
 const MINUTE: Duration = Duration::from_mins(1);
+const YEAR: Duration = Duration::from_hours(365 * 24);
 
+/// A rotation every 600 minutes.
 fn lifetimes() -> Lifetimes {
-    let lifetimes = Lifetimes {
-        authority: MINUTE * 900,
-        certificate: MINUTE * 90,
-        propagation: MINUTE * 20,
-        grace: MINUTE * 10,
-        leeway: MINUTE * 2,
-        check: MINUTE * 3,
-    };
-    lifetimes.checked().unwrap()
+    Lifetimes { authority: MINUTE * 900, certificate: MINUTE * 90, grace: MINUTE * 30, check: MINUTE * 3 }
+        .checked()
+        .unwrap()
 }
 
 fn names() -> ServingNames {
@@ -36,54 +36,97 @@ fn start() -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(1_800_000_000).unwrap()
 }
 
-/// A client that trusts `bundle` and has that time. Unlike webpki, Go's clients also look at the dates of an authority.
-fn verifies(bundle: &str, serving: &Certificate, now: OffsetDateTime) -> bool {
-    let authorities = Certificate::all_from_pem(bundle);
+fn unix(now: OffsetDateTime) -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_secs(now.unix_timestamp().try_into().unwrap()))
+}
+
+fn roots(anchors: &[Certificate]) -> Arc<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    for authority in authorities.iter().filter(|authority| authority.is_valid_at(now)) {
-        roots.add(authority.der().clone()).unwrap();
+    for anchor in anchors {
+        roots.add(anchor.der().clone()).unwrap();
     }
-    if roots.is_empty() {
+    Arc::new(roots)
+}
+
+/// Whether an agent that trusts `anchors` and has that time accepts what is served.
+fn verifies(anchors: &[Certificate], serving: &Pair, now: OffsetDateTime) -> bool {
+    if anchors.is_empty() {
         return false;
     }
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()));
-    let now = UnixTime::since_unix_epoch(Duration::from_secs(now.unix_timestamp().try_into().unwrap()));
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots(anchors), Arc::new(default_provider()));
     let name = ServerName::try_from("hub.test").unwrap();
-    verifier.build().unwrap().verify_server_cert(serving.der(), &[], &name, &[], now).is_ok()
+    let chain: Vec<_> = serving.chain().iter().map(|certificate| certificate.der().clone()).collect();
+    verifier.build().unwrap().verify_server_cert(serving.certificate().der(), &chain, &name, &[], unix(now)).is_ok()
+}
+
+/// Whether the API server does. Unlike webpki, Go looks at the dates and the path lengths of an authority.
+fn api_server_verifies(bundle: &[Certificate], serving: &Pair, now: OffsetDateTime) -> bool {
+    let valid: Vec<_> = bundle.iter().filter(|authority| authority.is_valid_at(now)).cloned().collect();
+    verifies(&valid, serving, now)
+}
+
+#[derive(Debug)]
+struct At(OffsetDateTime);
+
+impl TimeProvider for At {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(unix(self.0))
+    }
+}
+
+/// A whole handshake of an agent that trusts `anchors`, as the agent sets up its client.
+fn connects(anchors: &[Certificate], serving: &Pair, now: OffsetDateTime) -> Result<(), rustls::Error> {
+    let provider = Arc::new(default_provider());
+    let client = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(At(now)));
+    let client = client.with_safe_default_protocol_versions()?.with_root_certificates(roots(anchors));
+    let server = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let server = server.with_no_client_auth().with_cert_resolver(Arc::new(Hot::new(serving.certified().unwrap())));
+    let name = ServerName::try_from("hub.test").unwrap();
+    let mut client = Connection::from(ClientConnection::new(Arc::new(client.with_no_client_auth()), name)?);
+    let mut server = Connection::from(ServerConnection::new(Arc::new(server))?);
+    while client.is_handshaking() || server.is_handshaking() {
+        pass(&mut client, &mut server)?;
+        pass(&mut server, &mut client)?;
+    }
+    Ok(())
+}
+
+fn pass(from: &mut Connection, to: &mut Connection) -> Result<(), rustls::Error> {
+    let mut bytes = Vec::new();
+    while from.wants_write() {
+        from.write_tls(&mut bytes).unwrap();
+    }
+    let mut bytes = &bytes[..];
+    while !bytes.is_empty() {
+        to.read_tls(&mut bytes).unwrap();
+        to.process_new_packets()?;
+    }
+    Ok(())
 }
 
 /// A Secret in memory, with versions as the API server counts them.
 #[derive(Clone, Debug, Default)]
-struct Memory(Arc<Mutex<(u64, Option<Entries>)>>);
+struct Memory(Arc<Mutex<(u64, Entries)>>);
 
 impl Memory {
-    fn stored(&self) -> Stored {
-        self.0.lock().unwrap().1.as_ref().map(Stored::read).unwrap_or_default()
+    fn entries(&self) -> Entries {
+        self.0.lock().unwrap().1.clone()
     }
 
     fn put(&self, entries: Entries) {
         let mut held = self.0.lock().unwrap();
-        *held = (held.0 + 1, Some(entries));
+        *held = (held.0 + 1, entries);
     }
 }
 
 impl SecretStore for Memory {
-    async fn read(&self) -> Result<Option<Found>, StoreError> {
+    async fn read(&self) -> Result<Found, StoreError> {
         // Others may run between reading and writing.
         tokio::task::yield_now().await;
         let held = self.0.lock().unwrap();
-        let mut found = Found { entries: held.1.clone().unwrap_or_default(), ..Found::default() };
+        let mut found = Found { entries: held.1.clone(), ..Found::default() };
         found.metadata.resource_version = Some(held.0.to_string());
-        Ok(held.1.is_some().then_some(found))
-    }
-
-    async fn create(&self, entries: Entries) -> Result<Written, StoreError> {
-        tokio::task::yield_now().await;
-        if self.0.lock().unwrap().1.is_some() {
-            return Ok(Written::Conflict);
-        }
-        self.put(entries);
-        Ok(Written::Done)
+        Ok(found)
     }
 
     async fn replace(&self, found: Found, entries: Entries) -> Result<Written, StoreError> {
@@ -96,97 +139,144 @@ impl SecretStore for Memory {
     }
 }
 
-/// What a replica serves since its last check.
-#[derive(Clone, Debug)]
-struct Replica {
-    serving: Certificate,
-    next_check: OffsetDateTime,
-    /// How far its clock is off, in seconds.
-    skew: i64,
+/// Both Secrets.
+#[derive(Clone, Debug, Default)]
+struct Secrets {
+    authority: Memory,
+    serving: Memory,
 }
 
-/// One check of a replica that takes at most `steps` steps and then crashes.
-fn check(store: &Memory, now: OffsetDateTime, steps: usize) -> Certificate {
-    let mut stored = store.stored();
-    for _ in 0..steps {
-        let step = plan(&stored, &names(), now, &lifetimes());
-        if step == Step::Keep {
-            break;
-        }
-        stored = apply(step, stored, &names(), now, &lifetimes()).unwrap();
-        store.put(stored.write());
-        stored = store.stored();
-        assert!(stored.faults.is_empty(), "{:?}", stored.faults);
+impl Secrets {
+    fn stored(&self) -> Stored {
+        Stored::read(&self.authority.entries(), &self.serving.entries())
     }
-    stored.serving.unwrap().certificate().clone()
+
+    fn serving(&self) -> Pair {
+        self.stored().serving.unwrap()
+    }
+
+    /// What is injected into pods.
+    fn anchors(&self) -> Vec<Certificate> {
+        self.stored().published
+    }
+
+    fn stores(&self, before: Option<Memory>) -> Stores<Memory> {
+        Stores { authority: self.authority.clone(), serving: self.serving.clone(), before }
+    }
+
+    /// One check that takes at most `steps` steps and then crashes.
+    fn check(&self, now: OffsetDateTime, steps: usize) {
+        for _ in 0..steps {
+            let stored = self.stored();
+            assert!(stored.faults.is_empty(), "{:?}", stored.faults);
+            let step = next_step(&stored, now);
+            if step == Step::Keep {
+                break;
+            }
+            let done = apply(step, stored, &names(), now, &lifetimes()).unwrap();
+            match step {
+                Step::Make(_) | Step::Rotate(_) | Step::DropOld => self.authority.put(done.authority_entries()),
+                _ => self.serving.put(done.serving_entries()),
+            }
+        }
+    }
+
+    fn settled(now: OffsetDateTime) -> Self {
+        let secrets = Self::default();
+        secrets.check(now, 9);
+        secrets
+    }
+
+    /// Takes every step in its time, from one moment to another.
+    fn run(&self, from: OffsetDateTime, to: OffsetDateTime) {
+        let mut now = from;
+        while now < to {
+            self.check(now, 9);
+            now += MINUTE * 5;
+        }
+        self.check(to, 9);
+    }
+}
+
+fn next_step(stored: &Stored, now: OffsetDateTime) -> Step {
+    plan(stored, &names(), now, &lifetimes())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2, ..ProptestConfig::default() })]
     #[test]
-    fn what_was_published_a_while_ago_verifies_what_is_served(
-        pauses in prop::collection::vec((1_i64..=3, 1_i64..=3, 1_usize..=4), 700..900),
+    fn what_was_injected_two_authorities_lives_ago_verifies_what_is_served(
+        pauses in prop::collection::vec((1_u32..=3, 1_u32..=3, 1_usize..=3), 900..1100),
         skews in (-60_i64..=60, -60_i64..=60),
     ) {
-        let store = Memory::default();
+        const TICK: Duration = Duration::from_mins(5);
+        let secrets = Secrets::default();
         let mut now = start();
-        let serving = check(&store, now, 9);
-        let mut replicas = [skews.0, skews.1].map(|skew| Replica { serving: serving.clone(), next_check: now, skew });
-        // What was published when; a client may have any of it that is not older than the propagation, less a check of each side.
-        let mut published = VecDeque::from([(now, store.stored().bundle())]);
-        let lag = lifetimes().propagation.saturating_sub(lifetimes().check * 2);
+        secrets.check(now, 9);
+        let mut next_checks = [now, now];
+        // Each with the moment until which pods were injected with it; a server and the API server may lag a tick behind.
+        let mut injected = VecDeque::from([(now, secrets.anchors())]);
+        let (mut served, mut bundle) = (secrets.serving(), secrets.stored().authorities());
         let mut authorities = std::collections::BTreeSet::new();
-        for (first, second, steps) in pauses {
-            for (replica, pause) in replicas.iter_mut().zip([first, second]) {
-                if now >= replica.next_check {
-                    let clock = now + time::Duration::seconds(replica.skew);
-                    replica.serving = check(&store, clock, steps);
-                    replica.next_check = now + MINUTE * u32::try_from(pause).unwrap();
+        for (tick, (first, second, steps)) in pauses.into_iter().enumerate() {
+            for ((next, pause), skew) in next_checks.iter_mut().zip([first, second]).zip([skews.0, skews.1]) {
+                if now >= *next {
+                    secrets.check(now + time::Duration::seconds(skew), steps);
+                    *next = now + TICK * pause;
                 }
             }
-            let stored = store.stored();
+            let stored = secrets.stored();
             authorities.insert(stored.signer.as_ref().unwrap().certificate().pem().to_owned());
-            if published.back().is_none_or(|(_, bundle)| *bundle != stored.bundle()) {
-                published.push_back((now, stored.bundle()));
+            match injected.back_mut() {
+                Some((until, anchors)) if *anchors == stored.published => *until = now,
+                _ => injected.push_back((now, stored.published.clone())),
             }
-            // Of what was published before the lag, the last is still somewhere.
-            while published.len() > 1 && published[1].0 + lag <= now {
-                published.pop_front();
-            }
-            for (at, bundle) in &published {
-                for replica in &replicas {
+            injected.retain(|(until, _)| now - *until < lifetimes().authority * 2);
+            for pair in [&served, &secrets.serving()] {
+                prop_assert!(pair.chain().len() <= MAX_CROSSES as usize);
+                for (until, anchors) in injected.iter().filter(|_| tick % 3 == 0) {
                     prop_assert!(
-                        verifies(bundle, &replica.serving, now),
-                        "after {}: {:?} by what was published {} ago", now - start(), replica.serving, now - *at
+                        verifies(anchors, pair, now),
+                        "after {}: what was injected {} ago", now - start(), now - *until
                     );
+                }
+                for bundle in [&bundle, &stored.authorities()] {
+                    prop_assert!(api_server_verifies(bundle, pair, now), "after {}: the API server", now - start());
                 }
             }
             prop_assert!(stored.old.len() <= 1, "one rotation ends before the next begins");
-            now += MINUTE;
+            let trust = Trust::of(pair_of(&stored), &stored.published, now).unwrap().pods.unwrap();
+            prop_assert!(now - trust.since >= (lifetimes().authority * 2).min(Duration::try_from(now - start()).unwrap()));
+            (served, bundle) = (secrets.serving(), stored.authorities());
+            now += TICK;
         }
-        prop_assert!(authorities.len() > 1, "at least one rotation was seen");
+        prop_assert!(authorities.len() > 6, "only {} authorities were seen", authorities.len());
     }
 
     #[test]
-    fn any_content_of_the_secret_settles_in_a_few_steps(
-        kept in prop::collection::vec(any::<bool>(), 9), spoilt in prop::option::of(0_usize..9), days in -2000_i64..2000,
+    fn any_content_of_the_secrets_settles_in_a_few_steps(
+        kept in prop::collection::vec(any::<bool>(), 7), spoilt in prop::option::of(0_usize..7), days in -2000_i64..2000,
     ) {
         let lifetimes = Lifetimes::default();
         let mut stored = Stored::default();
-        for step in [Step::Make(Cause::Empty), Step::Stage(Cause::Due), Step::Promote(Cause::Due), Step::Stage(Cause::Due)] {
+        for step in [Step::Make(Cause::Empty), Step::Renew(Cause::NoServing), Step::Rotate(Cause::Due), Step::Publish] {
             stored = apply(step, stored, &names(), start(), &lifetimes).unwrap();
         }
-        let mut entries = stored.write();
-        let all: Vec<String> = entries.keys().cloned().collect();
-        for (index, name) in all.iter().enumerate() {
-            if !kept.get(index).copied().unwrap_or(true) {
-                entries.remove(name);
-            } else if spoilt == Some(index) {
-                entries.insert(name.clone(), zeroize::Zeroizing::new(b"not PEM".to_vec()));
+        let mut entries = [stored.authority_entries(), stored.serving_entries()];
+        let mut index = 0;
+        for secret in &mut entries {
+            for name in secret.keys().cloned().collect::<Vec<_>>() {
+                if !kept[index] {
+                    secret.remove(&name);
+                } else if spoilt == Some(index) {
+                    secret.insert(name, Zeroizing::new(b"not PEM".to_vec()));
+                }
+                index += 1;
             }
         }
+        prop_assert_eq!(index, 7);
         let now = start() + time::Duration::days(days);
-        let mut stored = Stored::read(&entries);
+        let mut stored = Stored::read(&entries[0], &entries[1]);
         let mut steps = Vec::new();
         loop {
             let step = plan(&stored, &names(), now, &lifetimes);
@@ -195,69 +285,234 @@ proptest! {
             }
             steps.push(step);
             prop_assert!(steps.len() < 8, "{steps:?}");
-            stored = Stored::read(&apply(step, stored, &names(), now, &lifetimes).unwrap().write());
-            let serving = stored.serving.as_ref().is_some_and(|pair| verifies(&stored.bundle(), pair.certificate(), now));
-            prop_assert!(serving || steps.len() < 2, "after {steps:?} there is nothing to serve");
+            let done = apply(step, stored, &names(), now, &lifetimes).unwrap();
+            stored = Stored::read(&done.authority_entries(), &done.serving_entries());
         }
-        let serving = stored.serving.as_ref().unwrap();
-        prop_assert!(verifies(&stored.bundle(), serving.certificate(), now));
+        prop_assert!(verifies(&stored.published, pair_of(&stored), now), "after {steps:?}");
+        prop_assert!(api_server_verifies(&stored.authorities(), pair_of(&stored), now), "after {steps:?}");
+    }
+
+    #[test]
+    fn clocks_that_jump_and_come_back_cut_no_agent_off(years in prop_oneof![-20_i64..=-1, 1_i64..=20], minutes in 0_u32..600) {
+        let secrets = Secrets::settled(start());
+        let before = secrets.anchors();
+        let now = start() + MINUTE * minutes;
+        secrets.run(start(), now);
+        secrets.check(now + time::Duration::days(365 * years), 9);
+        let meanwhile = secrets.anchors();
+        secrets.check(now + MINUTE, 9);
+        let crosses = secrets.stored().crosses.len();
+        for at in [now + MINUTE, now + MINUTE * 500] {
+            secrets.run(now + MINUTE, at);
+            for anchors in [&before, &meanwhile, &secrets.anchors()] {
+                connects(anchors, &secrets.serving(), at).unwrap();
+            }
+            prop_assert!(api_server_verifies(&secrets.stored().authorities(), &secrets.serving(), at));
+            prop_assert_eq!(secrets.stored().crosses.len(), crosses, "one jump makes two authorities at most");
+        }
     }
 }
 
-fn settled(now: OffsetDateTime) -> Stored {
-    let memory = Memory::default();
-    check(&memory, now, 9);
-    memory.stored()
+fn pair_of(stored: &Stored) -> &Pair {
+    stored.serving.as_ref().unwrap()
 }
 
-fn next_step(stored: &Stored, now: OffsetDateTime) -> Step {
-    plan(stored, &names(), now, &lifetimes())
+#[test]
+fn agents_of_the_last_authorities_connect_and_older_ones_do_not() {
+    let secrets = Secrets::settled(start());
+    let mut injected = vec![secrets.anchors()];
+    let mut now = start();
+    for round in 1..=6 {
+        // When the next authority was made, has signed, and stands alone.
+        let then = start() + MINUTE * (600 * round + 110);
+        secrets.run(now, then);
+        now = then;
+        injected.push(secrets.anchors());
+        let serving = secrets.serving();
+        assert_eq!(secrets.anchors().len(), 1, "the one before is no longer published");
+        for (age, anchors) in injected.iter().rev().enumerate() {
+            let connected = connects(anchors, &serving, now);
+            assert_eq!(connected.is_ok(), age <= MAX_CROSSES as usize, "round {round}, age {age}: {connected:?}");
+        }
+    }
 }
 
 #[test]
 fn each_step_of_a_rotation_has_its_time() {
-    let stored = settled(start());
-    assert_eq!(next_step(&stored, start()), Step::Keep);
-    assert_eq!(next_step(&stored, start() + MINUTE * 59), Step::Keep);
-    assert_eq!(next_step(&stored, start() + MINUTE * 60), Step::Renew(Cause::Due));
-    let staging = start() + MINUTE * 600;
-    let renewed = apply(Step::Renew(Cause::Due), stored, &names(), staging, &lifetimes()).unwrap();
-    assert_eq!(next_step(&renewed, staging), Step::Stage(Cause::Due));
-    let staged = apply(Step::Stage(Cause::Due), renewed, &names(), staging, &lifetimes()).unwrap();
-    assert_eq!(Certificate::all_from_pem(&staged.bundle()).len(), 2);
-    assert_eq!(next_step(&staged, staging + MINUTE * 19), Step::Keep);
-    assert_eq!(next_step(&staged, staging + MINUTE * 20), Step::Promote(Cause::Due));
-    let promoted = apply(Step::Promote(Cause::Due), staged, &names(), staging + MINUTE * 20, &lifetimes()).unwrap();
-    assert_eq!(Certificate::all_from_pem(&promoted.bundle()).len(), 2);
-    let renewed = apply(Step::Renew(Cause::Due), promoted, &names(), staging + MINUTE * 110, &lifetimes()).unwrap();
-    assert_eq!(next_step(&renewed, staging + MINUTE * 119), Step::Keep);
-    assert_eq!(next_step(&renewed, staging + MINUTE * 120), Step::DropOld);
-    let dropped = apply(Step::DropOld, renewed, &names(), staging + MINUTE * 120, &lifetimes()).unwrap();
-    assert_eq!(Certificate::all_from_pem(&dropped.bundle()).len(), 1);
+    let secrets = Secrets::settled(start());
+    let steps = |at: u32| {
+        let now = start() + MINUTE * at;
+        let step = next_step(&secrets.stored(), now);
+        secrets.check(now, 1);
+        step
+    };
+    let published = || secrets.anchors().len();
+    assert_eq!(steps(0), Step::Keep);
+    assert_eq!(steps(59), Step::Keep);
+    assert_eq!(steps(60), Step::Renew(Cause::Due));
+    secrets.run(start(), start() + MINUTE * 599);
+    assert_eq!(steps(600), Step::Rotate(Cause::Due));
+    assert_eq!((steps(600), published()), (Step::Publish, 2), "both are trusted before the next is used");
+    let end = secrets.serving().certificate().not_after();
+    let left = u32::try_from((end - start()).whole_minutes()).unwrap();
+    assert_eq!(steps(left - 16), Step::Keep, "it changes to the next authority when a sixth is left");
+    assert_eq!(steps(left - 15), Step::Renew(Cause::Due));
+    assert_eq!(secrets.serving().chain().len(), 1);
+    assert_eq!(steps(left - 15 + 29), Step::Keep);
+    assert_eq!(steps(left - 15 + 30), Step::DropOld, "every server has had time to take it");
+    assert_eq!((steps(left - 15 + 30), published()), (Step::Publish, 1));
 }
 
 #[test]
-fn a_lost_key_of_the_authority_interrupts_nothing() {
-    let mut entries = settled(start()).write();
-    entries.remove("ca.key");
-    let stored = Stored::read(&entries);
-    assert_eq!(stored.faults.len(), 1);
-    assert_eq!(next_step(&stored, start()), Step::Stage(Cause::CannotSign));
-    let staged = apply(Step::Stage(Cause::CannotSign), stored, &names(), start(), &lifetimes()).unwrap();
-    assert_eq!(next_step(&staged, start() + MINUTE), Step::Keep);
-    assert_eq!(next_step(&staged, start() + MINUTE * 20), Step::Promote(Cause::CannotSign));
+fn a_lost_authority_cuts_agents_off_only_when_its_last_certificate_ends() {
+    for damage in ["ca.key", "all"] {
+        let secrets = Secrets::settled(start());
+        let before = secrets.anchors();
+        let mut entries = secrets.authority.entries();
+        if damage == "all" {
+            entries.clear();
+        } else {
+            entries.remove(damage);
+        }
+        secrets.authority.put(entries);
+        let stored = secrets.stored();
+        let cause = if damage == "all" { Cause::NoAuthority } else { Cause::CannotSign };
+        assert_eq!(next_step(&stored, start()), Step::Make(cause), "{damage}");
+        let done = apply(Step::Make(cause), stored, &names(), start(), &lifetimes()).unwrap();
+        secrets.authority.put(done.authority_entries());
+        // Pods that are injected from now on trust both, so that those from before can be restarted in time.
+        secrets.check(start(), 9);
+        assert_eq!(secrets.anchors().len(), 2);
+        let now = start() + MINUTE * 74;
+        secrets.run(start(), now);
+        for anchors in [&before, &secrets.anchors()] {
+            connects(anchors, &secrets.serving(), now).unwrap();
+        }
+        let trust = Trust::of(&secrets.serving(), &secrets.anchors(), now).unwrap();
+        assert_eq!(trust.pods.unwrap().since, start());
+        let meanwhile = secrets.anchors();
+        let now = start() + MINUTE * 75;
+        secrets.check(now, 9);
+        connects(&before, &secrets.serving(), now).unwrap_err();
+        connects(&meanwhile, &secrets.serving(), now).unwrap();
+        assert!(api_server_verifies(&secrets.stored().authorities(), &secrets.serving(), now));
+    }
 }
 
 #[test]
-fn a_clock_that_was_wrong_is_corrected() {
-    let staged = apply(Step::Stage(Cause::Due), settled(start()), &names(), start(), &lifetimes()).unwrap();
-    let mut ahead = staged.clone();
-    ahead.since = Some(start() + MINUTE * 500);
-    assert_eq!(next_step(&ahead, start()), Step::Restamp);
-    let future = apply(Step::Stage(Cause::Due), settled(start()), &names(), start() + MINUTE * 500, &lifetimes());
-    assert_eq!(next_step(&future.unwrap(), start()), Step::Stage(Cause::NextUnusable));
-    let all_future = settled(start() + MINUTE * 500);
-    assert_eq!(next_step(&all_future, start()), Step::Make(Cause::NoAuthority));
+fn unrelated_and_expired_certificates_are_refused() {
+    let (secrets, other) = (Secrets::settled(start()), Secrets::settled(start()));
+    let first = secrets.anchors();
+    let now = start() + MINUTE * 720;
+    for secrets in [&secrets, &other] {
+        secrets.run(start(), now);
+    }
+    let serving = secrets.serving();
+    connects(&first, &serving, now).unwrap();
+    connects(&other.anchors(), &serving, now).unwrap_err();
+    connects(&first, &other.serving(), now).unwrap_err();
+    // The chain of the one beside the certificate of the other.
+    connects(&first, &other.serving().with_chain(serving.chain().to_vec()), now).unwrap_err();
+    // Without the cross certificate.
+    connects(&first, &serving.clone().with_chain(Vec::new()), now).unwrap_err();
+    connects(&first, &serving, serving.certificate().not_after() + MINUTE).unwrap_err();
+    // A cross certificate that has expired, under a serving certificate that has not.
+    let signer = secrets.stored().signer.unwrap();
+    let later = now + lifetimes().cross() + MINUTE;
+    let long = Lifetimes { authority: YEAR * 30, certificate: YEAR, ..Lifetimes::default() };
+    let foreign = signer.able().unwrap().serving(&names(), now, &lifetimes()).unwrap();
+    connects(&first, &foreign.with_chain(serving.chain().to_vec()), now).unwrap();
+    let authority = Authority::make(now, &long).unwrap();
+    let (next, cross) =
+        authority.make_next(now, &Lifetimes { authority: MINUTE, certificate: MINUTE, ..long }).unwrap();
+    let short = next.serving(&names(), now, &long).unwrap().with_chain(vec![cross.clone()]);
+    connects(&[authority.certificate().clone()], &short, now).unwrap();
+    assert!(!cross.is_valid_at(later));
+    connects(&[authority.certificate().clone()], &short, cross.not_after() + MINUTE).unwrap_err();
+}
+
+#[test]
+fn an_authority_of_the_same_name_with_another_key_is_refused() {
+    let secrets = Secrets::settled(start());
+    let first = secrets.anchors();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, first[0].common_name().unwrap());
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let forged = params.self_signed(&key).unwrap();
+    let forger = Authority::from_pem(&forged.pem(), Zeroizing::new(key.serialize_pem())).unwrap();
+    let serving = forger.serving(&names(), start(), &lifetimes()).unwrap();
+    let chain = vec![forger.certificate().clone(), first[0].clone()];
+    connects(&first, &serving.with_chain(chain), start()).unwrap_err();
+}
+
+#[test]
+fn a_serving_key_can_sign_for_nobody() {
+    let secrets = Secrets::settled(start());
+    let serving = secrets.serving();
+    let issuer = Issuer::from_ca_cert_der(serving.certificate().der(), KeyPair::from_pem(serving.key_pem()).unwrap());
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(vec!["hub.test".to_owned()]).unwrap();
+    let forged = params.signed_by(&key, &issuer.unwrap()).unwrap();
+    let pair = Pair::from_pem(&forged.pem(), Zeroizing::new(key.serialize_pem())).unwrap();
+    let pair = pair.with_chain(vec![serving.certificate().clone()]);
+    connects(&secrets.anchors(), &pair, start()).unwrap_err();
+}
+
+/// The Secret of the release before: its authorities allow no other below them.
+fn release_before(now: OffsetDateTime) -> Entries {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "nudge-injector authority 0a1b2c3d");
+    (params.not_before, params.not_after) = (now - LEEWAY, now + lifetimes().authority);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let made = params.self_signed(&key).unwrap();
+    let entries =
+        [("ca.crt", made.pem()), ("ca.key", key.serialize_pem()), ("since", "2026-01-01T00:00:00Z".to_owned())];
+    entries.map(|(name, value)| (name.to_owned(), Zeroizing::new(value.into_bytes()))).into()
+}
+
+#[tokio::test]
+async fn the_authority_of_the_release_before_is_taken_over_once() {
+    let before = Memory::default();
+    before.put(release_before(start()));
+    let secrets = Secrets::default();
+    let mut keeper = Keeper::new(secrets.stores(Some(before.clone())), names(), lifetimes());
+    keeper.settle(start).await.unwrap();
+    let old = Certificate::from_pem(std::str::from_utf8(&before.entries()["ca.crt"]).unwrap()).unwrap();
+    assert_eq!(secrets.anchors(), [old.clone()]);
+    // Its agents accept what later authorities sign, and the API server does all the time.
+    let mut now = start();
+    for _ in 0..400 {
+        now += MINUTE * 5;
+        let bundle = secrets.stored().authorities();
+        secrets.check(now, 9);
+        assert!(verifies(&[old.clone()], &secrets.serving(), now), "after {}", now - start());
+        let valid: Vec<_> = bundle.iter().filter(|root| root.is_valid_at(now)).collect();
+        let direct = |root: &&Certificate| secrets.serving().certificate().is_signed_by(root);
+        assert!(valid.into_iter().any(|root| direct(&root)), "the API server has it before it is used");
+    }
+    assert!(secrets.stored().crosses.len() >= 3);
+    // Emptied later, it is not taken over again.
+    secrets.authority.put(Entries::new());
+    keeper.settle(|| now).await.unwrap();
+    assert!(secrets.stored().signer.unwrap().certificate() != &old);
+}
+
+#[tokio::test]
+async fn two_processes_that_start_together_end_with_the_same_authority() {
+    let secrets = Secrets::default();
+    let settle = || {
+        let stores = secrets.stores(None);
+        async move { Keeper::new(stores, names(), lifetimes()).settle(start).await.unwrap().bundle() }
+    };
+    let (one, two) = tokio::join!(settle(), settle());
+    assert_eq!(one, two);
+    assert_eq!(Certificate::all_from_pem(&one).len(), 1);
 }
 
 #[test]
@@ -271,32 +526,16 @@ fn replicas_with_different_names_do_not_renew_in_turns() {
             stored = apply(step, stored, names, start(), &lifetimes()).unwrap();
         }
     }
-    assert!(stored.serving.as_ref().unwrap().certificate().names().cover(&one.and(&two)));
+    assert!(pair_of(&stored).certificate().names().cover(&one.and(&two)));
     assert_eq!(plan(&stored, &one, start(), &lifetimes()), Step::Keep);
     assert_eq!(plan(&stored, &two, start(), &lifetimes()), Step::Keep);
-}
-
-#[tokio::test]
-async fn two_replicas_that_start_together_end_with_the_same_authority() {
-    let store = Memory::default();
-    let settle = || {
-        let store = store.clone();
-        async move { Keeper::new(store, names(), lifetimes()).settle(start).await.unwrap().bundle() }
-    };
-    let (one, two) = tokio::join!(settle(), settle());
-    assert_eq!(one, two);
-    assert_eq!(Certificate::all_from_pem(&one).len(), 1);
 }
 
 /// A store that never answers.
 struct Silent;
 
 impl SecretStore for Silent {
-    async fn read(&self) -> Result<Option<Found>, StoreError> {
-        std::future::pending().await
-    }
-
-    async fn create(&self, _: Entries) -> Result<Written, StoreError> {
+    async fn read(&self) -> Result<Found, StoreError> {
         std::future::pending().await
     }
 
@@ -307,13 +546,43 @@ impl SecretStore for Silent {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_answer_times_out() {
-    let mut keeper = Keeper::new(Silent, names(), lifetimes());
+    let stores = Stores { authority: Silent, serving: Silent, before: None };
+    let mut keeper = Keeper::new(stores, names(), lifetimes());
     assert!(matches!(keeper.settle(start).await, Err(KeepError::TooSlow)));
 }
 
 #[test]
+fn pods_that_lose_their_trust_soon_are_known() {
+    let year = |count: u32| start() + YEAR * count;
+    let lifetimes = Lifetimes::default();
+    let mut stored = Stored::default();
+    let mut run = |from: u32, to: u32| {
+        let mut now = year(from);
+        while now < year(to) {
+            while let step @ (Step::Make(_) | Step::Rotate(_) | Step::Renew(_) | Step::Publish | Step::DropOld) =
+                plan(&stored, &names(), now, &lifetimes)
+            {
+                stored = apply(step, stored.clone(), &names(), now, &lifetimes).unwrap();
+            }
+            now += Duration::from_hours(24 * 5);
+        }
+        Trust::of(pair_of(&stored), &stored.published, now).unwrap()
+    };
+    let first = run(0, 3).pods.unwrap();
+    assert_eq!((first.since, first.lasting_since), (start(), start()));
+    // Six years after the first rotation, what the first authority's pods trust is about to end.
+    let later = run(3, 8).pods.unwrap();
+    assert_eq!(later.since, start());
+    assert!(later.lasting_since > year(1), "{later:?}");
+    let gone = run(8, 9).pods.unwrap();
+    assert!(gone.since > year(1) && gone.since <= year(3), "{gone:?}");
+}
+
+#[test]
 fn debug_output_has_no_key() {
-    let stored = settled(start());
-    let key = stored.serving.as_ref().unwrap().key_pem().lines().nth(1).unwrap().to_owned();
-    assert!(!format!("{stored:?}").contains(&key));
+    let stored = Secrets::settled(start()).stored();
+    let serving = pair_of(&stored).key_pem().lines().nth(1).unwrap().to_owned();
+    let signer = stored.signer.as_ref().unwrap().able().unwrap().key_pem().lines().nth(1).unwrap().to_owned();
+    let debug = format!("{stored:?}");
+    assert!(!debug.contains(&serving) && !debug.contains(&signer));
 }

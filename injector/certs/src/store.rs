@@ -1,4 +1,4 @@
-//! Reads and writes the Secret of the certificates, always with its resource version.
+//! Reads and writes a Secret of the certificates, always with its resource version. It is never created: nobody needs that right.
 
 use std::collections::BTreeMap;
 
@@ -29,15 +29,34 @@ pub enum StoreError {
         /// The refusal.
         source: Box<kube::Error>,
     },
+    /// It is not there.
+    #[error(
+        "Secret {name} does not exist, and Nudge may not create Secrets; apply deploy/base again, which has it without data"
+    )]
+    Missing {
+        /// Namespace and name.
+        name: String,
+    },
     /// It belongs to somebody else.
     #[error(
-        "Secret {name} is of type kubernetes.io/tls, so Nudge has not made it and leaves it alone; choose another Secret, or \
-         mount this one and give its files"
+        "Secret {name} is of type kubernetes.io/tls, so it is not Nudge's, which leaves it alone; to use its certificate, mount it \
+         and set NUDGE_CERTIFICATE_DIR"
     )]
     Foreign {
         /// Namespace and name.
         name: String,
     },
+}
+
+impl StoreError {
+    /// Whether the API server has refused, so that asking again is of no use.
+    pub(super) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Api { source, .. } => matches!(&**source, kube::Error::Api(status) if status.code == 403),
+            Self::Foreign { .. } => true,
+            Self::Missing { .. } => false,
+        }
+    }
 }
 
 /// The Secret as it was read.
@@ -58,13 +77,10 @@ pub enum Written {
     Conflict,
 }
 
-/// Where the certificates of all replicas are stored.
+/// Where certificates are stored.
 pub trait SecretStore: Send + Sync + 'static {
     /// Reads what is stored.
-    fn read(&self) -> impl Future<Output = Result<Option<Found>, StoreError>> + Send;
-
-    /// Stores the entries if nothing is stored yet.
-    fn create(&self, entries: Entries) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    fn read(&self) -> impl Future<Output = Result<Found, StoreError>> + Send;
 
     /// Stores the entries if the store is still as it was read.
     fn replace(&self, found: Found, entries: Entries) -> impl Future<Output = Result<Written, StoreError>> + Send;
@@ -96,53 +112,33 @@ impl KubeSecret {
     fn parameters() -> PostParams {
         PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
     }
-
-    fn written(&self, verb: &'static str, result: kube::Result<Secret>) -> Result<Written, StoreError> {
-        match result {
-            Ok(mut secret) => {
-                wipe(&mut secret);
-                Ok(Written::Done)
-            }
-            // 409 is `AlreadyExists` too. 404: it was deleted meanwhile.
-            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 && verb == "replace" => {
-                Ok(Written::Conflict)
-            }
-            Err(error) => Err(self.failed(verb, error)),
-        }
-    }
 }
 
 impl SecretStore for KubeSecret {
-    async fn read(&self) -> Result<Option<Found>, StoreError> {
+    async fn read(&self) -> Result<Found, StoreError> {
         let secret = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", error))?;
-        let Some(secret) = secret else { return Ok(None) };
+        let Some(secret) = secret else { return Err(StoreError::Missing { name: self.title() }) };
         if secret.type_.as_deref() == Some(TLS_TYPE) {
             return Err(StoreError::Foreign { name: self.title() });
         }
         let entries = secret.data.unwrap_or_default().into_iter();
         let entries = entries.map(|(name, value)| (name, Zeroizing::new(value.0))).collect();
-        Ok(Some(Found { metadata: secret.metadata, entries }))
-    }
-
-    async fn create(&self, entries: Entries) -> Result<Written, StoreError> {
-        let labels = [("app.kubernetes.io/name", "nudge"), ("app.kubernetes.io/component", "certificates")];
-        let metadata = ObjectMeta {
-            name: Some(self.name.clone()),
-            namespace: Some(self.namespace.clone()),
-            labels: Some(labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()),
-            ..ObjectMeta::default()
-        };
-        let mut secret = secret(metadata, &entries);
-        let result = self.api.create(&Self::parameters(), &secret).await;
-        wipe(&mut secret);
-        self.written("create", result)
+        Ok(Found { metadata: secret.metadata, entries })
     }
 
     async fn replace(&self, found: Found, entries: Entries) -> Result<Written, StoreError> {
         let mut secret = secret(found.metadata, &entries);
         let result = self.api.replace(&self.name, &Self::parameters(), &secret).await;
         wipe(&mut secret);
-        self.written("replace", result)
+        match result {
+            Ok(mut secret) => {
+                wipe(&mut secret);
+                Ok(Written::Done)
+            }
+            // 404: it was deleted meanwhile.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Written::Conflict),
+            Err(error) => Err(self.failed("replace", error)),
+        }
     }
 }
 

@@ -1,26 +1,23 @@
-//! The content of the Secret in which the replicas keep their certificates.
+//! The content of the two Secrets: the authority, which only its keeper reads, and the serving certificate, which servers mount.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use zeroize::Zeroizing;
 
 use super::authority::{Authority, AuthorityError, Pair};
 use super::certificate::Certificate;
 
-/// The authority that signs.
+/// The authority that signs. The release before used the same names in the one Secret that it had.
 const CA: [&str; 2] = ["ca.crt", "ca.key"];
-/// The authority that signs next; until then it is only published.
-const NEXT_CA: [&str; 2] = ["next-ca.crt", "next-ca.key"];
 /// The authorities that signed before and are still published, without their keys.
 const OLD_CAS: &str = "old-ca.crt";
-/// The serving certificate.
+/// The cross certificates, the newest first.
+const CROSSES: &str = "cross.crt";
+/// In the other Secret: the serving certificate with the cross certificates that are sent with it.
 const TLS: [&str; 2] = ["tls.crt", "tls.key"];
-/// When the set of authorities last changed.
-const SINCE: &str = "since";
-/// Most old authorities that are kept.
+/// There too: the authorities that clients trust.
+const PUBLISHED: &str = "ca.crt";
+/// Most old authorities, and most cross certificates, that are kept.
 pub(super) const MAX_OLD: usize = 4;
 
 /// The entries of a Secret. Private keys are wiped from memory with it.
@@ -53,97 +50,108 @@ impl Signer {
     }
 }
 
-/// The content of the Secret, without what can't be used.
+/// The content of both Secrets, without what can't be used.
 #[derive(Clone, Debug, Default)]
 pub struct Stored {
     /// The authority that signs.
     pub signer: Option<Signer>,
-    /// The authority that signs next.
-    pub next: Option<Authority>,
-    /// The authorities that signed before.
+    /// The authorities that signed before, as long as servers may still use what they signed.
     pub old: Vec<Certificate>,
+    /// The cross certificates, the newest first.
+    pub crosses: Vec<Certificate>,
     /// The serving certificate with its key.
     pub serving: Option<Pair>,
-    /// When the set of authorities last changed.
-    pub since: Option<OffsetDateTime>,
+    /// The authorities that stand beside the serving certificate.
+    pub published: Vec<Certificate>,
     /// What can't be used, for the log.
     pub faults: Vec<String>,
 }
 
 impl Stored {
-    /// Parses the entries. What can't be used is left out, and listed as a fault.
-    pub fn read(entries: &Entries) -> Self {
+    /// Parses the entries of the authority's Secret and of the serving certificate's. What can't be used is left out, and listed as a
+    /// fault.
+    pub fn read(authority: &Entries, serving: &Entries) -> Self {
         let mut faults = Vec::new();
         let mut fault = |name: &str, error: &AuthorityError| faults.push(format!("{name}: {error}"));
-        let text = |name: &str| text(entries, name);
-        let authority = |[certificate, key]: [&str; 2]| -> Option<Result<Authority, AuthorityError>> {
-            let key = text(key).unwrap_or_default();
-            Some(Authority::from_pem(&text(certificate)?, key))
-        };
-        let signer = match authority(CA) {
-            Some(Ok(authority)) => Some(Signer::Able(authority)),
-            Some(Err(error)) => {
-                fault(CA[0], &error);
-                let certificate = text(CA[0]).and_then(|pem| Certificate::from_pem(&pem).ok());
-                certificate.filter(Certificate::is_authority).map(Signer::Unable)
+        let signer = text(authority, CA[0]).and_then(|certificate| {
+            let key = text(authority, CA[1]).unwrap_or_default();
+            match Authority::from_pem(&certificate, key) {
+                Ok(authority) => Some(Signer::Able(authority)),
+                Err(error) => {
+                    fault(CA[0], &error);
+                    let certificate = Certificate::from_pem(&certificate).ok()?;
+                    certificate.is_authority().then_some(Signer::Unable(certificate))
+                }
             }
-            None => None,
-        };
-        let next = authority(NEXT_CA).and_then(|next| next.map_err(|error| fault(NEXT_CA[0], &error)).ok());
-        let mut old = Certificate::all_from_pem(&text(OLD_CAS).unwrap_or_default());
-        old.retain(Certificate::is_authority);
-        old.truncate(MAX_OLD);
-        let serving = text(TLS[0]).and_then(|certificate| {
-            let key = text(TLS[1]).unwrap_or_default();
-            Pair::from_pem(&certificate, key).map_err(|error| fault(TLS[0], &error)).ok()
         });
-        let since = text(SINCE).and_then(|since| OffsetDateTime::parse(since.trim(), &Rfc3339).ok());
-        Self { signer, next, old, serving, since, faults }
+        let pair = text(serving, TLS[0]).and_then(|certificates| {
+            let key = text(serving, TLS[1]).unwrap_or_default();
+            Pair::from_pem(&certificates, key).map_err(|error| fault(TLS[0], &error)).ok()
+        });
+        let mut old = authorities(authority, OLD_CAS);
+        old.truncate(MAX_OLD);
+        let mut crosses = authorities(authority, CROSSES);
+        crosses.truncate(MAX_OLD);
+        Self { signer, old, crosses, serving: pair, published: authorities(serving, PUBLISHED), faults }
     }
 
-    /// The entries to store.
-    pub fn write(&self) -> Entries {
+    /// What to store in the authority's Secret.
+    pub fn authority_entries(&self) -> Entries {
         let mut entries = Entries::new();
-        let mut put = |name: &str, value: &str| {
-            entries.insert(name.to_owned(), Zeroizing::new(value.as_bytes().to_vec()));
-        };
         if let Some(signer) = &self.signer {
-            put(CA[0], signer.certificate().pem());
+            put(&mut entries, CA[0], signer.certificate().pem());
             if let Some(authority) = signer.able() {
-                put(CA[1], authority.key_pem());
+                put(&mut entries, CA[1], authority.key_pem());
             }
         }
-        if let Some(next) = &self.next {
-            put(NEXT_CA[0], next.certificate().pem());
-            put(NEXT_CA[1], next.key_pem());
-        }
         if !self.old.is_empty() {
-            put(OLD_CAS, &bundle(self.old.iter()));
+            put(&mut entries, OLD_CAS, &pem(&self.old));
         }
-        if let Some(serving) = &self.serving {
-            put(TLS[0], serving.certificate().pem());
-            put(TLS[1], serving.key_pem());
-        }
-        if let Some(since) = self.since.and_then(|since| since.format(&Rfc3339).ok()) {
-            put(SINCE, &since);
+        if !self.crosses.is_empty() {
+            put(&mut entries, CROSSES, &pem(&self.crosses));
         }
         entries
     }
 
-    /// The certificates of all authorities, which clients trust, in PEM form.
+    /// What to store in the serving certificate's Secret.
+    pub fn serving_entries(&self) -> Entries {
+        let mut entries = Entries::new();
+        if let Some(serving) = &self.serving {
+            put(&mut entries, TLS[0], &serving.certificates_pem());
+            put(&mut entries, TLS[1], serving.key_pem());
+        }
+        put(&mut entries, PUBLISHED, &pem(&self.published));
+        entries
+    }
+
+    /// The authorities that clients trust: the one that signs, and those before it while servers may use what they signed.
+    pub fn authorities(&self) -> Vec<Certificate> {
+        self.signer.iter().map(Signer::certificate).chain(&self.old).cloned().collect()
+    }
+
+    /// The certificates of these authorities, PEM.
     pub fn bundle(&self) -> String {
-        let authorities = self.signer.iter().map(Signer::certificate);
-        let authorities = authorities.chain(self.next.iter().map(Authority::certificate)).chain(&self.old);
-        bundle(authorities)
+        pem(&self.authorities())
+    }
+
+    /// Whether neither Secret holds anything.
+    pub fn is_empty(&self) -> bool {
+        self.signer.is_none() && self.serving.is_none() && self.published.is_empty() && self.faults.is_empty()
     }
 }
 
-fn bundle<'a>(certificates: impl Iterator<Item = &'a Certificate>) -> String {
-    let mut text = String::new();
-    for certificate in certificates {
-        let _ = write!(text, "{}", certificate.pem());
-    }
-    text
+fn pem(certificates: &[Certificate]) -> String {
+    certificates.iter().map(Certificate::pem).collect()
+}
+
+fn put(entries: &mut Entries, name: &str, value: &str) {
+    entries.insert(name.to_owned(), Zeroizing::new(value.as_bytes().to_vec()));
+}
+
+fn authorities(entries: &Entries, name: &str) -> Vec<Certificate> {
+    let mut all = Certificate::all_from_pem(&text(entries, name).unwrap_or_default());
+    all.retain(Certificate::is_authority);
+    all
 }
 
 fn text(entries: &Entries, name: &str) -> Option<Zeroizing<String>> {

@@ -1,47 +1,42 @@
-//! Certificates in a real cluster: created once by several replicas, rotated under running requests, repaired, and published.
+//! Certificates in a real cluster: created once by several processes, rotated under running requests, repaired, and published.
 
-use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, Request, Verdict, Webhook, WebhookError, Webhooks,
 };
 use nudge_certs::{
-    Certificate, Certificates, CertificatesError, HUB_CA, HUB_CA_KEY, KubeSecret, Lifetimes, PublishTimes,
-    ServingNames, publish_to_namespaces, publish_to_webhooks,
+    Authority, Certificate, CertificateFiles, Certificates, CertificatesError, KeepError, Keeper, KubeSecret,
+    Lifetimes, PublishTimes, ServingNames, StoreError, Stores, publish_to_webhooks,
 };
-use nudge_protocol::backoff::Backoff;
-use nudge_tests::cluster::servers::ISSUER;
-use nudge_tests::cluster::{Cluster, Identity, Options, Space};
+use nudge_tests::cluster::{Cluster, Options, Space};
 use nudge_tests::eventually;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use time::OffsetDateTime;
 
 const SOON: Duration = Duration::from_secs(30);
-const SECRET: &str = "nudge-injector-tls";
-/// Checks often, and retries a namespace that refuses after longer than any test takes.
-const TIMES: PublishTimes = PublishTimes {
-    check: Duration::from_millis(100),
-    retry: Backoff { first: Duration::from_mins(10), longest: Duration::from_mins(10) },
-};
+const AUTHORITY: &str = "nudge-authority";
+const SERVING: &str = "nudge-serving";
+const BEFORE: &str = "nudge-injector-tls";
+/// Checks often.
+const TIMES: PublishTimes = PublishTimes { check: Duration::from_millis(100) };
 
 /// A whole rotation within seconds.
 fn brief() -> Lifetimes {
     Lifetimes {
         authority: Duration::from_secs(18),
         certificate: Duration::from_secs(3),
-        propagation: Duration::from_secs(1),
         grace: Duration::from_millis(500),
-        leeway: Duration::from_mins(1),
         check: Duration::from_millis(100),
     }
 }
@@ -50,9 +45,22 @@ fn watchful() -> Lifetimes {
     Lifetimes { check: Duration::from_millis(100), ..Lifetimes::default() }
 }
 
+/// The Secrets as the manifests have them: there, without data.
+async fn empty(space: &Space) -> Result<()> {
+    for name in [AUTHORITY, SERVING] {
+        space.create_object::<Secret>(json!({"metadata": {"name": name, "labels": {"made-by": "admin"}}})).await?;
+    }
+    Ok(())
+}
+
+fn stores(space: &Space) -> Stores<KubeSecret> {
+    let secret = |name| KubeSecret::new(space.client.clone(), &space.name, name);
+    Stores { authority: secret(AUTHORITY), serving: secret(SERVING), before: Some(secret(BEFORE)) }
+}
+
 async fn keep(space: &Space, lifetimes: Lifetimes) -> Result<Certificates> {
-    let store = KubeSecret::new(space.client.clone(), &space.name, SECRET);
-    let (certificates, rotation) = Certificates::keep(store, ServingNames::new(["127.0.0.1"])?, lifetimes).await?;
+    let names = ServingNames::new(["127.0.0.1"])?;
+    let (certificates, rotation) = Certificates::keep(stores(space), names, lifetimes).await?;
     tokio::spawn(rotation);
     Ok(certificates)
 }
@@ -66,9 +74,10 @@ fn authorities(bundle: &str) -> Vec<Certificate> {
 }
 
 #[tokio::test]
-async fn replicas_that_start_together_serve_under_one_authority() -> Result<()> {
+async fn processes_that_start_together_serve_under_one_authority() -> Result<()> {
     let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
     let space = cluster.space("together").await?;
+    empty(&space).await?;
     let (one, two, three) = tokio::try_join!(
         keep(&space, Lifetimes::default()),
         keep(&space, Lifetimes::default()),
@@ -79,56 +88,97 @@ async fn replicas_that_start_together_serve_under_one_authority() -> Result<()> 
     assert_eq!(authorities(&bundle(&one)).len(), 1);
     let later = keep(&space, Lifetimes::default()).await?;
     assert_eq!((bundle(&one), one.expires()), (bundle(&later), later.expires()));
-    let secret = space.api::<Secret>().get(SECRET).await?;
-    assert_eq!(secret.type_.as_deref(), Some("Opaque"));
+    // What servers mount holds no key of the authority, and no other key than their own.
+    let secrets = space.api::<Secret>();
+    let keys = async |name: &str| Ok::<_, anyhow::Error>(secrets.get(name).await?.data.unwrap_or_default());
+    assert_eq!(keys(SERVING).await?.keys().collect::<Vec<_>>(), ["ca.crt", "tls.crt", "tls.key"]);
+    assert_eq!(keys(AUTHORITY).await?.keys().collect::<Vec<_>>(), ["ca.crt", "ca.key"]);
+    assert!(keys(AUTHORITY).await?["ca.key"] != keys(SERVING).await?["tls.key"]);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_secret_of_somebody_else_is_left_alone() -> Result<()> {
+async fn secrets_that_are_missing_or_of_somebody_else_are_named() -> Result<()> {
     let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
     let space = cluster.space("others").await?;
+    let mut keeper = Keeper::new(stores(&space), ServingNames::new(["127.0.0.1"])?, Lifetimes::default());
+    let missing = keeper.settle(OffsetDateTime::now_utc).await.unwrap_err();
+    assert!(matches!(missing, KeepError::Store(StoreError::Missing { .. })));
+    assert_eq!(
+        missing.to_string(),
+        format!(
+            "Secret {}/{AUTHORITY} does not exist, and Nudge may not create Secrets; apply deploy/base again, which has it \
+             without data",
+            space.name
+        )
+    );
     let object = json!({
-        "metadata": {"name": SECRET}, "type": "kubernetes.io/tls", "data": {"tls.crt": "YQ==", "tls.key": "YQ=="}
+        "metadata": {"name": SERVING}, "type": "kubernetes.io/tls", "data": {"tls.crt": "YQ==", "tls.key": "YQ=="}
     });
     let before: Secret = space.create_object(object).await?;
+    space.create_object::<Secret>(json!({"metadata": {"name": AUTHORITY}})).await?;
     let error = keep(&space, Lifetimes::default()).await.unwrap_err();
     assert_eq!(
         error.downcast::<CertificatesError>()?.to_string(),
         format!(
-            "Secret {}/{SECRET} is of type kubernetes.io/tls, so Nudge has not made it and leaves it alone; choose another \
-                 Secret, or mount this one and give its files",
+            "Secret {}/{SERVING} is of type kubernetes.io/tls, so it is not Nudge's, which leaves it alone; to use its \
+             certificate, mount it and set NUDGE_CERTIFICATE_DIR",
             space.name
         )
     );
-    assert_eq!(space.api::<Secret>().get(SECRET).await?, before);
+    assert_eq!(space.api::<Secret>().get(SERVING).await?, before);
     Ok(())
 }
 
 #[tokio::test]
-async fn an_empty_secret_is_filled_and_a_damaged_one_repaired() -> Result<()> {
+async fn empty_secrets_are_filled_and_damaged_ones_repaired() -> Result<()> {
     let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
     let space = cluster.space("repaired").await?;
-    // An admin who allows no Secret to be created makes an empty one.
-    space.create_object::<Secret>(json!({"metadata": {"name": SECRET, "labels": {"made-by": "admin"}}})).await?;
+    empty(&space).await?;
     let certificates = keep(&space, watchful()).await?;
     let secrets = space.api::<Secret>();
-    let stored = async |key: &str| secrets.get(SECRET).await.ok()?.data?.remove(key);
-    let first = stored("tls.crt").await.context("it was filled")?;
-    assert!(secrets.get(SECRET).await?.metadata.labels.is_some_and(|labels| labels["made-by"] == "admin"));
+    let stored = async |name: &str, key: &str| secrets.get(name).await.ok()?.data?.remove(key);
+    let first = stored(SERVING, "tls.crt").await.context("it was filled")?;
+    assert!(secrets.get(SERVING).await?.metadata.labels.is_some_and(|labels| labels["made-by"] == "admin"));
 
-    let spoil = Patch::Merge(json!({"data": {"tls.crt": "bm90IFBFTQ=="}}));
-    secrets.patch(SECRET, &PatchParams::default(), &spoil).await?;
     let before = bundle(&certificates);
-    eventually(SOON, "the serving certificate is renewed", async || {
-        let now = String::from_utf8(stored("tls.crt").await?.0).ok()?;
-        (now.as_bytes() != first.0 && Certificate::from_pem(&now).is_ok()).then_some(())
-    })
-    .await?;
+    for spoilt in ["tls.crt", "ca.crt"] {
+        let spoil = Patch::Merge(json!({"data": {spoilt: "bm90IFBFTQ=="}}));
+        secrets.patch(SERVING, &PatchParams::default(), &spoil).await?;
+        eventually(SOON, "it is renewed", async || {
+            let now = String::from_utf8(stored(SERVING, spoilt).await?.0).ok()?;
+            Certificate::from_pem(&now).is_ok().then_some(())
+        })
+        .await?;
+    }
+    assert!(stored(SERVING, "tls.crt").await.is_some_and(|now| now != first));
     assert_eq!(bundle(&certificates), before, "under the same authority");
 
-    secrets.delete(SECRET, &DeleteParams::default()).await?;
-    eventually(SOON, "everything is made anew", async || (bundle(&certificates) != before).then_some(())).await?;
+    // A lost authority: the serving certificate stays, and both authorities are trusted.
+    let serving = stored(SERVING, "tls.crt").await;
+    secrets.patch(AUTHORITY, &PatchParams::default(), &Patch::Merge(json!({"data": null}))).await?;
+    let both = async || {
+        let published = String::from_utf8(stored(SERVING, "ca.crt").await?.0).ok()?;
+        (bundle(&certificates) == published && authorities(&published).len() == 2).then_some(())
+    };
+    eventually(SOON, "both are trusted", both).await?;
+    assert!(authorities(&bundle(&certificates)).contains(&authorities(&before)[0]));
+    assert_eq!(stored(SERVING, "tls.crt").await, serving);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_authority_of_the_release_before_is_taken_over() -> Result<()> {
+    let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
+    let space = cluster.space("upgraded").await?;
+    empty(&space).await?;
+    let old = Authority::make(OffsetDateTime::now_utc(), &Lifetimes::default())?;
+    let (certificate, key) = (old.certificate().pem(), old.key_pem());
+    let data = json!({"ca.crt": certificate, "ca.key": **key, "since": "2026-01-01T00:00:00Z", "next-ca.crt": "x"});
+    let before: Secret = space.create_object(json!({"metadata": {"name": BEFORE}, "stringData": data})).await?;
+    let certificates = keep(&space, Lifetimes::default()).await?;
+    assert_eq!(bundle(&certificates), certificate);
+    assert_eq!(space.api::<Secret>().get(BEFORE).await?, before, "that release may come back");
     Ok(())
 }
 
@@ -158,21 +208,24 @@ async fn serve(certificates: &Certificates) -> Result<AdmissionServer> {
 }
 
 /// A configuration that asks about every ConfigMap of the namespace, and refuses when there is no answer.
-async fn configuration(client: &Client, space: &Space, address: SocketAddr) -> Result<()> {
-    let object = json!({
+fn configuration(space: &Space, label: &str, address: SocketAddr) -> Value {
+    json!({
         "metadata": {"name": space.name, "labels": {"app.kubernetes.io/name": "nudge"}},
         "webhooks": [{
             "name": "quick.nudge.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
             "timeoutSeconds": 10, "clientConfig": {"url": format!("https://{address}/quick")},
-            "namespaceSelector": {"matchLabels": {"certs": "rotation"}},
+            "namespaceSelector": {"matchLabels": {"certs": label}},
             "rules": [{
                 "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"],
                 "scope": "Namespaced"
             }]
         }]
-    });
+    })
+}
+
+async fn create(client: &Client, configuration: Value) -> Result<()> {
     let api = Api::<ValidatingWebhookConfiguration>::all(client.clone());
-    api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    api.create(&PostParams::default(), &serde_json::from_value(configuration)?).await?;
     Ok(())
 }
 
@@ -186,11 +239,12 @@ async fn ask(space: &Space) -> Result<(), kube::Error> {
 async fn requests_go_on_while_everything_is_rotated() -> Result<()> {
     let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
     let space = cluster.space_with("rotation", &[("certs", "rotation")]).await?;
-    // Two replicas: the one that is asked is not always the one that takes the step.
+    empty(&space).await?;
+    // Two processes: the one that is asked is not always the one that takes the step.
     let (certificates, _other) = (keep(&space, brief()).await?, keep(&space, brief()).await?);
     let server = serve(&certificates).await?;
     let client = space.client.clone();
-    configuration(&client, &space, server.address()).await?;
+    create(&client, configuration(&space, "rotation", server.address())).await?;
     let publisher = tokio::spawn(publish_to_webhooks(client.clone(), certificates.ca_bundle(), TIMES));
     eventually(SOON, "the webhook is trusted", async || ask(&space).await.ok()).await?;
 
@@ -216,12 +270,48 @@ async fn requests_go_on_while_everything_is_rotated() -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_api_server_that_knows_only_the_authority_before_trusts_the_next() -> Result<()> {
+    let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
+    let (now, lifetimes) = (OffsetDateTime::now_utc(), Lifetimes::default());
+    let first = Authority::make(now, &lifetimes)?;
+    let (second, cross) = first.make_next(now, &lifetimes)?;
+    let (third, crossed_again) = second.make_next(now, &lifetimes)?;
+    let serving = third.serving(&ServingNames::new(["127.0.0.1"])?, now, &lifetimes)?;
+    let crosses = vec![crossed_again, cross];
+    for (purpose, chain, trusted) in
+        [("cross", crosses.clone(), true), ("alone", Vec::new(), false), ("gap", crosses[..1].to_vec(), false)]
+    {
+        let space = cluster.space_with(purpose, &[("certs", purpose)]).await?;
+        let folder = tempfile::tempdir()?;
+        std::fs::write(folder.path().join("tls.crt"), serving.clone().with_chain(chain).certificates_pem())?;
+        std::fs::write(folder.path().join("tls.key"), serving.key_pem().as_bytes())?;
+        std::fs::write(folder.path().join("ca.crt"), first.certificate().pem())?;
+        let files = CertificateFiles::in_folder(folder.path());
+        let (certificates, _rotation) = Certificates::from_files(files, SOON)?;
+        let server = serve(&certificates).await?;
+        // No publisher touches what has not Nudge's label.
+        let mut object = configuration(&space, purpose, server.address());
+        object["metadata"]["labels"] = json!({});
+        object["webhooks"][0]["clientConfig"]["caBundle"] = json!(BASE64_STANDARD.encode(first.certificate().pem()));
+        create(&space.client, object).await?;
+        let answered = async || match ask(&space).await {
+            Ok(()) if trusted => Some(()),
+            Err(error) if !trusted => error.to_string().contains("x509").then_some(()),
+            _ => None,
+        };
+        eventually(SOON, &format!("{purpose}: trusted is {trusted}"), answered).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_bundle_that_was_written_over_comes_back() -> Result<()> {
     // Its own cluster: in that of the other tests another publisher keeps the configurations of Nudge.
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let space = cluster.space("overwritten").await?;
+    empty(&space).await?;
     let certificates = keep(&space, Lifetimes::default()).await?;
-    configuration(&space.client, &space, SocketAddr::from((Ipv4Addr::LOCALHOST, 1))).await?;
+    create(&space.client, configuration(&space, "none", SocketAddr::from((Ipv4Addr::LOCALHOST, 1)))).await?;
     let api = Api::<ValidatingWebhookConfiguration>::all(space.client.clone());
     let foreign = json!({"metadata": {"name": "foreign"}, "webhooks": []});
     api.create(&PostParams::default(), &serde_json::from_value(foreign)?).await?;
@@ -250,62 +340,5 @@ async fn a_bundle_that_was_written_over_comes_back() -> Result<()> {
     eventually(SOON, "it was looked at again", async || (lists().ok()? > before + 3).then_some(())).await?;
     assert_eq!(api.get(&space.name).await?.metadata.resource_version, version);
     publisher.abort();
-    Ok(())
-}
-
-#[tokio::test]
-async fn every_enabled_namespace_has_the_bundle_and_one_that_refuses_is_not_pressed() -> Result<()> {
-    let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
-    let home = cluster.space("home").await?;
-    let [bound, unbound, late] =
-        [cluster.space("bound").await?, cluster.space("unbound").await?, cluster.space("late").await?];
-    home.service_account("injector").await?;
-    let token = home.token("injector", ISSUER, None).await?;
-    let user = format!("system:serviceaccount:{}:injector", home.name);
-    for space in [&bound, &late] {
-        let role = json!({
-            "metadata": {"name": "nudge"},
-            "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update", "patch"]}]
-        });
-        space.create_object::<k8s_openapi::api::rbac::v1::Role>(role).await?;
-        let binding = json!({
-            "metadata": {"name": "nudge"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "nudge"},
-            "subjects": [{"kind": "ServiceAccount", "name": "injector", "namespace": home.name}]
-        });
-        space.create_object::<k8s_openapi::api::rbac::v1::RoleBinding>(binding).await?;
-    }
-    let client = cluster.client(&Identity::Token(&token)).await?;
-    let allowed = Api::<ConfigMap>::namespaced(client.clone(), &late.name);
-    eventually(SOON, "the role holds", async || allowed.get_opt("none").await.ok()).await?;
-    let allowed = Api::<ConfigMap>::namespaced(client.clone(), &bound.name);
-    eventually(SOON, "the role holds", async || allowed.get_opt("none").await.ok()).await?;
-
-    let (enable, enabled) = watch::channel(Arc::new(BTreeSet::from([bound.name.clone(), unbound.name.clone()])));
-    let (publish, bundle) = watch::channel(Arc::from("one\n"));
-    let publisher = tokio::spawn(publish_to_namespaces(client, bundle, enabled, TIMES));
-    let holds = async |space: &Space, text: &str| {
-        let config_map = space.api::<ConfigMap>().get(HUB_CA).await.ok()?;
-        config_map.data?.get(HUB_CA_KEY).is_some_and(|held| held == text).then_some(())
-    };
-    eventually(SOON, "it is published", async || holds(&bound, "one\n").await).await?;
-    bound.api::<ConfigMap>().delete(HUB_CA, &DeleteParams::default()).await?;
-    eventually(SOON, "it is published again", async || holds(&bound, "one\n").await).await?;
-    let edit = Patch::Merge(json!({"data": {HUB_CA_KEY: "wrong"}}));
-    bound.api::<ConfigMap>().patch(HUB_CA, &PatchParams::default(), &edit).await?;
-    eventually(SOON, "it is put right", async || holds(&bound, "one\n").await).await?;
-    enable.send_modify(|names| {
-        Arc::make_mut(names).insert(late.name.clone());
-    });
-    eventually(SOON, "it is published in a namespace enabled later", async || holds(&late, "one\n").await).await?;
-    publish.send_replace(Arc::from("two\n"));
-    for space in [&bound, &late] {
-        eventually(SOON, "another bundle is published", async || holds(space, "two\n").await).await?;
-    }
-    let pressed = cluster.audit()?.into_iter().filter(|event| {
-        event["user"]["username"] == user.as_str() && event["objectRef"]["namespace"] == unbound.name.as_str()
-    });
-    assert_eq!(pressed.count(), 1, "one refusal is enough for a while");
-    drop(enable);
-    tokio::time::timeout(SOON, publisher).await.context("it ends with what it listens to")??;
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! What only the leader does for configs and namespaces: reconciles, repair, warnings as Events, and the CA that others trust.
+//! What only the leader does for configs and namespaces: reconciles, repair, warnings as Events, and the CA that the API server trusts.
 
 use std::sync::Arc;
 
-use nudge_certs::{PublishTimes, publish_to_namespaces, publish_to_webhooks};
+use nudge_certs::{PublishTimes, publish_to_webhooks};
 use nudge_cluster::lease::Leadership;
 use nudge_controller::{Controller, ControllerMetrics, RepairMetrics, RolloutMetrics, record_warnings, repair, run};
 
@@ -41,11 +41,6 @@ pub(super) fn start(plane: &mut ControlPlane) {
     tasks.spawn_restarted("CA publication to webhooks", move || {
         let (api, bundle) = (api.clone(), bundle.clone());
         while_leading(leads.clone(), move || publish_to_webhooks(api.clone(), bundle.clone(), times))
-    });
-    let (api, leads, bundle, enabled) = (client.clone(), leadership.clone(), certificates.ca_bundle(), index.enabled());
-    tasks.spawn_restarted("CA publication to namespaces", move || {
-        let (api, bundle, enabled) = (api.clone(), bundle.clone(), enabled.clone());
-        while_leading(leads.clone(), move || publish_to_namespaces(api.clone(), bundle.clone(), enabled.clone(), times))
     });
 }
 

@@ -14,6 +14,7 @@ mod options;
 mod probes;
 mod serve;
 mod settings;
+mod trust_metrics;
 mod webhooks;
 
 use std::io::Write;

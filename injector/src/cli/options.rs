@@ -27,8 +27,8 @@ pub(super) struct OptionsError(Vec<String>);
 pub(super) enum CertificateSource {
     /// Files that somebody else makes.
     Files(CertificateFiles),
-    /// A Secret that the replicas keep.
-    Secret { name: String, names: ServingNames, lifetimes: Lifetimes },
+    /// Nudge's own authority, in Secrets that this process keeps.
+    Own { names: ServingNames, lifetimes: Lifetimes },
 }
 
 /// The settings of `serve`, ready for use.
@@ -126,7 +126,7 @@ fn certificates(settings: &ServeSettings, faults: &mut Vec<String>) -> Option<Ce
             Err(error) => faults.push(format!("--certificate-names: {}", chain(&error))),
         }
     }
-    Some(CertificateSource::Secret { name: settings.certificate_secret.clone(), names, lifetimes: lifetimes? })
+    Some(CertificateSource::Own { names, lifetimes: lifetimes? })
 }
 
 fn overrides(arguments: &InjectionArguments) -> Overrides {

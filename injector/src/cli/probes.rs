@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::config_metrics::ConfigMetrics;
 use super::health::Health;
 use super::namespace_metrics::NamespaceMetrics;
+use super::trust_metrics::TrustMetrics;
 use crate::supervise::Stopping;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -44,8 +45,9 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
     let expiry = Gauge::<i64>::default();
     let help = "Expiry of the serving certificate, in seconds since 1970";
     registry.register("certificate_expiry_timestamp_seconds", help, expiry.clone());
-    let configs = ConfigMetrics::default();
+    let (configs, trust) = (ConfigMetrics::default(), TrustMetrics::default());
     configs.register(&mut registry);
+    trust.register(&mut registry);
     let counted = Arc::clone(&index);
     Health {
         // A task that ends takes the process with it, so one that answers is alive.
@@ -69,6 +71,7 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
             configs.update(&counted);
             namespaces.update(&counted);
             expiry.set(certificates.expires().unix_timestamp());
+            trust.update(&certificates, &counted);
             for (watch, age) in counted.ages() {
                 ages.get_or_create(&WatchLabel { watch }).set(age.map_or(-1.0, |age| age.as_secs_f64()));
             }

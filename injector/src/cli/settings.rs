@@ -44,13 +44,10 @@ pub struct ServeSettings {
     /// Names and addresses for the serving certificate; by default those of the two Services.
     #[arg(long, env = "NUDGE_CERTIFICATE_NAMES", value_delimiter = ',', value_name = "NAMES")]
     pub certificate_names: Vec<String>,
-    /// Secret with Nudge's own certificate authority; created where it is missing.
-    #[arg(long, env = "NUDGE_CERTIFICATE_SECRET", default_value = "nudge-injector-tls", value_name = "NAME")]
-    pub certificate_secret: String,
-    /// Folder with tls.crt, tls.key and ca.crt from elsewhere (cert-manager, a CSI driver), instead of Nudge's own authority.
+    /// Folder with tls.crt, tls.key and ca.crt (the Secret nudge-serving, cert-manager, a CSI driver), instead of keeping Nudge's own authority.
     #[arg(long, env = "NUDGE_CERTIFICATE_DIR", value_name = "FOLDER")]
     pub certificate_dir: Option<PathBuf>,
-    /// Lifetime of Nudge's own authority, in days.
+    /// Lifetime of Nudge's own authority, in days. Agents trust its successors for at least twice as long.
     #[arg(long, env = "NUDGE_CA_DAYS", default_value_t = 1095, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub ca_days: u32,
     /// Secret with the key for digests of Secrets; created where it is missing.

@@ -18,7 +18,7 @@ use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::PostParams;
 use kube::{Api, Resource};
@@ -57,7 +57,7 @@ pub struct Installation<'a> {
 impl<'a> Installation<'a> {
     /// Applies `deploy/base`, apart from what needs running pods or a webhook's address. `None` without kubectl.
     pub async fn apply(cluster: &'a Cluster) -> Result<Option<Self>> {
-        for file in ["namespace", "crd", "rbac"] {
+        for file in ["namespace", "crd", "rbac", "secrets"] {
             let path = deploy().join(format!("base/{file}.yaml"));
             let text = fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
             // kubectl would ask a server that has just started for what it is still making: its OpenAPI documents.
@@ -258,11 +258,11 @@ pub async fn bind(space: &Space, role: &str) -> Result<()> {
     Ok(())
 }
 
-/// The authority that agents of the namespace trust, as Nudge has published it there.
+/// The authority that agents of pods trust that are made now.
 pub async fn hub_ca(space: &Space) -> Result<String> {
-    let maps = space.api::<ConfigMap>();
-    let published = async || maps.get_opt("nudge-hub-ca").await.ok()??.data?.remove("ca.crt");
-    eventually(SOON, "the hub's authority is published", published).await
+    let secrets: Api<Secret> = Api::namespaced(space.client.clone(), NAMESPACE);
+    let text = async || String::from_utf8(secrets.get("nudge-serving").await.ok()?.data?.remove("ca.crt")?.0).ok();
+    eventually(SOON, "the hub's authority is there", text).await
 }
 
 /// A pod as the injector makes it, for an agent and a container `app`, running and ready.

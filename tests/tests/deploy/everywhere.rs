@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use nudge_api::{VersionedConfig, VersionedConfigSpec};
-use nudge_tests::cluster::installation::{deploy, hub_ca};
+use nudge_tests::cluster::installation::deploy;
 use nudge_tests::ports;
 use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
 use serde_json::{Value, json};
@@ -43,13 +43,27 @@ async fn all_namespaces_are_enabled_but_the_systems_and_those_that_say_no() -> R
     let options = ReplicaOptions { addresses: Some(addresses), ..ReplicaOptions::with(&["--all-namespaces"]) };
     let replica = installation.replica(&options).await?;
 
-    hub_ca(&asked).await?;
+    // Where Nudge is at work, a config has a status.
+    let config = async |namespace: &str| {
+        let api: Api<VersionedConfig> = Api::namespaced(cluster.admin().await?, namespace);
+        let config = VersionedConfig::new("seen", VersionedConfigSpec::default());
+        let made = async || api.create(&PostParams::default(), &config).await.ok().map(drop);
+        eventually(SOON, "a config is made", made).await?;
+        Ok::<_, anyhow::Error>(api)
+    };
+    let others = ["kube-system", "kube-public", "kube-node-lease", "nudge-system", &said_no.name];
+    let mut not_seen = Vec::new();
+    for namespace in others {
+        not_seen.push((namespace, config(namespace).await?));
+    }
     let later = cluster.space("later").await?;
-    hub_ca(&later).await?;
-    // `later` came in a round of its own, after that in which all of these would have come.
-    for namespace in ["kube-system", "kube-public", "kube-node-lease", "nudge-system", &said_no.name] {
-        let maps: Api<ConfigMap> = Api::namespaced(cluster.admin().await?, namespace);
-        ensure!(maps.get_opt("nudge-hub-ca").await?.is_none(), "{namespace}: {}", replica.log());
+    // `later` came in a round of its own, after that in which all of the others would have come.
+    for namespace in [&asked.name, &later.name] {
+        let api = config(namespace).await?;
+        eventually(SOON, "a config has a status", async || api.get("seen").await.ok()?.status.map(drop)).await?;
+    }
+    for (namespace, api) in not_seen {
+        ensure!(api.get("seen").await?.status.is_none(), "{namespace}: {}", replica.log());
     }
     if !webhooks {
         return Ok(());

@@ -1,35 +1,26 @@
-//! Publishes the CA that clients trust: to the API server in the webhook configurations, to agents in a ConfigMap of every enabled
-//! namespace. Only the leader does.
+//! Publishes the CA that the API server trusts, in the webhook configurations. Agents get the CA by injection.
 
-mod namespaces;
 mod webhooks;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use nudge_cluster::jitter::jittered;
-use nudge_protocol::backoff::Backoff;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-pub use namespaces::{HUB_CA, HUB_CA_KEY, publish_to_namespaces};
 pub use webhooks::publish_to_webhooks;
 
-/// How often publications are checked, and how failures are retried.
+/// How often publications are checked.
 #[derive(Clone, Copy, Debug)]
 pub struct PublishTimes {
     /// Between two checks: others may have overwritten the CA.
     pub check: Duration,
-    /// The pauses after failures in one namespace.
-    pub retry: Backoff,
 }
 
 impl Default for PublishTimes {
     fn default() -> Self {
-        Self {
-            check: Duration::from_secs(45),
-            retry: Backoff { first: Duration::from_secs(15), longest: Duration::from_mins(10) },
-        }
+        Self { check: Duration::from_secs(45) }
     }
 }
 

@@ -46,6 +46,6 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 /// Every ConfigMap that is the user's, with all that users see of it.
 async fn maps(home: &Home<'_>) -> Result<BTreeMap<String, ConfigMap>> {
     let all = home.space.api::<ConfigMap>().list(&ListParams::default()).await?;
-    let user = |map: &ConfigMap| map.name_any() != "kube-root-ca.crt" && map.name_any() != "nudge-hub-ca";
+    let user = |map: &ConfigMap| map.name_any() != "kube-root-ca.crt";
     Ok(all.items.into_iter().filter(user).map(|map| (map.name_any(), map)).collect())
 }

@@ -1,0 +1,48 @@
+//! Metrics of the authority, and of the pods whose agents do not trust the serving certificate, or will not in a while.
+
+use nudge_certs::Certificates;
+use nudge_cluster::index::Index;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TrustLabel {
+    trust: &'static str,
+}
+
+/// The metrics.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TrustMetrics {
+    expiry: Gauge,
+    pods: Family<TrustLabel, Gauge>,
+}
+
+impl TrustMetrics {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let help = "Expiry of the authority that signed the serving certificate, in seconds since 1970";
+        registry.register("authority_expiry_timestamp_seconds", help, self.expiry.clone());
+        let help = "Injected pods that must be created anew, because their agents trust no authority of the serving certificate \
+                    (lost), or will not within 180 days (ending)";
+        registry.register("pods_by_trust", help, self.pods.clone());
+    }
+
+    pub(super) fn update(&self, certificates: &Certificates, index: &Index) {
+        let Some(trust) = certificates.trust() else { return };
+        self.expiry.set(trust.authority_expires.unix_timestamp());
+        let (mut lost, mut ending) = (0, 0);
+        if let Some(trusting) = trust.pods {
+            for pod in index.pods().iter().filter(|pod| !pod.finished) {
+                if pod.created < trusting.since.unix_timestamp() {
+                    lost += 1;
+                } else if pod.created < trusting.lasting_since.unix_timestamp() {
+                    ending += 1;
+                }
+            }
+        }
+        for (trust, count) in [("lost", lost), ("ending", ending)] {
+            self.pods.get_or_create(&TrustLabel { trust }).set(count);
+        }
+    }
+}
