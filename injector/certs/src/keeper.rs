@@ -152,7 +152,7 @@ fn log(step: Step, done: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes) {
             );
         }
         Step::Rotate(cause) => {
-            tracing::info!(cause = cause.as_str(), "next CA created, cross-signed by the one before")
+            tracing::info!(cause = cause.as_str(), "next CA created, cross-signed by the one before");
         }
         Step::Renew(cause) => tracing::info!(cause = cause.as_str(), "serving certificate renewed"),
         Step::Publish => tracing::info!("CAs for clients written beside the serving certificate"),

@@ -484,14 +484,14 @@ async fn the_authority_of_the_release_before_is_taken_over_once() {
     let mut keeper = Keeper::new(secrets.stores(Some(before.clone())), names(), lifetimes());
     keeper.settle(start).await.unwrap();
     let old = Certificate::from_pem(std::str::from_utf8(&before.entries()["ca.crt"]).unwrap()).unwrap();
-    assert_eq!(secrets.anchors(), [old.clone()]);
+    assert_eq!(secrets.anchors(), std::slice::from_ref(&old));
     // Its agents accept what later authorities sign, and the API server does all the time.
     let mut now = start();
     for _ in 0..400 {
         now += MINUTE * 5;
         let bundle = secrets.stored().authorities();
         secrets.check(now, 9);
-        assert!(verifies(&[old.clone()], &secrets.serving(), now), "after {}", now - start());
+        assert!(verifies(std::slice::from_ref(&old), &secrets.serving(), now), "after {}", now - start());
         let valid: Vec<_> = bundle.iter().filter(|root| root.is_valid_at(now)).collect();
         let direct = |root: &&Certificate| secrets.serving().certificate().is_signed_by(root);
         assert!(valid.into_iter().any(|root| direct(&root)), "the API server has it before it is used");

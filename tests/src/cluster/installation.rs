@@ -57,7 +57,7 @@ pub struct Installation<'a> {
 impl<'a> Installation<'a> {
     /// Applies `deploy/base`, apart from what needs running pods or a webhook's address. `None` without kubectl.
     pub async fn apply(cluster: &'a Cluster) -> Result<Option<Self>> {
-        for file in ["namespace", "crd", "rbac", "secrets"] {
+        for file in ["namespace", "crd", "rbac", "state"] {
             let path = deploy().join(format!("base/{file}.yaml"));
             let text = fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
             // kubectl would ask a server that has just started for what it is still making: its OpenAPI documents.
