@@ -13,6 +13,11 @@ pub struct VersionedConfigStatus {
     /// The generation of the spec that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// 32 hex digits that Nudge gives the config with its first status and never changes. Pods are ordered by it, and the keys that seal
+    /// Secrets depend on it, so restore it with the rest of the status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^[0-9a-f]{32}$"))]
+    pub identity: Option<String>,
     /// The version that is proven; pods run it unless a rollout has moved them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
@@ -162,7 +167,8 @@ pub struct PartStatus {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// Digest of its content: sha256: and hex, or hmac-sha256: and hex where a part of the version is a Secret.
+    /// Of a ConfigMap, the digest of its content: sha256: and hex. Of a Secret, seal: and hex, which differ in every config, version and
+    /// part, and can be compared with nothing.
     pub digest: String,
 }
 
@@ -197,7 +203,7 @@ impl std::fmt::Display for PartKind {
 pub struct RetiredVersion {
     /// Its name.
     pub version: String,
-    /// Digests of its parts, by part number.
+    /// Digests and seals of its parts, by part number.
     pub digests: Vec<String>,
 }
 

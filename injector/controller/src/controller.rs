@@ -4,20 +4,27 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::api::PostParams;
+use nudge_api::VersionedConfig;
 use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
+use nudge_core::identity::Identity;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::restart::{Memory, Part};
-use nudge_core::versions::Facts;
+use nudge_core::versions::{Facts, Seals};
 use ring::hmac;
 
 use super::metrics::RolloutMetrics;
 
 /// The field manager of the fields that Nudge writes.
 pub(super) const FIELD_MANAGER: &str = "nudge-controller";
+
+/// For how long a leader keeps digests of the form before: while replicas are replaced, some of the release before still need them, and who
+/// goes back to that release at once needs them again.
+const KEEPS_KEYED: SignedDuration = SignedDuration::from_mins(10);
 
 pub(super) fn written_by_us() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
@@ -136,6 +143,17 @@ impl Controller {
         let blind = self.index.last_blind(namespace).and_then(|ago| SignedDuration::try_from(ago).ok());
         let blind = blind.and_then(|ago| Timestamp::now().checked_sub(ago).ok());
         (*locked(&self.sees)).max(blind)
+    }
+
+    /// The seals of a config.
+    pub(super) fn seals(&self, key: &ConfigKey, config: &VersionedConfig) -> Seals {
+        Seals::new(&self.content_key, key, Identity::of(config))
+    }
+
+    /// From when on digests of the form before are replaced.
+    pub(super) fn replaces_keyed_at(&self) -> Time {
+        let leads = locked(&self.sees).unwrap_or_else(Timestamp::now);
+        Time(leads.checked_add(KEEPS_KEYED).unwrap_or(Timestamp::MAX))
     }
 
     /// Forgets what is known of a config that is gone, or whose namespace is not enabled.

@@ -14,7 +14,7 @@ use nudge_cluster::call::{CallError, call};
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::rollout::to_publish;
-use nudge_core::versions::{Data, KEYED, Publication, contents_of, part_digest, publication};
+use nudge_core::versions::{Data, Publication, Seals, contents_of, publication};
 
 use super::controller::{Controller, FIELD_MANAGER, Looked, written_by_us};
 
@@ -39,7 +39,7 @@ impl Controller {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
         let map = call(|| format!("reading ConfigMap {key}"), maps.get_opt(key.name.as_str())).await?;
         let data = match &map {
-            Some(_) => self.data(&maps, version).await?,
+            Some(_) => Self::data(&maps, version, &self.seals(key, config)).await?,
             None => Ok(None),
         };
         let published = status.published.as_deref();
@@ -73,19 +73,20 @@ impl Controller {
 
     /// Text and bytes of the version's ConfigMaps as they were sealed, `None` without any; a message where one has changed.
     async fn data(
-        &self,
         maps: &Api<ConfigMap>,
         version: &VersionStatus,
+        seals: &Seals,
     ) -> Result<Result<Option<Data>, String>, CallError> {
         let mut data: Option<Data> = None;
-        for part in version.parts.iter().filter(|part| part.kind == PartKind::ConfigMap) {
+        let parts = version.parts.iter().zip(1..);
+        for (part, number) in parts.filter(|(part, _)| part.kind == PartKind::ConfigMap) {
             let name = &part.name;
             let found = call(|| format!("reading ConfigMap {name}"), maps.get_opt(name)).await?;
             let (text, bytes) = data.get_or_insert_default();
-            let key = part.digest.starts_with(KEYED).then_some(&*self.content_key);
             let same = |object: &ConfigMap| {
                 let content = contents_of(object.data.clone(), object.binary_data.clone());
-                object.metadata.uid.as_ref() == Some(&part.uid) && part_digest(&content, key) == part.digest
+                object.metadata.uid.as_ref() == Some(&part.uid)
+                    && seals.is_sealed(&part.digest, &version.version, number, &content)
             };
             let Some(object) = found.filter(same) else {
                 return Ok(Err(format!(

@@ -144,6 +144,8 @@ impl Controller {
         let waiting_for = self.moving_neighbour(key, &pods);
         let mut facts = locked(&self.facts).get(key).cloned().unwrap_or_default();
         let seen = without_unseen(&config, self.sees_since(&key.namespace));
+        let seals = self.seals(key, &config);
+        let replaces_keyed_at = self.replaces_keyed_at();
         let mut decision = None;
         for _ in 0..READS {
             let (parts, secrets_known) = self.index.parts_and_secrets(key);
@@ -158,6 +160,8 @@ impl Controller {
                 nodes_away: &nodes_away,
                 waiting_for: waiting_for.as_deref(),
                 published: published.as_deref(),
+                seals: &seals,
+                replaces_keyed_at: &replaces_keyed_at,
                 restart: &restarting.state,
                 now: &now,
             };

@@ -5,14 +5,13 @@ use std::fmt;
 
 use bytes::Bytes;
 use nudge_api::{PartKind, PartStatus};
-use nudge_core::versions::{KEYED, part_digest};
+use nudge_core::versions::Seals;
 use nudge_protocol::Key;
 use nudge_protocol::block::{self, BlockError};
 use nudge_protocol::bounded_text::clipped;
 use nudge_protocol::hex::hex;
 use nudge_protocol::hub::{HubProblem, HubReason};
 use ring::digest::{SHA256, digest};
-use ring::hmac;
 use zeroize::Zeroizing;
 
 use super::source::Part;
@@ -39,12 +38,11 @@ pub(super) fn assemble(
     version: &str,
     parts: &[PartStatus],
     stored: Vec<Part>,
-    key: &hmac::Key,
+    seals: &Seals,
 ) -> Result<Content, HubProblem> {
     let mut values: BTreeMap<Key, Zeroizing<Vec<u8>>> = BTreeMap::new();
-    for (sealed, part) in parts.iter().zip(stored) {
-        let key = sealed.digest.starts_with(KEYED).then_some(key);
-        if part.uid != sealed.uid || part_digest(&part.contents, key) != sealed.digest {
+    for ((sealed, part), number) in parts.iter().zip(stored).zip(1..) {
+        if part.uid != sealed.uid || !seals.is_sealed(&sealed.digest, version, number, &part.contents) {
             return Err(changed(version, sealed, "is not what was sealed"));
         }
         for (name, value) in part.contents {
@@ -85,8 +83,11 @@ pub(super) fn problem(reason: HubReason, message: impl Into<String>) -> HubProbl
 
 #[cfg(test)]
 pub(super) mod tests {
-    use nudge_core::versions::{Contents, contents_of};
+    use nudge_core::identity::Identity;
+    use nudge_core::keys::ConfigKey;
+    use nudge_core::versions::{Contents, contents_of, part_digest};
     use nudge_protocol::limits::MAX_VALUE_BYTES;
+    use ring::hmac;
 
     use super::*;
 
@@ -99,7 +100,11 @@ pub(super) mod tests {
         contents_of(None, Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), bytes(value))).collect()))
     }
 
-    /// A sealed part and the object that it was sealed from.
+    fn seals(identity: &str) -> Seals {
+        Seals::new(&hmac_key(), &ConfigKey::parse("ns", "shop").unwrap(), Identity::of_uid(identity))
+    }
+
+    /// A sealed part and the object that it was sealed from. `keyed`: with a digest of the form before seals.
     pub(crate) fn part(kind: PartKind, name: &str, keyed: bool, pairs: &[(&str, Vec<u8>)]) -> (PartStatus, Part) {
         let contents = contents(pairs);
         let digest = part_digest(&contents, keyed.then_some(&hmac_key()));
@@ -109,7 +114,7 @@ pub(super) mod tests {
 
     fn made(parts: Vec<(PartStatus, Part)>) -> Result<Content, HubProblem> {
         let (sealed, stored): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-        assemble("1", &sealed, stored, &hmac_key())
+        assemble("1", &sealed, stored, &seals("uid"))
     }
 
     fn reason(made: Result<Content, HubProblem>) -> HubReason {
@@ -126,6 +131,21 @@ pub(super) mod tests {
         assert_eq!(values, [("pin", &b"0000"[..]), ("x", b"1")]);
         assert_eq!(content.secrets, ["Secret/b"]);
         assert_eq!(content.sha256, hex(digest(&SHA256, &content.block).as_ref()));
+    }
+
+    #[test]
+    fn a_sealed_secret_is_served_in_its_place_and_config_only_and_gives_the_block_that_it_gave_before() {
+        let secret = || part(PartKind::Secret, "b", true, &[("pin", b"0000".to_vec())]);
+        let before = made(vec![secret()]).ok().unwrap();
+        let sealed_as = |identity: &str, version: &str, number: usize| {
+            let (mut status, stored) = secret();
+            status.digest = seals(identity).seal(version, number, &status.digest);
+            made(vec![(status, stored)])
+        };
+        assert_eq!(sealed_as("uid", "1", 1).ok().unwrap().sha256, before.sha256, "agents need not fetch it again");
+        for other in [sealed_as("other", "1", 1), sealed_as("uid", "2", 1), sealed_as("uid", "1", 2)] {
+            assert_eq!(reason(other), HubReason::Changed);
+        }
     }
 
     #[test]

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use nudge_api::{PartStatus, VersionStatus};
 use nudge_cluster::jitter::jittered;
+use nudge_core::identity::Identity;
+use nudge_core::keys::ConfigKey;
+use nudge_core::versions::Seals;
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::hub::{HubProblem, HubReason};
@@ -92,11 +95,17 @@ impl ContentStore {
     }
 
     /// The content of a sealed version, or how far it is. Starts what is missing.
-    pub(super) fn look(self: &Arc<Self>, namespace: &str, config_uid: &str, version: &VersionStatus) -> Found {
+    pub(super) fn look(
+        self: &Arc<Self>,
+        key: &ConfigKey,
+        config_uid: &str,
+        identity: Identity,
+        version: &VersionStatus,
+    ) -> Found {
         let now = Instant::now();
         let mut inner = self.lock();
         let known = inner.entries.get_mut(config_uid).and_then(|versions| versions.get_mut(&version.version));
-        if let Some(entry) = known.filter(|entry| entry.parts == version.parts && entry.namespace == namespace) {
+        if let Some(entry) = known.filter(|entry| entry.parts == version.parts && entry.namespace == key.namespace) {
             entry.used = now;
             match &entry.state {
                 State::Ready(content) => return Found::Content(Arc::clone(content)),
@@ -108,7 +117,7 @@ impl ContentStore {
         inner.remove(config_uid, &version.version);
         inner.fetches += 1;
         let entry = Entry {
-            namespace: namespace.to_owned(),
+            namespace: key.namespace.clone(),
             parts: version.parts.clone(),
             number: inner.fetches,
             used: now,
@@ -117,7 +126,8 @@ impl ContentStore {
         };
         let landed = entry.landed.subscribe();
         let job = Job {
-            namespace: namespace.to_owned(),
+            namespace: key.namespace.clone(),
+            seals: Seals::new(&self.key, key, identity),
             config_uid: config_uid.to_owned(),
             version: version.version.clone(),
             parts: version.parts.clone(),
@@ -179,6 +189,7 @@ impl ContentStore {
 
 struct Job {
     namespace: String,
+    seals: Seals,
     config_uid: String,
     version: String,
     parts: Vec<PartStatus>,
@@ -221,7 +232,7 @@ async fn fetch(store: Arc<ContentStore>, job: Job) {
     let mut failures = 0;
     while store.wants(&job) {
         match read(&store, &job).await {
-            Ok(stored) => return store.land(&job, assemble(&job.version, &job.parts, stored, &store.key)),
+            Ok(stored) => return store.land(&job, assemble(&job.version, &job.parts, stored, &job.seals)),
             Err(Fault::Problem(problem)) => return store.land(&job, Err(problem)),
             Err(Fault::Passing(error)) => {
                 store.metrics.fetches.get_or_create(&FetchResult::Unavailable).inc();
@@ -325,8 +336,9 @@ pub(super) mod tests {
     }
 
     async fn get(store: &Arc<ContentStore>, version: &VersionStatus) -> Result<Arc<Content>, Arc<HubProblem>> {
+        let key = ConfigKey::parse("ns", "shop").unwrap();
         loop {
-            match store.look("ns", "uid", version) {
+            match store.look(&key, "uid", Identity::of_uid("uid"), version) {
                 Found::Content(content) => return Ok(content),
                 Found::Problem(problem, _) => return Err(problem),
                 Found::Fetching(mut landed) => landed.changed().await.unwrap(),

@@ -31,6 +31,7 @@ use std::time::Duration;
 use hyper::Method;
 use kube::Client;
 use nudge_cluster::index::Index;
+use nudge_core::identity::Identity;
 use nudge_core::keys::{ConfigKey, PodKey, PodUid};
 use nudge_core::pods::{PodState, Report};
 use nudge_protocol::error_chain::chain;
@@ -160,7 +161,7 @@ impl Hub {
         for version in assignable.into_iter().flatten().filter_map(|version| status.version(version)) {
             let secret = version.parts.iter().any(|part| part.kind == nudge_api::PartKind::Secret);
             if !secret || self.index.secrets_allowed(&key.namespace) {
-                drop(self.contents.look(&key.namespace, uid, version));
+                drop(self.contents.look(key, uid, Identity::of(&config), version));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::index::Index;
+use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::PodState;
 use nudge_core::rollout::{assigned_version, is_same};
@@ -99,7 +100,7 @@ pub(super) fn views<'a>(
 fn kept(pod: &PodState, name: &ConfigName, config: &VersionedConfig, has: Option<Has<'_>>) -> Option<View> {
     let (status, has) = (config.status.as_ref()?, has.filter(|_| pod.by_restart)?);
     let uid = config.metadata.uid.clone().unwrap_or_default();
-    let due = assigned_version(status, &uid, pod)?;
+    let due = assigned_version(status, Identity::of(config), pod)?;
     if (!has.uid.is_empty() && has.uid != uid) || is_same(status, has.version.as_str(), due) {
         return None;
     }
@@ -125,7 +126,8 @@ fn view(
     let uid = config.metadata.uid.clone().unwrap_or_default();
     let status = config.status.as_ref();
     let revision = status.map_or(0, |status| status.rollout.revision);
-    let assigned = status.and_then(|status| assigned_version(status, &uid, pod));
+    let identity = Identity::of(config);
+    let assigned = status.and_then(|status| assigned_version(status, identity, pod));
     let none = |text: String| Err(Arc::new(problem(HubReason::NotFound, text)));
     let Some(version) = assigned.and_then(|version| VersionName::new(version).ok()) else {
         let content = none(format!("config {name} has no current version yet; kubectl describe vcfg {name} says why"));
@@ -143,7 +145,7 @@ fn view(
             );
             Err(Arc::new(problem(HubReason::NotAllowed, text)))
         }
-        Some(sealed) => match contents.look(&pod.namespace, &uid, sealed) {
+        Some(sealed) => match contents.look(&ConfigKey::new(&*pod.namespace, name.clone()), &uid, identity, sealed) {
             Found::Content(content) => Ok(content),
             Found::Problem(problem, again) => {
                 views.again = views.again.into_iter().chain([again]).min();

@@ -9,6 +9,7 @@ use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::index::Index;
+use nudge_core::identity::Identity;
 use nudge_core::injection::{Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey};
 use nudge_core::rollout::newborn;
@@ -157,8 +158,7 @@ fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
 /// The config as a new pod gets it. Without parts where one of them may not be served here: the agent takes the mounted ones for all.
 fn resolved(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
     let Some(status) = &config.status else { return ResolvedConfig::default() };
-    let uid = config.metadata.uid.as_deref().unwrap_or_default();
-    let Some(version) = newborn(status, uid, pod) else { return ResolvedConfig::default() };
+    let Some(version) = newborn(status, Identity::of(config), pod) else { return ResolvedConfig::default() };
     let parts = status.version(version).map(|version| version.parts.as_slice()).unwrap_or_default();
     let withheld = !secrets && parts.iter().any(|part| part.kind == PartKind::Secret);
     let parts = if withheld { &[] } else { parts };

@@ -12,18 +12,18 @@ use super::subject::pod_number;
 use crate::pods::{PodState, by_restart, workload};
 
 /// The version that the pod is to run.
-pub fn assigned_version<'a>(status: &'a VersionedConfigStatus, config_uid: &str, pod: &PodState) -> Option<&'a str> {
+pub fn assigned_version<'a>(status: &'a VersionedConfigStatus, identity: Identity, pod: &PodState) -> Option<&'a str> {
     if pod.by_restart {
         to_publish(status)
     } else {
-        version_by_number(status, config_uid, pod.uid.as_str(), &pod.workload)
+        version_by_number(status, identity, pod.uid.as_str(), &pod.workload)
     }
 }
 
 /// The version that batches assign to the pod: the target if the pod's number is below the threshold of its workload, else the current one.
 pub fn version_by_number<'a>(
     status: &'a VersionedConfigStatus,
-    config_uid: &str,
+    identity: Identity,
     pod_uid: &str,
     workload: &str,
 ) -> Option<&'a str> {
@@ -31,7 +31,7 @@ pub fn version_by_number<'a>(
     if status.target.is_none() {
         return status.current.as_deref();
     }
-    of_number(status, pod_number(config_uid, pod_uid), workload)
+    of_number(status, pod_number(identity, pod_uid), workload)
 }
 
 /// The version for the pod with this number.
@@ -50,13 +50,13 @@ pub fn to_publish(status: &VersionedConfigStatus) -> Option<&str> {
 
 /// The version for a pod that is being admitted: what the hub will assign to it. Its uid is not always known by then. Without one it is the
 /// target only where all pods of its workload have it, since the current version is the proven one.
-pub fn newborn<'a>(status: &'a VersionedConfigStatus, config_uid: &str, pod: &ObjectMeta) -> Option<&'a str> {
+pub fn newborn<'a>(status: &'a VersionedConfigStatus, identity: Identity, pod: &ObjectMeta) -> Option<&'a str> {
     if by_restart(pod) {
         return to_publish(status);
     }
     let workload = workload(pod);
     if let Some(uid) = pod.uid.as_deref().filter(|uid| !uid.is_empty()) {
-        return version_by_number(status, config_uid, uid, &workload);
+        return version_by_number(status, identity, uid, &workload);
     }
     let all = |threshold: u64| threshold > u64::from(u32::MAX);
     let moved = status.rollout.groups.iter().any(|group| group.workload == workload && all(group.threshold));
@@ -69,6 +69,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn config() -> Identity {
+        Identity::of_uid("uid")
+    }
 
     fn status(target: Option<&str>, threshold: u64) -> VersionedConfigStatus {
         VersionedConfigStatus {
@@ -87,7 +91,9 @@ mod tests {
     fn the_threshold_divides_the_pods_of_its_workload_alone() {
         let share = |threshold, workload: &str| {
             let status = status(Some("2"), threshold);
-            (0..1000).filter(|n| version_by_number(&status, "uid", &format!("pod-{n}"), workload) == Some("2")).count()
+            (0..1000)
+                .filter(|n| version_by_number(&status, config(), &format!("pod-{n}"), workload) == Some("2"))
+                .count()
         };
         assert_eq!(share(0, "Deployment/web"), 0);
         assert_eq!(share(1 << 32, "Deployment/web"), 1000);
@@ -97,7 +103,7 @@ mod tests {
 
     #[test]
     fn without_a_target_all_run_the_current_version() {
-        assert_eq!(version_by_number(&status(None, 1 << 32), "uid", "pod", "Deployment/web"), Some("1"));
+        assert_eq!(version_by_number(&status(None, 1 << 32), config(), "pod", "Deployment/web"), Some("1"));
     }
 
     #[test]
@@ -107,15 +113,20 @@ mod tests {
             let labels = json!({"pod-template-hash": "7d"});
             serde_json::from_value(json!({"uid": uid, "labels": labels, "ownerReferences": [owner]})).unwrap()
         };
-        let version =
-            |threshold, uid: Option<&str>| newborn(&status(Some("2"), threshold), "uid", &pod(uid)).map(str::to_owned);
+        let version = |threshold, uid: Option<&str>| {
+            newborn(&status(Some("2"), threshold), config(), &pod(uid)).map(str::to_owned)
+        };
         assert_eq!(version(1 << 31, None).as_deref(), Some("1"));
         assert_eq!(version((1 << 32) - 1, None).as_deref(), Some("1"));
         assert_eq!(version(1 << 32, None).as_deref(), Some("2"));
-        assert_eq!(newborn(&status(Some("2"), 1 << 32), "uid", &ObjectMeta::default()), Some("1"), "another workload");
+        assert_eq!(
+            newborn(&status(Some("2"), 1 << 32), config(), &ObjectMeta::default()),
+            Some("1"),
+            "another workload"
+        );
         for uid in (0..100).map(|number| format!("pod-{number}")) {
             let expected =
-                version_by_number(&status(Some("2"), 1 << 31), "uid", &uid, "Deployment/web").map(str::to_owned);
+                version_by_number(&status(Some("2"), 1 << 31), config(), &uid, "Deployment/web").map(str::to_owned);
             assert_eq!(version(1 << 31, Some(&uid)), expected);
         }
     }
@@ -135,8 +146,8 @@ mod tests {
             (RolloutStage::RollingBack, "1"),
         ] {
             status.rollout.stage = Some(stage);
-            assert_eq!(assigned_version(&status, "uid", &by_restart), Some(version), "{stage:?}");
-            assert_eq!(assigned_version(&status, "uid", &moved), Some("2"));
+            assert_eq!(assigned_version(&status, config(), &by_restart), Some(version), "{stage:?}");
+            assert_eq!(assigned_version(&status, config(), &moved), Some("2"));
         }
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::tests::{TestRollout, reason};
 use super::{Subject, version_by_number};
+use crate::identity::Identity;
 use crate::pods::{SlowestProbe, slowest_probe};
 
 /// Pods with this readiness probe, moved as the default spec says.
@@ -27,7 +28,9 @@ fn slowest(readiness: &Value) -> Option<SlowestProbe> {
 /// The pods that the version is assigned to.
 fn assigned<'a>(rollout: &'a mut TestRollout, version: &str) -> Vec<&'a mut Subject> {
     let status = rollout.status.clone();
-    let is = |pod: &&mut Subject| version_by_number(&status, "uid", &pod.uid, &pod.workload) == Some(version);
+    let is = |pod: &&mut Subject| {
+        version_by_number(&status, Identity::of_uid("uid"), &pod.uid, &pod.workload) == Some(version)
+    };
     rollout.pods.iter_mut().filter(is).collect()
 }
 

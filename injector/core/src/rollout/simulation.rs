@@ -13,8 +13,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use super::assignment::of_number;
 use super::batch::size;
 use super::{Effects, Observation, Restarts, Rollout, Subject, next, pod_number, to_publish};
+use crate::identity::Identity;
 
-const UID: &str = "uid";
 const WORKLOADS: [&str; 3] = ["Deployment/web", "StatefulSet/db", ""];
 
 /// What becomes of a pod that takes a version.
@@ -109,7 +109,7 @@ impl Index {
         let settled = !newborn;
         let real = Subject {
             name: uid.clone(),
-            number: pod_number(UID, &uid),
+            number: pod_number(Identity::of_uid("uid"), &uid),
             workload: workload.to_owned(),
             runs: settled.then(|| self.status.current.clone()).flatten(),
             acknowledged: settled,

@@ -3,6 +3,7 @@
 use nudge_api::{Explanation, Reason, SkippedPod};
 use ring::digest::{SHA256, digest};
 
+use crate::identity::Identity;
 use crate::pods::{PodState, ReportState, SlowestProbe};
 
 /// How long after a restart a pod may still be in a loop of them, in seconds: the kubelet waits for up to five minutes between two.
@@ -11,9 +12,10 @@ const RESTLESS: i64 = 600;
 /// The workload that all Jobs of a namespace count as: their pods may be done before anything is seen of them.
 pub(super) const JOBS: &str = "Job";
 
-/// The pod's position in the order in which pods are moved: the first 32 bits of SHA-256(config uid ‖ pod uid).
-pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
-    let hash = digest(&SHA256, [config_uid, pod_uid].concat().as_bytes());
+/// The pod's position in the order in which pods are moved: the first 32 bits of SHA-256(identity of the config ‖ pod uid), where the
+/// identity is written like a uid.
+pub fn pod_number(identity: Identity, pod_uid: &str) -> u32 {
+    let hash = digest(&SHA256, [&identity.uuid(), pod_uid].concat().as_bytes());
     hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
@@ -59,7 +61,7 @@ pub struct Subject {
 
 impl Subject {
     /// The pod, seen from the config. `None` where it is terminating or has finished: it no longer counts.
-    pub fn of(pod: &PodState, config: &str, config_uid: &str, node_ready: bool) -> Option<Self> {
+    pub fn of(pod: &PodState, config: &str, identity: Identity, node_ready: bool) -> Option<Self> {
         if pod.terminating || pod.finished {
             return None;
         }
@@ -68,7 +70,7 @@ impl Subject {
             name: pod.name.clone(),
             uid: pod.uid.to_string(),
             workload: pod.workload.clone(),
-            number: pod_number(config_uid, pod.uid.as_str()),
+            number: pod_number(identity, pod.uid.as_str()),
             runs: pod.runs(config).map(ToString::to_string),
             // A pod that can't get another of its configs has taken this one all the same.
             acknowledged: matches!(state, Some(ReportState::Acknowledged | ReportState::Unavailable(_))),
@@ -136,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_number_is_fixed_for_all_releases() {
-        // sha256("ab") = fb8e20fc...
-        assert_eq!(pod_number("a", "b"), 0xfb8e_20fc);
+        // Releases before status.identity hashed the uid of the config: printf 0af7651c-d43b-41d5-8e2f-0123456789abb | sha256sum
+        assert_eq!(pod_number(Identity::of_uid("0af7651c-d43b-41d5-8e2f-0123456789ab"), "b"), 0xa453_e55a);
     }
 }

@@ -6,6 +6,7 @@ use nudge_api::{Batch, OnFailure, Phase, Reason, RolloutSpec, RolloutStage, Vers
 
 use super::restart_counts::ROOM;
 use super::{Effects, Observation, Restarts, Rollout, Subject, next, pod_number, to_publish, version_by_number};
+use crate::identity::Identity;
 
 /// A rollout that a test moves by hand, and its clock.
 pub(super) struct TestRollout {
@@ -75,7 +76,7 @@ impl TestRollout {
     pub(super) fn take(&mut self) {
         let status = &self.status;
         for pod in &mut self.pods {
-            pod.runs = version_by_number(status, "uid", &pod.uid, &pod.workload).map(str::to_owned);
+            pod.runs = version_by_number(status, Identity::of_uid("uid"), &pod.uid, &pod.workload).map(str::to_owned);
         }
     }
 
@@ -89,8 +90,9 @@ impl TestRollout {
     }
 
     pub(super) fn assigned(&self, version: &str) -> usize {
-        let assigned =
-            |pod: &&Subject| version_by_number(&self.status, "uid", &pod.uid, &pod.workload) == Some(version);
+        let assigned = |pod: &&Subject| {
+            version_by_number(&self.status, Identity::of_uid("uid"), &pod.uid, &pod.workload) == Some(version)
+        };
         self.pods.iter().filter(assigned).count()
     }
 }
@@ -99,7 +101,7 @@ pub(super) fn pod(workload: &str, number: usize) -> Subject {
     let uid = format!("{workload}-{number}");
     Subject {
         name: uid.clone(),
-        number: pod_number("uid", &uid),
+        number: pod_number(Identity::of_uid("uid"), &uid),
         workload: workload.to_owned(),
         runs: Some("1".to_owned()),
         acknowledged: true,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use nudge_api::{PodCounts, VersionedConfig, VersionedConfigStatus};
 use nudge_protocol::VersionName;
 
+use crate::identity::Identity;
 use crate::pods::PodState;
 use crate::rollout::assigned_version;
 
@@ -15,11 +16,11 @@ pub(super) fn pod_counts(
     pods: &[Arc<PodState>],
 ) -> PodCounts {
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    let uid = config.metadata.uid.as_deref().unwrap_or_default();
+    let identity = Identity::of(config);
     let mut counts = PodCounts::default();
     for pod in pods.iter().filter(|pod| !pod.terminating && !pod.finished) {
         counts.total += 1;
-        let assigned = assigned_version(status, uid, pod);
+        let assigned = assigned_version(status, identity, pod);
         if assigned.is_some() && pod.runs(name).map(VersionName::as_str) == assigned {
             counts.updated += 1;
             counts.ready += u32::from(pod.ready);

@@ -10,8 +10,10 @@ use super::conditions::{Progress, conflict, conflict_event, with_conditions};
 use super::counts::pod_counts;
 use super::inventory::inventory;
 use super::requested::requested;
+use super::seal::{Seals, has_keyed};
 use super::seal_check::Facts;
 use crate::event_record::EventRecord;
+use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::pods::PodState;
 use crate::rollout::{Effects, Observation, Restarts, Rollout, Subject, next};
@@ -34,6 +36,10 @@ pub struct Observed<'a> {
     pub waiting_for: Option<&'a str>,
     /// The version that the published ConfigMap was last brought to, or that could not be written there.
     pub published: Option<&'a str>,
+    /// The seals of this config.
+    pub seals: &'a Seals,
+    /// From when on digests of the form before are replaced by seals. Until then, a hub of the release before can still read them.
+    pub replaces_keyed_at: &'a Time,
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
     /// Now.
@@ -58,9 +64,9 @@ const MOST_TRANSITIONS: usize = 16;
 
 /// Decides.
 pub fn decide(observed: &Observed<'_>) -> Decision {
-    let Observed { config, parts, facts, secrets_known, pods, now, .. } = *observed;
+    let Observed { config, parts, facts, secrets_known, pods, seals, now, .. } = *observed;
     let before = config.status.clone().unwrap_or_default();
-    let inventory = inventory(&before, parts, facts, secrets_known, config.spec.current.as_deref(), now);
+    let inventory = inventory(&before, parts, facts, secrets_known, config.spec.current.as_deref(), seals, now);
     let conflict = conflict(config, &inventory);
     let requested = requested(config, &inventory, secrets_known);
     let generation = config.metadata.generation;
@@ -70,12 +76,17 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
         .iter()
         .map(|version| EventRecord::new(Reason::Sealed, format!("version {version} is complete")))
         .collect();
-    let status = VersionedConfigStatus {
+    let mut status = VersionedConfigStatus {
         observed_generation: generation,
+        identity: Some(Identity::of(config).to_string()),
         versions: inventory.sealed,
         retired: inventory.retired,
         ..before.clone()
     };
+    let replaces = replaces_keyed(&status, observed);
+    if replaces == Some(now) {
+        seals.replace_keyed(&mut status);
+    }
     let rollout = Rollout::from_status(&status, now);
     // While the requested version can't be moved to, pods stay with the current one, or return to it.
     let aim = requested.as_ref().ok().or(status.current.as_ref());
@@ -95,7 +106,15 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
     events.extend(progress.event(&before.conditions));
     events.extend(conflict_event(conflict.as_deref(), &before.conditions));
     let status = with_conditions(status, &progress, conflict.as_deref(), generation, now);
-    Decision { status, unread: inventory.unread, events, again: effects.look_again }
+    let later = replaces.filter(|&time| time != now).cloned();
+    let again = effects.look_again.into_iter().chain(later).min();
+    Decision { status, unread: inventory.unread, events, again }
+}
+
+/// When digests of the form before are replaced: not while something moves, because workloads would be restarted for it.
+fn replaces_keyed<'a>(status: &VersionedConfigStatus, observed: &Observed<'a>) -> Option<&'a Time> {
+    let Observed { replaces_keyed_at, now, .. } = *observed;
+    (status.rollout.stage.is_none() && has_keyed(status)).then(|| replaces_keyed_at.max(now))
 }
 
 /// Makes transitions towards `aim` until there is something to wait for.
@@ -108,8 +127,8 @@ fn transitions(
 ) -> (Rollout, Effects) {
     let config = observed.config;
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    let uid = config.metadata.uid.as_deref().unwrap_or_default();
-    let subject = |pod: &Arc<PodState>| Subject::of(pod, name, uid, !observed.nodes_away.contains(&pod.node));
+    let identity = Identity::of(config);
+    let subject = |pod: &Arc<PodState>| Subject::of(pod, name, identity, !observed.nodes_away.contains(&pod.node));
     // Batches can't move pods that take a version by a restart, and these prove nothing.
     let moved = observed.pods.iter().filter(|pod| !pod.by_restart);
     let subjects: Vec<Subject> = moved.filter_map(subject).collect();

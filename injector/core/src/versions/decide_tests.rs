@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
-    ConditionType, PartKind, Phase, Reason, VersionedConfig, VersionedConfigSpec, condition, set_condition,
+    ConditionType, PartKind, Phase, Reason, RetiredVersion, RolloutStage, VersionedConfig, VersionedConfigSpec,
+    condition, set_condition,
 };
 use nudge_protocol::{ConfigName, VersionName};
 
+use super::PartFacts;
 use super::decide::{Decision, Observed, decide};
+use super::seal::tests::seals;
 use super::seal_check::Facts;
 use super::seal_check::tests::{facts, part};
+use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::keys::PodUid;
 use crate::pods::PodState;
@@ -21,6 +25,9 @@ use crate::rollout::{Restarts, to_publish};
 fn at(second: i64) -> Time {
     Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
 }
+
+/// Longer than all tests but one.
+const REPLACES_KEYED_AT: i64 = 10_000;
 
 /// A config, its versions and the clock.
 struct Fixture {
@@ -70,6 +77,8 @@ impl Fixture {
                 pods: &[],
                 nodes_away: &BTreeSet::new(),
                 waiting_for: None,
+                seals: &seals(),
+                replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: self.config.status.as_ref().and_then(to_publish),
                 restart: &Restarts::Done,
                 now: &at(self.now),
@@ -210,6 +219,52 @@ fn a_status_that_was_lost_does_not_count_from_the_start() {
 }
 
 #[test]
+fn a_config_gets_its_identity_with_its_first_status_and_keeps_it() {
+    let mut fixture = Fixture::new(None);
+    let identity = fixture.step().status.identity.unwrap();
+    assert_eq!((identity.len(), Identity::of(&fixture.config).to_string()), (32, identity.clone()));
+    fixture.config.metadata.uid = Some("restored".to_owned());
+    fixture.add("1");
+    assert_eq!(fixture.step().status.identity, Some(identity.clone()), "restored with its status");
+    fixture.config.status = None;
+    assert_ne!(fixture.step().status.identity, Some(identity), "another config");
+}
+
+#[test]
+fn a_status_of_the_release_before_keeps_its_digests_until_no_older_hub_runs_and_then_has_none() {
+    let secret = || Arc::new(part(PartKind::Secret, "keys-1", "1"));
+    let mut fixture = Fixture::new(Some("1"));
+    fixture.parts = vec![secret()];
+    fixture.facts.insert("uid-keys-1".to_owned(), facts(&secret(), "pin"));
+    let sealed = fixture.step().status;
+    let seal = seals().seal("1", 1, "hmac-sha256:pin");
+    assert_eq!(sealed.versions[0].parts[0].digest, seal);
+
+    let before = fixture.config.status.as_mut().unwrap();
+    before.identity = None;
+    "hmac-sha256:pin".clone_into(&mut before.versions[0].parts[0].digest);
+    before.retired = vec![RetiredVersion { version: "0".to_owned(), digests: vec!["hmac-sha256:old".to_owned()] }];
+    fixture.facts.clear();
+    let upgraded = fixture.step();
+    assert_eq!(upgraded.status.identity, sealed.identity, "the one that numbers follow from already");
+    assert_eq!(upgraded.status.versions[0].parts[0].digest, "hmac-sha256:pin");
+    assert_eq!(upgraded.again, Some(at(REPLACES_KEYED_AT)));
+    // Put back by somebody, as before.
+    fixture.parts = vec![Arc::new(PartMeta { uid: "again".to_owned(), ..(*secret()).clone() })];
+    fixture.facts.insert("again".to_owned(), PartFacts { uid: "again".to_owned(), ..facts(&secret(), "pin") });
+    assert_eq!(fixture.step().status.versions[0].parts[0].uid, "again");
+
+    fixture.facts.clear();
+    fixture.config.status.as_mut().unwrap().rollout.stage = Some(RolloutStage::Leaving);
+    fixture.now = REPLACES_KEYED_AT;
+    let replaced = fixture.step();
+    assert_eq!(replaced.status.versions[0].parts[0].digest, seal);
+    assert_eq!(replaced.status.retired[0].digests, [seals().seal("0", 1, "hmac-sha256:old")]);
+    assert_eq!((replaced.again, replaced.status.rollout.revision), (None, sealed.rollout.revision));
+    assert!(!serde_json::to_string(&replaced.status).unwrap().contains("hmac"));
+}
+
+#[test]
 fn an_invalid_version_is_stalled_with_one_event() {
     let mut fixture = Fixture::new(Some("1")).with("1");
     let uid = fixture.parts[0].uid.clone();
@@ -297,6 +352,8 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
             pods: &pods,
             nodes_away: &BTreeSet::new(),
             waiting_for: None,
+            seals: &seals(),
+            replaces_keyed_at: &at(REPLACES_KEYED_AT),
             published: Some("2"),
             restart,
             now: &at(50),

@@ -1,7 +1,7 @@
 //! The digest of one part's content: over all keys and values in key order, each behind its length.
 //!
-//! A bare hash of a Secret would let a short value be guessed, so for versions with a Secret part it is an HMAC under a
-//! key of the injector's.
+//! A bare hash of a Secret would let a short value be guessed, so there is also an HMAC under a key of the injector's. It stays in memory:
+//! the status holds a [seal](super::seal) in its place.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use ring::digest::{Context, SHA256};
 use ring::hmac;
 use zeroize::Zeroizing;
 
-/// How the digest of a part begins whose version has no Secret.
+/// How the digest of a ConfigMap begins.
 pub const PLAIN: &str = "sha256:";
-/// How the digest of a part begins whose version has one.
+/// How a digest under the injector's key begins. Releases before wrote such digests into the status.
 pub const KEYED: &str = "hmac-sha256:";
 
 /// Keys and values of one part; wiped on drop.

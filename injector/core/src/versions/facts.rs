@@ -8,6 +8,7 @@ use ring::hmac;
 
 use super::digest::{Contents, contents_of, part_digest};
 use super::mark::is_marked;
+use super::seal::Seals;
 
 /// What must be known of a part's content to seal its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct PartFacts {
     pub marked: bool,
     /// The bare digest; absent for a Secret.
     pub plain: Option<String>,
-    /// The digest under the injector's key.
+    /// The digest under the injector's key, which is written nowhere.
     pub keyed: String,
     /// Its keys.
     pub keys: Vec<String>,
@@ -59,12 +60,14 @@ impl PartFacts {
         Self::new(PartKind::Secret, &object.metadata, object.immutable, &content, key)
     }
 
-    /// The digest in the status: bare, or under the key where a part of the version is a Secret.
-    pub fn digest(&self, secret: bool) -> &str {
-        match &self.plain {
-            Some(plain) if !secret => plain,
-            _ => &self.keyed,
-        }
+    /// What the status holds of it as part `number` of the version: the bare digest of a ConfigMap, the seal of a Secret.
+    pub(super) fn digest(&self, seals: &Seals, version: &str, number: usize) -> String {
+        self.plain.clone().unwrap_or_else(|| seals.seal(version, number, &self.keyed))
+    }
+
+    /// Whether the status holds `digest` of this content as part `number` of the version.
+    pub(super) fn is_sealed(&self, digest: &str, seals: &Seals, version: &str, number: usize) -> bool {
+        self.plain.as_deref() == Some(digest) || seals.is_of(digest, version, number, &self.keyed)
     }
 }
 

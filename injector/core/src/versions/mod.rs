@@ -14,6 +14,7 @@ mod part_labels;
 mod prune;
 mod publish;
 mod requested;
+mod seal;
 mod seal_check;
 
 pub use baseline::{FIRST_VERSION, first_names, first_version, is_first_version};
@@ -25,4 +26,5 @@ pub use mark::{is_marked, mark};
 pub use part_labels::{MAX_PARTS, PartLabels, PartLabelsError, PartNumber};
 pub use prune::to_prune;
 pub use publish::{DIGEST, Data, Publication, baseline_refusal, publication};
+pub use seal::{SEAL, Seals};
 pub use seal_check::{Facts, SealCheck, stand};

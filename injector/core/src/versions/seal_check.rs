@@ -10,6 +10,7 @@ use nudge_protocol::limits::MAX_KEYS;
 
 use super::facts::{PartFacts, object_name};
 use super::part_labels::PartNumber;
+use super::seal::Seals;
 use crate::keys::PartMeta;
 
 /// Facts by uid of the object.
@@ -43,8 +44,14 @@ pub(super) fn facts_of<'a>(facts: &'a Facts, part: &PartMeta) -> Option<&'a Part
 }
 
 /// Judges a version that is not sealed by the objects that have its labels.
-pub fn stand(version: &str, parts: &[Arc<PartMeta>], facts: &Facts, retired: Option<&RetiredVersion>) -> SealCheck {
-    match judge(version, parts, facts, retired) {
+pub fn stand(
+    version: &str,
+    parts: &[Arc<PartMeta>],
+    facts: &Facts,
+    retired: Option<&RetiredVersion>,
+    seals: &Seals,
+) -> SealCheck {
+    match judge(version, parts, facts, retired, seals) {
         Ok(seal_check) => seal_check,
         Err(message) => SealCheck::Invalid(message),
     }
@@ -55,6 +62,7 @@ fn judge(
     parts: &[Arc<PartMeta>],
     facts: &Facts,
     retired: Option<&RetiredVersion>,
+    seals: &Seals,
 ) -> Result<SealCheck, String> {
     VersionName::new(version).map_err(|error| error.to_string())?;
     let Some(ordered) = in_order(version, parts)? else {
@@ -72,11 +80,11 @@ fn judge(
     if !unread.is_empty() {
         return Ok(SealCheck::Unread(unread));
     }
-    let secret = ordered.iter().any(|part| part.kind == PartKind::Secret);
     let mut sealed = Vec::new();
+    let mut same = retired.is_none_or(|retired| retired.digests.len() == ordered.len());
     let mut owners: BTreeMap<&str, &PartMeta> = BTreeMap::new();
     let (mut bytes, mut block, mut marked) = (0, 4, true);
-    for part in &ordered {
+    for (part, number) in ordered.iter().zip(1..) {
         let Some(facts) = facts_of(facts, part) else { continue };
         let name = object_name(part.kind, &part.name);
         if !facts.immutable {
@@ -98,11 +106,13 @@ fn judge(
         }
         bytes += facts.bytes;
         marked &= facts.marked;
+        let before = retired.and_then(|retired| retired.digests.get(number - 1));
+        same &= before.is_none_or(|digest| facts.is_sealed(digest, seals, version, number));
         sealed.push(PartStatus {
             kind: part.kind,
             name: part.name.clone(),
             uid: part.uid.clone(),
-            digest: facts.digest(secret).to_owned(),
+            digest: facts.digest(seals, version, number),
         });
     }
     let block = u64::try_from(block).unwrap_or(u64::MAX).saturating_add(bytes);
@@ -113,9 +123,7 @@ fn judge(
             owners.len()
         ));
     }
-    if let Some(retired) = retired
-        && retired.digests.iter().map(String::as_str).ne(sealed.iter().map(|part| part.digest.as_str()))
-    {
+    if !same {
         return Err(format!(
             "version {version} was deleted before and had other content, which nodes may still hold; use another version name"
         ));
@@ -156,6 +164,7 @@ fn in_order(version: &str, parts: &[Arc<PartMeta>]) -> Result<Option<Vec<Arc<Par
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::seal::tests::seals;
     use super::*;
 
     pub(crate) fn part(kind: PartKind, name: &str, version: &str) -> PartMeta {
@@ -196,7 +205,7 @@ pub(super) mod tests {
     }
 
     fn invalid(parts: &[Arc<PartMeta>], facts: &Facts) -> String {
-        match stand("1", parts, facts, None) {
+        match stand("1", parts, facts, None, &seals()) {
             SealCheck::Invalid(message) => message,
             other => panic!("{other:?}"),
         }
@@ -205,9 +214,10 @@ pub(super) mod tests {
     #[test]
     fn one_object_is_a_version() {
         let parts = [Arc::new(part(PartKind::ConfigMap, "shop-1", "1"))];
-        let unread = stand("1", &parts, &Facts::new(), None);
+        let unread = stand("1", &parts, &Facts::new(), None, &seals());
         assert_eq!(unread, SealCheck::Unread(vec![(PartKind::ConfigMap, "shop-1".to_owned())]));
-        let SealCheck::Complete { parts, keys: 1, bytes: 6, marked: true } = stand("1", &parts, &known(&parts), None)
+        let SealCheck::Complete { parts, keys: 1, bytes: 6, marked: true } =
+            stand("1", &parts, &known(&parts), None, &seals())
         else {
             panic!()
         };
@@ -215,17 +225,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn parts_come_in_any_order_and_a_secret_makes_all_digests_keyed() {
+    fn parts_come_in_any_order_and_secrets_are_sealed() {
         let two = numbered(PartKind::Secret, "two", "2", "2");
         let one = numbered(PartKind::ConfigMap, "one", "1", "2");
         assert!(
-            matches!(stand("1", std::slice::from_ref(&two), &Facts::new(), None), SealCheck::Incomplete(text) if text.contains("1 of its 2"))
+            matches!(stand("1", std::slice::from_ref(&two), &Facts::new(), None, &seals()), SealCheck::Incomplete(text) if text.contains("1 of its 2"))
         );
         let parts = [two, one];
-        let SealCheck::Complete { parts, .. } = stand("1", &parts, &known(&parts), None) else { panic!() };
+        let SealCheck::Complete { parts, .. } = stand("1", &parts, &known(&parts), None, &seals()) else { panic!() };
         assert_eq!(
             parts.iter().map(|part| part.digest.as_str()).collect::<Vec<_>>(),
-            ["hmac-sha256:one", "hmac-sha256:two"]
+            ["sha256:one", seals().seal("1", 2, "hmac-sha256:two").as_str()]
         );
     }
 
@@ -274,10 +284,31 @@ pub(super) mod tests {
     fn a_deleted_version_comes_back_with_the_same_content_only() {
         let parts = [Arc::new(part(PartKind::ConfigMap, "shop-1", "1"))];
         let retired = |digest: &str| RetiredVersion { version: "1".to_owned(), digests: vec![digest.to_owned()] };
-        let back = stand("1", &parts, &known(&parts), Some(&retired("sha256:shop-1")));
+        let back = stand("1", &parts, &known(&parts), Some(&retired("sha256:shop-1")), &seals());
         assert!(matches!(back, SealCheck::Complete { .. }));
-        let other = stand("1", &parts, &known(&parts), Some(&retired("sha256:other")));
+        let other = stand("1", &parts, &known(&parts), Some(&retired("sha256:other")), &seals());
         assert!(matches!(other, SealCheck::Invalid(message) if message.ends_with("use another version name")));
+        let more = RetiredVersion { digests: vec!["sha256:shop-1".to_owned(); 2], ..retired("") };
+        assert!(matches!(stand("1", &parts, &known(&parts), Some(&more), &seals()), SealCheck::Invalid(_)));
+    }
+
+    #[test]
+    fn a_deleted_secret_comes_back_with_the_same_content_only_whatever_form_its_digest_has() {
+        let parts = [Arc::new(part(PartKind::Secret, "keys-1", "1"))];
+        let is_sealed = |digest: String| {
+            let retired = RetiredVersion { version: "1".to_owned(), digests: vec![digest] };
+            match stand("1", &parts, &known(&parts), Some(&retired), &seals()) {
+                SealCheck::Complete { parts, .. } => {
+                    assert_eq!(parts[0].digest, seals().seal("1", 1, "hmac-sha256:keys-1"));
+                    true
+                }
+                _ => false,
+            }
+        };
+        assert!(is_sealed("hmac-sha256:keys-1".to_owned()) && is_sealed(seals().seal("1", 1, "hmac-sha256:keys-1")));
+        for other in ["hmac-sha256:other", "sha256:keys-1", "keys-1", ""] {
+            assert!(!is_sealed(other.to_owned()) && !is_sealed(seals().seal("1", 1, other)), "{other}");
+        }
     }
 
     #[test]
@@ -285,10 +316,10 @@ pub(super) mod tests {
         let parts = [Arc::new(PartMeta { resource_version: "2".to_owned(), ..part(PartKind::ConfigMap, "a", "1") })];
         let mut old = known(&parts);
         assert!(
-            matches!(stand("1", &parts, &old, None), SealCheck::Complete { .. }),
+            matches!(stand("1", &parts, &old, None, &seals()), SealCheck::Complete { .. }),
             "an immutable one does not change"
         );
         old.get_mut("uid-a").unwrap().immutable = false;
-        assert!(matches!(stand("1", &parts, &old, None), SealCheck::Unread(_)));
+        assert!(matches!(stand("1", &parts, &old, None, &seals()), SealCheck::Unread(_)));
     }
 }

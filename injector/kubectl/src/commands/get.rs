@@ -3,6 +3,7 @@
 use clap::Args;
 use k8s_openapi::api::core::v1::Pod;
 use nudge_api::VersionedConfig;
+use nudge_core::identity::Identity;
 use nudge_core::pods::{PodState, pod_state};
 use nudge_core::rollout::assigned_version;
 use nudge_protocol::VersionName;
@@ -101,16 +102,15 @@ async fn of_pod(session: &Session, pod: &PodState) -> Result<Vec<Source>, Failur
     for name in &pod.configs {
         let mut source = Source { config: name.to_string(), version: None, parts: Vec::new() };
         let config = session.find_config(name.as_str()).await?;
-        let uid = config.as_ref().and_then(|config| config.metadata.uid.clone()).unwrap_or_default();
-        let status = config.as_ref().and_then(|config| config.status.as_ref());
+        let assigned = |config: &VersionedConfig| {
+            assigned_version(config.status.as_ref()?, Identity::of(config), pod).map(str::to_owned)
+        };
         // A pod that takes versions by a restart keeps the one that it started with.
         let started_with = pod.runs(name.as_str()).filter(|_| pod.by_restart);
-        let version = started_with
-            .map(VersionName::as_str)
-            .or_else(|| status.and_then(|status| assigned_version(status, &uid, pod)));
+        let version = started_with.map(ToString::to_string).or_else(|| config.as_ref().and_then(assigned));
         match (&config, version) {
             (Some(config), Some(version)) => {
-                let version = sealed(config, version)?;
+                let version = sealed(config, &version)?;
                 source.parts = contents(session, version).await?;
                 source.version = Some(version.version.clone());
             }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nudge_api::{BatchWatch, ConditionType, PodCounts, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_core::identity::Identity;
 use nudge_core::pods::PodState;
 use nudge_core::rollout::assigned_version;
 use serde::Serialize;
@@ -76,8 +77,8 @@ struct PodReport {
     warnings: Vec<String>,
 }
 
-fn pod_report(pod: &PodState, config: &str, uid: &str, status: &VersionedConfigStatus) -> PodReport {
-    let assigned = assigned_version(status, uid, pod).map(str::to_owned);
+fn pod_report(pod: &PodState, config: &str, identity: Identity, status: &VersionedConfigStatus) -> PodReport {
+    let assigned = assigned_version(status, identity, pod).map(str::to_owned);
     let version = pod.runs(config).map(ToString::to_string);
     let skipped =
         status.rollout.skipped.iter().find(|skipped| skipped.uid == pod.uid.as_str()).map(|skipped| skipped.reason);
@@ -118,10 +119,10 @@ pub(crate) fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
     let (name, namespace) =
         (config.metadata.name.clone().unwrap_or_default(), config.metadata.namespace.clone().unwrap_or_default());
     let status = config.status.clone().unwrap_or_default();
-    let uid = config.metadata.uid.as_deref().unwrap_or_default();
+    let identity = Identity::of(config);
     let subscribes = |pod: &&PodState| pod.namespace == namespace && pod.configs.iter().any(|of| of.as_str() == name);
     let mut reports: Vec<PodReport> =
-        pods.iter().filter(subscribes).map(|pod| pod_report(pod, &name, uid, &status)).collect();
+        pods.iter().filter(subscribes).map(|pod| pod_report(pod, &name, identity, &status)).collect();
     reports.sort_by(|one, other| (&one.workload, &one.pod).cmp(&(&other.workload, &other.pod)));
     let mut agents = BTreeMap::new();
     for pod in &reports {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;
 use nudge_api::VersionedConfig;
+use nudge_core::identity::Identity;
 use nudge_core::keys::PodUid;
 use nudge_core::pods::{PodState, pod_state};
 use nudge_core::rollout::assigned_version;
@@ -54,7 +55,7 @@ impl Pods {
     /// Counts the pods of the config. Absent until all pods are known.
     pub(crate) fn count(&self, config: &VersionedConfig) -> Option<PodCount> {
         let name = config.metadata.name.as_deref().unwrap_or_default();
-        let uid = config.metadata.uid.as_deref().unwrap_or_default();
+        let identity = Identity::of(config);
         let status = config.status.as_ref()?;
         let target = status.target.as_deref();
         let mut count = PodCount::default();
@@ -62,7 +63,7 @@ impl Pods {
             if pod.terminating || pod.finished || !pod.configs.iter().any(|config| config.as_str() == name) {
                 continue;
             }
-            let assigned = assigned_version(status, uid, pod);
+            let assigned = assigned_version(status, identity, pod);
             let running = pod.runs(name);
             count.total += 1;
             count.assigned += u32::from(target.is_some() && assigned == target);

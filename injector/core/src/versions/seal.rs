@@ -1,0 +1,221 @@
+//! The seals of a config: what its status holds of a Secret part's content.
+//!
+//! A seal is an HMAC under a key of this one config, over the version, the part's number and the content. Equal contents in two configs,
+//! two versions or two parts have seals that have nothing in common, so seals tell nobody without the key anything about a content.
+//! The key follows from the content key by HKDF (RFC 5869) with the namespace, the name and the identity of the config, so a copied
+//! identity gives no other config the same key.
+
+use std::collections::BTreeMap;
+
+use nudge_api::VersionedConfigStatus;
+use nudge_protocol::hex::hex;
+use ring::hmac;
+
+use super::digest::{KEYED, PLAIN, part_digest};
+use crate::identity::Identity;
+use crate::keys::ConfigKey;
+
+/// How a seal begins.
+pub const SEAL: &str = "seal:";
+/// What separates these keys from the other uses of the content key.
+const PURPOSE: &str = "nudge.dev/seal";
+
+/// The seals of one config.
+#[derive(Clone, Debug)]
+pub struct Seals {
+    content_key: hmac::Key,
+    own: hmac::Key,
+}
+
+impl Seals {
+    /// Of this config.
+    pub fn new(content_key: &hmac::Key, config: &ConfigKey, identity: Identity) -> Self {
+        let own = hmac::Key::new(hmac::HMAC_SHA256, &derived(content_key, &info(config, identity)));
+        Self { content_key: content_key.clone(), own }
+    }
+
+    /// The seal of a part; `keyed` is the digest of its content under the content key.
+    pub fn seal(&self, version: &str, number: usize, keyed: &str) -> String {
+        let message = [version, &number.to_string(), keyed].join("\0");
+        format!("{SEAL}{}", hex(hmac::sign(&self.own, message.as_bytes()).as_ref()))
+    }
+
+    /// Whether this is the content of which the status holds `digest` as part `number` of the version.
+    pub fn is_sealed<V: AsRef<[u8]>>(
+        &self,
+        digest: &str,
+        version: &str,
+        number: usize,
+        content: &BTreeMap<String, V>,
+    ) -> bool {
+        if digest.starts_with(PLAIN) {
+            return part_digest(content, None) == digest;
+        }
+        self.is_of(digest, version, number, &part_digest(content, Some(&self.content_key)))
+    }
+
+    /// Whether `digest` is that of a part with this keyed digest: its seal or, in the form of releases before, the keyed digest itself.
+    pub(super) fn is_of(&self, digest: &str, version: &str, number: usize, keyed: &str) -> bool {
+        digest == keyed || digest == self.seal(version, number, keyed)
+    }
+
+    /// Replaces keyed digests, which releases before wrote, by seals. No content need be read.
+    pub(super) fn replace_keyed(&self, status: &mut VersionedConfigStatus) {
+        for version in &mut status.versions {
+            for (part, number) in version.parts.iter_mut().zip(1..) {
+                if part.digest.starts_with(KEYED) {
+                    part.digest = self.seal(&version.version, number, &part.digest);
+                }
+            }
+        }
+        for retired in &mut status.retired {
+            for (digest, number) in retired.digests.iter_mut().zip(1..) {
+                if digest.starts_with(KEYED) {
+                    *digest = self.seal(&retired.version, number, digest);
+                }
+            }
+        }
+    }
+}
+
+/// Whether the status holds digests of the form before.
+pub(super) fn has_keyed(status: &VersionedConfigStatus) -> bool {
+    let parts = status.versions.iter().flat_map(|version| &version.parts).map(|part| &part.digest);
+    parts.chain(status.retired.iter().flat_map(|retired| &retired.digests)).any(|digest| digest.starts_with(KEYED))
+}
+
+fn info(config: &ConfigKey, identity: Identity) -> Vec<u8> {
+    // None of the fields can hold a zero byte.
+    [PURPOSE, &config.namespace, config.name.as_str(), &identity.to_string()].join("\0").into_bytes()
+}
+
+/// HKDF-Expand to 32 bytes: one block, which is one HMAC. The content key is random, so it needs no HKDF-Extract (RFC 5869, 3.3).
+fn derived(content_key: &hmac::Key, info: &[u8]) -> [u8; 32] {
+    let mut block = [0; 32];
+    block.copy_from_slice(hmac::sign(content_key, &[info, &[1]].concat()).as_ref());
+    block
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::BTreeSet;
+
+    use nudge_api::{PartKind, PartStatus, RetiredVersion, VersionState, VersionStatus};
+    use proptest::prelude::*;
+    use ring::hkdf;
+
+    use super::*;
+
+    fn content_key() -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &[7; 32])
+    }
+
+    /// Of the config `shop`.
+    pub(crate) fn seals() -> Seals {
+        of("team", "shop", "one")
+    }
+
+    fn of(namespace: &str, name: &str, identity: &str) -> Seals {
+        Seals::new(&content_key(), &ConfigKey::parse(namespace, name).unwrap(), Identity::of_uid(identity))
+    }
+
+    fn content(value: &str) -> BTreeMap<String, Vec<u8>> {
+        [("pin".to_owned(), value.as_bytes().to_vec())].into()
+    }
+
+    fn keyed(value: &str) -> String {
+        part_digest(&content(value), Some(&content_key()))
+    }
+
+    #[test]
+    fn the_key_is_that_of_hkdf() {
+        for info in [&b""[..], b"nudge.dev/seal\0team\0shop", &[9; 300]] {
+            let mut expected = [0; 32];
+            let key = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &[7; 32]);
+            key.expand(&[info], hkdf::HKDF_SHA256).unwrap().fill(&mut expected).unwrap();
+            assert_eq!(derived(&content_key(), info), expected);
+        }
+    }
+
+    #[test]
+    fn equal_secrets_have_seals_with_nothing_in_common() {
+        let shop = seals();
+        let own = shop.seal("1", 1, &keyed("0000"));
+        assert_eq!((own.len(), own.starts_with(SEAL)), (SEAL.len() + 64, true));
+        assert!(!own.contains(&keyed("0000")[KEYED.len()..]));
+        let others = [
+            own.clone(),
+            shop.seal("2", 1, &keyed("0000")),
+            shop.seal("1", 2, &keyed("0000")),
+            shop.seal("1", 1, &keyed("0001")),
+            of("team", "shop", "two").seal("1", 1, &keyed("0000")),
+            // A stranger who has copied the identity.
+            of("team", "mine", "one").seal("1", 1, &keyed("0000")),
+            of("evil", "shop", "one").seal("1", 1, &keyed("0000")),
+        ];
+        assert_eq!(others.iter().collect::<BTreeSet<_>>().len(), others.len());
+    }
+
+    #[test]
+    fn only_the_content_in_its_place_is_what_was_sealed() {
+        let shop = seals();
+        let seal = shop.seal("1", 2, &keyed("0000"));
+        assert!(shop.is_sealed(&seal, "1", 2, &content("0000")));
+        for (version, number, value) in [("1", 2, "0001"), ("1", 1, "0000"), ("2", 2, "0000")] {
+            assert!(!shop.is_sealed(&seal, version, number, &content(value)), "{version} {number} {value}");
+        }
+        assert!(!of("team", "shop", "two").is_sealed(&seal, "1", 2, &content("0000")));
+        // As releases before wrote it, and of a ConfigMap.
+        for digest in [keyed("0000"), part_digest(&content("0000"), None)] {
+            assert!(shop.is_sealed(&digest, "1", 2, &content("0000")));
+            assert!(!shop.is_sealed(&digest, "1", 2, &content("0001")));
+        }
+        assert!(!shop.is_sealed("", "1", 2, &content("0000")));
+    }
+
+    #[test]
+    fn digests_of_the_form_before_become_seals_of_the_same_contents() {
+        let part = |digest: String| PartStatus {
+            kind: PartKind::Secret,
+            name: "keys-1".to_owned(),
+            uid: "u".to_owned(),
+            digest,
+        };
+        let plain = part_digest(&content("x"), None);
+        let version = VersionStatus {
+            version: "1".to_owned(),
+            state: VersionState::Current,
+            parts: vec![part(plain.clone()), part(keyed("0000"))],
+            keys: 2,
+            bytes: 5,
+            sealed_at: None,
+            consent: None,
+        };
+        let retired = RetiredVersion { version: "0".to_owned(), digests: vec![keyed("1111")] };
+        let mut status = VersionedConfigStatus {
+            versions: vec![version],
+            retired: vec![retired],
+            ..VersionedConfigStatus::default()
+        };
+        assert!(has_keyed(&status));
+        let shop = seals();
+        shop.replace_keyed(&mut status);
+        assert!(!has_keyed(&status));
+        assert_eq!(status.versions[0].parts[0].digest, plain);
+        assert!(shop.is_sealed(&status.versions[0].parts[1].digest, "1", 2, &content("0000")));
+        assert!(shop.is_sealed(&status.retired[0].digests[0], "0", 1, &content("1111")));
+        let once = status.clone();
+        shop.replace_keyed(&mut status);
+        assert_eq!(status, once);
+    }
+
+    proptest! {
+        /// No two places have the same message, whatever a version is called.
+        #[test]
+        fn no_other_place_has_the_same_seal(one in "[A-Za-z0-9.-]{1,4}", other in "[A-Za-z0-9.-]{1,4}", a in 1_usize..17, b in 1_usize..17) {
+            let shop = seals();
+            let same = shop.seal(&one, a, &keyed("0")) == shop.seal(&other, b, &keyed("0"));
+            prop_assert_eq!(same, (one, a) == (other, b));
+        }
+    }
+}
