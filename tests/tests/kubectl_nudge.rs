@@ -459,6 +459,145 @@ async fn a_workload_is_restarted_and_arguments_are_completed() -> Result<()> {
     Ok(())
 }
 
+/// Whether a terminal does nothing with the text but show it.
+fn is_harmless(text: &str) -> bool {
+    let bidi = |char| matches!(char, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !text.chars().any(|char| char != '\n' && char != '\t' && (char.is_control() || bidi(char)))
+}
+
+#[tokio::test]
+async fn what_the_cluster_says_cannot_command_the_terminal() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    // Not enabled: no controller rewrites the status.
+    let space = installation.cluster.space("escapes").await?;
+    // Clears the screen, sets the title, writes over the line, reverses it, and adds a line of its own.
+    let evil = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\rfine\u{7f}\u{202e}enif\u{2069}\nConfig:    forged";
+    let object = json!({
+        "metadata": {"name": "shop-1"}, "immutable": true, "data": {"greeting": evil, "list": format!("a\r\nb{evil}\n")},
+    });
+    let map: ConfigMap = space.create_object(object).await?;
+    let other: ConfigMap = space
+        .create_object(json!({"metadata": {"name": "shop-2"}, "immutable": true, "data": {"list": "a\nb\n"}}))
+        .await?;
+    space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": {}})).await?;
+    let version = |name: &str, map: &ConfigMap| {
+        let part =
+            json!({"kind": "ConfigMap", "name": map.metadata.name, "uid": map.metadata.uid, "digest": "sha256:0"});
+        json!({"version": name, "state": "Available", "keys": 2, "bytes": 9, "parts": [part]})
+    };
+    let condition = json!({"type": "Ready", "status": "False", "reason": "VersionInvalid", "message": evil,
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let status = json!({"status": {
+        "current": "1", "previous": evil, "published": evil, "phase": "Waiting", "conditions": [condition],
+        "versions": [version("1", &map), version("2", &other), version(evil, &other)],
+        "pods": {"total": 1, "updated": 1, "ready": 1, "failed": 0, "skipped": 0, "summary": evil},
+        "rollout": {"revision": 1, "watch": {"seconds": 1, "reason": evil}},
+    }});
+    space.api::<VersionedConfig>().patch_status("shop", &PatchParams::default(), &Patch::Merge(&status)).await?;
+    space.service_account("app").await?;
+    let pod = json!({
+        "metadata": {"name": "web", "labels": {"nudge.dev/agent": "0.1.0"}, "annotations": {"nudge.dev/warnings": evil}},
+        "spec": {"serviceAccountName": "app", "automountServiceAccountToken": false, "containers": [
+            {"name": "nudge-agent", "image": "test", "env": [{"name": "NUDGE_CONFIGS", "value": "shop"}]},
+            {"name": "app", "image": "test"}]},
+    });
+    space.create_object::<k8s_openapi::api::core::v1::Pod>(pod).await?;
+    let report = json!({"status": {"conditions": [{"type": "nudge.dev/ConfigCurrent", "status": "False",
+        "reason": "NoHandler", "message": format!("shop=1; {evil}")}]}});
+    let pods = space.api::<k8s_openapi::api::core::v1::Pod>();
+    pods.patch_status("web", &PatchParams::default(), &Patch::Merge(&report)).await?;
+
+    for arguments in [
+        &["status"][..],
+        &["status", "shop"],
+        &["status", "shop", "-o", "json"],
+        &["status", "shop", "-o", "yaml"],
+        &["status", "-o", "name"],
+        &["versions", "shop"],
+        &["versions", "shop", "-o", "json"],
+        &["versions", "shop", "-o", "yaml"],
+        &["versions", "shop", "-o", "name"],
+        &["get", "shop"],
+        &["get", "shop", "-o", "json"],
+        &["get", "web", "-o", "yaml"],
+        &["diff", "shop", "1", "2"],
+        &["use", "shop", "9"],
+        &["rollback", "shop", "--dry-run=server"],
+    ] {
+        let finished = run(installation, &space, arguments).await?;
+        ensure!(is_harmless(&finished.stdout) && is_harmless(&finished.stderr), "{arguments:?}: {finished:?}");
+        let forged = |text: &str| text.lines().any(|line| line.starts_with("Config:    forged"));
+        // The lines of a value are lines of a diff, which begin with a sign.
+        ensure!(!forged(&finished.stdout) && !forged(&finished.stderr), "{arguments:?}: {finished:?}");
+    }
+    let text = works(installation, &space, &["status", "shop"]).await?;
+    ensure!(
+        text.contains(r"\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\rfine\u{7f}\u{202e}enif\u{2069}\nConfig:    forged"),
+        "{text}"
+    );
+    // Documents mean the same as before.
+    for format in ["json", "yaml"] {
+        let document: Value =
+            serde_json::from_str(&works(installation, &space, &["get", "shop", "-o", format]).await?)?;
+        assert_eq!(document["greeting"], evil);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_may_read_little_sees_that_and_learns_which_right_is_missing() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("viewer").await?;
+    bind(&space, "nudge-secrets").await?;
+    let secret = "--secret-from-literal=pin=hidden-4711";
+    works(installation, &space, &["create", "game", "1", "--from-literal=lives=3", secret]).await?;
+    becomes_current(&space, "game", "1").await?;
+    works(installation, &space, &["create", "game", "2", "--from-literal=lives=4", secret]).await?;
+    status(&space, "game", "2 is sealed", |status| status.version("2").is_some()).await?;
+    let folder = tempfile::tempdir()?;
+    let as_user = async |name: &str, rules: Option<Value>| -> Result<std::path::PathBuf> {
+        space.service_account(name).await?;
+        if let Some(rules) = rules {
+            space.allow(name, rules).await?;
+        }
+        let token = space.token(name, ISSUER, None).await?;
+        let file = folder.path().join(name);
+        std::fs::write(&file, installation.cluster.kubeconfig_of(&Identity::Token(&token)))?;
+        Ok(file)
+    };
+    let read = ["get", "list", "watch"];
+    let viewer = json!([
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": read},
+        {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": read},
+    ]);
+    let viewer = as_user("viewer", Some(viewer)).await?;
+    let nobody = as_user("nobody", None).await?;
+    let ends = async |by: &Path, code: i32, arguments: &[&str], stdout: &str, stderr: &str| -> Result<()> {
+        let finished = run_by(by, &space, arguments).await?;
+        let is = finished.code == Some(code) && finished.stdout.contains(stdout) && finished.stderr.contains(stderr);
+        ensure!(is && !format!("{finished:?}").contains("hidden"), "{arguments:?}: {finished:?}");
+        ensure!(stderr.is_empty() == finished.stderr.is_empty(), "{arguments:?}: {finished:?}");
+        ensure!(finished.stderr.lines().count() <= 1, "{arguments:?}: {finished:?}");
+        Ok(())
+    };
+    let pods = "warning: pods are not shown: pods is forbidden";
+    ends(&viewer, 0, &["status"], "game     1", pods).await?;
+    ends(&viewer, 0, &["status", "game"], "Current:   1", pods).await?;
+    ends(&viewer, 0, &["versions", "game"], "1         Current", "").await?;
+    ends(&viewer, 0, &["current", "game"], "1\n", "").await?;
+    let keys = "warning: the keys of Secret game-1-2 are not shown: reading Secret game-1-2: secrets \"game-1-2\" is forbidden";
+    ends(&viewer, 0, &["get", "game"], "lives: \"3\"", keys).await?;
+    let refused = "error: reading Secret game-1-2: secrets \"game-1-2\" is forbidden";
+    ends(&viewer, 1, &["get", "game", "--show-secrets"], "", refused).await?;
+    ends(&viewer, 1, &["diff", "game", "1", "2"], "", refused).await?;
+    ends(&viewer, 1, &["get", "web"], "", "error: reading pod web: pods \"web\" is forbidden").await?;
+    ends(&viewer, 1, &["use", "game", "2"], "", "; ask the namespace's admin for that right").await?;
+    ends(&nobody, 1, &["status"], "", "error: listing configs: versionedconfigs.nudge.dev is forbidden").await?;
+    ends(&nobody, 1, &["get", "game"], "", "error: reading config game: versionedconfigs.nudge.dev \"game\" is")
+        .await?;
+    Ok(())
+}
+
 /// The command on a terminal of this width.
 fn on_terminal(
     installation: &Installation<'_>,

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{Phase, VersionedConfig, VersionedConfigStatus};
+use nudge_protocol::hex::hex;
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{at_once, bind, create_part};
 use nudge_tests::{Installation, eventually};
+use ring::hmac;
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -261,7 +264,7 @@ async fn what_cannot_be_published_is_said() -> Result<()> {
 }
 
 #[tokio::test]
-async fn secret_parts_need_the_admins_consent_and_have_keyed_digests() -> Result<()> {
+async fn secret_parts_need_the_admins_consent_and_are_sealed() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let space = installation.enabled("secret").await?;
     config(&space, "keys", json!({})).await?;
@@ -274,9 +277,159 @@ async fn secret_parts_need_the_admins_consent_and_have_keyed_digests() -> Result
     status(&space, "keys", "it is not seen", has_reason("Ready", "VersionMissing")).await?;
     bind(&space, "nudge-secrets").await?;
     let sealed = status(&space, "keys", "1 is current", is_current("1")).await?;
-    assert!(sealed.versions[0].parts[0].digest.starts_with("hmac-sha256:"));
+    assert!(sealed.versions[0].parts[0].digest.starts_with("seal:"));
     assert!(!replica.log().contains("hidden-4711"));
     assert!(!replica.get("/metrics").await?.1.contains("hidden"));
+    Ok(())
+}
+
+fn secret(config: &str, version: &str, pin: &str) -> Value {
+    json!({
+        "metadata": {"name": format!("{config}-{version}"), "labels": {"nudge.dev/config": config, "nudge.dev/version": version}},
+        "immutable": true,
+        "stringData": {"pin": pin},
+    })
+}
+
+/// A user who may read everything but Secrets, and create them, tries to find out what is in one.
+#[tokio::test]
+async fn who_may_view_learns_nothing_of_secrets_from_equal_ones() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let [victim, stranger] = [installation.enabled("victim").await?, installation.enabled("stranger").await?];
+    let mut seen = Vec::new();
+    // The same content in another namespace, another config, another version and, of another value, for comparison.
+    for (space, name, pins) in [
+        (&victim, "keys", &["0000", "0000", "0001"][..]),
+        (&victim, "other", &["0000"]),
+        (&stranger, "keys", &["0000"]),
+    ] {
+        if space.api::<RoleBinding>().get_opt("nudge-secrets").await?.is_none() {
+            bind(space, "nudge-secrets").await?;
+        }
+        config(space, name, json!({"current": "1"})).await?;
+        for (pin, version) in pins.iter().zip(1..) {
+            create_part::<Secret>(space, secret(name, &version.to_string(), pin)).await?;
+        }
+        status(space, name, "all are sealed", |status| status.versions.len() == pins.len()).await?;
+        // All that `view` reads of it.
+        let all = serde_json::to_string(&space.api::<VersionedConfig>().get(name).await?)?;
+        assert!(!all.contains("sha256"), "{all}");
+        let status = status(space, name, "1 is current", is_current("1")).await?;
+        seen.extend(status.versions.iter().map(|version| version.parts[0].digest.clone()));
+    }
+    assert!(seen.iter().all(|seal| seal.len() == "seal:".len() + 64), "{seen:?}");
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 5, "no two are the same");
+
+    // A copied identity can be written nowhere: users do not write the status.
+    let copied = victim.api::<VersionedConfig>().get("keys").await?.status.context("no status")?.identity;
+    let object = json!({"metadata": {"name": "thief"}, "spec": {}, "status": {"identity": copied}});
+    victim.create_object::<VersionedConfig>(object).await?;
+    let own = status(&victim, "thief", "it has an identity", |status| status.identity.is_some()).await?;
+    assert_ne!(own.identity, copied);
+    Ok(())
+}
+
+/// The requests of deploy/README.md, "Backup".
+#[tokio::test]
+async fn a_config_is_restored_with_its_identity_and_its_versions() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("restore").await?;
+    bind(&space, "nudge-secrets").await?;
+    config(&space, "keys", json!({"current": "1"})).await?;
+    version(&space, "keys", "1", "one").await?;
+    create_part::<Secret>(&space, secret("keys", "2", "hidden-4711")).await?;
+    create_part::<Secret>(&space, secret("keys", "3", "gone")).await?;
+    status(&space, "keys", "all are sealed", |status| status.versions.len() == 3 && status.current.is_some()).await?;
+    set_current(&space, "keys", "2").await?;
+    space.api::<Secret>().delete("keys-3", &DeleteParams::default()).await?;
+    let all = |status: &VersionedConfigStatus| is_current("2")(status) && status.retired.len() == 1;
+    let before = status(&space, "keys", "2 is current", all).await?;
+    let uid = space.api::<VersionedConfig>().get("keys").await?.uid();
+
+    // Everything is lost. Until the namespace is enabled again, Nudge leaves alone what is in it.
+    let enable = async |value: Value| -> Result<()> {
+        let patch = json!({"metadata": {"labels": {"nudge.dev/enabled": value}}});
+        let namespaces = Api::<Namespace>::all(space.client.clone());
+        namespaces.patch(&space.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        Ok(())
+    };
+    enable(Value::Null).await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let api = space.api::<VersionedConfig>();
+    api.delete("keys", &DeleteParams::default()).await?;
+    space.api::<ConfigMap>().delete("keys-1", &DeleteParams::default()).await?;
+    space.api::<Secret>().delete("keys-2", &DeleteParams::default()).await?;
+    eventually(SOON, "it is gone", async || api.get_opt("keys").await.ok()?.is_none().then_some(())).await?;
+
+    version(&space, "keys", "1", "one").await?;
+    create_part::<Secret>(&space, secret("keys", "2", "hidden-4711")).await?;
+    config(&space, "keys", json!({"current": "2"})).await?;
+    let saved = json!({"status": before});
+    api.patch_status("keys", &PatchParams::default(), &Patch::Merge(&saved)).await?;
+    enable(json!("true")).await?;
+    let taken = |status: &VersionedConfigStatus| {
+        let uids = |status: &VersionedConfigStatus| -> Vec<String> {
+            status.versions.iter().map(|version| version.parts[0].uid.clone()).collect()
+        };
+        uids(status).iter().zip(uids(&before)).all(|(now, before)| *now != before) && is_current("2")(status)
+    };
+    let after = status(&space, "keys", "the restored objects are its versions", taken).await?;
+    assert_ne!(api.get("keys").await?.uid(), uid);
+    let kept = |status: &VersionedConfigStatus| {
+        let digests = status.versions.iter().map(|version| version.parts[0].digest.clone()).collect::<Vec<_>>();
+        (status.identity.clone(), status.previous.clone(), status.retired.clone(), status.rollout.revision, digests)
+    };
+    assert_eq!(kept(&after), kept(&before));
+    assert_eq!(condition(&after, "Ready").0, "True");
+    // What was deleted comes back with the content that it had, and with no other.
+    create_part::<Secret>(&space, secret("keys", "3", "other")).await?;
+    status(&space, "keys", "it is refused", |status| condition(status, "Conflict").0 == "True").await?;
+    space.api::<Secret>().delete("keys-3", &DeleteParams::default()).await?;
+    create_part::<Secret>(&space, secret("keys", "3", "gone")).await?;
+    status(&space, "keys", "it is back", |status| status.version("3").is_some()).await?;
+    Ok(())
+}
+
+/// As the release before has left it, at the first start of this one.
+#[tokio::test]
+async fn a_status_of_the_release_before_is_read_and_gets_the_identity_that_it_had_in_effect() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("before").await?;
+    bind(&space, "nudge-secrets").await?;
+    config(&space, "keys", json!({})).await?;
+    create_part::<Secret>(&space, secret("keys", "1", "hidden-4711")).await?;
+    let sealed = status(&space, "keys", "1 is current", is_current("1")).await?;
+    let api = space.api::<VersionedConfig>();
+    let uid = api.get("keys").await?.uid().context("no uid")?;
+    assert_eq!(sealed.identity, Some(uid.replace('-', "")));
+
+    let keys: Api<Secret> = Api::namespaced(space.client.clone(), "nudge-system");
+    let key = keys.get("nudge-content-key").await?.data.and_then(|mut data| data.remove("key")).context("no key")?;
+    // Each key and each value behind its length.
+    let message: Vec<u8> = ["pin", "hidden-4711"]
+        .iter()
+        .flat_map(|field| (field.len() as u64).to_be_bytes().into_iter().chain(field.bytes()))
+        .collect();
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key.0), &message);
+    let keyed = format!("hmac-sha256:{}", hex(tag.as_ref()));
+    let mut old = json!({"status": sealed});
+    old["status"]["identity"] = Value::Null;
+    old["status"]["versions"][0]["parts"][0]["digest"] = json!(keyed);
+    api.patch_status("keys", &PatchParams::default(), &Patch::Merge(&old)).await?;
+    let kept = |status: &VersionedConfigStatus| status.identity == sealed.identity && is_current("1")(status);
+    let upgraded = status(&space, "keys", "it has its identity again", kept).await?;
+    assert_eq!(upgraded.versions[0].parts[0].digest, keyed, "older replicas can still read it");
+    assert_eq!(upgraded.rollout, sealed.rollout, "nobody is assigned anything new");
+    // Restored by somebody meanwhile, it is still the same.
+    space.api::<Secret>().delete("keys-1", &DeleteParams::default()).await?;
+    create_part::<Secret>(&space, secret("keys", "1", "hidden-4711")).await?;
+    let uid = space.api::<Secret>().get("keys-1").await?.uid().context("no uid")?;
+    let taken = |status: &VersionedConfigStatus| {
+        is_current("1")(status) && status.versions.first().is_some_and(|version| version.parts[0].uid == uid)
+    };
+    status(&space, "keys", "it is taken back", taken).await?;
     Ok(())
 }
 

@@ -6,7 +6,8 @@ use ring::digest::{SHA256, digest};
 /// The threshold below which every pod is.
 pub const ALL: u64 = 1 << 32;
 
-/// The number that the thresholds are compared with: the first 32 bits of SHA-256(config uid ‖ pod uid).
+/// The number that the thresholds are compared with: the first 32 bits of SHA-256(identity ‖ pod uid). The identity is written like the uid
+/// of a config that was not restored, and is that uid.
 pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
     let hash = digest(&SHA256, [config_uid, pod_uid].concat().as_bytes());
     hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))

@@ -1,7 +1,7 @@
 //! The seals of a config: what its status holds of a Secret part's content.
 //!
 //! A seal is an HMAC under a key of this one config, over the version, the part's number and the content. Equal contents in two configs,
-//! two versions or two parts have seals that have nothing in common, so seals tell nobody without the key anything about a content.
+//! two versions or two parts have seals that have nothing in common, so without the key a seal says nothing about a content.
 //! The key follows from the content key by HKDF (RFC 5869) with the namespace, the name and the identity of the config, so a copied
 //! identity gives no other config the same key.
 

@@ -14,8 +14,9 @@ use kube::{Api, Client, ResourceExt as _};
 use nudge_api::{VersionedConfig, crd};
 use nudge_cluster::index::Index;
 use nudge_cluster::watch::{WatchSettings, watch_cluster};
+use nudge_core::identity::Identity;
 use nudge_core::keys::{ConfigKey, PodKey, PodUid};
-use nudge_core::versions::{contents_of, part_digest};
+use nudge_core::versions::{Seals, contents_of, part_digest};
 use nudge_hub::{self as hub, Hub, Settings};
 use nudge_protocol::hub::{HubReason, PollRequest};
 use nudge_protocol::{block, labels, pod};
@@ -86,7 +87,7 @@ async fn allow_secrets(space: &Space) -> Result<()> {
 async fn config(space: &Space, name: &str, secret: bool, value: &str) -> Result<()> {
     let meta = json!({"name": format!("{name}-1"), "labels": {labels::CONFIG: name, labels::VERSION: "1"}});
     let object = json!({"metadata": meta, "immutable": true});
-    let (kind, uid, contents, hmac) = if secret {
+    let (kind, uid, contents, key) = if secret {
         let mut object = object;
         object["stringData"] = json!({"key": value});
         let stored: Secret = space.create_object(object).await?;
@@ -97,10 +98,13 @@ async fn config(space: &Space, name: &str, secret: bool, value: &str) -> Result<
         let stored: ConfigMap = space.create_object(object).await?;
         ("ConfigMap", stored.uid(), contents_of(stored.data, stored.binary_data), None)
     };
-    let part =
-        json!({"kind": kind, "name": format!("{name}-1"), "uid": uid, "digest": part_digest(&contents, hmac.as_ref())});
+    let made = space.create_object::<VersionedConfig>(json!({"metadata": {"name": name}, "spec": {}})).await?;
+    let mut digest = part_digest(&contents, key.as_ref());
+    if let Some(key) = key {
+        digest = Seals::new(&key, &ConfigKey::of(&made.metadata)?, Identity::of(&made)).seal("1", 1, &digest);
+    }
+    let part = json!({"kind": kind, "name": format!("{name}-1"), "uid": uid, "digest": digest});
     let versions = json!([{"version": "1", "state": "Current", "parts": [part], "keys": 1, "bytes": value.len()}]);
-    space.create_object::<VersionedConfig>(json!({"metadata": {"name": name}, "spec": {}})).await?;
     let status = json!({"status": {"current": "1", "phase": "Current", "versions": versions,
         "pods": {"total": 0, "updated": 0, "ready": 0, "failed": 0, "skipped": 0, "summary": "0/0"}, "rollout": {"revision": 1}}});
     space.api::<VersionedConfig>().patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;

@@ -80,7 +80,9 @@ pub(crate) async fn run(session: &Session, command: &Baseline) -> Result<(), Fai
             },
         }
     }
-    if failures.is_empty() { Ok(()) } else { Err(Failure::new(failures.join("\nerror: "))) }
+    let Some(last) = failures.pop() else { return Ok(()) };
+    failures.iter().for_each(|message| session.out.error(message));
+    Err(Failure::new(last))
 }
 
 /// Creates the version, then the config. False if the config already exists.

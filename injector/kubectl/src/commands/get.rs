@@ -2,10 +2,11 @@
 
 use clap::Args;
 use k8s_openapi::api::core::v1::Pod;
-use nudge_api::VersionedConfig;
+use nudge_api::{PartKind, VersionStatus, VersionedConfig};
 use nudge_core::identity::Identity;
 use nudge_core::pods::{PodState, pod_state};
 use nudge_core::rollout::assigned_version;
+use nudge_core::versions::Contents;
 use nudge_protocol::VersionName;
 use nudge_protocol::names::CURRENT;
 
@@ -13,7 +14,7 @@ use crate::failure::{Failure, doing};
 use crate::output::Format;
 use crate::session::Session;
 use crate::version::dictionary::{Source, dictionary};
-use crate::version::stored::{contents, sealed};
+use crate::version::stored::{contents, readable_contents, sealed};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -55,13 +56,16 @@ async fn subject(session: &Session, name: &str) -> Result<Subject, Failure> {
         Some((kind, _)) => {
             Err(Failure::usage(format!("{kind} is not a kind that get knows; write pod/NAME or config/NAME")))
         }
-        None => match (session.find_config(name).await?, pod(name).await?) {
-            (Some(config), None) => Ok(Subject::Config(Box::new(config))),
-            (None, Some(pod)) => Ok(Subject::Pod(Box::new(pod))),
-            (Some(_), Some(_)) => Err(Failure::usage(format!(
+        None => match (session.find_config(name).await?, pod(name).await) {
+            // A config needs no right on pods.
+            (Some(config), Err(failure)) if failure.status == 403 => Ok(Subject::Config(Box::new(config))),
+            (_, Err(failure)) => Err(failure),
+            (Some(config), Ok(None)) => Ok(Subject::Config(Box::new(config))),
+            (None, Ok(Some(pod))) => Ok(Subject::Pod(Box::new(pod))),
+            (Some(_), Ok(Some(_))) => Err(Failure::usage(format!(
                 "there is a config {name} and a pod {name}; write config/{name} or pod/{name}"
             ))),
-            (None, None) => {
+            (None, Ok(None)) => {
                 let see = "see kubectl nudge status and kubectl get pods";
                 Err(Failure::new(format!("there is neither a config nor a pod {name} in namespace {namespace}; {see}")))
             }
@@ -75,7 +79,7 @@ pub(crate) async fn run(session: &Session, command: &Get) -> Result<(), Failure>
             let version = command.version.as_ref().map_or(CURRENT, |version| version.as_str());
             let version = sealed(&config, version)?;
             let name = config.metadata.name.clone().unwrap_or_default();
-            let parts = contents(session, version).await?;
+            let parts = parts(session, version, command.show_secrets).await?;
             vec![Source { config: name, version: Some(version.version.clone()), parts }]
         }
         Subject::Pod(_) if command.version.is_some() => {
@@ -86,7 +90,7 @@ pub(crate) async fn run(session: &Session, command: &Get) -> Result<(), Failure>
             let no_agent = || {
                 Failure::new(format!("pod {name} has no agent; see the annotation nudge.dev/inject on its template"))
             };
-            of_pod(session, &pod_state(&pod).ok_or_else(no_agent)?).await?
+            of_pod(session, &pod_state(&pod).ok_or_else(no_agent)?, command.show_secrets).await?
         }
     };
     let dictionary = dictionary(sources, command.show_secrets);
@@ -96,8 +100,17 @@ pub(crate) async fn run(session: &Session, command: &Get) -> Result<(), Failure>
     }
 }
 
+/// The content of a version. Who does not ask for the values of Secrets need not be allowed to read them.
+async fn parts(
+    session: &Session,
+    version: &VersionStatus,
+    show_secrets: bool,
+) -> Result<Vec<(PartKind, Contents)>, Failure> {
+    if show_secrets { contents(session, version).await } else { readable_contents(session, version).await }
+}
+
 /// The content of the versions that are assigned to the pod, in the order of its configs.
-async fn of_pod(session: &Session, pod: &PodState) -> Result<Vec<Source>, Failure> {
+async fn of_pod(session: &Session, pod: &PodState, show_secrets: bool) -> Result<Vec<Source>, Failure> {
     let mut sources = Vec::new();
     for name in &pod.configs {
         let mut source = Source { config: name.to_string(), version: None, parts: Vec::new() };
@@ -111,7 +124,7 @@ async fn of_pod(session: &Session, pod: &PodState) -> Result<Vec<Source>, Failur
         match (&config, version) {
             (Some(config), Some(version)) => {
                 let version = sealed(config, &version)?;
-                source.parts = contents(session, version).await?;
+                source.parts = parts(session, version, show_secrets).await?;
                 source.version = Some(version.version.clone());
             }
             (Some(_), None) => {

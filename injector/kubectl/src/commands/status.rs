@@ -44,7 +44,10 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
     let pods = match pods.list(&ListParams::default().labels(labels::AGENT)).await {
         Ok(pods) => pods.items.iter().filter_map(pod_state).filter(|pod| !pod.terminating).collect(),
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            session.out.warn(&format!("pods are not shown: {}", status.message));
+            let why = status.message.trim_end_matches('.');
+            session
+                .out
+                .warn(&format!("pods are not shown: {why}; ask the namespace's admin for the right to list pods"));
             Vec::new()
         }
         Err(error) => return Err(Failure::of("listing pods", &error)),

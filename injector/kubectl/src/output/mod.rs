@@ -1,9 +1,11 @@
-//! The output of all commands: results go to standard output; warnings, errors and progress to standard error.
+//! The output of all commands: results go to standard output; warnings, errors and progress to standard error. Nothing else writes, and
+//! nothing is written that a terminal would obey ([`visible`]).
 
 pub(crate) mod changes;
 pub(crate) mod progress;
 pub(crate) mod status;
 pub(crate) mod table;
+pub(crate) mod visible;
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
@@ -32,7 +34,7 @@ impl Output {
     /// Writes to standard output.
     pub(crate) fn print(self, text: &str) -> Result<(), Failure> {
         let mut out = std::io::stdout().lock();
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        match out.write_all(visible::text(text).as_bytes()).and_then(|()| out.flush()) {
             // The reader has closed the pipe, as `head` does.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             other => other.map_err(|error| Failure::new(format!("standard output: {error}"))),
@@ -41,12 +43,12 @@ impl Output {
 
     /// Writes a line to standard output.
     pub(crate) fn line(self, text: &str) -> Result<(), Failure> {
-        self.print(&format!("{text}\n"))
+        self.print(&format!("{}\n", visible::line(text)))
     }
 
     /// Writes lines to standard output.
     pub(crate) fn lines(self, lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
-        let lines: Vec<String> = lines.into_iter().map(|line| line + "\n").collect();
+        let lines: Vec<String> = lines.into_iter().map(|line| visible::line(&line).into_owned() + "\n").collect();
         self.print(&lines.concat())
     }
 
@@ -57,12 +59,17 @@ impl Output {
 
     /// Writes a warning to standard error.
     pub(crate) fn warn(self, text: &str) {
-        let _ = writeln!(std::io::stderr(), "warning: {text}");
+        self.note(&format!("warning: {text}"));
     }
 
     /// Writes an error to standard error.
     pub(crate) fn error(self, text: &str) {
-        let _ = writeln!(std::io::stderr(), "error: {text}");
+        self.note(&format!("error: {text}"));
+    }
+
+    /// Writes a line to standard error.
+    pub(crate) fn note(self, text: &str) {
+        let _ = writeln!(std::io::stderr(), "{}", visible::line(text));
     }
 
     /// Whether standard error is a terminal that can move its cursor.
@@ -71,13 +78,17 @@ impl Output {
     }
 }
 
-/// The value as JSON or YAML.
+/// The value as JSON or YAML. YAML that would hide something is written in the style of JSON, which is YAML too, with escapes.
 pub(crate) fn document(value: &impl Serialize, format: Format) -> Result<String, Failure> {
     let failed = |error: &dyn std::error::Error| Failure::new(format!("the result can't be written: {error}"));
-    match format {
-        Format::Json => serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| failed(&error)),
-        Format::Yaml | Format::Name => serde_saphyr::to_string(value).map_err(|error| failed(&error)),
+    if format != Format::Json {
+        let text = serde_saphyr::to_string(value).map_err(|error| failed(&error))?;
+        if visible::is_visible(&text) {
+            return Ok(text);
+        }
     }
+    let text = serde_json::to_string_pretty(value).map_err(|error| failed(&error))?;
+    Ok(visible::json(&text).into_owned() + "\n")
 }
 
 #[cfg(test)]
@@ -89,5 +100,19 @@ mod tests {
         let value = serde_json::json!({"a": "1"});
         assert_eq!(document(&value, Format::Json).unwrap(), "{\n  \"a\": \"1\"\n}\n");
         assert_eq!(document(&value, Format::Yaml).unwrap().trim(), "a: \"1\"");
+    }
+
+    #[test]
+    fn documents_hide_nothing_and_mean_the_same() {
+        for text in ["\u{1b}[2J", "a\u{9b}b", "a\u{7f}b", "abc\u{202e}def", "x\ry", "line\nline\u{2028}\n", "\u{e0041}"]
+        {
+            let value = serde_json::json!({"key": text, "n": 1});
+            for format in [Format::Json, Format::Yaml] {
+                let document = document(&value, format).unwrap();
+                assert!(visible::is_visible(&document), "{document:?}");
+                let read: serde_json::Value = serde_saphyr::from_str(&document).unwrap();
+                assert_eq!(read, value, "{document}");
+            }
+        }
     }
 }

@@ -1,12 +1,11 @@
 //! The progress of a rollout: a bar on a terminal, elsewhere a line for each change.
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::output::Output;
+use crate::output::{Output, visible};
 
 /// The progress to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +28,7 @@ const MARGIN: usize = 30;
 
 /// The progress that is shown.
 pub(crate) struct Progress {
+    out: Output,
     /// Absent without a terminal.
     bar: Option<ProgressBar>,
     /// The last line.
@@ -49,7 +49,7 @@ impl Progress {
             bar.enable_steady_tick(TICK);
             bar
         });
-        Self { bar, last: String::new(), pending: None }
+        Self { out, bar, last: String::new(), pending: None }
     }
 
     /// Shows the state.
@@ -57,9 +57,9 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.set_length(view.total.into());
             bar.set_position(view.done.into());
-            bar.set_message(wrapped(&view.line, columns()));
+            bar.set_message(wrapped(&visible::line(&view.line), columns()));
         } else if let Some(line) = self.next_line(view) {
-            let _ = writeln!(std::io::stderr(), "{line}");
+            self.out.note(&line);
         }
     }
 
@@ -80,7 +80,7 @@ impl Progress {
     /// Shows a passing state that has lasted.
     pub(crate) fn show_pending(&mut self) {
         if let Some(line) = self.pending.take() {
-            let _ = writeln!(std::io::stderr(), "{line}");
+            self.out.note(&line);
             self.last = line;
         }
     }
@@ -90,7 +90,7 @@ impl Progress {
         if let Some(bar) = self.bar {
             bar.disable_steady_tick();
             bar.set_draw_target(ProgressDrawTarget::hidden());
-            let _ = writeln!(std::io::stderr());
+            self.out.note("");
         }
     }
 
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_line_is_written_once_and_a_passing_one_only_if_it_lasts() {
-        let mut progress = Progress { bar: None, last: String::new(), pending: None };
+        let mut progress = Progress { out: Output, bar: None, last: String::new(), pending: None };
         let view = |line: &str, passing| View { done: 0, total: 2, line: line.to_owned(), passing };
         assert_eq!(progress.next_line(&view("begins", true)), None);
         assert_eq!(progress.pending.as_deref(), Some("begins"));

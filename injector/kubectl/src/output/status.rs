@@ -9,6 +9,7 @@ use nudge_core::rollout::assigned_version;
 use serde::Serialize;
 
 use crate::output::table::{or_none, table};
+use crate::output::visible;
 
 /// The state of a config.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -192,7 +193,7 @@ impl Report {
             let agents = self.agents.iter().map(|(version, count)| format!("{version} ({count})"));
             lines.push(("Agents", agents.collect::<Vec<_>>().join(", ")));
         }
-        let lines = lines.iter().map(|(name, value)| format!("{:<11}{value}\n", format!("{name}:")));
+        let lines = lines.iter().map(|(name, value)| format!("{:<11}{}\n", format!("{name}:"), visible::line(value)));
         let mut text = lines.collect::<Vec<_>>().concat();
         if !self.conditions.is_empty() {
             let cells =

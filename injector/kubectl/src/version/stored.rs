@@ -87,6 +87,28 @@ pub(crate) async fn contents(session: &Session, version: &VersionStatus) -> Resu
     Ok(parts)
 }
 
+/// The content of each part of a sealed version that the user may read. Secrets that the user may not read are named in a warning.
+pub(crate) async fn readable_contents(
+    session: &Session,
+    version: &VersionStatus,
+) -> Result<Vec<(PartKind, Contents)>, Failure> {
+    let mut parts = Vec::new();
+    for part in &version.parts {
+        match content(session, &version.version, part).await {
+            Ok(content) => parts.push((part.kind, content)),
+            Err(failure) if failure.status == 403 && part.kind == PartKind::Secret => {
+                session.out.warn(&format!(
+                    "the keys of {} are not shown: {}",
+                    object_name(part.kind, &part.name),
+                    failure.message
+                ));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(parts)
+}
+
 async fn content(session: &Session, version: &str, part: &PartStatus) -> Result<Contents, Failure> {
     let what = format!("reading {}", object_name(part.kind, &part.name));
     let found = match part.kind {
