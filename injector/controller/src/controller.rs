@@ -145,9 +145,9 @@ impl Controller {
         (*locked(&self.sees)).max(blind)
     }
 
-    /// The seals of a config.
-    pub(super) fn seals(&self, key: &ConfigKey, config: &VersionedConfig) -> Seals {
-        Seals::new(&self.content_key, key, Identity::of(config))
+    /// The seals of a config. The keys are large for a future.
+    pub(super) fn seals(&self, key: &ConfigKey, config: &VersionedConfig) -> Box<Seals> {
+        Box::new(Seals::new(&self.content_key, key, Identity::of(config)))
     }
 
     /// From when on digests of the form before are replaced.

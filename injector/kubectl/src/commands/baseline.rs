@@ -81,7 +81,9 @@ pub(crate) async fn run(session: &Session, command: &Baseline) -> Result<(), Fai
         }
     }
     let Some(last) = failures.pop() else { return Ok(()) };
-    failures.iter().for_each(|message| session.out.error(message));
+    for message in &failures {
+        session.out.error(message);
+    }
     Err(Failure::new(last))
 }
 

@@ -33,7 +33,11 @@ pub(crate) fn text(text: &str) -> Cow<'_, str> {
 
 /// The JSON document, whose strings mean the same as before. Outside of strings there are no hidden characters but those of the layout.
 pub(crate) fn json(document: &str) -> Cow<'_, str> {
-    let units = |char: char| char.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
+    let units = |char: char| {
+        let mut units = [0; 2];
+        let units: Vec<String> = char.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")).collect();
+        units.concat()
+    };
     escaped(document, units, |char| is_hidden(char) && !is_layout(char))
 }
 
@@ -50,15 +54,15 @@ fn escaped(text: &str, escape: impl Fn(char) -> String, hidden: impl Fn(char) ->
     if !text.contains(&hidden) {
         return Cow::Borrowed(text);
     }
-    let write = |mut all: String, char: char| {
+    let mut all = String::with_capacity(text.len() * 2);
+    for char in text.chars() {
         if hidden(char) {
-            all += &escape(char)
+            all += &escape(char);
         } else {
-            all.push(char)
+            all.push(char);
         }
-        all
-    };
-    Cow::Owned(text.chars().fold(String::with_capacity(text.len() * 2), write))
+    }
+    Cow::Owned(all)
 }
 
 #[cfg(test)]
@@ -101,7 +105,7 @@ mod tests {
         )) {
             let written: String = chars.into_iter().collect();
             let line = line(&written);
-            prop_assert!(!line.chars().any(|char| char.is_control()));
+            prop_assert!(!line.chars().any(char::is_control));
             let reverses = |char| matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
             prop_assert!(!line.chars().any(reverses), "{line:?}");
         }
