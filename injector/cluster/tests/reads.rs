@@ -146,7 +146,8 @@ async fn only_namespaces_whose_rights_are_bound_are_read_and_the_others_hold_nob
     let user = "bound";
     bind_everywhere(cluster, "test-namespaces", user).await?;
     let enabled = [(labels::ENABLED, "true")];
-    let (bound, unbound) = (cluster.space_with("bound", &enabled).await?, cluster.space_with("unbound", &enabled).await?);
+    let (bound, unbound) =
+        (cluster.space_with("bound", &enabled).await?, cluster.space_with("unbound", &enabled).await?);
     let later = cluster.space("later").await?;
     for space in [&bound, &unbound, &later] {
         fill(space).await?;
@@ -208,7 +209,8 @@ async fn only_namespaces_whose_rights_are_bound_are_read_and_the_others_hold_nob
     for role in ["test-reads", "test-secrets"] {
         unbound.api::<RoleBinding>().delete(role, &DeleteParams::default()).await?;
     }
-    let held = async || (index.forbidden(&unbound.name).is_some() && !index.secrets_allowed(&unbound.name)).then_some(());
+    let held =
+        async || (index.forbidden(&unbound.name).is_some() && !index.secrets_allowed(&unbound.name)).then_some(());
     eventually(SOON, "the namespace is held", held).await?;
     assert!(index.doubted(&unbound.name).is_some() && index.doubted(&bound.name).is_none());
     assert_eq!(known(index, &unbound), ([true; 3], 1));

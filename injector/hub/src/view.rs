@@ -78,7 +78,10 @@ pub(super) fn views<'a>(
                 .unwrap_or_else(|| view(&mut views, contents, pod, name, &config, allowed))
         } else {
             let text = if index.is_left_out(&key) {
-                format!("config {name} is left out, because namespace {} has too many configs; delete some", pod.namespace)
+                format!(
+                    "config {name} is left out, because namespace {} has too many configs; delete some",
+                    pod.namespace
+                )
             } else {
                 format!(
                     "there is no config {name} in namespace {}; create a version of it, or take it out of the \

@@ -108,7 +108,7 @@ async fn another_authority_is_trusted_as_soon_as_it_stands_in_the_bundle() -> Re
 
 #[tokio::test]
 async fn what_was_injected_is_all_that_is_trusted_whatever_a_file_holds() -> Result<()> {
-    let (hub, foreign) = (FakeHub::start()?, FakeHub::start()?);
+    let (mut hub, foreign) = (FakeHub::start()?, FakeHub::start()?);
     let ca = hub.ca().to_owned();
     let mut pod = Pod::new(&hub)?.with(&["--hub-ca", &ca]);
     // Where the release before mounted what users of the namespace may write.

@@ -360,10 +360,7 @@ where
 }
 
 /// One list. Returns its version.
-async fn list<S>(
-    following: &Following<S>,
-    sink: &mut (impl FnMut(Change<S::Item>) + Send),
-) -> kube::Result<String>
+async fn list<S>(following: &Following<S>, sink: &mut (impl FnMut(Change<S::Item>) + Send)) -> kube::Result<String>
 where
     S: Source,
     S::Item: Clone,
@@ -469,7 +466,8 @@ mod tests {
                 return Err(kube::Error::LinesCodecMaxLineLengthExceeded);
             }
             let next = ["1", "2", "3"].iter().skip_while(|number| **number != page).nth(1).copied().unwrap_or_default();
-            let items: Vec<_> = ["a", "b"].map(|name| serde_json::json!({"metadata": {"name": format!("{name}{page}")}})).into();
+            let items: Vec<_> =
+                ["a", "b"].map(|name| serde_json::json!({"metadata": {"name": format!("{name}{page}")}})).into();
             let list = serde_json::json!({"metadata": {"resourceVersion": page, "continue": next}, "items": items});
             Ok(serde_json::from_value(list).unwrap())
         }

@@ -24,9 +24,8 @@ const PARTS_BYTES: usize = 64;
 /// Keeps the enabled namespaces.
 pub(super) fn namespaces(index: Arc<Index>, which: Enabled) -> impl FnMut(Change<PartialObjectMeta<Namespace>>) + Send {
     let (mut enabled, mut listed) = (BTreeSet::new(), BTreeSet::new());
-    let taken = move |namespace: &PartialObjectMeta<Namespace>| {
-        Some(namespace.name_any()).filter(|name| which.takes(name))
-    };
+    let taken =
+        move |namespace: &PartialObjectMeta<Namespace>| Some(namespace.name_any()).filter(|name| which.takes(name));
     move |change| {
         match change {
             Change::Listing => return listed.clear(),
@@ -82,12 +81,9 @@ pub(super) fn put_config(index: &Index, object: DynamicObject, listed: bool) {
     match object.try_parse::<VersionedConfig>() {
         Ok(config) if listed => index.replace_config(config),
         Ok(config) => index.put_config(config),
-        Err(error) => tracing::error!(
-            namespace,
-            name,
-            error = chain(&error),
-            "VersionedConfig not parsed; its last state stays"
-        ),
+        Err(error) => {
+            tracing::error!(namespace, name, error = chain(&error), "VersionedConfig not parsed; its last state stays")
+        }
     }
 }
 
@@ -171,10 +167,7 @@ mod tests {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned()].into());
         let mut take = keep(Arc::clone(&index), Scope::Cluster, Kind::Configs, put_config);
-        list(
-            &mut take,
-            [object("good", &json!({})), object("bad", &json!({"rollout": {"batch": {"later": 1}}}))],
-        );
+        list(&mut take, [object("good", &json!({})), object("bad", &json!({"rollout": {"batch": {"later": 1}}}))]);
         let known = |name: &str| index.config(&ConfigKey::parse("ns", name).unwrap()).is_some();
         assert!(known("good") && !known("bad"));
         take(Change::Put(object("good", &json!({"historyLimit": "later"}))));

@@ -17,7 +17,11 @@ impl WatchMetrics {
     /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("watches_open", "Watches that are open", self.open.clone());
-        registry.register("watches", "Watches begun, also those that go on where the last one ended", self.watches.clone());
+        registry.register(
+            "watches",
+            "Watches begun, also those that go on where the last one ended",
+            self.watches.clone(),
+        );
         registry.register("watch_lists", "Lists made, each before a watch", self.lists.clone());
         registry.register("watch_failures", "Lists and watches that failed", self.failures.clone());
     }

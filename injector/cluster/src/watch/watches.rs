@@ -178,12 +178,7 @@ impl Watches {
     }
 
     /// Begins the watches of a scope, in one task. `since`: when the namespace was enabled.
-    fn begin(
-        &self,
-        scope: &Scope,
-        since: Option<Instant>,
-        tasks: &mut JoinSet<()>,
-    ) -> (AbortHandle, Vec<WatchHealth>) {
+    fn begin(&self, scope: &Scope, since: Option<Instant>, tasks: &mut JoinSet<()>) -> (AbortHandle, Vec<WatchHealth>) {
         let mut healths = Vec::new();
         let mut watches = Vec::new();
         let kinds = self.settings.reads.kinds(scope).iter();

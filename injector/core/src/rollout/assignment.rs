@@ -9,6 +9,7 @@ use nudge_api::{RolloutStage, VersionedConfigStatus};
 
 use super::batch::threshold;
 use super::subject::pod_number;
+use crate::identity::Identity;
 use crate::pods::{PodState, by_restart, workload};
 
 /// The version that the pod is to run.

@@ -87,7 +87,8 @@ fn a_namespace_that_is_enabled_later_is_held_on_its_own() {
     assert!(index.doubted("b").is_some() && index.doubted("a").is_none());
     // Not even a list helps that began before.
     let before = Instant::now().checked_sub(LONG).unwrap();
-    let all = |began| Kind::ALL.into_iter().for_each(|kind| index.listed(&Scope::Cluster, kind, began, &HashSet::new()));
+    let all =
+        |began| Kind::ALL.into_iter().for_each(|kind| index.listed(&Scope::Cluster, kind, began, &HashSet::new()));
     all(before);
     assert!(!index.is_complete("b"));
     all(Instant::now());
