@@ -27,7 +27,7 @@ pub(super) fn chain(authority: &Certificate, crosses: &[Certificate], now: Offse
 pub struct Trust {
     /// When the authority that signed it expires.
     pub authority_expires: OffsetDateTime,
-    /// Which pods trust it. `None` where the authority is not Nudge's own: then its age tells nothing about the one before.
+    /// Which pods trust it. `None` where the authority is not Nudge's own: then its age says nothing about the one before.
     pub pods: Option<TrustingPods>,
 }
 
