@@ -160,8 +160,7 @@ impl ContentStore {
     }
 
     fn land(&self, job: &Job, result: Result<Content, HubProblem>) {
-        let fetched = if result.is_ok() { FetchResult::Good } else { FetchResult::Refused };
-        self.metrics.fetches.get_or_create(&fetched).inc();
+        self.metrics.fetched(if result.is_ok() { FetchResult::Good } else { FetchResult::Refused });
         let mut inner = self.lock();
         let Some(entry) = inner.entry(job) else { return };
         let mut more = 0;
@@ -235,7 +234,7 @@ async fn fetch(store: Arc<ContentStore>, job: Job) {
             Ok(stored) => return store.land(&job, assemble(&job.version, &job.parts, stored, &job.seals)),
             Err(Fault::Problem(problem)) => return store.land(&job, Err(problem)),
             Err(Fault::Passing(error)) => {
-                store.metrics.fetches.get_or_create(&FetchResult::Unavailable).inc();
+                store.metrics.fetched(FetchResult::Unavailable);
                 tracing::debug!(
                     namespace = job.namespace,
                     version = job.version,

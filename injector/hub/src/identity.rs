@@ -112,23 +112,22 @@ impl Identities {
             Ok(Err(error)) => Err(error),
             Err(_) => Err(unavailable("no answer in time")),
         };
-        let result = match &verdict {
+        match &verdict {
             Ok(caller) => {
+                self.metrics.reviewed(ReviewResult::Accepted);
                 let life = life(token::expiry(&token), SystemTime::now()).min(self.accepted);
                 self.lock().remember(hash, Arc::clone(caller), Instant::now() + life, self.tokens);
-                ReviewResult::Accepted
             }
             Err(ReviewError::Refused(message)) => {
+                self.metrics.reviewed(ReviewResult::Refused);
                 let mut inner = self.lock();
                 if inner.refused.len() >= REFUSALS {
                     inner.refused.clear();
                 }
                 inner.refused.insert(hash, (message, Instant::now() + self.refusal));
-                ReviewResult::Refused
             }
-            Err(ReviewError::Unavailable(_)) => ReviewResult::Unavailable,
-        };
-        self.metrics.reviews.get_or_create(&result).inc();
+            Err(ReviewError::Unavailable(_)) => self.metrics.reviewed(ReviewResult::Unavailable),
+        }
         verdict
     }
 

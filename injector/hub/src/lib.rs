@@ -220,7 +220,7 @@ impl Hub {
             Err(refusal) => return refusal.into(),
         };
         let key = pod.key();
-        self.metrics.reports.inc();
+        self.metrics.reported();
         self.reports.put(&pod, report);
         match self.condition(&pod) {
             Some(condition) if stands_in(&condition, &pod) => {}

@@ -50,7 +50,7 @@ enum Woken {
 impl Hub {
     pub(super) async fn poll(&self, caller: &Caller, request: PollRequest, repeats: &mut Repeats) -> Reply {
         let (reply, result) = self.poll_result(caller, request, repeats).await;
-        self.metrics.polls.get_or_create(&result).inc();
+        self.metrics.polled(result);
         reply
     }
 
@@ -121,7 +121,7 @@ impl Hub {
                             Some(time) => time.min(deadline),
                             None => {
                                 if let Some(at) = woken_at {
-                                    self.metrics.answer.observe(now.duration_since(at).as_secs_f64());
+                                    self.metrics.answered_after(now.duration_since(at).as_secs_f64());
                                 }
                                 repeats.sent(print);
                                 return self.deliver(&pod, &all, &request);
@@ -151,7 +151,7 @@ impl Hub {
         match compose(views, request, pod, self.settings.agents) {
             Ok(composed) => {
                 for view in composed.blocks.iter().filter_map(|&index| views.get(index)) {
-                    self.metrics.blocks.inc();
+                    self.metrics.block_sent();
                     audit(pod, view);
                 }
                 (Reply::poll(composed.body), PollResult::Changed)

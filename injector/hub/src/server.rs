@@ -41,7 +41,7 @@ pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, hub: Arc<Hub>,
     tasks.spawn(Arc::clone(&hub).chores());
     tasks.spawn(Arc::clone(&hub).write_conditions());
     let settings = &hub.settings;
-    let metrics = hub.metrics.connections.clone();
+    let metrics = hub.metrics.connections().clone();
     let server = Server {
         name: "hub",
         metrics: metrics.clone(),

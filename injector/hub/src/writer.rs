@@ -245,14 +245,12 @@ impl Queue {
 
     /// Takes the result of a write.
     fn wrote(&self, key: &PodKey, failures: u32, written: Result<(), WriteError>, metrics: &Metrics) {
-        let result = match &written {
-            Ok(()) => ConditionResult::Written,
-            Err(WriteError::Gone | WriteError::Refused(_)) => ConditionResult::Refused,
-            Err(WriteError::Changed) => ConditionResult::Changed,
-            Err(WriteError::Unavailable(_)) => ConditionResult::Unavailable,
-        };
-        metrics.conditions.get_or_create(&result).inc();
-        let Err(error) = written else { return };
+        let Err(error) = written else { return metrics.condition(ConditionResult::Written) };
+        metrics.condition(match error {
+            WriteError::Gone | WriteError::Refused(_) => ConditionResult::Refused,
+            WriteError::Changed => ConditionResult::Changed,
+            WriteError::Unavailable(_) => ConditionResult::Unavailable,
+        });
         tracing::debug!(namespace = key.namespace, pod = key.name, error = chain(&error), "pod condition not written");
         if let Some(pause) = pause(&error, failures) {
             self.put(key, pause, failures.saturating_add(1));
