@@ -2,25 +2,59 @@
 //! queue of its own, so the common queue holds no more than a quarter from each.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::slots::Peer;
 
+/// A queue of its own for everybody who takes from a limited resource.
+#[derive(Debug)]
+pub struct Queues<K> {
+    share: u32,
+    inner: Mutex<Inner<K>>,
+}
+
+/// The queues of those who hold or wait for units; the others are dropped now and then.
+#[derive(Debug)]
+struct Inner<K> {
+    by_taker: HashMap<K, Weak<Semaphore>>,
+    tidy_at: usize,
+}
+
+impl<K: Eq + Hash> Queues<K> {
+    /// Nobody takes more than `share` units at the same time.
+    pub fn new(share: u32) -> Self {
+        Self { share, inner: Mutex::new(Inner { by_taker: HashMap::new(), tidy_at: 0 }) }
+    }
+
+    /// Waits in the queue of `taker` for units of its share.
+    pub async fn take(&self, taker: K, units: u32) -> Option<OwnedSemaphorePermit> {
+        // It is never closed. A permit keeps its queue alive.
+        self.queue(taker).acquire_many_owned(units).await.ok()
+    }
+
+    fn queue(&self, taker: K) -> Arc<Semaphore> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(queue) = inner.by_taker.get(&taker).and_then(Weak::upgrade) {
+            return queue;
+        }
+        if inner.by_taker.len() >= inner.tidy_at {
+            inner.by_taker.retain(|_, queue| queue.strong_count() > 0);
+            inner.tidy_at = 2 * inner.by_taker.len() + 16;
+        }
+        let queue = Arc::new(Semaphore::new(usize::try_from(self.share).unwrap_or(usize::MAX)));
+        inner.by_taker.insert(taker, Arc::downgrade(&queue));
+        queue
+    }
+}
+
 /// A resource with a fixed number of units.
 #[derive(Debug)]
 pub struct Shares {
     all: Arc<Semaphore>,
-    share: u32,
-    queues: Mutex<Queues>,
-}
-
-/// The queues of peers that hold or wait for units; the others are dropped now and then.
-#[derive(Debug, Default)]
-struct Queues {
-    by_peer: HashMap<Peer, Weak<Semaphore>>,
-    tidy_at: usize,
+    queues: Queues<Peer>,
 }
 
 impl Shares {
@@ -28,33 +62,19 @@ impl Shares {
     pub fn new(all: usize, largest: usize) -> Self {
         let all = all.max(largest);
         let share = u32::try_from(all.div_ceil(4).max(largest)).unwrap_or(u32::MAX);
-        Self { all: Arc::new(Semaphore::new(all)), share, queues: Mutex::default() }
-    }
-
-    fn queue(&self, peer: Peer) -> Arc<Semaphore> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(queue) = queues.by_peer.get(&peer).and_then(Weak::upgrade) {
-            return queue;
-        }
-        if queues.by_peer.len() >= queues.tidy_at {
-            queues.by_peer.retain(|_, queue| queue.strong_count() > 0);
-            queues.tidy_at = 2 * queues.by_peer.len() + 16;
-        }
-        let queue = Arc::new(Semaphore::new(usize::try_from(self.share).unwrap_or(usize::MAX)));
-        queues.by_peer.insert(peer, Arc::downgrade(&queue));
-        queue
+        Self { all: Arc::new(Semaphore::new(all)), queues: Queues::new(share) }
     }
 
     /// The most units that one peer may hold.
     pub fn share(&self) -> u32 {
-        self.share
+        self.queues.share
     }
 
     /// Waits for `units`, or for a whole share where that is less.
     pub async fn take(&self, peer: Peer, units: u32) -> Portion {
-        let units = units.min(self.share);
-        // Neither semaphore is ever closed. A permit keeps its queue alive.
-        let own = self.queue(peer).acquire_many_owned(units).await.ok();
+        let units = units.min(self.share());
+        let own = self.queues.take(peer, units).await;
+        // It is never closed.
         let all = Arc::clone(&self.all).acquire_many_owned(units).await.ok();
         Portion { _own: own, _all: all }
     }
@@ -109,6 +129,6 @@ mod tests {
         for host in 0..200 {
             drop(shares.take(peer(host), 1).now_or_never());
         }
-        assert!(shares.queues.lock().unwrap().by_peer.len() <= 32);
+        assert!(shares.queues.inner.lock().unwrap().by_taker.len() <= 32);
     }
 }

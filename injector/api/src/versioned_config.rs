@@ -47,6 +47,17 @@ pub struct VersionedConfigSpec {
     #[serde(default = "default_history_limit")]
     #[schemars(range(min = 0, max = 500))]
     pub history_limit: u32,
+
+    /// The service accounts whose pods may have the config. When absent, every pod of the namespace may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subscribers: Option<Vec<String>>,
+}
+
+impl VersionedConfigSpec {
+    /// Whether pods of this service account may have the config.
+    pub fn admits(&self, service_account: &str) -> bool {
+        self.subscribers.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == service_account))
+    }
 }
 
 fn default_history_limit() -> u32 {
@@ -61,6 +72,7 @@ impl Default for VersionedConfigSpec {
             rollout: RolloutSpec::default(),
             without_agent: WithoutAgent::default(),
             history_limit: default_history_limit(),
+            subscribers: None,
         }
     }
 }
@@ -161,5 +173,18 @@ mod tests {
         let empty: VersionedConfigSpec = serde_json::from_str("{}").unwrap();
         assert_eq!(VersionedConfigSpec::default(), empty);
         assert_eq!(empty.history_limit, 10);
+    }
+
+    #[test]
+    fn subscribers_are_all_service_accounts_or_those_that_are_listed() {
+        let admits =
+            |spec: &str, account: &str| serde_json::from_str::<VersionedConfigSpec>(spec).unwrap().admits(account);
+        assert!(admits("{}", "any"));
+        let some = r#"{"subscribers":["shop","worker"]}"#;
+        assert!(admits(some, "worker"));
+        for other in ["default", "work", "workers", ""] {
+            assert!(!admits(some, other), "{other}");
+        }
+        assert!(!admits(r#"{"subscribers":[]}"#, "shop"), "an empty list admits nobody");
     }
 }

@@ -104,8 +104,12 @@ impl Controller {
     pub(super) fn moving_neighbour(&self, key: &ConfigKey, pods: &[Arc<PodState>]) -> Option<String> {
         let others: BTreeSet<&ConfigName> = pods.iter().flat_map(|pod| &pod.configs).collect();
         let moves = |name: &&&ConfigName| {
-            let config = self.index.config(&ConfigKey::new(&*key.namespace, (**name).clone()));
-            config.and_then(|config| config.status.clone()).is_some_and(|status| status.rollout.stage.is_some())
+            let Some(config) = self.index.config(&ConfigKey::new(&*key.namespace, (**name).clone())) else {
+                return false;
+            };
+            // A config that none of these pods may have moves none of them.
+            let shared = |pod: &Arc<PodState>| pod.configs.contains(name) && config.spec.admits(&pod.service_account);
+            config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) && pods.iter().any(shared)
         };
         others.iter().filter(|name| **name != &key.name).find(moves).map(ToString::to_string)
     }

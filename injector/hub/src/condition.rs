@@ -2,7 +2,7 @@
 
 use nudge_api::{Explanation, Reason};
 use nudge_core::pods::{PodState, Report, ReportState};
-use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::hub::{HubReason, ReportRequest, ReportedConfig};
 use nudge_protocol::pod::AGENT_CONTAINER;
 use nudge_protocol::status::Outcome;
@@ -33,7 +33,7 @@ pub(super) fn judge(pod: &PodState, views: &[View], report: &ReportRequest, at: 
         .or_else(|| of_containers(pod, report))
         .or_else(|| views.iter().find_map(of_restart));
     let version = |view: &View| reported(view).and_then(|config| config.version.clone());
-    let clip = |why: Explanation| why.reason.explained(clipped(why.message, MAX_MESSAGE_BYTES));
+    let clip = |why: Explanation| why.reason.explained(one_line(&why.message, MAX_MESSAGE_BYTES));
     Some(Report {
         versions: views.iter().map(|view| (view.name.clone(), version(view))).collect(),
         state: why.map_or(ReportState::Acknowledged, |why| ReportState::of(clip(why))),

@@ -14,11 +14,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::http::{Request, read, write};
 use super::reply::Reply;
+use super::session::Origin;
 use super::{Hub, poll::Repeats};
 
 /// Serves a connection until its end.
 pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Arc<Hub>) -> Result<(), ConnectionError> {
     let Connection { stream, slot, .. } = connection;
+    let address = stream.peer_addr().map_err(|_| ConnectionError::Client)?.ip().to_canonical();
+    let from = Origin { address, peer: slot.peer() };
     let mut tls = tls.accept(stream, &slot, AHEAD_BYTES).await?;
     let dies = Instant::now() + jittered(hub.settings.age);
     let mut repeats = Repeats::default();
@@ -31,12 +34,12 @@ pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Ar
             () = hub.sent_away() => break,
         }
         patience = hub.settings.idle;
-        let Some(request) = Box::pin(read(&mut tls, &hub.settings)).await else {
+        let Some(request) = Box::pin(read(&mut tls, &hub.settings, &hub.bodies, from.peer)).await else {
             return Err(ConnectionError::Client);
         };
         let (head, last) = (request.method == hyper::Method::HEAD, request.last);
         let faulty = request.body.is_err();
-        let Some(reply) = answer(&tls, request, hub, &slot, &mut repeats).await else { return Ok(()) };
+        let Some(reply) = answer(&tls, request, hub, &slot, from, &mut repeats).await else { return Ok(()) };
         // A reply to HEAD must not have the body that ours have.
         let reply = if last || head || Instant::now() >= dies { reply.closing() } else { reply };
         let close = reply.close;
@@ -60,12 +63,13 @@ async fn answer(
     request: Request,
     hub: &Arc<Hub>,
     slot: &Slot,
+    from: Origin,
     repeats: &mut Repeats,
 ) -> Option<Reply> {
     let stream = tls.get_ref().0.get_ref();
     let mut byte = [0];
     let _busy = slot.busy();
-    let answer = hub.answer(request, slot.peer(), repeats);
+    let answer = hub.answer(request, from, repeats);
     tokio::pin!(answer);
     tokio::select! {
         biased;

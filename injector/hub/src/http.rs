@@ -16,6 +16,8 @@ use hyper::{HeaderMap, Method, Response, Version};
 use hyper_util::rt::TokioIo;
 use nudge_protocol::hub::MAX_REQUEST_BYTES;
 use nudge_server::http::HttpLimits;
+use nudge_server::shares::{Portion, Shares};
+use nudge_server::slots::Peer;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -34,13 +36,25 @@ pub(super) struct Request {
     /// Without `Bearer`; empty where there is none.
     pub(super) token: Zeroizing<String>,
     /// Or why it was refused.
-    pub(super) body: Result<Bytes, Refusal>,
+    pub(super) body: Result<Body, Refusal>,
     /// Whether the connection can't be used again: the client says so, or has sent more than one request.
     pub(super) last: bool,
 }
 
+/// A body, and the room that it takes.
+pub(super) struct Body {
+    bytes: Bytes,
+    _room: Portion,
+}
+
+impl Body {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// Reads one request; `None` where none came in time or it was not HTTP, which hyper has answered.
-pub(super) async fn read<S>(stream: &mut S, settings: &Settings) -> Option<Request>
+pub(super) async fn read<S>(stream: &mut S, settings: &Settings, room: &Shares, peer: Peer) -> Option<Request>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -50,7 +64,7 @@ where
     let service = service_fn(|request: hyper::Request<Incoming>| {
         let sender = sender.lock().ok().and_then(|mut sender| sender.take());
         async move {
-            let request = take(request, body_time).await;
+            let request = take(request, body_time, room, peer).await;
             if let Some(sender) = sender {
                 let _ = sender.send(request);
             }
@@ -75,20 +89,14 @@ where
     Some(request)
 }
 
-async fn take(request: hyper::Request<Incoming>, body_time: Duration) -> Request {
+async fn take(request: hyper::Request<Incoming>, body_time: Duration, room: &Shares, peer: Peer) -> Request {
     let (head, body) = request.into_parts();
-    let limit = u64::try_from(MAX_REQUEST_BYTES).unwrap_or(u64::MAX);
-    let body = if content_length(&head.headers).is_some_and(|length| length > limit) {
+    let length =
+        content_length(&head.headers).map_or(MAX_REQUEST_BYTES, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    let body = if length > MAX_REQUEST_BYTES {
         Err(Refusal::TooLarge)
     } else {
-        match timeout(body_time, Limited::new(body, MAX_REQUEST_BYTES).collect()).await {
-            Ok(Ok(body)) => Ok(body.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge),
-            Ok(Err(_)) => {
-                Err(Refusal::BadRequest("the body broke off; send as much as Content-Length says".to_owned()))
-            }
-            Err(_) => Err(Refusal::TooSlow),
-        }
+        timeout(body_time, collect(body, length, room, peer)).await.unwrap_or(Err(Refusal::TooSlow))
     };
     let closes = |value: &hyper::header::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
     Request {
@@ -97,6 +105,16 @@ async fn take(request: hyper::Request<Incoming>, body_time: Duration) -> Request
         last: head.version != Version::HTTP_11 || head.headers.get_all(CONNECTION).iter().any(closes),
         method: head.method,
         body,
+    }
+}
+
+/// Reads a body of at most so many bytes, when there is room for it.
+async fn collect(body: Incoming, length: usize, room: &Shares, peer: Peer) -> Result<Body, Refusal> {
+    let room = room.take(peer, u32::try_from(length).unwrap_or(u32::MAX)).await;
+    match Limited::new(body, length).collect().await {
+        Ok(body) => Ok(Body { bytes: body.to_bytes(), _room: room }),
+        Err(error) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge),
+        Err(_) => Err(Refusal::BadRequest("the body broke off; send as much as Content-Length says".to_owned())),
     }
 }
 

@@ -1,11 +1,12 @@
 //! The hub: gives agents the versions that their pods are to run, over held polls, and takes their reports.
 
+mod audit;
+mod claims;
 mod compose;
 mod condition;
 mod connection;
 mod content;
 mod contents;
-mod flight;
 mod gone;
 mod http;
 mod identity;
@@ -16,11 +17,12 @@ mod reply;
 mod reports;
 mod review;
 mod server;
+mod session;
 mod settings;
 mod source;
 #[cfg(test)]
 mod tests;
-mod token;
+mod turns;
 mod view;
 mod writer;
 
@@ -34,15 +36,16 @@ use nudge_cluster::index::Index;
 use nudge_core::identity::Identity;
 use nudge_core::keys::{ConfigKey, PodKey, PodUid};
 use nudge_core::pods::{PodState, Report};
-use nudge_protocol::error_chain::chain;
-use nudge_protocol::hub::{POLL_PATH, PollRequest, REPORT_PATH, ReportRequest};
-use nudge_server::slots::Peer;
+use nudge_protocol::bounded_text::one_line;
+use nudge_protocol::hub::{MAX_REQUEST_BYTES, POLL_PATH, PollRequest, REPORT_PATH, ReportRequest};
+use nudge_server::shares::Shares;
 use prometheus_client::registry::Registry;
 use ring::hmac;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{Instrument as _, error_span};
 
+use self::audit::Audit;
 use self::contents::ContentStore;
 use self::gone::Gone;
 use self::http::Request;
@@ -51,6 +54,8 @@ use self::metrics::Metrics;
 use self::poll::Repeats;
 use self::poll_slots::PollSlots;
 use self::reply::{Refusal, Reply};
+use self::reports::Taken;
+use self::session::{Origin, Session};
 use self::view::views;
 use self::writer::{LATER, Plan, Queue};
 
@@ -92,6 +97,9 @@ pub struct Hub {
     index: Arc<Index>,
     settings: Settings,
     metrics: Metrics,
+    audit: Audit,
+    /// Room for the bodies of requests, in bytes.
+    bodies: Shares,
     identities: Arc<Identities>,
     contents: Arc<ContentStore>,
     poll_slots: Arc<PollSlots>,
@@ -114,6 +122,8 @@ impl Hub {
         let metrics = Metrics::default();
         metrics.register(registry);
         let hub = Arc::new(Self {
+            audit: Audit::default(),
+            bodies: Shares::new(settings.body_bytes, MAX_REQUEST_BYTES),
             identities: Identities::new(cluster.reviewer, &settings, metrics.clone()),
             contents: ContentStore::new(cluster.parts, key, &settings, metrics.clone()),
             poll_slots: PollSlots::new(settings.held_per_pod),
@@ -166,7 +176,7 @@ impl Hub {
         }
     }
 
-    async fn answer(&self, request: Request, peer: Peer, repeats: &mut Repeats) -> Reply {
+    async fn answer(&self, request: Request, from: Origin, repeats: &mut Repeats) -> Reply {
         if *self.draining.borrow() {
             return Reply::draining();
         }
@@ -183,45 +193,56 @@ impl Hub {
             Ok(body) => body,
             Err(refusal) => return refusal.into(),
         };
-        let caller = match self.identities.caller(&token, peer).await {
-            Ok(caller) => caller,
-            Err(ReviewError::Refused(message)) => return Refusal::Unauthorized(message).into(),
-            Err(error) => {
-                tracing::warn!(error = chain(&error), "token not reviewed");
-                return Refusal::Unavailable("the API server can't review tokens now").into();
-            }
+        let session = match self.session(&token, from).await {
+            Ok(session) => session,
+            Err(refusal) => return refusal.into(),
         };
         drop(token);
+        let caller = &session.caller;
         if is_poll {
-            let request: Result<PollRequest, _> = serde_json::from_slice(&body);
-            // A held poll must not keep the buffer that the request was read into.
+            let request: Result<PollRequest, _> = serde_json::from_slice(body.bytes());
+            // A held poll must keep neither the buffer that the request was read into nor the room that it had.
             drop(body);
             match request {
                 Ok(request) => {
                     let span = error_span!("poll", namespace = caller.namespace, pod = caller.name);
-                    Box::pin(self.poll(&caller, request, repeats)).instrument(span).await
+                    Box::pin(self.poll(&session, request, repeats)).instrument(span).await
                 }
                 Err(error) => bad_body(&error),
             }
         } else {
-            match serde_json::from_slice::<ReportRequest>(&body) {
+            let report: Result<ReportRequest, _> = serde_json::from_slice(body.bytes());
+            drop(body);
+            match report {
                 Ok(report) => {
                     let span = error_span!("report", namespace = caller.namespace, pod = caller.name);
-                    self.report(&caller, report).instrument(span).await
+                    self.report(&session, report).instrument(span).await
                 }
                 Err(error) => bad_body(&error),
             }
         }
     }
 
-    async fn report(&self, caller: &Caller, report: ReportRequest) -> Reply {
-        let pod = match self.pod(caller).await {
+    /// Takes a report, or lets it wait for its time: the reply comes when it, or a newer one of the pod, is taken.
+    async fn report(&self, session: &Session, report: ReportRequest) -> Reply {
+        let pod = match self.pod_of(session) {
             Ok(entry) => entry.state,
             Err(refusal) => return refusal.into(),
         };
-        let key = pod.key();
+        let pod = match self.reports.put(&pod, report, Instant::now()) {
+            Taken::Now => pod,
+            Taken::At(time) => {
+                drop(pod);
+                sleep_until(time).await;
+                match self.pod_of(session) {
+                    Ok(entry) if self.reports.take(&entry.state, Instant::now()) => entry.state,
+                    Ok(_) => return Reply::nothing(),
+                    Err(refusal) => return refusal.into(),
+                }
+            }
+        };
         self.metrics.reported();
-        self.reports.put(&pod, report);
+        let key = pod.key();
         match self.condition(&pod) {
             Some(condition) if stands_in(&condition, &pod) => {}
             Some(condition) if condition::is_passing(&condition) => self.queue.add(&key, PASSING),
@@ -341,7 +362,7 @@ impl Hub {
 }
 
 fn bad_body(error: &serde_json::Error) -> Reply {
-    let text: String = error.to_string().chars().take(200).collect();
+    let text = one_line(&error.to_string(), 200);
     Refusal::BadRequest(format!("the body is not what this path takes: {text}")).into()
 }
 

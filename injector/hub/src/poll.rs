@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-use nudge_cluster::index::PodEntry;
-use nudge_core::keys::PodKey;
 use nudge_core::pods::PodState;
-use nudge_protocol::hub::{MAX_WAIT_SECONDS, PollRequest};
+use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::hub::{HubReason, MAX_WAIT_SECONDS, PollRequest};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Hub;
 use super::compose::{Verdict, compose, fingerprint, verdict};
 use super::metrics::PollResult;
 use super::reply::{Refusal, Reply};
-use super::review::Caller;
+use super::session::Session;
 use super::view::{View, Views, polled, views};
 
+/// Longest uid or hash in a poll, in bytes.
+const MAX_TEXT_BYTES: usize = 128;
 /// The longest pause before the same reply is sent over one connection again.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
@@ -48,35 +49,37 @@ enum Woken {
 }
 
 impl Hub {
-    pub(super) async fn poll(&self, caller: &Caller, request: PollRequest, repeats: &mut Repeats) -> Reply {
-        let (reply, result) = self.poll_result(caller, request, repeats).await;
+    pub(super) async fn poll(&self, session: &Session, request: PollRequest, repeats: &mut Repeats) -> Reply {
+        let (reply, result) = self.poll_result(session, request, repeats).await;
         self.metrics.polled(result);
         reply
     }
 
     pub(super) async fn poll_result(
         &self,
-        caller: &Caller,
-        request: PollRequest,
+        session: &Session,
+        mut request: PollRequest,
         repeats: &mut Repeats,
     ) -> (Reply, PollResult) {
         let started = Instant::now();
         let wait = Duration::from_secs(request.wait_seconds.min(MAX_WAIT_SECONDS).into());
-        let (deadline, behind) = (started + wait, started + self.settings.behind);
-        let entry = match self.pod(caller).await {
+        // The next poll has the token reviewed again.
+        let deadline = (started + wait).min(session.until.max(started));
+        let behind = started + self.settings.behind;
+        let entry = match self.pod_of(session) {
             Ok(entry) => entry,
             Err(refusal) => return refused(refusal),
         };
+        bound(&mut request, &entry.state);
         let mut woken = entry.woken();
         drop(entry);
-        let poll_slot = self.poll_slots.take(caller.uid.as_str());
+        let poll_slot = self.poll_slots.take(session.caller.uid.as_str());
         let _held = self.metrics.held();
         let mut woken_at = None;
         loop {
             woken.borrow_and_update();
-            let pod = match self.pod_now(caller) {
-                Ok(Some(entry)) => entry.state,
-                Ok(None) => return refused(GONE),
+            let pod = match self.pod_of(session) {
+                Ok(entry) => entry.state,
                 Err(refusal) => return refused(refusal),
             };
             let until = {
@@ -95,7 +98,7 @@ impl Hub {
                     continue;
                 }
                 let now = Instant::now();
-                let stale = self.is_stale(&caller.namespace);
+                let stale = self.is_stale(&pod.namespace);
                 match verdict(&all, &request, &pod.containers_hash, stale) {
                     Verdict::Hold if now >= deadline => return (Reply::nothing(), PollResult::Unchanged),
                     // Another replica may know better than one whose watches are silent. Where none does, this is what it costs.
@@ -124,7 +127,7 @@ impl Hub {
                                     self.metrics.answered_after(now.duration_since(at).as_secs_f64());
                                 }
                                 repeats.sent(print);
-                                return self.deliver(&pod, &all, &request);
+                                return self.deliver(session, &pod, &all, &request);
                             }
                         }
                     }
@@ -147,12 +150,19 @@ impl Hub {
         }
     }
 
-    fn deliver(&self, pod: &PodState, views: &[View], request: &PollRequest) -> (Reply, PollResult) {
+    fn deliver(&self, session: &Session, pod: &PodState, views: &[View], request: &PollRequest) -> (Reply, PollResult) {
         match compose(views, request, pod, self.settings.agents) {
             Ok(composed) => {
                 for view in composed.blocks.iter().filter_map(|&index| views.get(index)) {
                     self.metrics.block_sent();
-                    audit(pod, view);
+                    self.audit.delivered(session, view);
+                }
+                for view in views {
+                    if let Some(problem) = view.content.as_ref().err()
+                        && problem.reason == HubReason::NotAllowed
+                    {
+                        self.audit.withheld(session, view.name.as_str(), &problem.message);
+                    }
                 }
                 (Reply::poll(composed.body), PollResult::Changed)
             }
@@ -162,42 +172,24 @@ impl Hub {
             }
         }
     }
+}
 
-    /// The pod of `caller`, which must exist: a review says so. Waits for a pod that is new here.
-    pub(super) async fn pod(&self, caller: &Caller) -> Result<PodEntry, Refusal> {
-        let until = Instant::now() + self.settings.behind;
-        let mut added = self.index.pod_added();
-        loop {
-            added.borrow_and_update();
-            if let Some(entry) = self.pod_now(caller)? {
-                return Ok(entry);
-            }
-            if self.gone.contains(&caller.uid) {
-                return Err(GONE);
-            }
-            if timeout_at(until, added.changed()).await.is_err() {
-                // The next request is reviewed anew, in case there is another pod of this name by now.
-                self.identities.forget(&caller.uid);
-                return Err(Refusal::Unavailable("this replica of the hub does not know the pod yet"));
-            }
-        }
-    }
-
-    fn pod_now(&self, caller: &Caller) -> Result<Option<PodEntry>, Refusal> {
-        if !self.index.is_enabled(&caller.namespace) {
-            return Err(Refusal::NotEnabled(caller.namespace.clone()));
-        }
-        // A config that was not listed yet would seem not to be there.
-        let complete = self.index.is_complete(&caller.namespace);
-        let entry = self.index.pod(&PodKey::new(&*caller.namespace, &*caller.name)).filter(|_| complete);
-        match entry.filter(|entry| entry.state.uid == caller.uid) {
-            Some(entry) if entry.state.finished => Err(Refusal::Unauthorized("the pod has finished")),
-            entry => Ok(entry),
-        }
+/// Keeps of a request, which may be held for minutes, what is about the configs of the pod.
+fn bound(request: &mut PollRequest, pod: &PodState) {
+    request.agent = String::new();
+    clip(&mut request.containers_hash);
+    request.configs.retain(|held| pod.configs.contains(&held.name));
+    request.configs.truncate(pod.configs.len());
+    request.configs.shrink_to_fit();
+    for held in &mut request.configs {
+        clip(&mut held.uid);
+        clip(&mut held.sha256);
     }
 }
 
-const GONE: Refusal = Refusal::Unauthorized("the pod is gone");
+fn clip(text: &mut String) {
+    *text = clipped(std::mem::take(text), MAX_TEXT_BYTES);
+}
 
 fn refused(refusal: Refusal) -> (Reply, PollResult) {
     let result = match refusal {
@@ -207,17 +199,24 @@ fn refused(refusal: Refusal) -> (Reply, PollResult) {
     (refusal.into(), result)
 }
 
-/// One line for each delivery of Secrets: who got what, never a value.
-fn audit(pod: &PodState, view: &View) {
-    let Some(content) = view.content.as_ref().ok().filter(|content| !content.secrets.is_empty()) else { return };
-    tracing::info!(
-        target: "audit",
-        namespace = pod.namespace,
-        pod = pod.name,
-        pod_uid = %pod.uid,
-        config = view.name.as_str(),
-        version = view.version.as_ref().map(nudge_protocol::VersionName::as_str),
-        parts = content.secrets.join(","),
-        "Secret parts delivered"
-    );
+#[cfg(test)]
+mod tests {
+    use nudge_protocol::ConfigName;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_poll_is_about_the_pods_configs_and_bounded() {
+        let held = |name: &str| json!({"name": name, "uid": "u".repeat(20_000), "sha256": "s".repeat(500)});
+        let many: Vec<_> =
+            (0..500).map(|number| held(&format!("other{number}"))).chain([held("shop"), held("shop")]).collect();
+        let mut request: PollRequest = serde_json::from_value(
+            json!({"agent": "a".repeat(9999), "configs": many, "containersHash": "h".repeat(9999)}),
+        )
+        .unwrap();
+        bound(&mut request, &PodState { configs: vec![ConfigName::new("shop").unwrap()], ..PodState::default() });
+        assert_eq!((request.configs.len(), request.configs[0].name.as_str()), (1, "shop"));
+        assert!(serde_json::to_string(&request).unwrap().len() < 1024);
+    }
 }

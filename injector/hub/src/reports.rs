@@ -1,15 +1,18 @@
-//! What agents have reported, the newest of each pod, for as long as the pod is there.
+//! What agents have reported, the newest of each pod, for as long as the pod is there. One report of a pod is taken at a time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use nudge_core::keys::{PodKey, PodUid};
 use nudge_core::pods::PodState;
 use nudge_protocol::ConfigName;
-use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::hub::ReportRequest;
+use tokio::time::Instant;
 
+/// How often a report of one pod is taken: the newest, whatever number came.
+const EVERY: Duration = Duration::from_secs(2);
 /// Most containers and webhooks of one report that are kept.
 const MAX_CONTAINERS: usize = 64;
 /// Longest text in a report that is kept, in bytes.
@@ -55,90 +58,117 @@ fn reported_at(pod: &PodState) -> Option<i64> {
     pod.report.as_ref()?.at
 }
 
-type Listener = Box<dyn Fn(&PodKey) + Send + Sync>;
+/// When a report is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// It was.
+    Now,
+    /// Not before: a newer one may come until then, and takes its place.
+    At(Instant),
+}
+
+struct Entry {
+    reported: Arc<Reported>,
+    taken: Instant,
+    /// The newest of those that came since.
+    waiting: Option<ReportRequest>,
+}
 
 /// The reports.
 #[derive(Default)]
 pub struct Reports {
-    by_pod: Mutex<HashMap<PodKey, Arc<Reported>>>,
-    listener: OnceLock<Listener>,
+    by_pod: Mutex<HashMap<PodKey, Entry>>,
 }
 
 impl Reports {
-    fn lock(&self) -> MutexGuard<'_, HashMap<PodKey, Arc<Reported>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PodKey, Entry>> {
         self.by_pod.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `listener` for every report from now on. It must not block. Only the first call counts.
-    pub fn listen(&self, listener: impl Fn(&PodKey) + Send + Sync + 'static) {
-        let _ = self.listener.set(Box::new(listener));
-    }
-
-    /// The newest report of the pod that this replica has.
+    /// The newest report of the pod that this replica has taken.
     pub fn of(&self, pod: &PodKey, uid: &PodUid) -> Option<Arc<Reported>> {
-        self.lock().get(pod).filter(|reported| reported.uid == *uid).cloned()
+        self.lock().get(pod).filter(|entry| entry.reported.uid == *uid).map(|entry| Arc::clone(&entry.reported))
     }
 
-    /// Keeps what the agent of `pod` has reported.
-    pub(super) fn put(&self, pod: &PodState, report: ReportRequest) {
-        self.put_at(pod, report, SystemTime::now());
-    }
-
-    fn put_at(&self, pod: &PodState, report: ReportRequest, at: SystemTime) {
-        let key = pod.key();
+    /// Takes what the agent of `pod` has reported, or keeps it until its time.
+    pub(super) fn put(&self, pod: &PodState, report: ReportRequest, now: Instant) -> Taken {
         let report = bounded(report, &pod.configs);
-        let now = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let now = i64::try_from(now).unwrap_or_default();
-        let made = if report.at > 0 { report.at.min(now.saturating_add(AHEAD)) } else { now };
-        let before = reported_at(pod);
+        let mut by_pod = self.lock();
+        if let Some(entry) = by_pod.get_mut(&pod.key()).filter(|entry| entry.reported.uid == pod.uid)
+            && now < entry.taken + EVERY
         {
-            let mut by_pod = self.lock();
-            // No report is older than the last one, even where the clock was set back.
-            let last = by_pod.get(&key).filter(|last| last.uid == pod.uid).map(|last| last.stamp);
-            let later = before.map(|before| before.saturating_add(1));
-            let stamp = last.max(later).unwrap_or(made).max(made);
-            by_pod.insert(key.clone(), Arc::new(Reported { uid: pod.uid.clone(), report, at, stamp, before }));
+            entry.waiting = Some(report);
+            return Taken::At(entry.taken + EVERY);
         }
-        if let Some(listener) = self.listener.get() {
-            listener(&key);
-        }
+        keep(&mut by_pod, pod, report, now, SystemTime::now());
+        Taken::Now
+    }
+
+    /// Takes the newest report of `pod` that waits; `false` where another request has taken it.
+    pub(super) fn take(&self, pod: &PodState, now: Instant) -> bool {
+        let mut by_pod = self.lock();
+        let entry = by_pod.get_mut(&pod.key());
+        let entry = entry.filter(|entry| entry.reported.uid == pod.uid && now >= entry.taken + EVERY);
+        let Some(report) = entry.and_then(|entry| entry.waiting.take()) else { return false };
+        keep(&mut by_pod, pod, report, now, SystemTime::now());
+        true
+    }
+
+    /// Takes a report that came at that time.
+    #[cfg(test)]
+    fn put_at(&self, pod: &PodState, report: ReportRequest, at: SystemTime) {
+        keep(&mut self.lock(), pod, bounded(report, &pod.configs), Instant::now(), at);
     }
 
     pub(super) fn retain(&self, there: impl Fn(&PodKey, &Reported) -> bool) {
-        self.lock().retain(|pod, reported| there(pod, reported));
+        self.lock().retain(|pod, entry| there(pod, &entry.reported));
     }
 
     pub(super) fn remove(&self, pod: &PodKey, uid: &PodUid) {
         let mut by_pod = self.lock();
-        if by_pod.get(pod).is_some_and(|reported| reported.uid == *uid) {
+        if by_pod.get(pod).is_some_and(|entry| entry.reported.uid == *uid) {
             by_pod.remove(pod);
         }
     }
 }
 
+fn keep(by_pod: &mut HashMap<PodKey, Entry>, pod: &PodState, report: ReportRequest, taken: Instant, at: SystemTime) {
+    let key = pod.key();
+    let now = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = i64::try_from(now).unwrap_or_default();
+    let made = if report.at > 0 { report.at.min(now.saturating_add(AHEAD)) } else { now };
+    let before = reported_at(pod);
+    // No report is older than the last one, even where the clock was set back.
+    let last = by_pod.get(&key).map(|last| &last.reported).filter(|last| last.uid == pod.uid).map(|last| last.stamp);
+    let later = before.map(|before| before.saturating_add(1));
+    let stamp = last.max(later).unwrap_or(made).max(made);
+    let reported = Arc::new(Reported { uid: pod.uid.clone(), report, at, stamp, before });
+    by_pod.insert(key, Entry { reported, taken, waiting: None });
+}
+
 /// The report without what is over bounds, or about configs that the pod does not use.
 fn bounded(mut report: ReportRequest, configs: &[ConfigName]) -> ReportRequest {
-    cut(&mut report.agent);
+    clean(&mut report.agent);
     report.configs.retain(|config| configs.contains(&config.name));
     report.configs.truncate(configs.len());
     for config in &mut report.configs {
-        cut(&mut config.uid);
+        clean(&mut config.uid);
         if let Some(problem) = &mut config.problem {
-            cut(&mut problem.reason);
-            cut(&mut problem.message);
+            clean(&mut problem.reason);
+            clean(&mut problem.message);
         }
     }
     report.configs.shrink_to_fit();
     report.containers.truncate(MAX_CONTAINERS);
     for container in &mut report.containers {
-        cut(&mut container.message);
+        clean(&mut container.message);
     }
     report.containers.shrink_to_fit();
     report
 }
 
-fn cut(text: &mut String) {
-    *text = clipped(std::mem::take(text), MAX_TEXT_BYTES);
+fn clean(text: &mut String) {
+    *text = one_line(text, MAX_TEXT_BYTES);
 }
 
 #[cfg(test)]
@@ -236,11 +266,46 @@ mod tests {
     #[test]
     fn a_report_is_its_pods() {
         let (reports, pod) = (Reports::default(), PodKey::new("ns", "web"));
-        reports.put(&state(None), ReportRequest::default());
+        reports.put(&state(None), ReportRequest::default(), Instant::now());
         assert!(reports.of(&pod, &uid("u")).is_some() && reports.of(&pod, &uid("v")).is_none());
         reports.remove(&pod, &uid("v"));
         assert!(reports.of(&pod, &uid("u")).is_some());
         reports.retain(|_, reported| reported.uid.as_str() != "u");
         assert!(reports.of(&pod, &uid("u")).is_none());
+    }
+
+    #[test]
+    fn of_a_flood_the_newest_is_taken_every_two_seconds() {
+        let (reports, now) = (Reports::default(), Instant::now());
+        let of = |agent: usize| ReportRequest { agent: agent.to_string(), ..ReportRequest::default() };
+        let kept = || reports.of(&PodKey::new("ns", "web"), &uid("u")).unwrap().report.agent.clone();
+        assert_eq!(reports.put(&state(None), of(0), now), Taken::Now);
+        for number in 1..1000 {
+            assert_eq!(reports.put(&state(None), of(number), now), Taken::At(now + EVERY));
+        }
+        assert_eq!(kept(), "0");
+        assert!(!reports.take(&state(None), now + EVERY / 2), "not before its time");
+        assert!(reports.take(&state(None), now + EVERY));
+        assert_eq!(kept(), "999");
+        assert!(!reports.take(&state(None), now + EVERY), "each once");
+        assert_eq!(reports.put(&state(None), of(1), now + EVERY), Taken::At(now + 2 * EVERY));
+        // Another pod of this name has its own time.
+        let other = PodState { uid: uid("v"), ..state(None) };
+        assert_eq!(reports.put(&other, of(2), now + EVERY), Taken::Now);
+        assert!(!reports.take(&other, now + 3 * EVERY) && !reports.take(&state(None), now + 3 * EVERY));
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_acts_on_is_kept() {
+        let bad = "\u{1b}[2J\u{202e}x\n";
+        let report = json!({
+            "agent": bad,
+            "configs": [{"name": "shop", "uid": bad, "problem": {"reason": bad, "message": bad}}],
+            "containers": [{"name": "app", "notify": "none", "ack": "delivered", "outcome": "Failed", "message": bad, "acknowledged": false}],
+        });
+        let report = bounded(serde_json::from_value(report).unwrap(), &[ConfigName::new("shop").unwrap()]);
+        let text = format!("{report:?}");
+        assert!(!text.contains("u{1b}") && !text.contains("u{202e}") && !text.contains("\\n"), "{text}");
+        assert_eq!(report.containers[0].message, " [2J x ");
     }
 }

@@ -7,6 +7,8 @@ use kube::{Api, Client};
 use nudge_core::keys::PodUid;
 use nudge_protocol::pod::TOKEN_AUDIENCE;
 
+use super::claims::Claims;
+
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 
@@ -19,6 +21,17 @@ pub struct Caller {
     pub name: String,
     /// Its uid.
     pub uid: PodUid,
+    /// Its service account.
+    pub service_account: String,
+}
+
+impl Caller {
+    /// Whether it is the pod that its token says it is.
+    pub(super) fn is(&self, claims: &Claims) -> bool {
+        let Claims { pod, uid, service_account, .. } = claims;
+        (&self.namespace, &self.name, &self.uid, &self.service_account)
+            == (&pod.namespace, &pod.name, uid, service_account)
+    }
 }
 
 /// Why a token names no pod.
@@ -77,14 +90,14 @@ fn caller(status: &TokenReviewStatus) -> Result<Caller, &'static str> {
     let user = status.user.as_ref().ok_or(unbound)?;
     let account =
         user.username.as_deref().and_then(|name| name.strip_prefix("system:serviceaccount:")).ok_or(unbound)?;
-    let (namespace, _) = account.split_once(':').ok_or(unbound)?;
+    let (namespace, service_account) = account.split_once(':').ok_or(unbound)?;
     let extra = |key: &str| match user.extra.as_ref()?.get(key)?.as_slice() {
         [value] if !value.is_empty() => Some(value.clone()),
         _ => None,
     };
     let name = extra(POD_NAME).ok_or(unbound)?;
     let uid = extra(POD_UID).and_then(|uid| PodUid::new(&uid)).ok_or(unbound)?;
-    Ok(Caller { namespace: namespace.to_owned(), name, uid })
+    Ok(Caller { namespace: namespace.to_owned(), name, uid, service_account: service_account.to_owned() })
 }
 
 #[cfg(test)]
@@ -105,7 +118,9 @@ mod tests {
 
     #[test]
     fn a_pods_token_names_its_pod() {
-        let pod = Caller { namespace: "shop".into(), name: "web-1".into(), uid: PodUid::new("u1").unwrap() };
+        let uid = PodUid::new("u1").unwrap();
+        let (namespace, name, service_account) = ("shop".into(), "web-1".into(), "default".into());
+        let pod = Caller { namespace, name, uid, service_account };
         assert_eq!(caller(&status(|_| ())), Ok(pod));
     }
 

@@ -32,7 +32,9 @@ pub struct Settings {
     pub age: Duration,
     /// Held polls of one pod; one more ends the oldest.
     pub held_per_pod: usize,
-    /// Token reviews at the same time, of one address a quarter.
+    /// Bytes of request bodies at the same time, of one address a quarter.
+    pub body_bytes: usize,
+    /// Token reviews at the same time, of one address a quarter, of one namespace a half.
     pub reviews: usize,
     /// How long one review may take.
     pub review: Duration,
@@ -79,10 +81,11 @@ impl Default for Settings {
             rate: 32 * 1024,
             age: Duration::from_mins(30),
             held_per_pod: 2,
+            body_bytes: 16 * 1024 * 1024,
             reviews: 50,
             review: Duration::from_secs(10),
             refusal: Duration::from_secs(5),
-            accepted: Duration::from_hours(1),
+            accepted: Duration::from_mins(10),
             tokens: 24_000,
             behind: Duration::from_secs(BEHIND_SECONDS.into()),
             stale: Duration::from_secs(90),
@@ -93,7 +96,8 @@ impl Default for Settings {
             conditions_per_second: 50,
             contact: Duration::from_mins(1),
             drain: Duration::from_secs(8),
-            agents: HubSettings::default(),
+            // As often as reports are taken.
+            agents: HubSettings { report_seconds: 2, ..HubSettings::default() },
         }
     }
 }

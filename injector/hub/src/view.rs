@@ -73,7 +73,9 @@ pub(super) fn views<'a>(
     for name in &pod.configs {
         let key = ConfigKey::new(&*pod.namespace, name.clone());
         let config = index.config(&key);
-        let view = if let Some(config) = config {
+        let view = if let Some(config) = config.as_ref().filter(|config| !config.spec.admits(&pod.service_account)) {
+            not_admitted(pod, name, config)
+        } else if let Some(config) = config {
             kept(pod, name, &config, has(name))
                 .unwrap_or_else(|| view(&mut views, contents, pod, name, &config, allowed))
         } else {
@@ -116,6 +118,23 @@ fn kept(pod: &PodState, name: &ConfigName, config: &VersionedConfig, has: Option
         content: Ok(Arc::new(content)),
         due: VersionName::new(due).ok(),
     })
+}
+
+/// The config as a pod sees it whose service account the config does not list: nothing of its versions.
+fn not_admitted(pod: &PodState, name: &ConfigName, config: &VersionedConfig) -> View {
+    let account = &pod.service_account;
+    let text = format!(
+        "config {name} does not admit the service account {account} of this pod; add it to spec.subscribers of \
+         VersionedConfig {name}, or take {name} out of the annotation nudge.dev/configs of the pod's template"
+    );
+    View {
+        name: name.clone(),
+        uid: config.metadata.uid.clone().unwrap_or_default(),
+        revision: config.status.as_ref().map_or(0, |status| status.rollout.revision),
+        version: None,
+        content: Err(Arc::new(problem(HubReason::NotAllowed, text))),
+        due: None,
+    }
 }
 
 fn view(

@@ -1,9 +1,10 @@
-//! Writes pod conditions: the newest of each pod, a few at the same time and at a bounded rate, only where it is not there already.
+//! Writes pod conditions: the newest of each pod, a few at the same time and at a bounded rate, only where it is not there already. Namespaces
+//! take turns.
 //!
 //! Several replicas may have reports of one pod; the last one counts. Each write is bound to the resourceVersion that it was decided on:
 //! where the pod has changed since, the API server refuses it, and it is decided again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::metrics::{ConditionResult, Metrics};
+use super::turns::Turns;
 
 /// Who owns the fields that Nudge's controllers write.
 const MANAGER: &str = "nudge-controller";
@@ -137,22 +139,16 @@ fn pause(error: &WriteError, failures: u32) -> Option<Duration> {
     }
 }
 
-#[derive(Default)]
-struct Due {
-    order: BTreeSet<(Instant, PodKey)>,
-    by_pod: HashMap<PodKey, (Instant, u32)>,
-}
-
-/// The pods whose condition may have to be written; as many as there are pods at most.
+/// The pods whose condition may have to be written.
 #[derive(Default)]
 pub(super) struct Queue {
-    due: Mutex<Due>,
+    turns: Mutex<Turns>,
     more: Notify,
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Due> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the pod due after `delay`, unless it is due earlier.
@@ -161,30 +157,21 @@ impl Queue {
     }
 
     fn put(&self, pod: &PodKey, delay: Duration, failures: u32) {
-        let mut due = self.lock();
-        let mut at = Instant::now() + delay;
-        if let Some((known, _)) = due.by_pod.remove(pod) {
-            due.order.remove(&(known, pod.clone()));
-            at = at.min(known);
-        }
-        due.order.insert((at, pod.clone()));
-        due.by_pod.insert(pod.clone(), (at, failures));
-        drop(due);
+        self.lock().add(pod, Instant::now() + delay, failures);
         self.more.notify_one();
     }
 
     /// Waits for the next pod that is due.
     async fn next(&self) -> (PodKey, u32) {
         loop {
-            let first = self.lock().order.first().map(|(at, _)| *at);
-            match first {
-                Some(at) if at <= Instant::now() => {
-                    let mut due = self.lock();
-                    if let Some((_, pod)) = due.order.pop_first() {
-                        let failures = due.by_pod.remove(&pod).map_or(0, |(_, failures)| failures);
-                        return (pod, failures);
-                    }
+            let earliest = {
+                let mut turns = self.lock();
+                if let Some(next) = turns.next(Instant::now()) {
+                    return next;
                 }
+                turns.earliest()
+            };
+            match earliest {
                 Some(at) => tokio::select! {
                     () = sleep_until(at) => {}
                     () = self.more.notified() => {}

@@ -4,17 +4,43 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
 
 /// The namespace of all pods.
 pub const NAMESPACE: &str = "crowd";
 /// The config of all pods.
 pub const CONFIG: &str = "shop";
+/// The service account of all pods.
+pub const SERVICE_ACCOUNT: &str = "default";
+
+/// The name of pod `number`.
+pub fn pod_name(number: usize) -> String {
+    format!("web-7d4b9c6f5-{number:05}")
+}
+
+/// Its uid.
+pub fn pod_uid(number: usize) -> String {
+    format!("00000000-0000-4000-8000-{number:012}")
+}
 
 /// A token of pod `number`, as long as a real one, valid for an hour.
 pub fn token(number: usize) -> String {
+    token_with(number, |_| ())
+}
+
+/// The same with other claims. The stand-in for the API server, which checks no signature, takes its number from the signature.
+pub fn token_with(number: usize, change: impl FnOnce(&mut Value)) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let payload = format!(r#"{{"exp":{},"filling":"{}"}}"#, now + 3600, "x".repeat(600));
-    format!("{}.{}.{number}", "h".repeat(100), BASE64_URL_SAFE_NO_PAD.encode(payload))
+    let mut claims = json!({
+        "aud": ["nudge"], "exp": now + 3600, "jti": format!("id-{number}"), "filling": "x".repeat(300),
+        "kubernetes.io": {
+            "namespace": NAMESPACE,
+            "pod": {"name": pod_name(number), "uid": pod_uid(number)},
+            "serviceaccount": {"name": SERVICE_ACCOUNT, "uid": "00000000-0000-4000-9000-000000000002"},
+        },
+    });
+    change(&mut claims);
+    format!("{}.{}.{number}", "h".repeat(100), BASE64_URL_SAFE_NO_PAD.encode(claims.to_string()))
 }
 
 /// The pod of a token.

@@ -39,13 +39,16 @@ impl Index {
         self.pod_added.subscribe()
     }
 
-    /// The pods that use the config.
+    /// The pods that use the config and may have it: nothing is assigned to others, and nothing waits for them.
     pub fn subscribers(&self, key: &ConfigKey) -> Vec<Arc<PodState>> {
         let inner = self.lock();
         let Some(space) = inner.spaces.get(&key.namespace) else { return Vec::new() };
+        let config = space.configs.get(key);
         let names = space.pods_by_config.get(key).into_iter().flatten();
         let pods = names.filter_map(|name| space.pods.get(&PodKey::new(&*key.namespace, &**name)));
-        pods.map(|entry| Arc::clone(&entry.state)).collect()
+        let admitted =
+            pods.filter(|entry| config.is_none_or(|kept| kept.config.spec.admits(&entry.state.service_account)));
+        admitted.map(|entry| Arc::clone(&entry.state)).collect()
     }
 
     /// The configs that pods use.

@@ -355,5 +355,5 @@ fn revision_of(config: &VersionedConfig) -> u64 {
 fn assignment(config: &VersionedConfig) -> impl PartialEq + '_ {
     let status = config.status.as_ref();
     let of_status = status.map(|it| (&it.rollout, &it.current, &it.target, &it.versions, it.phase));
-    (&config.metadata.uid, &config.metadata.deletion_timestamp, of_status)
+    (&config.metadata.uid, &config.metadata.deletion_timestamp, &config.spec.subscribers, of_status)
 }

@@ -31,6 +31,8 @@ pub struct PodState {
     pub name: String,
     /// Its uid.
     pub uid: PodUid,
+    /// Its service account.
+    pub service_account: String,
     /// Version of the agent that was injected.
     pub agent: String,
     /// What it may read, in the order of merging: fixed in the agent container's environment.
@@ -132,6 +134,8 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: meta.name.clone().unwrap_or_default(),
         uid: PodUid::new(meta.uid.as_deref()?)?,
+        // The API server sets it in every pod that is stored.
+        service_account: spec.service_account_name.clone().unwrap_or_default(),
         agent: meta.labels.as_ref().and_then(|map| map.get(labels::AGENT)).cloned().unwrap_or_default(),
         configs: configs(agent),
         workload: workload(meta),
@@ -259,6 +263,7 @@ mod tests {
                 "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d4b", "uid": "r", "controller": true}],
             },
             "spec": {
+                "serviceAccountName": "app",
                 "initContainers": [{"name": "nudge-agent", "env": [{"name": "NUDGE_CONFIGS", "value": "shop, keys,shop,NOT A NAME"}]}],
                 "containers": [{"name": "app", "envFrom": [{"configMapRef": {"name": "plain"}}]}, {"name": "log"}],
                 "volumes": [{"name": "a", "configMap": {"name": "shop-1"}},
@@ -279,7 +284,7 @@ mod tests {
     fn what_matters_is_taken() {
         let state = pod_state(&pod(sample())).unwrap();
         assert_eq!(state.configs.iter().map(ConfigName::as_str).collect::<Vec<_>>(), ["shop", "keys"]);
-        assert_eq!(state.workload, "Deployment/web");
+        assert_eq!((state.workload.as_str(), state.service_account.as_str()), ("Deployment/web", "app"));
         assert_eq!((state.ready, state.finished, state.terminating, state.restarts), (true, false, false, 2));
         assert_eq!(state.containers.len(), 2);
         assert_eq!((state.containers[0].id.len(), state.containers[1].id.as_str()), (64, ""));

@@ -2,7 +2,12 @@
 
 use k8s_openapi::api::core::v1::PodCondition;
 use nudge_api::{Explanation, Reason};
+use nudge_protocol::bounded_text::one_line;
+use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, VersionName};
+
+/// Longest message of a condition that is read, in bytes: more than the hub writes, which is a name and a version for each config and 1 KiB.
+const MAX_MESSAGE_BYTES: usize = MAX_CONFIGS * (253 + 63 + 2) + 2048;
 
 /// What a pod runs, and whether that is what is assigned to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +61,8 @@ impl Report {
     /// Reads the condition; `None` where it has no reason, which the hub always writes.
     pub fn read(condition: &PodCondition) -> Option<Self> {
         let reason = condition.reason.as_deref().filter(|reason| !reason.is_empty())?;
-        let (versions, message) = parse(condition.message.as_deref().unwrap_or_default());
+        let text = one_line(condition.message.as_deref().unwrap_or_default(), MAX_MESSAGE_BYTES);
+        let (versions, message) = parse(&text);
         let acknowledged = condition.status == "True";
         let state = if acknowledged {
             ReportState::Acknowledged
@@ -161,6 +167,21 @@ mod tests {
             assert!(matches!(state(reason), ReportState::Pending(_)), "{reason}");
         }
         assert_eq!(Report::read(&PodCondition::default()), None, "the hub did not write it");
+    }
+
+    #[test]
+    fn what_a_terminal_acts_on_is_not_read() {
+        // The hub writes no such message, but others may write the status of pods.
+        let condition = PodCondition {
+            status: "False".to_owned(),
+            reason: Some("Failed".to_owned()),
+            message: Some(format!("shop=1; \u{1b}[2Jgone\u{202e}\n{}", "x".repeat(100_000))),
+            ..PodCondition::default()
+        };
+        let read = Report::read(&condition).unwrap();
+        let why = read.state.explanation().unwrap();
+        assert_eq!(read.versions.len(), 1);
+        assert!(why.message.starts_with(" [2Jgone  xx") && why.message.len() < MAX_MESSAGE_BYTES);
     }
 
     proptest! {

@@ -21,8 +21,8 @@ async fn reported() -> (Fixture, i64) {
     };
     let configs = head.configs.iter().map(of).collect();
     let report = ReportRequest { configs, acknowledged: true, ..ReportRequest::default() };
-    assert_eq!(fixture.hub.report(&caller("u"), report).await.status, StatusCode::NO_CONTENT);
-    let stamp = fixture.hub.reports.of(&PodKey::new("ns", "web"), &caller("u").uid).unwrap().stamp;
+    assert_eq!(fixture.hub.report(&session("u"), report).await.status, StatusCode::NO_CONTENT);
+    let stamp = fixture.hub.reports.of(&PodKey::new("ns", "web"), &session("u").caller.uid).unwrap().stamp;
     (fixture, stamp)
 }
 
@@ -42,7 +42,7 @@ impl Fixture {
     async fn writes(&self) -> Vec<Reason> {
         let writing = Arc::clone(&self.hub).write_conditions();
         assert!(timeout(Duration::from_secs(20), writing).await.is_err());
-        std::mem::take(&mut *self.written.0.lock().unwrap())
+        self.written.take().iter().map(|(_, condition)| condition.reason()).collect()
     }
 }
 

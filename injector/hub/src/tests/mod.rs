@@ -4,6 +4,8 @@ mod callers;
 mod conditions;
 mod contents;
 mod polls;
+mod reports;
+mod subscribers;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -11,12 +13,11 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use hyper::StatusCode;
-use nudge_api::{Reason, VersionStatus, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
+use nudge_api::{VersionStatus, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
 use nudge_core::pods::PodState;
 use nudge_protocol::ConfigName;
 use nudge_protocol::hub::{Held, PollHead, PollRequest};
 use prometheus_client::registry::Registry;
-use tokio::time::Instant;
 
 use super::content::tests::hmac_key;
 use super::contents::tests::Stored;
@@ -24,27 +25,45 @@ use super::metrics::PollResult;
 use super::poll::Repeats;
 use super::*;
 
-struct Anyone;
+/// Nobody asks it: the tests have their sessions.
+struct Nobody;
 
-impl Reviewer for Anyone {
-    fn review<'a>(&'a self, uid: &'a str) -> BoxFuture<'a, Result<Caller, ReviewError>> {
-        Box::pin(async move { Ok(caller(uid)) })
+impl Reviewer for Nobody {
+    fn review<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Caller, ReviewError>> {
+        Box::pin(async { Err(ReviewError::Refused("no token is reviewed here")) })
     }
 }
 
-/// The reasons of the conditions that were written.
+/// The conditions that were written, and to which pods.
 #[derive(Default)]
-struct Written(Mutex<Vec<Reason>>);
+struct Written(Mutex<Vec<(PodKey, Report)>>);
+
+impl Written {
+    fn take(&self) -> Vec<(PodKey, Report)> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
 
 impl ConditionWriter for Written {
-    fn write<'a>(&'a self, _: &'a PodState, condition: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
-        self.0.lock().unwrap().push(condition.reason());
+    fn write<'a>(&'a self, pod: &'a PodState, condition: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
+        self.0.lock().unwrap().push((pod.key(), condition.clone()));
         Box::pin(async { Ok(()) })
     }
 }
 
-fn caller(uid: &str) -> Caller {
-    Caller { namespace: "ns".to_owned(), name: "web".to_owned(), uid: PodUid::new(uid).unwrap() }
+/// A session of the pod `web`.
+fn session(uid: &str) -> Session {
+    session_of(&pod(uid, &[]))
+}
+
+fn session_of(pod: &PodState) -> Session {
+    let PodState { namespace, name, uid, .. } = pod.clone();
+    Session {
+        caller: Arc::new(Caller { namespace, name, uid, service_account: "app".to_owned() }),
+        token_id: "id-1".to_owned(),
+        address: std::net::Ipv4Addr::LOCALHOST.into(),
+        until: Instant::now() + Duration::from_hours(1),
+    }
 }
 
 /// A hub, what it reads, and what it has written.
@@ -63,7 +82,7 @@ impl Fixture {
         index.set_enabled(["ns".to_owned()].into());
         index.put_pod(pod("u", &["shop"]));
         let (parts, conditions) = (Arc::clone(&stored) as _, Arc::clone(&written) as _);
-        let cluster = Cluster { reviewer: Arc::new(Anyone), parts, conditions };
+        let cluster = Cluster { reviewer: Arc::new(Nobody), parts, conditions };
         let registry = &mut Registry::default();
         let hub = Hub::new(Arc::clone(&index), cluster, Settings::default(), Arc::new(hmac_key()), registry);
         Self { index, stored, written, hub, writes: 0 }
@@ -94,7 +113,7 @@ impl Fixture {
     }
 
     async fn poll(&self, request: PollRequest) -> (Reply, PollResult) {
-        self.hub.poll_result(&caller("u"), request, &mut Repeats::default()).await
+        self.hub.poll_result(&session("u"), request, &mut Repeats::default()).await
     }
 
     /// Polls for the head.
@@ -130,6 +149,7 @@ fn pod(uid: &str, configs: &[&str]) -> PodState {
     PodState {
         namespace: "ns".to_owned(),
         name: "web".to_owned(),
+        service_account: "app".to_owned(),
         uid: PodUid::new(uid).unwrap(),
         configs: configs.iter().map(|name| ConfigName::new(name).unwrap()).collect(),
         ..PodState::default()

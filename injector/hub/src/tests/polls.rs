@@ -10,15 +10,15 @@ async fn a_poll_is_held_until_another_version_is_assigned() {
     assert!(head.configs[0].length.is_some());
 
     let (hub, request) = (Arc::clone(&fixture.hub), after(&head));
-    let poll = async move { hub.poll_result(&caller("u"), request, &mut Repeats::default()).await };
+    let poll = async move { hub.poll_result(&session("u"), request, &mut Repeats::default()).await };
     tokio::pin!(poll);
     assert!(poll.as_mut().now_or_never().is_none());
-    assert!(fixture.hub.is_connected(&caller("u").uid));
+    assert!(fixture.hub.is_connected(&session("u").caller.uid));
     let two = fixture.stored.add("2", b"y");
     fixture.put("shop", 2, Some(&two));
     let (reply, result) = poll.await;
     assert_eq!((reply.status, result), (StatusCode::OK, PollResult::Changed));
-    assert!(!fixture.hub.is_connected(&caller("u").uid));
+    assert!(!fixture.hub.is_connected(&session("u").caller.uid));
     let head = fixture.head(after(&head)).await;
     assert_eq!((head.configs[0].revision, head.configs[0].version.as_ref().unwrap().as_str()), (2, "2"));
 }
@@ -44,7 +44,7 @@ async fn a_replica_behind_the_agent_says_so_after_five_seconds_and_never_what_it
     assert_eq!(started.elapsed().as_secs(), 5);
     // It catches up meanwhile.
     let hub = Arc::clone(&fixture.hub);
-    let poll = async move { hub.poll_result(&caller("u"), ahead, &mut Repeats::default()).await };
+    let poll = async move { hub.poll_result(&session("u"), ahead, &mut Repeats::default()).await };
     tokio::pin!(poll);
     assert!(poll.as_mut().now_or_never().is_none());
     let two = fixture.stored.add("2", b"y");
@@ -70,7 +70,7 @@ async fn an_agent_that_does_not_take_a_reply_gets_it_ever_more_seldom() {
     let mut times = Vec::new();
     for _ in 0..5 {
         let request = PollRequest { wait_seconds: 300, ..PollRequest::default() };
-        let (_, result) = fixture.hub.poll_result(&caller("u"), request, &mut repeats).await;
+        let (_, result) = fixture.hub.poll_result(&session("u"), request, &mut repeats).await;
         assert_eq!(result, PollResult::Changed);
         times.push(started.elapsed().as_secs());
     }

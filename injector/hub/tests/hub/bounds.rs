@@ -8,8 +8,9 @@ use hyper::StatusCode;
 use nudge_hub::Settings;
 use nudge_protocol::hub::{MAX_REQUEST_BYTES, PollRequest};
 use nudge_protocol::{ConfigName, block};
-use nudge_tests::fakes::crowd::{CONFIG, token};
+use nudge_tests::fakes::crowd::{CONFIG, token, token_with};
 use nudge_tests::{Raw, eventually};
+use serde_json::json;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
@@ -32,6 +33,17 @@ impl ServedHub {
 
     async fn connect(&self) -> Result<Raw> {
         self.front.connect().await
+    }
+
+    /// A connection from 127.0.0.`host`, without TLS.
+    async fn connect_from(&self, host: u8) -> Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((std::net::Ipv4Addr::new(127, 0, 0, host), 0).into())?;
+        Ok(socket.connect(self.front.address).await?)
+    }
+
+    async fn secured(&self, stream: TcpStream) -> Result<Raw> {
+        Raw::over(stream, self.front.address.ip(), &self.front.tls).await
     }
 
     fn activate(&self, version: &str, value: &[u8]) {
@@ -140,7 +152,7 @@ async fn a_pod_reads_what_it_uses_and_a_pod_that_is_gone_nothing() -> Result<()>
     assert_eq!(agent.reply().await?.status, StatusCode::UNAUTHORIZED);
     agent.send(poll(&token(0), &PollRequest::default())?).await?;
     assert_eq!(agent.reply().await?.status, StatusCode::UNAUTHORIZED);
-    assert_eq!(served.stand_in.reviews.counted().0, 2, "its token was asked about again");
+    assert_eq!(served.stand_in.reviews.counted().0, 1, "no review is spent on a pod that is gone");
     Ok(())
 }
 
@@ -184,19 +196,14 @@ async fn connections_beyond_the_bound_are_closed() -> Result<()> {
 async fn an_address_with_many_makes_room_for_another_one() -> Result<()> {
     let served = ServedHub::new(Settings { connections: 4, handshake: SOON, ..Settings::default() })?;
     served.activate("1", b"x");
-    let from = async |host| {
-        let socket = TcpSocket::new_v4()?;
-        socket.bind((std::net::Ipv4Addr::new(127, 0, 0, host), 0).into())?;
-        Ok::<_, anyhow::Error>(socket.connect(served.front.address).await?)
-    };
     // Connected and silent, as many as there are slots and more.
     let mut silent = Vec::new();
     for _ in 0..12 {
-        silent.push(from(2).await?);
+        silent.push(served.connect_from(2).await?);
     }
     let agents = [served.waiting(0).await?, served.waiting(1).await?];
     for _ in 0..12 {
-        silent.push(from(2).await?);
+        silent.push(served.connect_from(2).await?);
     }
     // Each that the hub has taken or refused counts; it takes one after the other.
     eventually(SOON, "all have come", async || {
@@ -313,5 +320,115 @@ async fn sent_away(agents: Vec<Raw>) -> Result<()> {
         assert!(reply.headers.contains_key("retry-after"));
         timeout(SOON, agent.ended()).await?;
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn tokens_that_cannot_be_good_cost_no_review() -> Result<()> {
+    let served = ServedHub::new(Settings { behind: Duration::from_millis(100), ..Settings::default() })?;
+    served.activate("1", b"x");
+    let claim = |path: &'static str, value: serde_json::Value| {
+        token_with(0, |claims| {
+            if let Some(claim) = claims.pointer_mut(path) {
+                *claim = value;
+            }
+        })
+    };
+    let other_uid = "00000000-0000-4000-8000-00000000ffff";
+    let bound = "/kubernetes.io";
+    for (what, token, status) in [
+        ("no token", String::new(), 401),
+        ("no JWT", "opaque".to_owned(), 401),
+        ("no JSON", "e30.!.0".to_owned(), 401),
+        ("another audience", claim("/aud", json!(["https://kubernetes.default.svc"])), 401),
+        ("expired", claim("/exp", json!(1_000_000_000)), 401),
+        ("not bound to a pod", claim("/kubernetes.io/pod", json!(null)), 401),
+        ("an old token of a service account", claim(bound, json!(null)), 401),
+        ("a namespace that is not enabled", claim("/kubernetes.io/namespace", json!("kube-system")), 403),
+        ("a pod that is not there", claim("/kubernetes.io/pod/name", json!("web-1")), 503),
+        ("another pod of this name", claim("/kubernetes.io/pod/uid", json!(other_uid)), 503),
+    ] {
+        for path in ["/v1/poll", "/v1/report"] {
+            let mut agent = served.connect().await?;
+            agent.send(message(path, &token, "{}")).await?;
+            assert_eq!(agent.reply().await?.status.as_u16(), status, "{what}");
+        }
+    }
+    assert_eq!(served.stand_in.reviews.counted().0, 0);
+    // One that says what fits is reviewed, and it is the review that counts: the signature is of another pod.
+    let mut agent = served.connect().await?;
+    agent.send(poll(&token(1).replace(".1", ".2"), &PollRequest::default())?).await?;
+    assert_eq!(agent.reply().await?.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(served.stand_in.reviews.counted().0, 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_review_whose_client_has_left_is_cancelled() -> Result<()> {
+    let hour = Duration::from_hours(1);
+    let stand_in = StandIn::new(Settings { review: hour, ..Settings::default() }, 40, hour);
+    let front = Front::new(&stand_in.hub)?;
+    let mut clients = Vec::new();
+    for number in 0..40 {
+        let mut client = front.connect().await?;
+        client.send(poll(&token(number), &PollRequest::default())?).await?;
+        clients.push(client);
+    }
+    eventually(SOON, "a quarter is under way", async || (stand_in.reviews.now() == 13).then_some(())).await?;
+    drop(clients);
+    eventually(SOON, "none is", async || (stand_in.reviews.now() == 0).then_some(())).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_thousand_connections_of_one_address_leave_the_agents_of_others_alone() -> Result<()> {
+    let served = ServedHub::new(Settings { connections: 500, handshake: SOON * 3, ..Settings::default() })?;
+    served.activate("1", b"x");
+    let mut agents = [served.waiting(0).await?, served.waiting(1).await?];
+    let mut hostile = Vec::new();
+    for _ in 0..2000 {
+        hostile.push(served.connect_from(2).await?);
+    }
+    // One more agent is served while they are all there, and the others have kept their connections.
+    let mut late = served.secured(served.connect_from(3).await?).await?;
+    late.send(poll(&token(2), &PollRequest::default())?).await?;
+    assert_eq!(late.reply().await?.status, StatusCode::OK);
+    assert!(agents[0].is_silent().await && agents[1].is_silent().await);
+    served.held(0).await?;
+    served.held(1).await?;
+    served.activate("2", b"y");
+    for agent in &mut agents {
+        assert_eq!(agent.reply().await?.status, StatusCode::OK);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn slow_bodies_take_their_own_addresss_room_only() -> Result<()> {
+    // Room for four of the largest bodies, of one address for one.
+    let settings = Settings { body_bytes: 4 * MAX_REQUEST_BYTES, body: SOON * 3, ..Settings::default() };
+    let served = ServedHub::new(settings)?;
+    served.activate("1", b"x");
+    let mut agent = served.waiting(0).await?;
+    let slow = format!("POST /v1/poll HTTP/1.1\r\nhost: hub\r\ncontent-length: {MAX_REQUEST_BYTES}\r\n\r\n");
+    let mut hostile = Vec::new();
+    for _ in 0..30 {
+        let mut raw = served.secured(served.connect_from(2).await?).await?;
+        raw.send(&slow).await?;
+        raw.send("x".repeat(MAX_REQUEST_BYTES - 1)).await?;
+        hostile.push(raw);
+    }
+    let mut other = served.connect().await?;
+    other.send(poll(&token(1), &PollRequest::default())?).await?;
+    assert_eq!(timeout(SOON, other.reply()).await??.status, StatusCode::OK);
+    assert!(agent.is_silent().await);
+    // Their own address waits.
+    let mut own = served.secured(served.connect_from(2).await?).await?;
+    own.send(poll(&token(2), &PollRequest::default())?).await?;
+    assert!(own.is_silent().await);
+    drop(hostile);
+    assert_eq!(timeout(SOON, own.reply()).await??.status, StatusCode::OK);
+    served.activate("2", b"y");
+    assert_eq!(agent.reply().await?.status, StatusCode::OK);
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use hyper::StatusCode;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -140,7 +140,8 @@ impl HubOnCluster {
         let (index, mut registry) = (Arc::new(Index::default()), Registry::default());
         tokio::spawn(watch_cluster(client.clone(), Arc::clone(&index), WatchSettings::default()));
         eventually(SOON, "all is listed", async || index.is_synced().then_some(())).await?;
-        let settings = Settings { refusal: Duration::from_millis(100), ..Settings::default() };
+        let (refusal, accepted) = (Duration::from_millis(100), Duration::from_secs(5));
+        let settings = Settings { refusal, accepted, ..Settings::default() };
         let asks = hub::Cluster::new(client);
         let hub = Hub::new(Arc::clone(&index), asks, settings, Arc::new(key()), &mut registry);
         let front = Front::new(&hub)?;
@@ -212,13 +213,25 @@ async fn tokens_rights_and_secrets() -> Result<()> {
     assert_eq!(problem.reason, HubReason::NotAllowed);
     assert!(problem.message.contains("ClusterRole nudge-secrets"), "{}", problem.message);
 
-    // One line says who got it, and none what.
+    // A line for each says who got it, and none what.
     let text = log.text();
-    let lines: Vec<&str> = text.lines().filter(|line| line.contains(" audit: ")).collect();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    for part in [&open.name, "pod=\"web\"", "config=\"keys\"", "version=\"1\"", "Secret/keys-1"] {
-        assert!(lines[0].contains(part), "{part}: {}", lines[0]);
+    let of = |namespace: &str| {
+        let lines = text.lines().filter(|line| line.contains(" audit: ") && line.contains(namespace));
+        lines.map(ToOwned::to_owned).collect::<Vec<_>>()
+    };
+    let lines = of(&open.name);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    let uid = open_pod.uid().unwrap_or_default();
+    for part in ["version delivered", "pod=\"web\"", &uid, "service_account=\"app\"", "peer=127.0.0.1", "token_id="] {
+        assert!(lines.iter().all(|line| line.contains(part)), "{part}: {lines:?}");
     }
+    for part in ["config=\"keys\"", "version=\"1\"", "secrets=\"Secret/keys-1\""] {
+        assert!(lines[1].contains(part), "{part}: {}", lines[1]);
+    }
+    assert!(!lines[0].contains("secrets="), "{}", lines[0]);
+    let lines = of(&closed.name);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[1].contains("config withheld") && lines[1].contains("config=\"keys\""), "{}", lines[1]);
 
     // A report becomes the pod's condition.
     let report = json!({"agent": "0.1.0", "acknowledged": true, "configs": [
@@ -242,8 +255,16 @@ async fn tokens_rights_and_secrets() -> Result<()> {
     let expired = cluster.sign_again(&token, |claims| claims["exp"] = json!(1_000_000_000))?;
     assert_eq!(hub.status(&expired).await?, StatusCode::UNAUTHORIZED);
     assert_eq!(hub.status("no token").await?, StatusCode::UNAUTHORIZED);
+    // The API server, not the hub, finds that a signature is false.
+    let (head, _) = token.rsplit_once('.').context("a signature")?;
+    assert_eq!(hub.status(&format!("{head}.AAAA")).await?, StatusCode::UNAUTHORIZED);
+    assert!(log.text().lines().any(|line| line.contains(" audit: ") && line.contains("request refused")));
     assert_eq!(hub.status(&token).await?, StatusCode::OK);
     open.api::<Pod>().delete("web", &DeleteParams::default().grace_period(0)).await?;
+    // The pod of a service account that is deleted gets nothing more, as soon as its token is reviewed again.
+    closed.api::<ServiceAccount>().delete("app", &DeleteParams::default()).await?;
+    let refused = async || (hub.status(&other).await.ok()? == StatusCode::UNAUTHORIZED).then_some(());
+    eventually(SOON, "the service account is missed", refused).await?;
     let gone = PodKey::new(&open.name, "web");
     eventually(SOON, "the pod is gone", async || hub.index.pod(&gone).is_none().then_some(())).await?;
     assert_eq!(hub.status(&token).await?, StatusCode::UNAUTHORIZED);

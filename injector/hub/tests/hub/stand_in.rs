@@ -31,9 +31,23 @@ pub(crate) struct Reviews {
 }
 
 impl Reviews {
+    /// How many are under way.
+    pub(crate) fn now(&self) -> usize {
+        self.now.load(Ordering::Relaxed)
+    }
+
     /// How many were made, and how many at the same time at most.
     pub(crate) fn counted(&self) -> (usize, usize) {
         (self.asked.load(Ordering::Relaxed), self.most.load(Ordering::Relaxed))
+    }
+}
+
+/// A review is under way until this is dropped.
+struct Now<'a>(&'a AtomicUsize);
+
+impl Drop for Now<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -42,10 +56,11 @@ impl Reviewer for Reviews {
         Box::pin(async move {
             self.asked.fetch_add(1, Ordering::Relaxed);
             self.most.fetch_max(self.now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let _now = Now(&self.now);
             tokio::time::sleep(self.takes).await;
-            self.now.fetch_sub(1, Ordering::Relaxed);
             let pod = pod(crowd::number(token).ok_or(ReviewError::Refused("this is no token of the stand-in"))?);
-            Ok(Caller { namespace: pod.namespace, name: pod.name, uid: pod.uid })
+            let PodState { namespace, name, uid, service_account, .. } = pod;
+            Ok(Caller { namespace, name, uid, service_account })
         })
     }
 }
@@ -54,8 +69,9 @@ impl Reviewer for Reviews {
 pub(crate) fn pod(number: usize) -> PodState {
     PodState {
         namespace: NAMESPACE.to_owned(),
-        name: format!("web-7d4b9c6f5-{number:05}"),
-        uid: PodUid::new(&format!("00000000-0000-4000-8000-{number:012}")).unwrap_or_default(),
+        name: crowd::pod_name(number),
+        uid: PodUid::new(&crowd::pod_uid(number)).unwrap_or_default(),
+        service_account: crowd::SERVICE_ACCOUNT.to_owned(),
         configs: ConfigName::new(CONFIG).into_iter().collect(),
         workload: "Deployment/web".to_owned(),
         ready: true,

@@ -60,7 +60,8 @@ impl Pods {
         let target = status.target.as_deref();
         let mut count = PodCount::default();
         for pod in self.known.as_ref()?.values() {
-            if pod.terminating || pod.finished || !pod.configs.iter().any(|config| config.as_str() == name) {
+            let uses = pod.configs.iter().any(|config| config.as_str() == name);
+            if pod.terminating || pod.finished || !uses || !config.spec.admits(&pod.service_account) {
                 continue;
             }
             let assigned = assigned_version(status, identity, pod);

@@ -44,3 +44,25 @@ fn a_pod_of_the_same_name_with_another_uid_is_another_pod() {
     assert_eq!(index.subscribers(&config_key("keys")).len(), 1);
     old.mark_unchanged();
 }
+
+#[test]
+fn pods_of_other_service_accounts_are_no_subscribers_and_are_woken_when_that_changes() {
+    let index = Index::default();
+    let of = |uid: &str, name: &str, account: &str| PodState {
+        name: name.to_owned(),
+        service_account: account.to_owned(),
+        ..pod(uid, &["shop"])
+    };
+    index.put_pod(of("u", "web", "app"));
+    index.put_pod(of("v", "stranger", "default"));
+    let names = || index.subscribers(&config_key("shop")).iter().map(|pod| pod.name.clone()).collect::<Vec<_>>();
+    index.put_config(config("a", "1"));
+    assert_eq!(names(), ["stranger", "web"]);
+    let mut woken = index.pod(&PodKey::new("ns", "stranger")).unwrap().woken();
+    woken.mark_unchanged();
+    let mut limited = config("a", "2");
+    limited.spec.subscribers = Some(vec!["app".to_owned()]);
+    index.put_config(limited);
+    assert_eq!(names(), ["web"]);
+    assert!(woken.has_changed().unwrap());
+}

@@ -1,0 +1,109 @@
+//! Who asks: a pod that the index has and whose token was reviewed. What the token says of itself comes first, so that a token that can't be
+//! good costs no review.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use nudge_cluster::index::PodEntry;
+use nudge_core::keys::{PodKey, PodUid};
+use nudge_protocol::error_chain::chain;
+use nudge_server::slots::Peer;
+use tokio::time::{Instant, timeout_at};
+
+use super::Hub;
+use super::claims::Claims;
+use super::identity::{Known, hash};
+use super::reply::Refusal;
+use super::review::{Caller, ReviewError};
+
+/// Whose requests come over a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    /// The address.
+    pub(super) address: IpAddr,
+    /// Whom it is counted for.
+    pub(super) peer: Peer,
+}
+
+/// A pod that asks.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// The pod.
+    pub(super) caller: Arc<Caller>,
+    /// Names its token in the audit trail.
+    pub(super) token_id: String,
+    /// Where it asks from.
+    pub(super) address: IpAddr,
+    /// When its token has to be reviewed again.
+    pub(super) until: Instant,
+}
+
+pub(super) const GONE: Refusal = Refusal::Unauthorized("the pod is gone");
+const NOT_LISTED: Refusal = Refusal::Unavailable("this replica of the hub has not listed the namespace yet");
+
+impl Hub {
+    /// The pod that has sent `token`.
+    pub(super) async fn session(&self, token: &str, from: Origin) -> Result<Session, Refusal> {
+        let claims = Claims::read(token, SystemTime::now()).map_err(|error| {
+            self.audit.refused(from.address, None, &error.to_string());
+            Refusal::Unauthorized(error.message())
+        })?;
+        let token_id = claims.token_id(&hash(token));
+        match self.known(token, &claims, from.peer).await {
+            Ok(Known { caller, until }) => Ok(Session { caller, token_id, address: from.address, until }),
+            Err(refusal) => {
+                self.audit.refused(from.address, Some((&claims, &token_id)), &refusal.to_string());
+                Err(refusal)
+            }
+        }
+    }
+
+    async fn known(&self, token: &str, claims: &Claims, peer: Peer) -> Result<Known, Refusal> {
+        self.await_pod(&claims.pod, &claims.uid).await?;
+        self.identities.caller(token, claims, peer).await.map_err(|error| match error {
+            ReviewError::Refused(message) => Refusal::Unauthorized(message),
+            ReviewError::Unavailable(_) => {
+                tracing::warn!(error = chain(&error), "token not reviewed");
+                Refusal::Unavailable("the API server can't review tokens now")
+            }
+        })
+    }
+
+    /// Waits for a pod that is new here.
+    pub(super) async fn await_pod(&self, key: &PodKey, uid: &PodUid) -> Result<PodEntry, Refusal> {
+        let until = Instant::now() + self.settings.behind;
+        let mut added = self.index.pod_added();
+        loop {
+            added.borrow_and_update();
+            match self.pod(key, uid) {
+                Err(refusal) if refusal == NOT_LISTED || refusal == GONE && !self.gone.contains(uid) => {}
+                known => return known,
+            }
+            if timeout_at(until, added.changed()).await.is_err() {
+                return Err(Refusal::Unavailable("this replica of the hub does not know the pod"));
+            }
+        }
+    }
+
+    /// The pod as it is now.
+    pub(super) fn pod(&self, key: &PodKey, uid: &PodUid) -> Result<PodEntry, Refusal> {
+        if !self.index.is_enabled(&key.namespace) {
+            return Err(Refusal::NotEnabled(key.namespace.clone()));
+        }
+        // A config that was not listed yet would seem not to be there.
+        if !self.index.is_complete(&key.namespace) {
+            return Err(NOT_LISTED);
+        }
+        match self.index.pod(key).filter(|entry| entry.state.uid == *uid) {
+            Some(entry) if entry.state.finished => Err(Refusal::Unauthorized("the pod has finished")),
+            entry => entry.ok_or(GONE),
+        }
+    }
+
+    /// The pod of the session as it is now.
+    pub(super) fn pod_of(&self, session: &Session) -> Result<PodEntry, Refusal> {
+        let caller = &session.caller;
+        self.pod(&PodKey::new(&*caller.namespace, &*caller.name), &caller.uid)
+    }
+}
