@@ -124,7 +124,9 @@ async fn with_policies(cluster: &Cluster) -> Result<()> {
     if !cluster.has(30, "holding the rules without webhooks") {
         return Ok(());
     }
-    for name in ["versions-made", "versions-marked", "versions-unchanged", "versions-kept", "configs"] {
+    for name in
+        ["versions-made", "versions-marked", "versions-unchanged", "versions-kept", "configs", "configs-deleted"]
+    {
         let file = deploy().join(format!("components/admission-policies/{name}.yaml"));
         cluster.kubectl_on(&["apply", "--server-side", "--validate=false"], &std::fs::read_to_string(file)?).await?;
     }

@@ -437,14 +437,21 @@ async fn a_status_of_the_release_before_is_read_and_gets_the_identity_that_it_ha
 async fn a_plain_config_map_that_a_pod_subscribes_to_becomes_a_config() -> Result<()> {
     let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
     let space = installation.enabled("baseline").await?;
-    space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "one"}})).await?;
+    let labels = json!({"nudge.dev/baseline": "true"});
+    for (name, labels) in
+        [("shop", &labels), ("foreign", &Value::Null), ("kube", &json!({"nudge.dev/baseline": "yes"}))]
+    {
+        let map = json!({"metadata": {"name": name, "labels": labels}, "data": {"key": "one"}});
+        space.create_object::<ConfigMap>(map).await?;
+    }
     space.service_account("app").await?;
+    // A user who may create pods can name ConfigMaps of others, too.
     let pod = json!({
         "metadata": {"name": "web", "labels": {"nudge.dev/agent": "0.1.0"}},
         "spec": {
             "serviceAccountName": "app", "automountServiceAccountToken": false,
             "containers": [
-                {"name": "nudge-agent", "image": "test", "env": [{"name": "NUDGE_CONFIGS", "value": "shop,kube-root-ca.crt"}]},
+                {"name": "nudge-agent", "image": "test", "env": [{"name": "NUDGE_CONFIGS", "value": "foreign,kube,shop,kube-root-ca.crt"}]},
                 {"name": "app", "image": "test"}],
         },
     });
@@ -454,7 +461,9 @@ async fn a_plain_config_map_that_a_pod_subscribes_to_becomes_a_config() -> Resul
     let version = space.api::<ConfigMap>().get("shop-1.0.0").await?;
     assert_eq!((version.immutable, version.data), (Some(true), Some([("key".to_owned(), "one".to_owned())].into())));
     status(&space, "shop", "it is published", |status| status.published.as_deref() == Some("1.0.0")).await?;
-    assert!(space.api::<VersionedConfig>().get_opt("kube-root-ca.crt").await?.is_none());
+    for name in ["kube-root-ca.crt", "foreign", "kube"] {
+        assert!(space.api::<VersionedConfig>().get_opt(name).await?.is_none(), "{name}");
+    }
     Ok(())
 }
 

@@ -24,6 +24,8 @@ pub const CONFIG_RESTARTS: &str = "nudge.dev/config-restarts";
 pub const WARNINGS: &str = "nudge.dev/warnings";
 /// Label of a published ConfigMap: the version that it holds.
 pub const PUBLISHED: &str = "nudge.dev/published";
+/// Label of a `ConfigMap` that becomes the first version of a config of its name, once a pod subscribes to it: `"true"`.
+pub const BASELINE: &str = "nudge.dev/baseline";
 /// Annotation of a `VersionedConfig` that may be deleted while pods subscribe: `"true"`.
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
 /// Prefix of all of Nudge's labels and annotations.

@@ -6,6 +6,7 @@ pub mod http;
 pub mod listener;
 pub mod memory;
 pub mod metrics;
+pub mod rates;
 pub mod shares;
 pub mod slots;
 pub mod stall;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use nudge_protocol::ErrorBody;
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
-use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -26,9 +27,17 @@ const TURN: Duration = Duration::from_secs(1);
 /// TLS 1.2 and 1.3 with HTTP/1.1. The resolver may change its certificate at any time. Sessions are not resumed: connections are long, and
 /// a store of sessions costs memory.
 pub fn server_config(certificates: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
+    server_config_for(certificates, WebPkiClientVerifier::no_client_auth())
+}
+
+/// [`server_config`] for the clients that `clients` accepts.
+pub fn server_config_for(
+    certificates: Arc<dyn ResolvesServerCert>,
+    clients: Arc<dyn ClientCertVerifier>,
+) -> Result<ServerConfig, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_cert_resolver(certificates);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});

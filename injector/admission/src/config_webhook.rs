@@ -1,19 +1,21 @@
 //! The webhook of `VersionedConfig`s.
 
+use std::collections::BTreeSet;
+use std::error::Error;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, try_join, try_join_all};
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
-use nudge_api::VersionedConfig;
+use nudge_api::{PartKind, VersionedConfig};
 
-use super::configs;
-use super::lookups::Lookups;
+use super::lookups::{LookupError, Lookups, Right};
 use super::requester::empties_namespace;
 use super::review::{Request, ReviewError};
-use super::verdict::Verdict;
+use super::verdict::{Denial, Verdict};
 use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
+use super::{audit, configs};
 
 /// Checks requests about configs.
 #[derive(Clone, Debug)]
@@ -51,14 +53,30 @@ impl<L: Lookups> ValidateConfigs<L> {
             return Ok(Verdict::Deny(denial));
         }
         let Some(what) = configs::needs(old_object, object) else { return Ok(Verdict::allow()) };
-        let (user, namespace) = (&request.user_info, namespace(request)?);
-        if !self.lookups.may_update_config_map(user, namespace, name).await? {
-            let user = user.username.as_deref().unwrap_or_default();
-            return Ok(Verdict::Deny(configs::not_permitted(user, namespace, name, what)));
+        let namespace = namespace(request)?;
+        let right = Right::UpdateConfigMap(name);
+        let publishes = async {
+            if self.lookups.may(request, namespace, right).await? {
+                return Ok(None);
+            }
+            audit::refused(request, name, what, right);
+            Ok(Some(configs::not_permitted(request.user(), namespace, name, what)))
+        };
+        let deletes = async {
+            let Some(what) = configs::deletes(old_object, object) else { return Ok(None) };
+            let mut kinds = old.as_ref().map(configs::kinds).unwrap_or_default();
+            kinds.insert(PartKind::ConfigMap);
+            if self.lookups.may_have_secrets(namespace) {
+                kinds.insert(PartKind::Secret);
+            }
+            self.may_not_delete(request, namespace, name, what, &kinds).await
+        };
+        let (publishes, deletes) = try_join(publishes, deletes).await?;
+        if let Some(denial) = publishes.or(deletes) {
+            return Ok(Verdict::Deny(denial));
         }
-        if configs::chosen_version(old_spec, &new.spec).is_none() {
-            return Ok(Verdict::allow());
-        }
+        let Some(chosen) = configs::chosen_version(old_spec, &new.spec) else { return Ok(Verdict::allow()) };
+        audit::activated(request, name, old_spec.and_then(|spec| spec.current.as_deref()), chosen);
         // Only the stored object has a status.
         let status = old.as_ref().and_then(|old| old.status.as_ref());
         Ok(Verdict::warn(configs::not_complete(&new, status).into_iter().collect()))
@@ -73,15 +91,51 @@ impl<L: Lookups> ValidateConfigs<L> {
         let name = old.metadata.name.as_deref().unwrap_or(&request.name);
         // A client that knows the uid has read the config. No other learns from the answer whether it exists and what uses it.
         let known = old.metadata.uid.as_ref().filter(|uid| !uid.is_empty());
-        let stored = self.lookups.config(namespace, name).await?.and_then(|config| config.metadata.uid);
-        if known.is_none() || stored.as_ref() != known {
+        let Some(stored) = self.lookups.config(namespace, name).await? else { return Ok(Verdict::allow()) };
+        // What has been let go already ends without another question.
+        if known.is_none() || stored.metadata.uid.as_ref() != known || stored.metadata.deletion_timestamp.is_some() {
             return Ok(Verdict::allow());
         }
-        let verdict = Verdict::from(configs::delete(&old, self.lookups.subscribers(namespace, name)));
-        if verdict.is_denied() && self.lookups.is_terminating(namespace).await? {
+        let denial = match configs::delete(&old, self.lookups.subscribers(namespace, name)) {
+            Ok(()) => self.may_not_delete(request, namespace, name, "delete it", &configs::kinds(&stored)).await,
+            Err(denial) => Ok(Some(denial)),
+        };
+        let denial = match denial {
+            Ok(denial) => denial,
+            Err(error @ LookupError::TooMany { .. }) => return Err(error.into()),
+            // A failure would let the deletion pass, and Nudge would delete the versions.
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn Error, "access review failed; deletion refused");
+                let message = "Nudge could not find out whether you may delete its versions; try again";
+                Some(Denial::unavailable(format!("VersionedConfig {name} can't be deleted, because {message}")))
+            }
+        };
+        let Some(denial) = denial else { return Ok(Verdict::allow()) };
+        // With the namespace its objects go all the same, and Nudge deletes none.
+        if self.lookups.is_terminating(namespace).await? {
             return Ok(Verdict::allow());
         }
-        Ok(verdict)
+        Ok(Verdict::Deny(denial))
+    }
+
+    /// The denial for a user who may not delete objects of one of these kinds.
+    async fn may_not_delete(
+        &self,
+        request: &Request,
+        namespace: &str,
+        name: &str,
+        what: &str,
+        kinds: &BTreeSet<PartKind>,
+    ) -> Result<Option<Denial>, LookupError> {
+        let asked = kinds.iter().map(async |&kind| {
+            let right = Right::Delete(kind);
+            let allowed = self.lookups.may(request, namespace, right).await?;
+            if !allowed {
+                audit::refused(request, name, what, right);
+            }
+            Ok((!allowed).then(|| configs::may_not_delete(request.user(), namespace, name, what, kind)))
+        });
+        Ok(try_join_all(asked).await?.into_iter().flatten().next())
     }
 }
 
@@ -105,10 +159,11 @@ fn config(object: Option<&DynamicObject>) -> Result<VersionedConfig, ReviewError
 
 #[cfg(test)]
 mod tests {
+    use nudge_api::PartStatus;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::fixtures::{FakeLookups, request};
+    use crate::fixtures::{FakeLookups, request, sealed};
 
     fn config(current: &str) -> Value {
         json!({
@@ -134,7 +189,7 @@ mod tests {
             "VersionedConfig shop: user \"eve\" may not change its spec, because it decides what ConfigMap shop holds; this needs the right \
              to update ConfigMap shop in namespace team"
         );
-        assert_eq!(asked, ["may eve update team/shop"]);
+        assert_eq!(asked, ["may eve update ConfigMap shop in team"]);
         let allowed = || FakeLookups { may_update: true, ..FakeLookups::default() };
         let (verdict, _) = reviewed(allowed(), &chosen).await;
         assert!(matches!(verdict, Verdict::Allow { warnings, .. } if warnings.len() == 1));
@@ -145,6 +200,100 @@ mod tests {
         let made = request("VersionedConfig", "CREATE", None, Some(&bare));
         assert!(reviewed(FakeLookups::default(), &made).await.0.is_denied());
         assert_eq!(reviewed(allowed(), &made).await.0, Verdict::allow());
+    }
+
+    #[tokio::test]
+    async fn what_deletes_versions_needs_the_right_to_delete_their_kinds() {
+        let mut lower = config("1");
+        lower["spec"]["historyLimit"] = json!(3);
+        let lowered = request("VersionedConfig", "UPDATE", Some(&config("1")), Some(&lower));
+        let may = |secrets, kinds: &[PartKind]| FakeLookups {
+            may_update: true,
+            may_delete: kinds.to_vec(),
+            secrets,
+            ..FakeLookups::default()
+        };
+        let (verdict, asked) = reviewed(may(false, &[]), &lowered).await;
+        let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
+        assert_eq!(
+            denial.message,
+            "VersionedConfig shop: user \"eve\" may not lower its historyLimit, because its versions are deleted by that; this needs the \
+             right to delete ConfigMaps in namespace team"
+        );
+        assert_eq!(asked, ["may eve update ConfigMap shop in team", "may eve delete ConfigMaps in team"]);
+        assert!(!reviewed(may(false, &[PartKind::ConfigMap]), &lowered).await.0.is_denied());
+        assert!(reviewed(may(true, &[PartKind::ConfigMap]), &lowered).await.0.is_denied());
+        assert!(!reviewed(may(true, &[PartKind::ConfigMap, PartKind::Secret]), &lowered).await.0.is_denied());
+        // Nor can it be had by a config that is created.
+        let made = request("VersionedConfig", "CREATE", None, Some(&lower));
+        assert!(reviewed(may(false, &[]), &made).await.0.is_denied());
+        let usual = request("VersionedConfig", "CREATE", None, Some(&config("1")));
+        assert!(!reviewed(may(true, &[]), &usual).await.0.is_denied());
+    }
+
+    /// The deletion of the config with that uid, and the stored config whose versions have parts of these kinds.
+    fn deletion(kinds: &[PartKind]) -> (Request, VersionedConfig) {
+        let mut object = config("1");
+        object["metadata"]["uid"] = json!("u");
+        let mut stored: VersionedConfig = serde_json::from_value(object.clone()).unwrap();
+        let mut version = sealed("1", &["a", "b"]);
+        version.parts =
+            kinds.iter().zip(&version.parts).map(|(&kind, part)| PartStatus { kind, ..part.clone() }).collect();
+        stored.status.get_or_insert_default().versions = vec![version];
+        (request("VersionedConfig", "DELETE", Some(&object), None), stored)
+    }
+
+    #[tokio::test]
+    async fn a_config_goes_only_with_what_the_user_may_delete() {
+        use PartKind::{ConfigMap, Secret};
+        let (deletion, stored) = deletion(&[ConfigMap, Secret]);
+        let may = |kinds: &[PartKind]| FakeLookups {
+            config: Some(stored.clone()),
+            may_delete: kinds.to_vec(),
+            ..FakeLookups::default()
+        };
+        let (verdict, asked) = reviewed(may(&[ConfigMap]), &deletion).await;
+        let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
+        assert_eq!(
+            denial.message,
+            "VersionedConfig shop: user \"eve\" may not delete it, because its versions are deleted by that; this needs the right to delete \
+             Secrets in namespace team"
+        );
+        assert_eq!(
+            asked,
+            [
+                "config team/shop",
+                "subscribers team/shop",
+                "may eve delete ConfigMaps in team",
+                "may eve delete Secrets in team",
+                "terminating team"
+            ]
+        );
+        assert!(reviewed(may(&[Secret]), &deletion).await.0.is_denied());
+        assert_eq!(reviewed(may(&[ConfigMap, Secret]), &deletion).await.0, Verdict::allow());
+        // With its namespace it goes, and Nudge deletes nothing.
+        let terminating = FakeLookups { terminating: true, ..may(&[]) };
+        assert_eq!(reviewed(terminating, &deletion).await.0, Verdict::allow());
+        // What can't be found out is refused: Ignore would let it pass.
+        let away = FakeLookups { reviews_fail: true, ..may(&[ConfigMap, Secret]) };
+        let Verdict::Deny(denial) = reviewed(away, &deletion).await.0 else { panic!("it passed") };
+        assert_eq!(denial.reason.code(), 503);
+        let often = Arc::new(FakeLookups { too_many: true, ..may(&[]) });
+        let error = ValidateConfigs::new(often).review(&deletion).await.unwrap_err();
+        assert!(matches!(error, WebhookError::Lookup(LookupError::TooMany { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_deletion_under_way_and_one_of_the_namespace_controller_pass() {
+        let (mut deletion, mut stored) = deletion(&[PartKind::Secret]);
+        stored.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        let there = || FakeLookups { config: Some(stored.clone()), ..FakeLookups::default() };
+        assert_eq!(reviewed(there(), &deletion).await.0, Verdict::allow());
+        stored.metadata.deletion_timestamp = None;
+        let there = FakeLookups { config: Some(stored.clone()), ..FakeLookups::default() };
+        deletion.user_info.username = Some("system:serviceaccount:kube-system:namespace-controller".into());
+        assert_eq!(reviewed(there, &deletion).await, (Verdict::allow(), Vec::new()));
     }
 
     #[tokio::test]

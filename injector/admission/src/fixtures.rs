@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::ObjectMeta;
 use nudge_api::{PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus};
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 
-use super::lookups::{LookupError, Lookups};
+use super::caller::Caller;
+use super::lookups::{LookupError, Lookups, Right};
 use super::object::{Content, VersionObject};
 use super::review::{self, Request};
 use super::verdict::Denial;
@@ -84,6 +84,11 @@ pub(super) fn shop(status: VersionedConfigStatus) -> VersionedConfig {
     shop
 }
 
+/// A client that has shown no certificate.
+pub(super) fn caller() -> Caller {
+    Caller::unauthenticated([10, 0, 0, 1])
+}
+
 /// A request as the API server sends it.
 pub(super) fn request(kind: &str, operation: &str, old: Option<&Value>, new: Option<&Value>) -> Request {
     let group = if kind == "VersionedConfig" { "nudge.dev" } else { "" };
@@ -96,7 +101,7 @@ pub(super) fn request(kind: &str, operation: &str, old: Option<&Value>, new: Opt
             "operation": operation, "userInfo": {"username": "eve", "groups": ["devs"]}, "oldObject": old, "object": new
         }
     });
-    review::parse(review.to_string().as_bytes()).unwrap()
+    review::parse(review.to_string().as_bytes(), caller()).unwrap()
 }
 
 /// Fixed answers, and what was asked.
@@ -108,6 +113,12 @@ pub(super) struct FakeLookups {
     pub terminating: bool,
     pub subscribers: usize,
     pub may_update: bool,
+    pub may_delete: Vec<PartKind>,
+    pub secrets: bool,
+    /// Access reviews fail, and nothing else.
+    pub reviews_fail: bool,
+    /// The client asks too often.
+    pub too_many: bool,
     /// Every look-up fails.
     pub fails: bool,
     pub asked: Mutex<Vec<String>>,
@@ -126,7 +137,7 @@ impl Lookups for FakeLookups {
         self.note(format!("config {namespace}/{name}"), self.config.clone())
     }
 
-    async fn is_enabled(&self, namespace: &str) -> Result<bool, LookupError> {
+    async fn is_enabled(&self, _: &Request, namespace: &str) -> Result<bool, LookupError> {
         self.note(format!("enabled {namespace}"), self.enabled)
     }
 
@@ -139,7 +150,23 @@ impl Lookups for FakeLookups {
         self.subscribers
     }
 
-    async fn may_update_config_map(&self, user: &UserInfo, namespace: &str, name: &str) -> Result<bool, LookupError> {
-        self.note(format!("may {} update {namespace}/{name}", user.username.as_deref().unwrap()), self.may_update)
+    fn may_have_secrets(&self, _: &str) -> bool {
+        self.secrets
+    }
+
+    async fn may(&self, request: &Request, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
+        if self.too_many {
+            let what = right.to_string();
+            return Err(LookupError::TooMany { what, address: request.caller.address, per_second: 1 });
+        }
+        let allowed = match right {
+            Right::UpdateConfigMap(_) => self.may_update,
+            Right::Delete(kind) => self.may_delete.contains(&kind),
+        };
+        let asked = self.note(format!("may {} {right} in {namespace}", request.user()), allowed);
+        if self.reviews_fail {
+            return Err(LookupError::TooSlow { what: right.to_string(), within: Duration::from_secs(1) });
+        }
+        asked
     }
 }

@@ -1,7 +1,7 @@
 //! Look-ups at the API server.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -10,34 +10,61 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use nudge_api::VersionedConfig;
 use nudge_core::namespaces::Enabled;
+use nudge_server::rates::{Rate, Rates};
+use nudge_server::slots::Peer;
 
-use super::lookups::{LookupError, Lookups};
+use super::caller::Caller;
+use super::lookups::{LookupError, Lookups, Right};
+use super::review::Request;
 
 /// Time limit of one look-up. The shortest webhook has 2 s and makes at most three.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
-/// Time limit of an access review. Its webhooks have 3 s, and make at most one other look-up before it. Without an answer a version is not
+/// Time limit of an access review. Its webhooks have 3 s, and make at most two other look-ups. Without an answer a version is not
 /// marked, and somebody has to make it current by hand.
-const REVIEW_TIMEOUT: Duration = Duration::from_millis(1800);
+const REVIEW_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How often one address may make Nudge ask the API server about users and unknown namespaces, in each namespace. The API server is one such
+/// address: clients ask it 50 times a second in the long run by default (client-go, Argo CD, Flux), and each of their
+/// requests needs one access review, seldom three. Others can't use it up, because each has a rate of its own.
+const ASKING: Rate = Rate { per_second: 50, burst: 200 };
+/// Most addresses and namespaces that are counted apart.
+const COUNTED: usize = 4096;
 
 /// How many pods subscribe to a config, by namespace and name.
 pub type Subscribers = Arc<dyn Fn(&str, &str) -> usize + Send + Sync>;
-/// Whether a namespace is known as enabled.
-pub type KnownEnabled = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+/// Whether something is known of a namespace.
+pub type KnownNamespaces = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// Asks the API server, and the index by functions.
 #[derive(Clone)]
 pub struct KubeLookups {
     client: Client,
     subscribers: Subscribers,
-    known_enabled: KnownEnabled,
+    known_enabled: KnownNamespaces,
+    secrets: KnownNamespaces,
     enabled: Enabled,
+    asking: Arc<Rates<(Peer, String)>>,
 }
 
 impl KubeLookups {
     /// Uses `client`, which must be created on the runtime of the admission server, where its tasks run. `enabled` decides about namespaces
-    /// that `known_enabled` does not know.
-    pub fn new(client: Client, subscribers: Subscribers, known_enabled: KnownEnabled, enabled: Enabled) -> Self {
-        Self { client, subscribers, known_enabled, enabled }
+    /// that `known_enabled` does not know. In namespaces of `secrets` versions may have Secrets as parts.
+    pub fn new(
+        client: Client,
+        subscribers: Subscribers,
+        known_enabled: KnownNamespaces,
+        secrets: KnownNamespaces,
+        enabled: Enabled,
+    ) -> Self {
+        let asking = Arc::new(Rates::new(ASKING, COUNTED, Instant::now()));
+        Self { client, subscribers, known_enabled, secrets, enabled, asking }
+    }
+
+    /// Counts a question that a client makes Nudge ask. `namespace` is empty for those about unknown namespaces.
+    fn count(&self, caller: Caller, namespace: &str, what: impl FnOnce() -> String) -> Result<(), LookupError> {
+        if self.asking.take((caller.peer(), namespace.to_owned()), Instant::now()) {
+            return Ok(());
+        }
+        Err(LookupError::TooMany { what: what(), address: caller.address, per_second: ASKING.per_second })
     }
 
     async fn ask<T>(
@@ -61,10 +88,11 @@ impl Lookups for KubeLookups {
         Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
     }
 
-    async fn is_enabled(&self, namespace: &str) -> Result<bool, LookupError> {
+    async fn is_enabled(&self, request: &Request, namespace: &str) -> Result<bool, LookupError> {
         if (self.known_enabled)(namespace) {
             return Ok(true);
         }
+        self.count(request.caller, "", || "look up the namespace".to_owned())?;
         // The API server asks only about enabled namespaces, and may know one before our watch does.
         let api = Api::<Namespace>::all(self.client.clone());
         let found = self.ask(|| format!("read Namespace {namespace}"), api.get_metadata_opt(namespace)).await?;
@@ -75,17 +103,23 @@ impl Lookups for KubeLookups {
         (self.subscribers)(namespace, config)
     }
 
-    async fn may_update_config_map(&self, user: &UserInfo, namespace: &str, name: &str) -> Result<bool, LookupError> {
-        let review = access_review(user, namespace, name);
+    fn may_have_secrets(&self, namespace: &str) -> bool {
+        (self.secrets)(namespace)
+    }
+
+    async fn may(&self, request: &Request, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
+        let what = || format!("review who may {right} in namespace {namespace}");
+        self.count(request.caller, namespace, what)?;
+        let review = access_review(&request.user_info, namespace, right);
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
-        let what = || format!("review who may update ConfigMap {namespace}/{name}");
         let parameters = PostParams::default();
         let answered = LookupError::within(REVIEW_TIMEOUT, what, api.create(&parameters, &review)).await?;
         Ok(answered.status.is_some_and(|status| status.allowed))
     }
 }
 
-fn access_review(user: &UserInfo, namespace: &str, name: &str) -> SubjectAccessReview {
+fn access_review(user: &UserInfo, namespace: &str, right: Right<'_>) -> SubjectAccessReview {
+    let (verb, resource, name) = right.parts();
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: user.username.clone(),
@@ -93,12 +127,11 @@ fn access_review(user: &UserInfo, namespace: &str, name: &str) -> SubjectAccessR
             groups: user.groups.clone(),
             extra: user.extra.clone(),
             resource_attributes: Some(ResourceAttributes {
-                verb: Some("update".to_owned()),
+                verb: Some(verb.to_owned()),
                 version: Some("v1".to_owned()),
-                resource: Some("configmaps".to_owned()),
+                resource: Some(resource.to_owned()),
                 namespace: Some(namespace.to_owned()),
-                // Without a name the review is about all ConfigMaps, which is stricter.
-                name: (!name.is_empty()).then(|| name.to_owned()),
+                name: name.map(str::to_owned),
                 ..ResourceAttributes::default()
             }),
             ..SubjectAccessReviewSpec::default()

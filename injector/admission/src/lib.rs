@@ -1,5 +1,7 @@
 //! Admission: rules for versions, configs and pods, the webhooks that apply them, and the HTTPS server.
 
+mod audit;
+mod caller;
 mod config_webhook;
 pub mod configs;
 #[cfg(test)]
@@ -19,14 +21,15 @@ mod version_webhooks;
 pub mod versions;
 mod webhook;
 
+pub use caller::Caller;
 pub use guards::guards;
-pub use kube_lookups::{KnownEnabled, KubeLookups, LOOKUP_TIMEOUT, Subscribers};
-pub use lookups::{LookupError, Lookups};
+pub use kube_lookups::{KnownNamespaces, KubeLookups, LOOKUP_TIMEOUT, Subscribers};
+pub use lookups::{LookupError, Lookups, Right};
 pub use metrics::AdmissionMetrics;
 pub use object::{Content, VersionObject};
 pub use only_enabled::OnlyEnabled;
 pub use requester::empties_namespace;
 pub use review::{Request, ReviewError};
-pub use server::{AdmissionServer, AdmissionSettings, StartError, Webhooks};
+pub use server::{AdmissionServer, AdmissionSettings, Clients, ClientsError, StartError, Webhooks};
 pub use verdict::{Denial, DenialReason, Verdict};
 pub use webhook::{Webhook, WebhookError};

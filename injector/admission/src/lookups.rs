@@ -1,10 +1,13 @@
 //! Look-ups that webhooks for versions and configs need beyond the request: live, bounded in time, without effect.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use k8s_openapi::api::authentication::v1::UserInfo;
-use nudge_api::VersionedConfig;
+use nudge_api::{PartKind, VersionedConfig};
 use tokio::time::timeout;
+
+use super::review::Request;
 
 /// Why a look-up failed. The request then gets status 500, and the failure policy decides.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +27,18 @@ pub enum LookupError {
         what: String,
         /// The time limit.
         within: Duration,
+    },
+    /// The client has made Nudge ask too often. The request is denied.
+    #[error(
+        "can't {what}: the reviews of {address} have made Nudge ask the API server more than {per_second} times a second"
+    )]
+    TooMany {
+        /// What was to be tried.
+        what: String,
+        /// The client.
+        address: IpAddr,
+        /// How often it may.
+        per_second: u32,
     },
 }
 
@@ -51,8 +66,8 @@ pub trait Lookups: Send + Sync + 'static {
         name: &str,
     ) -> impl Future<Output = Result<Option<VersionedConfig>, LookupError>> + Send;
 
-    /// Whether the namespace is enabled.
-    fn is_enabled(&self, namespace: &str) -> impl Future<Output = Result<bool, LookupError>> + Send;
+    /// Whether the namespace of a request is enabled.
+    fn is_enabled(&self, request: &Request, namespace: &str) -> impl Future<Output = Result<bool, LookupError>> + Send;
 
     /// Whether the namespace is terminating, or deleted already.
     fn is_terminating(&self, namespace: &str) -> impl Future<Output = Result<bool, LookupError>> + Send;
@@ -60,11 +75,44 @@ pub trait Lookups: Send + Sync + 'static {
     /// How many pods subscribe to a config.
     fn subscribers(&self, namespace: &str, config: &str) -> usize;
 
-    /// Whether the user may update the ConfigMap of that name.
-    fn may_update_config_map(
+    /// Whether versions of the namespace may have Secrets as parts.
+    fn may_have_secrets(&self, namespace: &str) -> bool;
+
+    /// Whether the user of the request has a right.
+    fn may(
         &self,
-        user: &UserInfo,
+        request: &Request,
         namespace: &str,
-        name: &str,
+        right: Right<'_>,
     ) -> impl Future<Output = Result<bool, LookupError>> + Send;
+}
+
+/// A right that a user may have in a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right<'a> {
+    /// To update the ConfigMap of this name. An empty name stands for all ConfigMaps.
+    UpdateConfigMap(&'a str),
+    /// To delete any object of this kind.
+    Delete(PartKind),
+}
+
+impl Right<'_> {
+    /// The verb, the resource and the name, as RBAC has them.
+    pub(super) fn parts(&self) -> (&'static str, &'static str, Option<&str>) {
+        match self {
+            // Without a name the review is about all ConfigMaps, which is stricter.
+            Self::UpdateConfigMap(name) => ("update", "configmaps", (!name.is_empty()).then_some(name)),
+            Self::Delete(PartKind::ConfigMap) => ("delete", "configmaps", None),
+            Self::Delete(PartKind::Secret) => ("delete", "secrets", None),
+        }
+    }
+}
+
+impl fmt::Display for Right<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UpdateConfigMap(name) => write!(out, "update ConfigMap {name}"),
+            Self::Delete(kind) => write!(out, "delete {kind}s"),
+        }
+    }
 }

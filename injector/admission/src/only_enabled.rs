@@ -32,7 +32,7 @@ impl<W: Webhook, L: Lookups> Webhook for OnlyEnabled<W, L> {
 
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
         Box::pin(async move {
-            if self.lookups.is_enabled(namespace(request)?).await? {
+            if self.lookups.is_enabled(request, namespace(request)?).await? {
                 return self.webhook.review(request).await;
             }
             // The same for a namespace that does not exist.

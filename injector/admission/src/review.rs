@@ -1,17 +1,62 @@
 //! Reads an `AdmissionReview` and writes its answer.
 
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use kube::core::Status;
 use kube::core::admission::{
     AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, META_KIND, SerializePatchError,
 };
 use kube::core::dynamic::DynamicObject;
-use kube::core::response::StatusSummary;
+use kube::core::response::{StatusDetails, StatusSummary};
 
+use super::caller::Caller;
 use super::verdict::Verdict;
 
-/// An admission request. Never log it: its objects hold values.
-pub type Request = AdmissionRequest<DynamicObject>;
+/// An admission request and who has sent it. Its objects hold values, so its debug form has none of them.
+pub struct Request {
+    request: AdmissionRequest<DynamicObject>,
+    /// Who has sent it.
+    pub caller: Caller,
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Request({} {} {})", self.uid, self.kind.kind, self.name)
+    }
+}
+
+impl Deref for Request {
+    type Target = AdmissionRequest<DynamicObject>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.request
+    }
+}
+
+impl DerefMut for Request {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.request
+    }
+}
+
+impl Request {
+    /// The user whose request the review says it is. Whether that is true shows only where the caller is authenticated.
+    pub fn user(&self) -> &str {
+        self.user_info.username.as_deref().unwrap_or_default()
+    }
+
+    /// The user for the log, where only the review says so.
+    pub fn claimed_user(&self) -> Option<&str> {
+        (!self.caller.authenticated).then(|| self.user())
+    }
+
+    /// The user for the log, where the API server has said so.
+    pub fn proven_user(&self) -> Option<&str> {
+        self.caller.authenticated.then(|| self.user())
+    }
+}
 
 /// Why a body is not a review that can be answered. No message repeats the body, which may hold secrets.
 #[derive(Debug, thiserror::Error)]
@@ -46,13 +91,16 @@ pub enum AnswerError {
     Json(#[from] serde_json::Error),
 }
 
-/// Memory that an object of JSON takes however short its text is, and that of any other value: measured and rounded up.
-const OBJECT_BYTES: usize = 1024;
-const VALUE_BYTES: usize = 192;
+/// Memory that an object of JSON takes however short its text is, and that of any other value, with the copies that webhooks make:
+/// measured and rounded up (`tests/memory.rs`).
+const OBJECT_BYTES: usize = 2048;
+const VALUE_BYTES: usize = 384;
+/// Memory that every review takes.
+const REVIEW_BYTES: usize = 16 * 1024;
 
-/// An upper bound of the memory that a parsed body takes. `[{"a":0},{"a":0}]` takes a hundred times its length.
+/// An upper bound of the memory that the review of a body takes. `[{"a":0},{"a":0}]` takes two hundred times its length.
 pub fn weight(body: &[u8]) -> usize {
-    let (mut weight, mut quoted, mut escaped) = (body.len(), false, false);
+    let (mut weight, mut quoted, mut escaped) = (REVIEW_BYTES + body.len(), false, false);
     for byte in body {
         match byte {
             _ if escaped => escaped = false,
@@ -79,18 +127,19 @@ pub fn span(request: &Request) -> tracing::Span {
 }
 
 /// Parses a review.
-pub fn parse(body: &[u8]) -> Result<Request, ReviewError> {
+pub fn parse(body: &[u8], caller: Caller) -> Result<Request, ReviewError> {
     let review: AdmissionReview<DynamicObject> = serde_json::from_slice(body)
         .map_err(|error| ReviewError::Json { line: error.line(), column: error.column() })?;
     if review.types.kind != META_KIND || review.types.api_version != META_API_VERSION_V1 {
         return Err(ReviewError::Kind);
     }
-    review.try_into().map_err(|_| ReviewError::NoRequest)
+    let request = review.try_into().map_err(|_| ReviewError::NoRequest)?;
+    Ok(Request { request, caller })
 }
 
 /// Writes the answer to `request`.
 pub fn answer(request: &Request, verdict: Verdict) -> Result<Vec<u8>, AnswerError> {
-    let mut response = AdmissionResponse::from(request);
+    let mut response = AdmissionResponse::from(&request.request);
     match verdict {
         Verdict::Allow { warnings, patch } => {
             if !warnings.is_empty() {
@@ -107,6 +156,15 @@ pub fn answer(request: &Request, verdict: Verdict) -> Result<Vec<u8>, AnswerErro
                 code: denial.reason.code(),
                 reason: denial.reason.as_str().to_owned(),
                 message: denial.message,
+                // Clients of the API server wait so long, and try again by themselves.
+                details: denial.reason.retry_after().map(|retry_after_seconds| StatusDetails {
+                    name: String::new(),
+                    group: String::new(),
+                    kind: String::new(),
+                    uid: String::new(),
+                    causes: Vec::new(),
+                    retry_after_seconds,
+                }),
                 ..Status::default()
             };
         }
@@ -125,6 +183,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixtures::caller;
     use crate::verdict::Denial;
 
     fn review() -> Value {
@@ -150,7 +209,7 @@ mod tests {
     }
 
     fn parsed(review: &Value) -> Result<Request, ReviewError> {
-        parse(review.to_string().as_bytes())
+        parse(review.to_string().as_bytes(), caller())
     }
 
     #[test]
@@ -177,14 +236,14 @@ mod tests {
         odd["request"]["operation"] = json!("hunter2");
         let refusal = parsed(&odd).unwrap_err();
         assert!(!refusal.to_string().contains("hunter2"), "{refusal}");
-        assert!(parse(b"").is_err());
+        assert!(parse(b"", caller()).is_err());
     }
 
     #[test]
     fn a_body_weighs_what_its_values_cost_and_text_its_length() {
-        assert_eq!(weight(br#"{"a":[0,1]}"#), 11 + OBJECT_BYTES + 2 * VALUE_BYTES);
-        assert_eq!(weight(br#""{[,\"{\\""#), 10);
-        assert_eq!(weight(br#""\\"{"#), 5 + OBJECT_BYTES);
+        assert_eq!(weight(br#"{"a":[0,1]}"#), REVIEW_BYTES + 11 + OBJECT_BYTES + 2 * VALUE_BYTES);
+        assert_eq!(weight(br#""{[,\"{\\""#), REVIEW_BYTES + 10);
+        assert_eq!(weight(br#""\\"{"#), REVIEW_BYTES + 5 + OBJECT_BYTES);
         let nested = "{\"a\":0},".repeat(1000);
         assert!(weight(nested.as_bytes()) > 1_000_000);
     }

@@ -63,6 +63,16 @@ impl Denial {
         Self { message: message.into(), reason: DenialReason::Forbidden }
     }
 
+    /// The client asks too often.
+    pub fn too_many(message: impl Into<String>) -> Self {
+        Self { message: message.into(), reason: DenialReason::TooManyRequests }
+    }
+
+    /// It can't be found out at this moment whether the user may do this.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self { message: message.into(), reason: DenialReason::ServiceUnavailable }
+    }
+
     /// The object breaks a rule.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self { message: message.into(), reason: DenialReason::Invalid }
@@ -78,6 +88,10 @@ pub enum DenialReason {
     Forbidden,
     /// 422: the object breaks a rule.
     Invalid,
+    /// 429: too many requests of one client.
+    TooManyRequests,
+    /// 503: not at this moment.
+    ServiceUnavailable,
 }
 
 impl DenialReason {
@@ -86,6 +100,8 @@ impl DenialReason {
         match self {
             Self::Forbidden => 403,
             Self::Invalid => 422,
+            Self::TooManyRequests => 429,
+            Self::ServiceUnavailable => 503,
         }
     }
 
@@ -94,7 +110,14 @@ impl DenialReason {
         match self {
             Self::Forbidden => "Forbidden",
             Self::Invalid => "Invalid",
+            Self::TooManyRequests => "TooManyRequests",
+            Self::ServiceUnavailable => "ServiceUnavailable",
         }
+    }
+
+    /// After how many seconds it makes sense to try again.
+    pub fn retry_after(self) -> Option<u32> {
+        matches!(self, Self::TooManyRequests | Self::ServiceUnavailable).then_some(1)
     }
 }
 

@@ -10,7 +10,8 @@ use nudge_core::versions::mark;
 use nudge_protocol::labels;
 use ring::hmac;
 
-use super::lookups::Lookups;
+use super::audit;
+use super::lookups::{LookupError, Lookups, Right};
 use super::object::VersionObject;
 use super::requester::empties_namespace;
 use super::review::{Request, ReviewError};
@@ -47,14 +48,20 @@ impl<L: Lookups> MutateVersions<L> {
         let object = VersionObject::new_of(request)?;
         let Some(config) = object.label(labels::CONFIG) else { return Ok(Verdict::allow()) };
         let namespace = namespace(request)?;
-        let (mark, because) = match self.lookups.may_update_config_map(&request.user_info, namespace, config).await {
+        let right = Right::UpdateConfigMap(config);
+        let (mark, because) = match self.lookups.may(request, namespace, right).await {
             Ok(true) => match mark(&self.key, object.kind, namespace, &object.metadata, &object.content.0) {
                 Some(mark) => (Some(mark), None),
                 None => {
                     (None, Some("its name is not generated yet, and only a part with a name can be marked".to_owned()))
                 }
             },
-            Ok(false) => (None, Some(format!("you may not update ConfigMap {config}"))),
+            Ok(false) => {
+                audit::refused(request, config, "create a version that may become current by itself", right);
+                (None, Some(format!("you may not update ConfigMap {config}")))
+            }
+            // The client tries again, which is better than a version that waits for somebody.
+            Err(error @ LookupError::TooMany { .. }) => return Err(error.into()),
             // A failure would admit the part with the mark that its creator may have written.
             Err(error) => {
                 tracing::warn!(
@@ -261,7 +268,7 @@ mod tests {
         assert_eq!(reviewed(current(), &creation).await, (Verdict::allow(), Vec::new()));
         let (marker, lookups) = marker(current());
         marker.review(&creation).await.unwrap();
-        assert_eq!(*lookups.asked.lock().unwrap(), ["may eve update team/shop"]);
+        assert_eq!(*lookups.asked.lock().unwrap(), ["may eve update ConfigMap shop in team"]);
     }
 
     /// The answer is the same whether the object exists or not.
@@ -298,7 +305,7 @@ mod tests {
             let at = (0..=cut.index(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
             let (head, tail) = text.split_at(at);
             let tail = if keep { tail } else { tail.get(noise.len()..).unwrap_or_default() };
-            if let Ok(request) = crate::review::parse(format!("{head}{noise}{tail}").as_bytes()) {
+            if let Ok(request) = crate::review::parse(format!("{head}{noise}{tail}").as_bytes(), crate::fixtures::caller()) {
                 prop_assert!(marker(current()).0.review(&request).now_or_never().is_some());
                 let reviewed = ValidateVersions::new(Arc::new(current())).review(&request).now_or_never();
                 prop_assert!(reviewed.is_some());

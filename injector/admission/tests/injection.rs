@@ -25,13 +25,14 @@ fn settings() -> InjectionSettings {
         image_pull_secrets: vec!["pull".to_owned()],
         hub: "https://nudge-hub.nudge-system.svc".to_owned(),
         foreign_containers: Vec::new(),
+        foreign_containers_allowed: false,
     }
 }
 
 fn facts(features: Features) -> Result<Facts> {
     let part = |kind, name: &str, part| MountedPart { kind, name: name.to_owned(), part };
     let parts = vec![part(PartKind::ConfigMap, "shop-1.0.0", 1), part(PartKind::Secret, "shop-keys-1.0.0", 2)];
-    let shop = ResolvedConfig { version: Some("1.0.0".to_owned()), parts };
+    let shop = ResolvedConfig { version: Some("1.0.0".to_owned()), parts, closed: false };
     Ok(Facts {
         features,
         hub_ca: "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".to_owned(),

@@ -43,20 +43,27 @@ pub struct VersionedConfigSpec {
     #[serde(default)]
     pub without_agent: WithoutAgent,
 
+    /// The service accounts whose pods may get this config, by their names in this namespace. When absent, every pod of the namespace may.
+    /// The config is not secret from users who may read the ConfigMaps of the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 64),
+        inner(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub subscribers: Option<Vec<String>>,
+
     /// How many versions made by kubectl nudge are kept beside those in use. Objects made otherwise are never pruned.
     #[serde(default = "default_history_limit")]
     #[schemars(range(min = 0, max = 500))]
     pub history_limit: u32,
-
-    /// The service accounts whose pods may have the config. When absent, every pod of the namespace may.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subscribers: Option<Vec<String>>,
 }
 
 impl VersionedConfigSpec {
-    /// Whether pods of this service account may have the config.
+    /// Whether pods of this service account may get the config. A pod that names none has the account `default`.
     pub fn admits(&self, service_account: &str) -> bool {
-        self.subscribers.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == service_account))
+        let name = if service_account.is_empty() { "default" } else { service_account };
+        self.subscribers.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == name))
     }
 }
 
@@ -71,8 +78,8 @@ impl Default for VersionedConfigSpec {
             current: None,
             rollout: RolloutSpec::default(),
             without_agent: WithoutAgent::default(),
-            history_limit: default_history_limit(),
             subscribers: None,
+            history_limit: default_history_limit(),
         }
     }
 }
@@ -185,6 +192,7 @@ mod tests {
         for other in ["default", "work", "workers", ""] {
             assert!(!admits(some, other), "{other}");
         }
+        assert!(admits(r#"{"subscribers":["default"]}"#, ""), "a pod that names none has the default account");
         assert!(!admits(r#"{"subscribers":[]}"#, "shop"), "an empty list admits nobody");
     }
 }

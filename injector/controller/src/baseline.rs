@@ -1,4 +1,6 @@
-//! Rule 6: a ConfigMap that an opted-in pod uses becomes version `1.0.0` of a config of its name.
+//! Rule 6: a ConfigMap with the label `nudge.dev/baseline` that an opted-in pod uses becomes version `1.0.0` of a config of its name.
+
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -7,39 +9,48 @@ use nudge_cluster::call::{CallError, call};
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
 use nudge_core::versions::{
-    FIRST_VERSION, baseline_refusal, contents_of, first_names, first_version, is_first_version, mark,
+    FIRST_VERSION, baseline_refusal, contents_of, first_names, first_version, is_first_version, mark, wants_baseline,
 };
 use nudge_protocol::{VersionName, labels};
 
 use super::controller::{Controller, written_by_us};
+use super::reconcile::Again;
+
+/// How soon a label is seen that is set while pods wait for their config.
+const LABELLED: Duration = Duration::from_mins(1);
 
 impl Controller {
     /// Creates the config, if pods use a ConfigMap of its name and it has no versions yet.
-    pub(super) async fn baseline(&self, key: &ConfigKey) -> Result<(), CallError> {
+    pub(super) async fn baseline(&self, key: &ConfigKey) -> Result<Again, CallError> {
         if self.index.subscribers(key).iter().all(|pod| pod.terminating || pod.finished) {
-            return Ok(());
+            return Ok(Again::Never);
         }
         // A label holds 63 characters, a name 253.
         if VersionName::new(key.name.as_str()).is_err() {
             tracing::info!("ConfigMap not taken over: its name is too long for a label, so it can't have versions");
-            return Ok(());
+            return Ok(Again::Never);
         }
         let (namespace, config) = (&key.namespace, key.name.as_str());
         let others = self.index.parts(key);
         if others.iter().any(|part| part.version != FIRST_VERSION) {
             // Somebody creates versions by hand, and has to create the config too.
-            return Ok(());
+            return Ok(Again::Never);
         }
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         let reading = || format!("reading ConfigMap {key}");
-        let Some(map) = call(reading, maps.get_opt(config)).await? else { return Ok(()) };
+        let Some(map) = call(reading, maps.get_opt(config)).await? else { return Ok(Again::Never) };
+        if !wants_baseline(&map) {
+            tracing::info!(label = labels::BASELINE, "ConfigMap not taken over: it does not have the label");
+            // Nobody watches ConfigMaps that are neither parts nor published.
+            return Ok(Again::At(LABELLED));
+        }
         if let Some(reason) = baseline_refusal(&map) {
             tracing::info!(reason, "ConfigMap not taken over");
-            return Ok(());
+            return Ok(Again::Never);
         }
         if !self.create_first(key, &maps, map).await? {
             tracing::warn!("ConfigMap not taken over: other objects have the names of its first version");
-            return Ok(());
+            return Ok(Again::Never);
         }
         let config_object = VersionedConfig::new(config, VersionedConfigSpec::default());
         let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), namespace);
@@ -50,9 +61,9 @@ impl Controller {
                     format!("ConfigMap {config} became version {FIRST_VERSION}, because a pod subscribes to it");
                 self.events.record(&made, &[EventRecord::new(Reason::Baseline, message)]).await;
                 tracing::info!(version = FIRST_VERSION, "ConfigMap taken over as the first version of a config");
-                Ok(())
+                Ok(Again::Never)
             }
-            Err(error) if error.code() == 409 => Ok(()),
+            Err(error) if error.code() == 409 => Ok(Again::Never),
             Err(error) => Err(error),
         }
     }

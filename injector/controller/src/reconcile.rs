@@ -91,7 +91,7 @@ impl Controller {
         let Some(config) = self.index.config(key) else {
             self.forget_config(key);
             if !self.index.is_left_out(key) {
-                self.baseline(key).await?;
+                return self.baseline(key).await;
             }
             return Ok(Again::Never);
         };

@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures::future::BoxFuture;
-use k8s_openapi::api::authentication::v1::UserInfo;
-use nudge_admission::{AdmissionMetrics, AdmissionServer, AdmissionSettings, LookupError, Lookups, Webhooks, guards};
+use nudge_admission::{
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, LookupError, Lookups, Request, Right, Webhooks, guards,
+};
 use nudge_api::VersionedConfig;
 use nudge_hub::{Settings, bind, serve};
 use nudge_server::memory::limit_arenas;
@@ -40,7 +41,7 @@ impl Lookups for Allowing {
         Ok(None)
     }
 
-    async fn is_enabled(&self, _: &str) -> Result<bool, LookupError> {
+    async fn is_enabled(&self, _: &Request, _: &str) -> Result<bool, LookupError> {
         Ok(true)
     }
 
@@ -52,7 +53,11 @@ impl Lookups for Allowing {
         0
     }
 
-    async fn may_update_config_map(&self, _: &UserInfo, _: &str, _: &str) -> Result<bool, LookupError> {
+    fn may_have_secrets(&self, _: &str) -> bool {
+        false
+    }
+
+    async fn may(&self, _: &Request, _: &str, _: Right<'_>) -> Result<bool, LookupError> {
         Ok(true)
     }
 }

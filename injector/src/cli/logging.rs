@@ -1,10 +1,15 @@
-//! Logging to standard error. Each line carries the fields of the spans around it, such as the config that is reconciled.
+//! Logging to standard error. Lines with target `audit` are written at every level. Each line carries the fields of the spans around it, such as the config that is reconciled.
 
 use tracing::{Level, Subscriber};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::settings::{LogFormat, LogLevel};
+
+/// Target of the audit trail.
+const AUDIT: &str = "audit";
 
 /// Starts logging.
 pub(super) fn start(level: LogLevel, format: LogFormat) {
@@ -21,11 +26,13 @@ where
         LogLevel::Info => Level::INFO,
         LogLevel::Debug => Level::DEBUG,
     };
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(writer);
+    // The level is that of what is not the audit trail.
+    let filter = Targets::new().with_default(level).with_target(AUDIT, Level::INFO);
+    let builder = tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(writer);
     match format {
         // The list of spans includes the innermost.
-        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_current_span(false).finish()),
-        LogFormat::Text => Box::new(builder.with_ansi(false).finish()),
+        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_current_span(false).finish().with(filter)),
+        LogFormat::Text => Box::new(builder.with_ansi(false).finish().with(filter)),
     }
 }
 
@@ -48,6 +55,23 @@ mod tests {
 
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
+        }
+    }
+
+    #[test]
+    fn no_level_switches_the_audit_trail_off() {
+        for level in <LogLevel as clap::ValueEnum>::value_variants() {
+            let lines = Lines::default();
+            let writer = lines.clone();
+            tracing::subscriber::with_default(subscriber(*level, LogFormat::Json, move || writer.clone()), || {
+                let _span = tracing::error_span!("review", namespace = "shops").entered();
+                tracing::info!(target: "audit", config = "shop", "version chosen");
+                tracing::trace!("never");
+            });
+            let bytes = lines.0.lock().unwrap().clone();
+            let line: Value = serde_json::from_slice(&bytes).unwrap();
+            assert_eq!((&line["target"], &line["config"]), (&json!("audit"), &json!("shop")), "{level:?}");
+            assert_eq!(line["spans"][0]["namespace"], "shops", "{level:?}");
         }
     }
 

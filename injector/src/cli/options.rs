@@ -36,6 +36,8 @@ pub(super) struct Options {
     pub(super) replica: String,
     pub(super) namespace: String,
     pub(super) listen_admission: SocketAddr,
+    /// The authority of clients that may post reviews.
+    pub(super) admission_client_ca: Option<PathBuf>,
     pub(super) listen_hub: SocketAddr,
     pub(super) listen_health: SocketAddr,
     pub(super) health_socket: Option<PathBuf>,
@@ -82,6 +84,7 @@ impl TryFrom<ServeSettings> for Options {
         hub.agents.wait_seconds = settings.hub_wait_seconds;
         Ok(Self {
             listen_admission: settings.listen_admission,
+            admission_client_ca: settings.admission_client_ca_file,
             listen_hub: settings.listen_hub,
             listen_health: settings.listen_health,
             health_socket: settings.health_socket,
@@ -145,6 +148,7 @@ fn injection(arguments: InjectionArguments, namespace: &str) -> InjectionSetting
         image_pull_secrets: names(arguments.image_pull_secrets),
         hub: arguments.hub_url.unwrap_or_else(|| format!("https://nudge-hub.{namespace}.svc")),
         foreign_containers: names(arguments.foreign_containers),
+        foreign_containers_allowed: arguments.foreign_containers_allowed,
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::{Client, Config};
-use nudge_admission::StartError;
+use nudge_admission::{ClientsError, StartError};
 use nudge_certs::{Certificates, CertificatesError};
 use nudge_cluster::index::Index;
 use nudge_cluster::jitter::jittered;
@@ -71,6 +71,9 @@ pub(super) enum ServeError {
     /// The admission server.
     #[error(transparent)]
     Admission(#[from] StartError),
+    /// The authority of clients that may post reviews.
+    #[error(transparent)]
+    Clients(#[from] ClientsError),
     /// Signals can't be received.
     #[error("signals can't be received")]
     Signals(#[source] io::Error),

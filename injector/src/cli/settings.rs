@@ -19,6 +19,10 @@ pub struct ServeSettings {
     /// Address that serves admission reviews to the API server.
     #[arg(long, env = "NUDGE_LISTEN_ADMISSION", default_value = "[::]:8443", value_name = "ADDRESS")]
     pub listen_admission: SocketAddr,
+    /// File with the authority (PEM) of the API server's certificate as a client. Then only clients with a certificate of this authority
+    /// may post reviews; by default every client that reaches the port may. The file is read again when it changes.
+    #[arg(long, env = "NUDGE_ADMISSION_CLIENT_CA_FILE", value_name = "PATH")]
+    pub admission_client_ca_file: Option<PathBuf>,
     /// Address that serves agents.
     #[arg(long, env = "NUDGE_LISTEN_HUB", default_value = "[::]:9443", value_name = "ADDRESS")]
     pub listen_hub: SocketAddr,
@@ -106,9 +110,12 @@ pub struct InjectionArguments {
     /// URL at which agents reach the hub; by default its Service in Nudge's own namespace.
     #[arg(long, env = "NUDGE_HUB_URL", value_name = "URL")]
     pub hub_url: Option<String>,
-    /// Containers of other injectors; they are left alone unless a pod names them.
+    /// Containers of other injectors; they are left alone.
     #[arg(long, env = "NUDGE_FOREIGN_CONTAINERS", value_delimiter = ',', default_value = FOREIGN_CONTAINERS, value_name = "NAMES")]
     pub foreign_containers: Vec<String>,
+    /// Let pods name containers of other injectors in nudge.dev/containers, nudge.dev/notify.NAME and nudge.dev/webhook.NAME.
+    #[arg(long, env = "NUDGE_FOREIGN_CONTAINERS_ALLOWED")]
+    pub foreign_containers_allowed: bool,
     /// Version of the oldest kubelet, such as 1.33, instead of reading that of the nodes.
     #[arg(long, env = "NUDGE_KUBELET_VERSION", value_name = "VERSION")]
     pub kubelet_version: Option<Minor>,

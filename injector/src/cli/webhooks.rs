@@ -1,14 +1,16 @@
 //! The admission server with its webhooks, and the features of the cluster that injection uses.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use kube::{Client, Config};
 use nudge_admission::pods::{InjectPods, Known, KubePodLookups};
 use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, KnownEnabled, KubeLookups, OnlyEnabled, StartError,
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, Clients, KnownNamespaces, KubeLookups, OnlyEnabled,
     Subscribers, Webhooks, guards,
 };
+use nudge_certs::CertificatesError;
 use nudge_cluster::features::{FeatureMetrics, keep_features};
 use nudge_cluster::index::Index;
 use nudge_core::injection::{Features, InjectionSettings};
@@ -17,11 +19,14 @@ use nudge_core::namespaces::Enabled;
 use ring::hmac;
 use tokio::sync::watch;
 
-use super::serve::{ControlPlane, reachable};
+use super::serve::{ControlPlane, ServeError, reachable};
 use crate::supervise::{Stage, Stopping, stopped};
 
+/// How often the authority for clients is read again.
+const CLIENTS_CHECK: Duration = Duration::from_secs(30);
+
 /// Starts the admission server, and the reading of the features, for which the webhook of pods waits.
-pub(super) async fn start(plane: &mut ControlPlane) -> Result<watch::Receiver<Option<Features>>, StartError> {
+pub(super) async fn start(plane: &mut ControlPlane) -> Result<watch::Receiver<Option<Features>>, ServeError> {
     let ControlPlane { options, config, client, index, content_key, certificates, registry, tasks, .. } = plane;
     let (metrics, feature_metrics) = (AdmissionMetrics::default(), FeatureMetrics::default());
     metrics.register(registry);
@@ -36,9 +41,15 @@ pub(super) async fn start(plane: &mut ControlPlane) -> Result<watch::Receiver<Op
         known: Known { index: Arc::clone(index), features: features.clone(), hub_ca: certificates.ca_bundle() },
     };
     let config = config.clone();
+    let mut tls = certificates.server_config();
+    if let Some(path) = &options.admission_client_ca {
+        let clients = Clients::read(path.clone())?;
+        tls = Arc::new(clients.server_config(&tls).map_err(CertificatesError::from)?);
+        tasks.spawn("authority for clients", clients.follow(CLIENTS_CHECK));
+    }
     let server = AdmissionServer::start(
         AdmissionSettings::new(reachable(options.listen_admission)),
-        certificates.server_config(),
+        tls,
         metrics,
         // On the server's own runtime: a client made here would do its work here, and wait with it.
         move || -> BoxFuture<'static, _> { Box::pin(async move { means.webhooks(config) }) },
@@ -73,9 +84,10 @@ impl Means {
             let pods = ConfigKey::parse(namespace, name).map(|key| subscribed.subscribers(&key)).unwrap_or_default();
             pods.iter().filter(|pod| !pod.terminating && !pod.finished).count()
         });
-        let index = self.index;
-        let known_enabled: KnownEnabled = Arc::new(move |namespace| index.is_enabled(namespace));
-        let lookups = Arc::new(KubeLookups::new(client.clone(), subscribers, known_enabled, self.enabled));
+        let (index, secrets) = (Arc::clone(&self.index), self.index);
+        let known_enabled: KnownNamespaces = Arc::new(move |namespace| index.is_enabled(namespace));
+        let secrets: KnownNamespaces = Arc::new(move |namespace| secrets.secrets_allowed(namespace));
+        let lookups = Arc::new(KubeLookups::new(client.clone(), subscribers, known_enabled, secrets, self.enabled));
         let pods = InjectPods::new(KubePodLookups::new(client, self.known), self.injection);
         let mut webhooks = guards(&lookups, self.content_key);
         webhooks.push(Arc::new(OnlyEnabled::new(pods, &lookups)));

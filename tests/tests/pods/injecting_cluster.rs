@@ -52,7 +52,7 @@ impl InjectingCluster {
 
 /// Creates the ConfigMap `shop`.
 pub(crate) async fn config_map(space: &Space) -> Result<()> {
-    let map = json!({"metadata": {"name": "shop"}, "data": {"lives": "3"}});
+    let map = json!({"metadata": {"name": "shop", "labels": {"nudge.dev/baseline": "true"}}, "data": {"lives": "3"}});
     space.create_object::<ConfigMap>(map).await.map(drop)
 }
 

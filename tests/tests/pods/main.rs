@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod admission;
+mod audit;
 mod away;
 mod injecting_cluster;
 mod repair;

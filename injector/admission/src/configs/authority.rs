@@ -1,7 +1,11 @@
-//! Changes of a config that need the right to update the published ConfigMap of its name: all that can move pods or change what that
-//! ConfigMap holds, also by deleting the config and creating it again.
+//! Changes of a config that need rights on what Nudge does because of them. All that can move pods or change what the published ConfigMap
+//! holds, also by deleting the config and creating it again, needs the right to update that ConfigMap. All that can make Nudge delete
+//! versions needs the right to delete objects of their kinds.
+
+use std::collections::BTreeSet;
 
 use kube::core::dynamic::DynamicObject;
+use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_protocol::labels;
 
 use crate::verdict::Denial;
@@ -14,7 +18,6 @@ pub fn needs(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'stati
         annotations.and_then(|annotations| annotations.get(labels::FORCE_DELETE)).is_some_and(|on| on == "true")
     };
     let finalizers = |object: &DynamicObject| object.metadata.finalizers.clone().unwrap_or_default();
-    let owners = |object: &DynamicObject| object.metadata.owner_references.clone().unwrap_or_default();
     if old.data.get("spec") != new.data.get("spec") {
         return Some("change its spec");
     }
@@ -25,9 +28,40 @@ pub fn needs(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'stati
     if finalizers(new).iter().any(|one| !before.contains(one)) {
         return Some("add a finalizer to it");
     }
-    let before = owners(old);
-    // Garbage collection of the owner would delete the config without a review.
-    owners(new).iter().any(|one| !before.contains(one)).then_some("give it an owner")
+    gets_owner(Some(old), new).then_some("give it an owner")
+}
+
+/// Whether the config gets an owner that it did not have.
+fn gets_owner(old: Option<&DynamicObject>, new: &DynamicObject) -> bool {
+    let owners = |object: &DynamicObject| object.metadata.owner_references.clone().unwrap_or_default();
+    let before = old.map(owners).unwrap_or_default();
+    owners(new).iter().any(|one| !before.contains(one))
+}
+
+/// The change because of which versions are deleted sooner or later; `None` where there is none. A config that is created keeps as many
+/// versions as one that does not say how many.
+pub fn deletes(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
+    let usual = u64::from(VersionedConfigSpec::default().history_limit);
+    let limit = |object: &DynamicObject| object.data["spec"]["historyLimit"].as_u64().unwrap_or(usual);
+    if limit(new) < old.map_or(usual, limit) {
+        return Some("lower its historyLimit");
+    }
+    // The garbage collector deletes the config together with its owner, with rights of its own.
+    gets_owner(old, new).then_some("give it an owner")
+}
+
+/// The kinds of objects that are parts of the config's versions.
+pub fn kinds(config: &VersionedConfig) -> BTreeSet<PartKind> {
+    let versions = config.status.iter().flat_map(|status| &status.versions);
+    versions.flat_map(|version| version.parts.iter().map(|part| part.kind)).collect()
+}
+
+/// The denial for a user who may not delete objects of this kind.
+pub fn may_not_delete(user: &str, namespace: &str, name: &str, what: &str, kind: PartKind) -> Denial {
+    Denial::forbidden(format!(
+        "VersionedConfig {name}: user {user:?} may not {what}, because its versions are deleted by that; this needs the right to delete \
+         {kind}s in namespace {namespace}"
+    ))
 }
 
 /// The denial for a user who may not update the published ConfigMap.
@@ -80,6 +114,27 @@ mod tests {
         assert_eq!(
             changed(&none, &json!({"metadata": {"labels": {"team": "a"}}, "status": {"phase": "Current"}})),
             None
+        );
+    }
+
+    #[test]
+    fn what_deletes_versions_is_a_lower_limit_or_an_owner() {
+        let limit = |limit: u64| json!({"spec": {"historyLimit": limit}});
+        let none = json!({});
+        let lowers = |old: &Value, new: &Value| deletes(Some(&object(old)), &object(new)).is_some();
+        assert!(lowers(&limit(5), &limit(4)) && lowers(&none, &limit(9)) && lowers(&limit(500), &none));
+        assert!(!lowers(&limit(5), &limit(5)) && !lowers(&limit(5), &limit(6)) && !lowers(&limit(3), &none));
+        let made = |new: &Value| deletes(None, &object(new));
+        assert_eq!(
+            (made(&limit(0)), made(&limit(9))),
+            (Some("lower its historyLimit"), Some("lower its historyLimit"))
+        );
+        assert_eq!((made(&none), made(&limit(10)), made(&limit(500))), (None, None, None));
+        let owned =
+            json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "1"}]}});
+        assert_eq!(
+            (made(&owned), lowers(&none, &owned), lowers(&owned, &owned)),
+            (Some("give it an owner"), true, false)
         );
     }
 

@@ -1,9 +1,10 @@
-//! Rules for `VersionedConfig`s: who may decide what the published ConfigMap holds, and when a config may be deleted.
+//! Rules for `VersionedConfig`s: who may decide what the published ConfigMap holds and which versions are deleted, and
+//! when a config may be deleted.
 
 mod authority;
 mod change;
 mod delete;
 
-pub use authority::{needs, not_permitted};
+pub use authority::{deletes, kinds, may_not_delete, needs, not_permitted};
 pub use change::{chosen_version, name_and_version, not_complete};
 pub use delete::decide as delete;

@@ -13,6 +13,7 @@ use nudge_core::identity::Identity;
 use nudge_core::injection::{Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey};
 use nudge_core::rollout::newborn;
+use nudge_core::versions::wants_baseline;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
 use tokio::sync::{Semaphore, watch};
@@ -22,7 +23,7 @@ use super::recent::{Recent, RecentSettings};
 use crate::kube_lookups::LOOKUP_TIMEOUT;
 use crate::lookups::LookupError;
 
-/// How ConfigMaps are remembered, three flags of each.
+/// How ConfigMaps are remembered, four flags of each.
 const CONFIG_MAPS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(2), usable: Duration::from_secs(10), most: 2048 };
 /// Most ConfigMaps that are read at the same time.
@@ -49,8 +50,8 @@ pub trait PodLookups: Send + Sync + 'static {
     /// What the cluster can do and the CA bundle that agents trust, or why pods can't be injected yet.
     fn basis(&self) -> Result<(Features, Arc<str>), &'static str>;
 
-    /// The config as a new pod gets it; `None` where there is none.
-    fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta) -> Option<ResolvedConfig>;
+    /// The config as a new pod of this service account gets it; `None` where there is none.
+    fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta, account: &str) -> Option<ResolvedConfig>;
 
     /// A ConfigMap that the pod references; `None` where there is none.
     fn config_map(
@@ -95,9 +96,12 @@ impl PodLookups for KubePodLookups {
         Ok((features, Arc::clone(&self.known.hub_ca.borrow())))
     }
 
-    fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta) -> Option<ResolvedConfig> {
+    fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta, account: &str) -> Option<ResolvedConfig> {
         let index = &self.known.index;
         let config = index.config(&ConfigKey::parse(namespace, name).ok()?)?;
+        if !config.spec.admits(account) {
+            return Some(ResolvedConfig { closed: true, ..ResolvedConfig::default() });
+        }
         Some(resolved(&config, pod, index.secrets_allowed(namespace)))
     }
 
@@ -152,6 +156,7 @@ fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
         owned: meta.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
         immutable: map.immutable.unwrap_or(false),
         part: labelled(labels::CONFIG) || labelled(labels::VERSION),
+        baseline: wants_baseline(map),
     }
 }
 
@@ -169,6 +174,7 @@ fn resolved(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> Resolv
             .zip(1_u32..)
             .map(|(part, number)| MountedPart { kind: part.kind, name: part.name.clone(), part: number })
             .collect(),
+        closed: false,
     }
 }
 
@@ -208,13 +214,15 @@ mod tests {
     }
 
     #[test]
-    fn a_config_map_is_reduced_to_three_flags() {
+    fn a_config_map_is_reduced_to_four_flags() {
         let map = |value| referenced_config_map(&serde_json::from_value(value).unwrap());
         assert_eq!(map(json!({"metadata": {"name": "a"}})), ReferencedConfigMap::default());
         let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}]);
         let all = map(
-            json!({"metadata": {"labels": {"nudge.dev/config": "a"}, "ownerReferences": owner}, "immutable": true}),
+            json!({"metadata": {"labels": {"nudge.dev/config": "a", "nudge.dev/baseline": "true"}, "ownerReferences": owner}, "immutable": true}),
         );
-        assert_eq!(all, ReferencedConfigMap { owned: true, immutable: true, part: true });
+        assert_eq!(all, ReferencedConfigMap { owned: true, immutable: true, part: true, baseline: true });
+        let odd = map(json!({"metadata": {"labels": {"nudge.dev/baseline": "yes"}}}));
+        assert_eq!(odd, ReferencedConfigMap::default());
     }
 }

@@ -9,6 +9,7 @@ use nudge_core::injection::{Facts, Features, InjectionSettings, PodRequest, Refu
 use nudge_protocol::ConfigName;
 
 use super::lookups::PodLookups;
+use crate::audit;
 use crate::lookups::LookupError;
 use crate::review::{Request, ReviewError};
 use crate::verdict::{Denial, Verdict};
@@ -56,7 +57,11 @@ impl<L: PodLookups> InjectPods<L> {
         let basis = self.lookups.basis().map_err(|missing| WebhookError::Internal(NotReady(missing).into()))?;
         let facts = self.gather(namespace(request)?, &object.metadata, &pod_request, basis).await?;
         match inject(&pod, &pod_request, &facts, &self.settings) {
-            Ok(injection) => Ok(verdict(injection.patch, injection.warnings)),
+            Ok(injection) => {
+                let name = title(&object.metadata, &request.name);
+                audit::mounted(request, &name, pod_request.service_account(), &injection.mounted);
+                Ok(verdict(injection.patch, injection.warnings))
+            }
             Err(refusal) => Ok(refused(&refusal)),
         }
     }
@@ -73,7 +78,7 @@ impl<L: PodLookups> InjectPods<L> {
         let references = request.config_maps();
         names.extend(references.iter().filter_map(|name| ConfigName::new(name).ok()));
         let configs = names.into_iter().filter_map(|name| {
-            let config = self.lookups.config(namespace, name.as_str(), pod)?;
+            let config = self.lookups.config(namespace, name.as_str(), pod, request.service_account())?;
             Some((name, config))
         });
         let mut facts =
@@ -109,10 +114,15 @@ fn verdict(patch: json_patch::Patch, warnings: Vec<String>) -> Verdict {
     }
 }
 
-fn denial(pod: &ObjectMeta, requested: &str, refusal: &Refusal) -> Denial {
+/// The pod's name, or the beginning of the one that it gets.
+fn title(pod: &ObjectMeta, requested: &str) -> String {
     let name = pod.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(requested);
     match pod.generate_name.as_deref() {
-        Some(prefix) if name.is_empty() => Denial::invalid(format!("Pod {prefix}*: {refusal}")),
-        _ => Denial::invalid(format!("Pod {name}: {refusal}")),
+        Some(prefix) if name.is_empty() => format!("{prefix}*"),
+        _ => name.to_owned(),
     }
+}
+
+fn denial(pod: &ObjectMeta, requested: &str, refusal: &Refusal) -> Denial {
+    Denial::invalid(format!("Pod {}: {refusal}", title(pod, requested)))
 }

@@ -16,9 +16,11 @@ use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use super::{AdmissionSettings, SMALL_BODY_BYTES, SMALL_OBJECT_BYTES};
+use crate::caller::Caller;
+use crate::lookups::LookupError;
 use crate::metrics::{AdmissionMetrics, Outcome};
 use crate::review;
-use crate::verdict::Verdict;
+use crate::verdict::{Denial, Verdict};
 use crate::webhook::{Webhook, WebhookError};
 
 /// The part of the API server's limit that is left for the way back.
@@ -48,7 +50,7 @@ impl Exchange {
     }
 
     /// Answers one request.
-    pub(super) async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response<Full<Bytes>> {
+    pub(super) async fn answer(&self, request: Request<Incoming>, caller: Caller) -> Response<Full<Bytes>> {
         let began = Instant::now();
         let Some(webhook) = self.webhooks.get(request.uri().path()) else {
             return refusal(StatusCode::NOT_FOUND, "there is no webhook of that path");
@@ -57,7 +59,7 @@ impl Exchange {
             return refusal(StatusCode::METHOD_NOT_ALLOWED, "reviews come by POST");
         }
         let limit = review_limit(request.uri(), &self.settings);
-        let (outcome, response) = match timeout(limit, self.review(webhook.as_ref(), request, peer)).await {
+        let (outcome, response) = match timeout(limit, self.review(webhook.as_ref(), request, caller)).await {
             Ok(Ok((outcome, answer))) => (outcome, json(answer)),
             Ok(Err((status, message))) => {
                 let outcome = if status.is_server_error() { Outcome::Error } else { Outcome::Malformed };
@@ -76,13 +78,13 @@ impl Exchange {
         &self,
         webhook: &dyn Webhook,
         request: Request<Incoming>,
-        peer: Peer,
+        caller: Caller,
     ) -> Result<(Outcome, Vec<u8>), Refusal> {
-        let path = webhook.path();
+        let (path, peer) = (webhook.path(), caller.peer());
         let (request, _room) = {
             let (body, _room) = self.body(request, peer).await?;
             let room = self.room(&self.objects, review::weight(&body), SMALL_OBJECT_BYTES, peer).await?;
-            let request = review::parse(&body).map_err(|error| {
+            let request = review::parse(&body, caller).map_err(|error| {
                 tracing::warn!(path, %error, "review not parsed");
                 (StatusCode::BAD_REQUEST, error.to_string())
             })?;
@@ -95,13 +97,24 @@ impl Exchange {
 
     async fn decide(&self, webhook: &dyn Webhook, request: &review::Request) -> Result<(Outcome, Vec<u8>), Refusal> {
         let path = webhook.path();
-        let verdict = webhook.review(request).await.map_err(|error| failed(path, request, &error))?;
+        let verdict = match webhook.review(request).await {
+            Err(WebhookError::Lookup(error @ LookupError::TooMany { .. })) => {
+                Verdict::Deny(Denial::too_many(format!("Nudge {error}; try again later")))
+            }
+            reviewed => reviewed.map_err(|error| failed(path, request, &error))?,
+        };
         let outcome = if verdict.is_denied() { Outcome::Denied } else { Outcome::Allowed };
         if let Verdict::Deny(denial) = &verdict {
             // The message names objects, never values.
-            let user = request.user_info.username.as_deref().unwrap_or_default();
-            // Any client that reaches the port can claim to be any user.
-            tracing::info!(path, claimed_user = user, message = denial.message, "request refused");
+            tracing::info!(
+                path,
+                user = request.proven_user(),
+                // Any client that reaches the port can claim to be any user.
+                claimed_user = request.claimed_user(),
+                peer = %request.caller.address,
+                reason = denial.message,
+                "request refused"
+            );
         }
         let answer = review::answer(request, verdict).map_err(|error| {
             tracing::error!(path, error = &error as &dyn Error, "answer not written");

@@ -1,6 +1,7 @@
 //! The HTTPS server that the API server calls, with its own listener, threads and runtime: nothing else in the process can keep it
 //! waiting.
 
+mod clients;
 mod exchange;
 mod running;
 mod serve;
@@ -8,6 +9,7 @@ mod serve;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+pub use clients::{Clients, ClientsError};
 pub use running::{AdmissionServer, StartError, Webhooks};
 
 /// Bounds of the server. A test crosses each of them.
@@ -32,7 +34,7 @@ pub struct AdmissionSettings {
     /// is no room waits, as long as a review may take.
     pub all_bodies_bytes: usize,
     /// The objects parsed from them share this many bytes of memory in the same way until the review is over. A body that takes more than a
-    /// quarter is refused.
+    /// quarter is refused before it is parsed, so no review takes more than four bytes for each that a body may have.
     pub all_objects_bytes: usize,
     /// How long a review may take if the API server does not say.
     pub review: Duration,
@@ -45,7 +47,7 @@ pub struct AdmissionSettings {
 /// Bodies up to this length always have room, and so have their objects up to [`SMALL_OBJECT_BYTES`]: 512 times both is still little.
 pub const SMALL_BODY_BYTES: usize = 64 * 1024;
 /// See [`SMALL_BODY_BYTES`].
-pub const SMALL_OBJECT_BYTES: usize = 256 * 1024;
+pub const SMALL_OBJECT_BYTES: usize = 512 * 1024;
 
 impl AdmissionSettings {
     /// The usual bounds.

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::AdmissionSettings;
 use super::exchange::Exchange;
+use crate::caller::Caller;
 use crate::metrics::AdmissionMetrics;
 
 /// Largest head of a request, in bytes.
@@ -64,13 +65,16 @@ impl Handler<TcpStream> for Reviews {
 
     async fn serve(&self, connection: Connection<TcpStream>) -> Result<(), ConnectionError> {
         let Connection { stream, slot, stopping } = connection;
+        let address = stream.peer_addr().map_err(|_| ConnectionError::Client)?.ip().to_canonical();
         let stream = tokio::select! {
             stream = self.tls.accept(stream, &slot, AHEAD_BYTES) => stream?,
             () = stopping.wait() => return Ok(()),
         };
+        // Only one of the authority for clients passes the handshake, where there is such an authority.
+        let caller = Caller { address, authenticated: stream.get_ref().1.peer_certificates().is_some() };
         let answer = async |request| {
             let _busy = slot.busy();
-            self.exchange.answer(request, slot.peer()).await
+            self.exchange.answer(request, caller).await
         };
         serve_http(stream, &self.http, stopping.wait(), answer).await
     }

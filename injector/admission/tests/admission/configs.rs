@@ -9,7 +9,9 @@ use nudge_tests::cluster::Space;
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 
-use crate::guarded_cluster::{GuardedCluster, SOON, config, decisive_changes, message, message_of};
+use crate::guarded_cluster::{
+    GuardedCluster, SOON, config, decisive_changes, deleting_changes, may_not_delete, message, message_of, with_secret,
+};
 
 const GUARD: &str = "configs.nudge.dev";
 const KEEPER: &str = "configs-delete.nudge.dev";
@@ -69,6 +71,9 @@ async fn a_user_who_decides_what_the_config_map_holds_must_be_allowed_to_update_
     for (asked, what) in decisive_changes() {
         assert_eq!(message(GUARD, change(asked).await), not_permitted(&space, what));
     }
+    for (asked, [what, _]) in deleting_changes() {
+        assert_eq!(message(GUARD, change(asked).await), not_permitted(&space, what));
+    }
     // What decides nothing.
     change(json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}})).await?;
 
@@ -80,7 +85,64 @@ async fn a_user_who_decides_what_the_config_map_holds_must_be_allowed_to_update_
     for (asked, what) in decisive_changes() {
         change(asked).await.with_context(|| what)?;
     }
+    for (asked, [_, what]) in deleting_changes() {
+        assert_eq!(message(GUARD, change(asked).await), may_not_delete(&space, "shop", what, "ConfigMap"));
+    }
+    allow_devs(&space, "delete", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["delete"]}]))
+        .await?;
+    let lowered = async || change(json!({"spec": {"historyLimit": 4}})).await.ok();
+    eventually(SOON, "the role holds", lowered).await?;
+    for (asked, [_, what]) in deleting_changes() {
+        change(asked).await.with_context(|| what)?;
+    }
     Ok(())
+}
+
+/// Nudge deletes the versions of a config that is deleted, so a user can't delete by it what they may not.
+#[tokio::test]
+async fn a_config_goes_only_with_what_the_user_may_delete() -> Result<()> {
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let space = guarded.space("deleting-secrets").await?;
+    allow_devs(
+        &space,
+        "configs",
+        json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["*"]}]),
+    )
+    .await?;
+    let jane = guarded.cluster.client(&guarded.cluster.user("jane", &["devs"])).await?;
+    let configs = Api::<VersionedConfig>::namespaced(jane, &space.name);
+    eventually(SOON, "the role holds", async || configs.list(&ListParams::default()).await.ok()).await?;
+    let delete = async |name: &str| configs.delete(name, &DeleteParams::default()).await.map(drop);
+    config(&space, "empty", json!({}), json!({"phase": "Waiting"})).await?;
+    delete("empty").await?;
+    config(&space, "shop", json!({}), with_secret()).await?;
+    let forced = Patch::Merge(json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}}));
+    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &forced).await?;
+    assert_eq!(message(KEEPER, delete("shop").await), may_not_delete(&space, "shop", "delete it", "ConfigMap"));
+    let all = configs.delete_collection(&DeleteParams::default(), &ListParams::default()).await;
+    assert_eq!(message(KEEPER, all.map(drop)), may_not_delete(&space, "shop", "delete it", "ConfigMap"));
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["delete", "update"]}]);
+    allow_devs(&space, "maps", rules).await?;
+    let refused = async || {
+        let refused = message(KEEPER, delete("shop").await);
+        (refused == may_not_delete(&space, "shop", "delete it", "Secret")).then_some(())
+    };
+    eventually(SOON, "the role holds", refused).await?;
+    // In this namespace versions may have Secrets.
+    let lowered = Patch::Merge(json!({"spec": {"historyLimit": 0}}));
+    let lower = async || configs.patch("shop", &PatchParams::default(), &lowered).await;
+    assert_eq!(message(GUARD, lower().await), may_not_delete(&space, "shop", "lower its historyLimit", "Secret"));
+    let mut made = object("other", "1");
+    made["spec"]["historyLimit"] = json!(0);
+    let made = configs.create(&PostParams::default(), &serde_json::from_value(made)?).await;
+    assert_eq!(message(GUARD, made), may_not_delete(&space, "other", "lower its historyLimit", "Secret"));
+    allow_devs(&space, "secrets", json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["delete"]}])).await?;
+    eventually(SOON, "the role holds", async || lower().await.ok()).await?;
+    delete("shop").await?;
+
+    // With the namespace everything goes.
+    config(&space, "last", json!({}), with_secret()).await?;
+    space.delete(SOON * 2).await
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use crate::server::Asker;
 /// Nobody's digest.
 const OTHER: &str = "hmac-sha256:0000";
 
-fn review(kind: &str, operation: &str, namespace: &str, object: &Value) -> Value {
+pub(crate) fn review(kind: &str, operation: &str, namespace: &str, object: &Value) -> Value {
     let (group, version) = if kind == "VersionedConfig" { ("nudge.dev", "v1alpha1") } else { ("", "v1") };
     let (old, new) = if operation == "DELETE" { (object, &Value::Null) } else { (&Value::Null, object) };
     json!({

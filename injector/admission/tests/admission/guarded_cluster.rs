@@ -89,11 +89,16 @@ impl GuardedCluster {
 
 /// A server that answers for Nudge.
 pub(crate) async fn serve(cluster: &Cluster, certified: &Certified, pods: Pods) -> Result<AdmissionServer> {
+    serve_with(cluster, tls(certified)?, pods).await
+}
+
+/// [`serve`] with other settings of TLS.
+pub(crate) async fn serve_with(cluster: &Cluster, tls: Arc<ServerConfig>, pods: Pods) -> Result<AdmissionServer> {
     let settings = AdmissionSettings::new(SocketAddr::from(([127, 0, 0, 1], 0)));
     let kubeconfig = std::fs::read_to_string(cluster.kubeconfig())?;
     let webhooks =
         move || -> BoxFuture<'static, Result<Webhooks>> { Box::pin(async move { webhooks(&kubeconfig, pods).await }) };
-    Ok(AdmissionServer::start(settings, tls(certified)?, AdmissionMetrics::default(), webhooks).await?)
+    Ok(AdmissionServer::start(settings, tls, AdmissionMetrics::default(), webhooks).await?)
 }
 
 async fn webhooks(kubeconfig: &str, pods: Pods) -> Result<Webhooks> {
@@ -105,7 +110,10 @@ async fn webhooks(kubeconfig: &str, pods: Pods) -> Result<Webhooks> {
     });
     // No watch runs: each is looked up.
     let known = Arc::new(|_: &str| false);
-    let lookups = Arc::new(KubeLookups::new(Client::try_from(config)?, subscribers, known, Enabled::Labelled));
+    // The admin's role for Secrets is bound in namespaces of this name.
+    let secrets = Arc::new(|namespace: &str| namespace.contains("secrets"));
+    let client = Client::try_from(config)?;
+    let lookups = Arc::new(KubeLookups::new(client, subscribers, known, secrets, Enabled::Labelled));
     Ok(guards(&lookups, Arc::new(key())))
 }
 
@@ -225,17 +233,41 @@ pub(crate) fn message_of<T: Debug>(webhook: &str, result: Result<T>) -> String {
 }
 
 /// Changes of a VersionedConfig that need the right to update the ConfigMap of its name, and what a refusal calls each.
-pub(crate) fn decisive_changes() -> [(Value, &'static str); 6] {
-    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
+pub(crate) fn decisive_changes() -> [(Value, &'static str); 4] {
     [
         (json!({"spec": {"current": "2"}}), "change its spec"),
-        (json!({"spec": {"historyLimit": 3}}), "change its spec"),
         (json!({"spec": {"rollout": {"paused": true}}}), "change its spec"),
         (
             json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}}),
             "set its annotation nudge.dev/force-delete",
         ),
         (json!({"metadata": {"finalizers": ["devs.example.com/mine"]}}), "add a finalizer to it"),
-        (json!({"metadata": {"ownerReferences": owner}}), "give it an owner"),
     ]
+}
+
+/// Changes that need that right, and the right to delete versions, and what a refusal for the lack of the one and the other calls each.
+pub(crate) fn deleting_changes() -> [(Value, [&'static str; 2]); 2] {
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
+    [
+        (json!({"spec": {"historyLimit": 3}}), ["change its spec", "lower its historyLimit"]),
+        (json!({"metadata": {"ownerReferences": owner}}), ["give it an owner"; 2]),
+    ]
+}
+
+/// The refusal of what jane may not, because versions of the config are deleted by it.
+pub(crate) fn may_not_delete(space: &Space, name: &str, what: &str, kind: &str) -> String {
+    format!(
+        "VersionedConfig {name}: user \"jane\" may not {what}, because its versions are deleted by that; this needs the right to delete \
+         {kind}s in namespace {}",
+        space.name
+    )
+}
+
+/// A status with a version that has a part of each kind. The objects need not exist.
+pub(crate) fn with_secret() -> Value {
+    let part = |kind: &str| json!({"kind": kind, "name": "a", "uid": kind, "digest": "sha256:x"});
+    let version = json!({
+        "version": "1", "state": "Available", "keys": 1, "bytes": 1, "parts": [part("ConfigMap"), part("Secret")]
+    });
+    json!({"phase": "Current", "versions": [version]})
 }

@@ -3,10 +3,12 @@
 // What the tests share fails as they do.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
+mod clients;
 mod configs;
 mod forged;
 mod guarded_cluster;
 mod outage;
 mod policies;
+mod rates;
 mod server;
 mod versions;

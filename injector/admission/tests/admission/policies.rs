@@ -14,7 +14,10 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::configs::allow_devs;
-use crate::guarded_cluster::{MISNUMBERED, SOON, config, create, decisive_changes, install_crd, number, part, sealed};
+use crate::guarded_cluster::{
+    MISNUMBERED, SOON, config, create, decisive_changes, deleting_changes, install_crd, may_not_delete, number, part,
+    sealed, with_secret,
+};
 
 macro_rules! policy {
     ($name:literal) => {
@@ -26,11 +29,12 @@ macro_rules! policy {
         ))
     };
 }
-const POLICIES: [&str; 5] = [
+const POLICIES: [&str; 6] = [
     policy!("versions-made"),
     policy!("versions-marked"),
     policy!("versions-unchanged"),
     policy!("versions-kept"),
+    policy!("configs-deleted"),
     policy!("configs"),
 ];
 
@@ -85,7 +89,7 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
         .map(|it| format!("nudge-versions-{it}"))
         .iter()
         .map(String::as_str)
-        .chain(["nudge-configs"])
+        .chain(["nudge-configs", "nudge-configs-deleted"])
     {
         let checked = async || policies.get(name).await.ok()?.status?.type_checking;
         let checked = eventually(SOON, "the types are checked", checked).await?;
@@ -339,6 +343,14 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
         assert_eq!(message(POLICY, changed), refusal("first", what));
         admin.patch("first", &PatchParams::default(), &Patch::Merge(change)).await.context("an admin may")?;
     }
+    for (change, [what, _]) in deleting_changes() {
+        let changed = configs.patch("first", &PatchParams::default(), &Patch::Merge(change.clone())).await;
+        assert_eq!(message(POLICY, changed), refusal("first", what));
+    }
+    deletions(cluster, space).await?;
+    for (change, _) in deleting_changes() {
+        admin.patch("first", &PatchParams::default(), &Patch::Merge(change)).await.context("an admin may")?;
+    }
     // Forced, with a finalizer and an owner: what was there may stay, and what decides nothing may change.
     let noted = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}}));
     configs.patch("first", &PatchParams::default(), &noted).await?;
@@ -359,6 +371,39 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
         message(POLICY, admin.patch("first", &PatchParams::default(), &reserved).await),
         "VersionedConfig first can't have that spec.current: 'current' stands for whatever version is current; choose another name"
     );
+    Ok(())
+}
+
+/// What Nudge deletes because of a config needs the right to delete it.
+async fn deletions(cluster: &Cluster, space: &Space) -> Result<()> {
+    const POLICY: &str = "nudge-configs-deleted";
+    let jane = cluster.client(&cluster.user("jane", &["devs"])).await?;
+    let configs = Api::<VersionedConfig>::namespaced(jane, &space.name);
+    config(space, "sealed", json!({}), with_secret()).await?;
+    let delete = async || configs.delete("sealed", &DeleteParams::default()).await.map(drop);
+    let expected = |what, kind| may_not_delete(space, "sealed", what, kind);
+    assert_eq!(message(POLICY, delete().await), expected("delete it", "ConfigMap"));
+    let only = ListParams::default().fields("metadata.name=sealed");
+    let all = configs.delete_collection(&DeleteParams::default(), &only).await;
+    assert_eq!(message(POLICY, all.map(drop)), expected("delete it", "ConfigMap"));
+    let update =
+        json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["sealed"], "verbs": ["update"]}]);
+    allow_devs(space, "update", update).await?;
+    let change = async |change: &Value| configs.patch("sealed", &PatchParams::default(), &Patch::Merge(change)).await;
+    eventually(SOON, "the role holds", async || change(&json!({"spec": {"current": "1"}})).await.ok()).await?;
+    for (asked, [_, what]) in deleting_changes() {
+        assert_eq!(message("nudge-configs", change(&asked).await), expected(what, "ConfigMap"));
+    }
+    allow_devs(space, "maps", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["delete"]}])).await?;
+    let seen = async || (message(POLICY, delete().await) == expected("delete it", "Secret")).then_some(());
+    eventually(SOON, "the role holds", seen).await?;
+    for (asked, [_, what]) in deleting_changes() {
+        assert_eq!(message("nudge-configs", change(&asked).await), expected(what, "Secret"));
+    }
+    allow_devs(space, "secrets", json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["delete"]}])).await?;
+    eventually(SOON, "the role holds", async || delete().await.ok()).await?;
+    // Deleted with its namespace below, by a controller that is not asked.
+    config(space, "left", json!({}), with_secret()).await?;
     Ok(())
 }
 

@@ -19,6 +19,7 @@ pub struct Features {
 
 /// A ConfigMap that a pod's containers reference: whether it can become a config of its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is one fact that is observed; none follows from another
 pub struct ReferencedConfigMap {
     /// It has an owner.
     pub owned: bool,
@@ -26,12 +27,19 @@ pub struct ReferencedConfigMap {
     pub immutable: bool,
     /// It has the labels of a version's part.
     pub part: bool,
+    /// It has the label `nudge.dev/baseline: "true"`.
+    pub baseline: bool,
 }
 
 impl ReferencedConfigMap {
-    /// Whether it can become a config: nobody else writes it, and it can change.
+    /// Whether it could become a config: nobody else writes it, and it can change.
     pub fn can_be_config(self) -> bool {
         !self.owned && !self.immutable && !self.part
+    }
+
+    /// Whether Nudge makes a config for it: those who may change it have said so.
+    pub fn becomes_config(self) -> bool {
+        self.can_be_config() && self.baseline
     }
 }
 
@@ -54,6 +62,8 @@ pub struct ResolvedConfig {
     /// All of its parts, numbered from 1. Empty where one of them may not be mounted here (Secrets, unless the namespace's admin
     /// allows them): the agent would take the others for the whole version.
     pub parts: Vec<MountedPart>,
+    /// The pod's service account is not among the config's subscribers.
+    pub closed: bool,
 }
 
 /// What injection needs to know beyond the pod.

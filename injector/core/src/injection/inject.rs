@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use nudge_protocol::limits::MAX_CONFIGS;
+use nudge_protocol::{ConfigName, VersionName};
 use serde_json::Value;
 
 use super::facts::Facts;
@@ -25,6 +26,8 @@ pub struct Injection {
     pub patch: json_patch::Patch,
     /// Warnings for the user.
     pub warnings: Vec<String>,
+    /// The versions whose parts the agent has mounted.
+    pub mounted: Vec<(ConfigName, VersionName)>,
 }
 
 /// Injects the agent into a pod that opts in. `request` is what [`read`](super::read) returned for the same pod.
@@ -41,7 +44,7 @@ pub fn inject(
 
     let (configs, more) = resolve(&user, request, facts, foreign)?;
     warnings.extend(more);
-    let targets = Targets::of(&user, request, foreign, sidecar)?;
+    let targets = Targets::of(&user, request, settings, sidecar)?;
     warnings.extend(preflight::check(&user, request, &targets, sidecar)?);
     let run_as_user = RunAsUser::of(&user, request, &targets);
     warnings.extend(run_as_user.warnings.iter().cloned());
@@ -52,7 +55,7 @@ pub fn inject(
     warnings.extend(volumes.warnings.iter().cloned());
     let mut container_patches = BTreeMap::new();
     for member in &targets.members {
-        let patch = ContainerPatch::of(member, port(request), mount_path, facts.features)?;
+        let patch = ContainerPatch::of(&user, member, port(request), mount_path, facts.features)?;
         warnings.extend(patch.warnings.iter().cloned());
         container_patches.insert(member.name().to_owned(), patch);
     }
@@ -80,5 +83,5 @@ pub fn inject(
         warnings: &warnings,
     };
     let patch = apply(pod, &plan).map_err(|error| Refusal::Pod(format!("this pod can't be changed: {error}")))?;
-    Ok(Injection { patch, warnings })
+    Ok(Injection { patch, warnings, mounted: volumes.mounted.clone() })
 }

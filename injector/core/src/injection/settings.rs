@@ -13,6 +13,8 @@ pub struct InjectionSettings {
     pub image_pull_secrets: Vec<String>,
     /// The hub's URL, for agents.
     pub hub: String,
-    /// Names of containers of other injectors: they get nothing unless the pod names them.
+    /// Names of containers of other injectors: they get nothing.
     pub foreign_containers: Vec<String>,
+    /// Whether a pod may name them all the same.
+    pub foreign_containers_allowed: bool,
 }

@@ -82,6 +82,23 @@ impl UserPod {
         self.members.iter().map(Member::name)
     }
 
+    /// Whether a volume holds the token of a service account.
+    pub(super) fn has_token(&self, volume: &str) -> bool {
+        let mut volumes = self.spec.volumes.iter().flatten().filter(|found| found.name == volume);
+        volumes.any(|volume| {
+            let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+            sources.into_iter().any(|source| source.service_account_token.is_some())
+        })
+    }
+
+    /// The service account of the pod.
+    pub(super) fn service_account(&self) -> &str {
+        // The second is the older name of the field.
+        let names = [&self.spec.service_account_name, &self.spec.service_account];
+        let mut names = names.into_iter().flatten().map(String::as_str);
+        names.find(|name| !name.is_empty()).unwrap_or("default")
+    }
+
     pub(super) fn member(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.name() == name)
     }

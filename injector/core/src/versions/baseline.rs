@@ -8,6 +8,12 @@ use super::digest::{contents_of, part_digest};
 /// The version that it becomes.
 pub const FIRST_VERSION: &str = "1.0.0";
 
+/// Whether those who may change the ConfigMap want it to become a config by itself.
+pub fn wants_baseline(plain: &ConfigMap) -> bool {
+    let plain_labels = plain.metadata.labels.as_ref();
+    plain_labels.and_then(|map| map.get(labels::BASELINE)).is_some_and(|on| on == "true")
+}
+
 /// The first version's object. `name` is free.
 pub fn first_version(plain: ConfigMap, config: &str, name: &str) -> ConfigMap {
     let mut version =

@@ -17,7 +17,7 @@ mod requested;
 mod seal;
 mod seal_check;
 
-pub use baseline::{FIRST_VERSION, first_names, first_version, is_first_version};
+pub use baseline::{FIRST_VERSION, first_names, first_version, is_first_version, wants_baseline};
 pub use decide::{Decision, Observed, decide};
 pub use digest::{Contents, KEYED, PLAIN, contents_of, part_digest};
 pub use facts::{PartFacts, object_name};

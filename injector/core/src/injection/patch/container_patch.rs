@@ -1,13 +1,14 @@
 //! The variables and mounts that the pod's own containers get.
 
+use k8s_openapi::api::core::v1::VolumeMount;
 use nudge_protocol::{env, pod};
 use serde_json::{Value, json};
 
 use crate::injection::facts::Features;
 use crate::injection::refusal::{Refusal, shown};
 use crate::injection::request::annotations::{CONTAINERS, MOUNT_PATH};
-use crate::injection::request::values::is_within;
-use crate::injection::user_pod::{FILES, Member, POD_IP, SHARE, certificate_file, token_file};
+use crate::injection::request::paths::{is_within, normalized};
+use crate::injection::user_pod::{FILES, Member, POD_IP, SHARE, UserPod, certificate_file, token_file};
 
 /// Variables and mounts of one container.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +20,7 @@ pub(in crate::injection) struct ContainerPatch {
 
 impl ContainerPatch {
     pub(in crate::injection) fn of(
+        user: &UserPod,
         member: &Member,
         port: u16,
         files: Option<&str>,
@@ -41,18 +43,29 @@ impl ContainerPatch {
                     .push(format!("container {name} sets {variable_name} itself, so Nudge does not set it there"));
             }
         }
-        patch.mount(member, SHARE, pod::CONTAINER_PATH, None)?;
+        patch.mount(user, member, SHARE, pod::CONTAINER_PATH, None)?;
         if let Some(path) = files {
-            patch.mount(member, FILES, path, Some(MOUNT_PATH))?;
+            patch.mount(user, member, FILES, path, Some(MOUNT_PATH))?;
         }
         Ok(patch)
     }
 
-    /// Mounts a volume read-only. Refuses a container that has another mount there.
-    fn mount(&mut self, member: &Member, volume: &str, path: &str, annotation: Option<&str>) -> Result<(), Refusal> {
-        let taken = member.container.volume_mounts.iter().flatten().map(|mount| mount.mount_path.trim_end_matches('/'));
-        if let Some(taken) = taken.into_iter().find(|taken| is_within(taken, path)) {
-            let (name, taken) = (shown(member.name()), shown(taken));
+    /// Mounts a volume read-only. Refuses a container that has another mount there, or whose token of a service account is above.
+    fn mount(
+        &mut self,
+        user: &UserPod,
+        member: &Member,
+        volume: &str,
+        path: &str,
+        annotation: Option<&str>,
+    ) -> Result<(), Refusal> {
+        let mut mounts = member.container.volume_mounts.iter().flatten();
+        let hides = |mount: &VolumeMount| {
+            let taken = normalized(&mount.mount_path);
+            is_within(&taken, path) || (is_within(path, &taken) && user.has_token(&mount.name))
+        };
+        if let Some(taken) = mounts.find(|mount| hides(mount)) {
+            let (name, taken) = (shown(member.name()), shown(&taken.mount_path));
             let remedy = match annotation {
                 Some(annotation) => format!("choose another path with annotation {annotation}"),
                 None => "mount it elsewhere".to_owned(),

@@ -25,6 +25,8 @@ pub(in crate::injection) struct Volumes {
     /// The agent's mounts.
     pub(in crate::injection) mounts: Vec<Value>,
     pub(in crate::injection) bootstrap: bool,
+    /// The versions whose parts are mounted.
+    pub(in crate::injection) mounted: Vec<(ConfigName, VersionName)>,
     pub(in crate::injection) warnings: Vec<String>,
 }
 
@@ -58,6 +60,9 @@ impl Volumes {
             if count + config.parts.len() > MAX_PART_VOLUMES {
                 omitted.push(name.as_str());
                 continue;
+            }
+            if !config.parts.is_empty() {
+                self.mounted.push((name.clone(), version.clone()));
             }
             for part in &config.parts {
                 count += 1;

@@ -1,5 +1,6 @@
 //! Which configs a pod gets: those that it names, else those of the ConfigMaps that its containers reference.
 
+use nudge_protocol::labels::BASELINE;
 use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, VersionName};
 
@@ -7,7 +8,7 @@ use super::annotations::{CONFIGS, START_TIMEOUT};
 use super::pod_request::PodRequest;
 use super::references::{Reference, references};
 use crate::injection::facts::Facts;
-use crate::injection::refusal::Refusal;
+use crate::injection::refusal::{Refusal, shown};
 use crate::injection::user_pod::UserPod;
 
 /// The pod's configs in the order of merging, and warnings.
@@ -17,17 +18,40 @@ pub(in crate::injection) fn resolve(
     facts: &Facts,
     foreign: &[String],
 ) -> Result<(Vec<ConfigName>, Vec<String>), Refusal> {
-    let Some(named) = &request.named else {
-        return referenced_configs(user, request, facts, foreign);
+    let (configs, warnings) = match &request.named {
+        Some(named) => named_configs(named, request, facts),
+        None => referenced_configs(user, request, facts, foreign)?,
     };
+    if let Some(name) = configs.iter().find(|name| facts.configs.get(*name).is_some_and(|config| config.closed)) {
+        return Err(Refusal::Pod(format!(
+            "service account {} of this pod may not get config {name}, because spec.subscribers of VersionedConfig {name} does not name it; \
+             add it there, use another service account, or name other configs with annotation {CONFIGS}",
+            shown(user.service_account())
+        )));
+    }
+    Ok((configs, warnings))
+}
+
+/// The configs that an annotation names.
+fn named_configs(named: &[ConfigName], request: &PodRequest, facts: &Facts) -> (Vec<ConfigName>, Vec<String>) {
     let timeout = request.start_timeout.as_deref().unwrap_or("30s");
     let absent = named.iter().filter(|name| facts.configs.get(*name).is_none_or(|config| config.version.is_none()));
     let warnings = absent.map(|name| {
+        let remedy = if facts.configs.contains_key(name) {
+            String::new()
+        } else {
+            format!("; if ConfigMap {name} is to become this config, {}", baseline(name.as_str()))
+        };
         format!(
-            "config {name} has no current version yet: the start of the pod waits for it, {timeout} for each try ({START_TIMEOUT})"
+            "config {name} has no current version yet: the start of the pod waits for it, {timeout} for each try ({START_TIMEOUT}){remedy}"
         )
     });
-    Ok((named.clone(), warnings.collect()))
+    (named.to_vec(), warnings.collect())
+}
+
+/// How a ConfigMap becomes a config.
+fn baseline(name: &str) -> String {
+    format!("set its label {BASELINE}: \"true\" or run kubectl nudge baseline {name}")
 }
 
 /// The configs that the containers reference.
@@ -56,15 +80,30 @@ fn referenced_configs(
             reference.name
         )
     });
-    let warnings = warnings.collect();
+    let mut warnings: Vec<String> = warnings.collect();
+    // A config's name must fit into a label.
+    let found = |name: &str| facts.config_maps.get(name).filter(|_| VersionName::new(name).is_ok());
     let is_config = |name: &ConfigName| {
-        let config_map = facts.config_maps.get(name.as_str());
-        // A config's name must fit into a label.
-        let can_be = config_map.is_some_and(|map| map.can_be_config()) && VersionName::new(name.as_str()).is_ok();
-        can_be || facts.configs.contains_key(name)
+        found(name.as_str()).is_some_and(|map| map.becomes_config()) || facts.configs.contains_key(name)
     };
+    let unlabelled = references.iter().map(|reference| reference.name.as_str()).filter(|name| {
+        found(name).is_some_and(|map| map.can_be_config() && !map.baseline)
+            && !facts.configs.keys().any(|config| config.as_str() == *name)
+    });
+    let unlabelled: Vec<&str> = unlabelled.collect();
     let configs = references.iter().filter_map(|reference| ConfigName::new(&reference.name).ok());
     let configs: Vec<ConfigName> = configs.filter(is_config).collect();
+    if let Some(first) = unlabelled.first() {
+        let names = shown(&unlabelled.join(", "));
+        if configs.is_empty() {
+            return Err(Refusal::Pod(format!(
+                "this pod's containers use no config; if a ConfigMap of theirs ({names}) is to become one, {}, or name the pod's configs with \
+                 annotation {CONFIGS}",
+                baseline(first)
+            )));
+        }
+        warnings.push(format!("ConfigMaps that are no configs and do not become one by themselves: {names}"));
+    }
     if configs.is_empty() {
         return Err(Refusal::Pod(format!(
             "no container of this pod uses a ConfigMap that exists and may change (no owner, not immutable); name its configs with \

@@ -3,6 +3,7 @@
 pub mod annotations;
 mod configs;
 mod opt_in;
+pub(super) mod paths;
 mod pod_request;
 mod references;
 mod suggestion;

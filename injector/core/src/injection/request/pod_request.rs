@@ -9,7 +9,7 @@ use nudge_protocol::{Ack, ConfigName, Notify, labels, pod};
 use serde_json::Value;
 
 use super::annotations as names;
-use super::opt_in::choice;
+use super::opt_in::asks;
 use super::references::{check_count, references};
 use super::suggestion::suggestion;
 use super::{values, webhook_url};
@@ -20,6 +20,7 @@ use crate::injection::user_pod::{Role, UserPod};
 /// What a pod asks for; made by [`read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRequest {
+    pub(in crate::injection) service_account: String,
     pub(in crate::injection) named: Option<Vec<ConfigName>>,
     pub(in crate::injection) references: Vec<String>,
     pub(in crate::injection) notify: Option<Notify>,
@@ -46,6 +47,11 @@ impl PodRequest {
         }
     }
 
+    /// The service account of the pod.
+    pub fn service_account(&self) -> &str {
+        &self.service_account
+    }
+
     /// Names of the ConfigMaps to look up: those that the containers reference, where no annotation names the configs.
     pub fn config_maps(&self) -> &[String] {
         &self.references
@@ -54,25 +60,11 @@ impl PodRequest {
 
 /// What a pod asks for by its annotations; `None` where it does not opt in.
 pub fn read(pod: &Value) -> Result<Option<PodRequest>, Refusal> {
-    if !opts_in(pod)? {
+    if !asks(pod)? {
         return Ok(None);
     }
     let user = UserPod::of(pod)?;
     Reader { user: &user }.read().map(Some)
-}
-
-/// Annotation of a mirror pod: a kubelet runs it already from a file, and the API server issues no token for it.
-const MIRROR: &str = "kubernetes.io/config.mirror";
-
-fn opts_in(pod: &Value) -> Result<bool, Refusal> {
-    if pod["metadata"]["annotations"].get(MIRROR).is_some() {
-        return Ok(false);
-    }
-    let of = |map: &str| pod["metadata"][map][names::INJECT].as_str();
-    match choice(of("annotations"), of("labels")) {
-        None => Ok(false),
-        Some(text) => values::flag(text).map_err(|allowed| Refusal::value(names::INJECT, text, allowed)),
-    }
 }
 
 struct Reader<'a> {
@@ -90,6 +82,7 @@ impl Reader<'_> {
         let references = if named.is_some() { Vec::new() } else { references(self.user, containers.as_deref(), &[]) };
         check_count(&references)?;
         let mut request = PodRequest {
+            service_account: self.user.service_account().to_owned(),
             references: references.into_iter().map(|reference| reference.name).collect(),
             named,
             notify: self.get(names::NOTIFY, parsed)?,

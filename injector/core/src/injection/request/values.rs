@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use nudge_protocol::ConfigName;
 use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::settings::{self, duration};
-use nudge_protocol::{ConfigName, pod};
 
+use super::paths::system_path;
 use crate::injection::quantity::Quantity;
 
 /// With less, the agent can't hold its connections and one dictionary.
@@ -106,20 +107,10 @@ pub(super) fn mount_path(text: &str) -> Result<String, Rule> {
                     ':', ',' or '$'"
             .to_owned());
     }
-    // In most images /var/run is a link to /run.
-    let own = [pod::CONTAINER_PATH.to_owned(), format!("/var{}", pod::CONTAINER_PATH)];
-    if own.iter().any(|own| is_within(text, own) || is_within(own, text)) {
-        return Err(format!(
-            "{} is the agent's own; choose a path that is neither below nor above it",
-            pod::CONTAINER_PATH
-        ));
+    if let Some(reason) = system_path(text) {
+        return Err(format!("{reason}; choose a path such as /etc/shop or /srv/shop"));
     }
     Ok(text.to_owned())
-}
-
-/// Whether `path` is `folder` or below it. Both are normalized.
-pub(in crate::injection) fn is_within(path: &str, folder: &str) -> bool {
-    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -181,6 +172,14 @@ mod tests {
             "/var/run/nudge",
             "/var/run",
             "/var",
+            "/etc",
+            "/etc/ssl/certs",
+            "/usr",
+            "/usr/lib/x",
+            "/lib64",
+            "/proc/1",
+            "/run/secrets/kubernetes.io",
+            "/var/run/secrets/kubernetes.io/serviceaccount/x",
         ];
         check(mount_path, &good, &bad);
     }

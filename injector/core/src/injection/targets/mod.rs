@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use nudge_protocol::Notify;
 
 pub(super) use self::run_as_user::{NOBODY, RunAsUser};
-use super::refusal::Refusal;
+use super::refusal::{Refusal, shown};
 use super::request::PodRequest;
-use super::request::annotations::CONTAINERS;
+use super::request::annotations::{CONTAINERS, NOTIFY};
+use super::settings::InjectionSettings;
 use super::user_pod::{Member, Role, UserPod};
 
 /// The containers that use the agent.
@@ -25,9 +26,13 @@ impl<'a> Targets<'a> {
     pub(super) fn of(
         user: &'a UserPod,
         request: &'a PodRequest,
-        foreign: &[String],
+        settings: &InjectionSettings,
         sidecar: bool,
     ) -> Result<Self, Refusal> {
+        let foreign = &settings.foreign_containers;
+        if !settings.foreign_containers_allowed {
+            without_foreign(request, foreign)?;
+        }
         let can_use = |member: &Member| sidecar || member.role == Role::Main;
         let members: Vec<&Member> = if let Some(names) = &request.containers {
             let named = user.members.iter().filter(|member| names.iter().any(|name| name == member.name()));
@@ -56,4 +61,19 @@ impl<'a> Targets<'a> {
     pub(super) fn signalled(&self) -> impl Iterator<Item = &'a str> {
         self.notified.iter().filter(|(_, notify)| notify.signal().is_some()).map(|(name, _)| *name)
     }
+}
+
+/// Refuses annotations that name another injector's container: it has what this pod's author does not have, such as the identity of a mesh.
+fn without_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Refusal> {
+    let listed = request.containers.iter().flatten().map(|name| (CONTAINERS.to_owned(), name));
+    let notified = request.notify_of.keys().map(|name| (format!("{NOTIFY}.{name}, or its webhook,"), name));
+    let Some((annotation, name)) = listed.chain(notified).find(|(_, name)| foreign.contains(name)) else {
+        return Ok(());
+    };
+    Err(Refusal::Pod(format!(
+        "annotation {} names container {}, which another injector adds, so Nudge leaves it alone; remove it from the annotation, rename \
+         it if it is this pod's own, or let an admin of the cluster set NUDGE_FOREIGN_CONTAINERS_ALLOWED",
+        shown(&annotation),
+        shown(name)
+    )))
 }

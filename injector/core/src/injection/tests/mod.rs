@@ -20,20 +20,21 @@ pub(super) fn settings() -> InjectionSettings {
         image_pull_secrets: vec!["pull".to_owned()],
         hub: "https://nudge-hub.nudge-system.svc".to_owned(),
         foreign_containers: vec!["istio-proxy".to_owned(), "istio-init".to_owned()],
+        foreign_containers_allowed: false,
     }
 }
 
 pub(super) fn facts() -> Facts {
     let part = |kind, name: &str, part| MountedPart { kind, name: name.to_owned(), part };
     let parts = vec![part(PartKind::ConfigMap, "shop-1.0.0", 1), part(PartKind::Secret, "shop-keys-1", 2)];
-    let shop = ResolvedConfig { version: Some("1.0.0".to_owned()), parts };
+    let shop = ResolvedConfig { version: Some("1.0.0".to_owned()), parts, closed: false };
     Facts {
         features: Features { native_sidecars: true, ..Features::default() },
         hub_ca: "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".to_owned(),
         configs: [(ConfigName::new("shop").unwrap(), shop)].into(),
         config_maps: [
-            ("shop".to_owned(), ReferencedConfigMap::default()),
-            ("web".to_owned(), ReferencedConfigMap::default()),
+            ("shop".to_owned(), ReferencedConfigMap { baseline: true, ..ReferencedConfigMap::default() }),
+            ("web".to_owned(), ReferencedConfigMap { baseline: true, ..ReferencedConfigMap::default() }),
         ]
         .into(),
         limits: Vec::new(),

@@ -45,7 +45,6 @@ fn containers_are_notified_as_annotated() {
         notify(&json!({"notify": "SIGHUP", "notify.web": "none", "notify.proxy": "webhook"})),
         "app=SIGHUP,proxy=webhook"
     );
-    assert_eq!(notify(&json!({"notify.istio-proxy": "SIGHUP"})), "istio-proxy=SIGHUP");
     let hook = json!({"webhook.app": "http://127.0.0.1:8080/$(X)", "ack": "fetched"});
     assert_eq!(
         agent_settings(&hook),

@@ -1,0 +1,39 @@
+//! What admission lets pass or refuses, for the audit trail: lines with target `audit`, which no log level switches off.
+
+use nudge_protocol::{ConfigName, VersionName};
+
+use super::lookups::Right;
+use super::review::Request;
+
+/// One line about a request. The object may still be refused by others, or may be a trial.
+macro_rules! audit {
+    ($request:ident, $message:literal, $($field:tt)*) => {
+        tracing::info!(
+            target: "audit",
+            $($field)*
+            namespace = $request.namespace.as_deref(),
+            user = $request.proven_user(),
+            claimed_user = $request.claimed_user(),
+            peer = %$request.caller.address,
+            dry_run = $request.dry_run,
+            $message
+        )
+    };
+}
+
+/// A pod is admitted whose agent has these versions mounted.
+pub(super) fn mounted(request: &Request, pod: &str, account: &str, versions: &[(ConfigName, VersionName)]) {
+    for (config, version) in versions {
+        audit!(request, "version mounted at admission", pod, service_account = account, %config, %version,);
+    }
+}
+
+/// A user chooses another version in `spec.current`.
+pub(super) fn activated(request: &Request, config: &str, from: Option<&str>, to: Option<&str>) {
+    audit!(request, "version chosen", config, from, to,);
+}
+
+/// A user lacks a right.
+pub(super) fn refused(request: &Request, config: &str, action: &str, right: Right<'_>) {
+    audit!(request, "right refused", config, action, %right,);
+}

@@ -1,0 +1,151 @@
+//! Paths at which values are never mounted, whatever a pod asks for.
+
+use nudge_protocol::pod;
+
+/// What these hold decides how the container works, or who it is: no mount there, none below, and so none above.
+const TREES: [&str; 23] = [
+    // In most images /var/run is a link to /run.
+    pod::CONTAINER_PATH,
+    "/var/run/nudge",
+    // Tokens of service accounts.
+    "/run/secrets",
+    "/var/run/secrets",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/boot",
+    // What names and users mean, and whom to trust.
+    "/etc/hosts",
+    "/etc/hostname",
+    "/etc/resolv.conf",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/shadow",
+    "/etc/sudoers.d",
+    "/etc/pam.d",
+    "/etc/ssl",
+    "/etc/pki",
+    "/etc/ca-certificates",
+    "/etc/ld.so.conf.d",
+    "/etc/ld.so.preload",
+    "/etc/crypto-policies",
+];
+/// Folders of programs and libraries, which are in each of [`PREFIXES`]. No mount there either, and none below.
+const PROGRAMS: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec"];
+/// Where [`PROGRAMS`] are.
+const PREFIXES: [&str; 3] = ["/", "/usr/", "/usr/local/"];
+/// A mount over them would hide more than one application's files. Below them values may be mounted.
+const WHOLE: [&str; 12] =
+    ["/", "/etc", "/usr", "/usr/local", "/usr/share", "/var", "/var/run", "/var/lib", "/run", "/tmp", "/home", "/root"];
+
+/// Why values can't be mounted at this path, which is absolute and normalized.
+pub(super) fn system_path(path: &str) -> Option<String> {
+    if is_within(path, pod::CONTAINER_PATH) {
+        return Some(format!("{} is the agent's own", pod::CONTAINER_PATH));
+    }
+    if let Some(tree) = TREES.iter().find(|tree| is_within(path, tree) || is_within(tree, path)) {
+        return Some(format!("a mount there would hide or change {tree}"));
+    }
+    let folder = |prefix: &str| path.strip_prefix(prefix)?.split('/').next();
+    if PREFIXES.iter().any(|prefix| folder(prefix).is_some_and(|folder| PROGRAMS.contains(&folder))) {
+        return Some("it is a folder of programs or libraries".to_owned());
+    }
+    WHOLE.contains(&path).then(|| format!("a mount there would hide all of {path}"))
+}
+
+/// Whether `path` is `folder` or below it. Both are normalized.
+pub(in crate::injection) fn is_within(path: &str, folder: &str) -> bool {
+    let folder = folder.trim_end_matches('/');
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The path without `//`, `.` and a slash at its end, with `..` resolved as the runtime resolves it.
+pub(in crate::injection) fn normalized(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    #[test]
+    fn the_systems_folders_are_kept_and_those_of_applications_are_not() {
+        for path in [
+            "/", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32/x", "/libx32", "/usr/lib", "/proc",
+            "/sys/fs", "/dev/shm",
+        ]
+        .into_iter()
+        .chain([
+            "/run",
+            "/run/secrets",
+            "/var/run/secrets/kubernetes.io/serviceaccount/token",
+            "/run/nudge/a",
+            "/var",
+            "/usr/local/lib/x",
+        ]) {
+            assert!(system_path(path).is_some(), "{path}");
+        }
+        for path in [
+            "/etc/shop",
+            "/srv",
+            "/app/config",
+            "/opt/lib",
+            "/usr/share/shop",
+            "/var/lib/shop",
+            "/run/shop",
+            "/home/shop/.config",
+        ] {
+            assert_eq!(system_path(path), None, "{path}");
+        }
+    }
+
+    fn path() -> impl Strategy<Value = String> {
+        let part = select(vec![
+            "etc", "usr", "var", "run", "lib", "lib64", "bin", "secrets", "nudge", "ssl", "proc", "shop", "local", "a",
+        ]);
+        proptest::collection::vec(part, 1..5).prop_map(|parts| format!("/{}", parts.join("/")))
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_that_is_allowed_hides_or_reaches_a_tree(path in path()) {
+            if system_path(&path).is_none() {
+                for tree in TREES {
+                    prop_assert!(!is_within(&path, tree) && !is_within(tree, &path), "{}", tree);
+                }
+                for whole in WHOLE {
+                    prop_assert!(!is_within(whole, &path), "{} hides {}", path, whole);
+                }
+                for (prefix, folder) in PREFIXES.iter().flat_map(|prefix| PROGRAMS.map(|folder| (prefix, folder))) {
+                    let folder = format!("{prefix}{folder}");
+                    prop_assert!(!is_within(&path, &folder) && !is_within(&folder, &path), "{}", folder);
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_below_a_tree_is_refused_at_every_depth(tree in select(TREES.to_vec()), below in "(/[a-z]{1,4}){0,4}") {
+            let path = format!("{tree}{below}");
+            prop_assert!(system_path(&path).is_some());
+        }
+
+        #[test]
+        fn normalizing_twice_changes_nothing(path in "(/|\\.|a|b){0,12}") {
+            let once = normalized(&path);
+            prop_assert_eq!(&normalized(&once), &once);
+            prop_assert!(once.starts_with('/') && !once.contains("//") && !once.split('/').any(|part| part == ".."));
+        }
+    }
+}
