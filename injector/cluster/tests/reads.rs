@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nudge_api::{VersionedConfig, crd};
 use nudge_cluster::index::{Index, Namespaces};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 /// The cluster with the kind and the roles.
 async fn cluster() -> Result<Option<&'static Cluster>> {
@@ -42,7 +42,7 @@ async fn cluster() -> Result<Option<&'static Cluster>> {
             Api::<ClusterRole>::all(admin.clone()).create(&post, &serde_json::from_value(role)?).await?;
         }
         let configs = Api::<VersionedConfig>::all(admin);
-        eventually(SOON, "the kind is served", async || configs.list(&Default::default()).await.ok().map(drop)).await
+        eventually(SOON, "the kind is served", async || configs.list(&ListParams::default()).await.ok().map(drop)).await
     });
     made.await?;
     Ok(Some(cluster))

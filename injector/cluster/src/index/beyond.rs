@@ -1,4 +1,4 @@
-//! The objects of a namespace that are not kept, because it has too many: counted and told, so that none is lost silently.
+//! The objects of a namespace that are not kept, because it has too many: counted and reported, so that none is lost silently.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -11,17 +11,17 @@ const NAMES: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Beyond {
     names: BTreeMap<Kind, HashSet<Box<str>>>,
-    told: BTreeSet<Kind>,
+    reported: BTreeSet<Kind>,
 }
 
 impl Beyond {
-    /// Adds an object. Returns whether it is the first of its kind that is told.
+    /// Adds an object. Returns whether it is the first of its kind that is reported.
     pub(super) fn add(&mut self, kind: Kind, name: &str) -> bool {
         let names = self.names.entry(kind).or_default();
         if names.len() < NAMES {
             names.insert(name.into());
         }
-        self.told.insert(kind)
+        self.reported.insert(kind)
     }
 
     /// The object is kept now, or gone.
@@ -40,7 +40,7 @@ impl Beyond {
             names.retain(|name| seen(name));
             if names.is_empty() {
                 self.names.remove(&kind);
-                self.told.remove(&kind);
+                self.reported.remove(&kind);
             }
         }
     }

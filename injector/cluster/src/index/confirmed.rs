@@ -84,9 +84,9 @@ impl Index {
         if let Some(silent) = silent(inner.healths.iter(), longest) {
             return Some(silent);
         }
-        let readable = inner.spaces.values().filter(|space| space.forbidden().is_none());
+        let mut readable = inner.spaces.values().filter(|space| space.forbidden().is_none());
         if !synced {
-            let open = readable.filter_map(|space| space.waiting.first()).next();
+            let open = readable.find_map(|space| space.waiting.first());
             return open.map(|kind| (kind.as_str(), None));
         }
         let mut first = None;

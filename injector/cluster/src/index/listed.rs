@@ -86,20 +86,20 @@ impl Index {
                 }
                 let shown = kind == Kind::Secrets && !std::mem::replace(&mut space.secrets_allowed, true);
                 completed = space.settle(kind);
-                if space.told_forbidden && space.forbidden().is_none() {
-                    space.told_forbidden = false;
+                if space.reported_forbidden && space.forbidden().is_none() {
+                    space.reported_forbidden = false;
                     tracing::info!(namespace, "namespace can be read now");
                 }
                 completed || shown
             });
             if completed {
-                // Whoever waits for a pod of a namespace that was not complete.
+                // Requests wait for pods of a namespace that was not complete.
                 self.pod_added.send_replace(());
             }
         }
     }
 
-    /// The API server has refused to show this. Returns whether nobody was told yet that the namespace can't be read.
+    /// The API server has refused to show this. Returns whether the log does not say yet that the namespace can't be read.
     pub(crate) fn refused(&self, namespace: &str, kind: Kind, for_sure: bool) -> bool {
         let mut news = false;
         if kind == Kind::Secrets {
@@ -116,7 +116,7 @@ impl Index {
                 self.forget_secrets(namespace);
             }
         } else if for_sure && let Some(space) = self.lock().spaces.get_mut(namespace) {
-            news = !std::mem::replace(&mut space.told_forbidden, true);
+            news = !std::mem::replace(&mut space.reported_forbidden, true);
         }
         news
     }

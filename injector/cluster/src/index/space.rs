@@ -28,8 +28,8 @@ pub(super) struct Space {
     pub(super) completed: Option<Instant>,
     /// Its watches, also those that it shares with others.
     pub(super) watches: Vec<(Kind, WatchHealth)>,
-    /// Somebody was told that Nudge has no rights here.
-    pub(super) told_forbidden: bool,
+    /// The log says that Nudge has no rights here.
+    pub(super) reported_forbidden: bool,
     /// Its Secrets may be read.
     pub(super) secrets_allowed: bool,
     pub(super) configs: HashMap<ConfigKey, KeptConfig>,
@@ -56,7 +56,7 @@ impl Space {
             waiting,
             completed: None,
             watches,
-            told_forbidden: false,
+            reported_forbidden: false,
             secrets_allowed: false,
             configs: HashMap::new(),
             config_bytes: 0,
@@ -109,7 +109,7 @@ impl Space {
         }
     }
 
-    /// Whether one more object can be kept, which is `known` or not. One that can't is counted, and told once.
+    /// Whether one more object can be kept, which is `known` or not. One that can't is counted, and reported once.
     pub(super) fn takes(&mut self, kind: Kind, namespace: &str, name: &str, known: bool) -> bool {
         if known || self.count(kind) < kind.most() {
             self.beyond.remove(kind, name);

@@ -44,7 +44,7 @@ pub(super) fn namespaces(index: Arc<Index>, which: Enabled) -> impl FnMut(Change
     }
 }
 
-/// Keeps the objects of a kind in the scope, each by `put`, which is told whether it is from a list. Those of namespaces that are not enabled
+/// Keeps the objects of a kind in the scope, each by `put`, whose last argument says whether it is from a list. Those of namespaces that are not enabled
 /// are not even looked at.
 pub(super) fn keep<T: HasMeta>(
     index: Arc<Index>,
@@ -82,18 +82,17 @@ pub(super) fn put_config(index: &Index, object: DynamicObject, listed: bool) {
         Ok(config) if listed => index.replace_config(config),
         Ok(config) => index.put_config(config),
         Err(error) => {
-            tracing::error!(namespace, name, error = chain(&error), "VersionedConfig not parsed; its last state stays")
+            tracing::error!(namespace, name, error = chain(&error), "VersionedConfig not parsed; its last state stays");
         }
     }
 }
 
 pub(super) fn put_part(index: &Index, object: &impl ResourceExt, kind: PartKind) {
-    match part_meta(object, kind) {
-        Some((key, part)) => index.put_part(key, part),
-        None => {
-            let (namespace, name) = names(object.meta());
-            index.remove_part(&ObjectKey::new(kind, namespace, name));
-        }
+    if let Some((key, part)) = part_meta(object, kind) {
+        index.put_part(key, part);
+    } else {
+        let (namespace, name) = names(object.meta());
+        index.remove_part(&ObjectKey::new(kind, namespace, name));
     }
 }
 

@@ -271,7 +271,7 @@ impl Watches {
     }
 }
 
-/// Tells of a failed watch.
+/// Reports a failed watch.
 fn failed(index: &Index, scope: &Scope, kind: Kind, error: &FollowError, failures: u32) {
     let Scope::Namespace(namespace) = scope else { return log(None, error, failures) };
     if !error.is_forbidden() {

@@ -92,7 +92,7 @@ impl Loop<'_> {
             let namespaces = Arc::clone(&enabled.borrow());
             self.forbidden.retain(|namespace, _| namespaces.contains(namespace));
             let mut without = 0;
-            // Where Nudge has no rights it is told so already.
+            // Where Nudge has no rights, the log of the watches says so.
             for namespace in namespaces.iter().filter(|namespace| index.is_complete(namespace)) {
                 match self.scan(namespace).await {
                     Ok(count) => without += count,

@@ -37,7 +37,9 @@ fn configs_beyond_the_bound_are_counted_and_have_their_turn_when_there_is_room()
     index.remove_config(&config_key("c0"));
     assert!(health.lists_again(), "a list finds one that was left out");
     let all: Vec<String> = (1..most + 3).map(|number| format!("c{number}")).collect();
-    all.iter().for_each(|name| index.replace_config(named("ns", name)));
+    for name in &all {
+        index.replace_config(named("ns", name));
+    }
     let seen: HashSet<_> = all.iter().map(|name| ("ns".to_owned(), name.clone())).collect();
     index.listed(&Scope::Namespace("ns".to_owned()), Kind::Configs, Instant::now(), &seen);
     assert_eq!((index.configs().len(), left_out(&index, Kind::Configs)), (most + 1, 2));
