@@ -47,7 +47,7 @@ fn a_pod_of_the_same_name_with_another_uid_is_another_pod() {
 
 #[test]
 fn pods_of_other_service_accounts_are_no_subscribers_and_are_woken_when_that_changes() {
-    let index = Index::default();
+    let index = enabled();
     let of = |uid: &str, name: &str, account: &str| PodState {
         name: name.to_owned(),
         service_account: account.to_owned(),
