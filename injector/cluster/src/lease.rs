@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease as Object, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -67,6 +67,8 @@ pub struct Lease {
     settings: LeaseSettings,
     leads: watch::Sender<bool>,
     seen: Option<Seen>,
+    /// Labels and annotations, which are not this replica's.
+    others: ObjectMeta,
     /// When the lease was last renewed.
     renewed: Option<Instant>,
 }
@@ -75,7 +77,14 @@ impl Lease {
     /// The lease, which this replica does not hold yet.
     pub fn new(client: Client, settings: LeaseSettings) -> Self {
         let api = Api::namespaced(client, &settings.namespace);
-        Self { api, settings, leads: watch::Sender::new(false), seen: None, renewed: None }
+        Self {
+            api,
+            settings,
+            leads: watch::Sender::new(false),
+            seen: None,
+            others: ObjectMeta::default(),
+            renewed: None,
+        }
     }
 
     /// Whether this replica leads.
@@ -151,7 +160,9 @@ impl Lease {
             None => self.seen = None,
             Some(object) => {
                 let spec = object.spec.unwrap_or_default();
-                let version = object.metadata.resource_version.unwrap_or_default();
+                let ObjectMeta { labels, annotations, resource_version, .. } = object.metadata;
+                self.others = ObjectMeta { labels, annotations, ..ObjectMeta::default() };
+                let version = resource_version.unwrap_or_default();
                 let at = match &self.seen {
                     Some(seen) if seen.version == version => seen.at,
                     _ => now,
@@ -187,7 +198,7 @@ impl Lease {
                 acquire_time: Some(now),
                 ..LeaseSpec::default()
             }),
-            ..Object::default()
+            metadata: self.others.clone(),
         };
         let name = self.settings.name.clone();
         object.metadata.name = Some(name.clone());

@@ -1,7 +1,6 @@
 //! The controllers: the shell around the decisions of `nudge-core`. Only the leader runs them.
 
 mod baseline;
-mod content_key;
 mod controller;
 mod metrics;
 mod pruning;
@@ -16,7 +15,6 @@ mod rollout;
 mod run;
 mod warnings;
 
-pub use content_key::{ContentKeyError, content_key};
 pub use controller::Controller;
 pub use metrics::RolloutMetrics;
 pub use reconcile::Again;

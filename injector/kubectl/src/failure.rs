@@ -76,7 +76,18 @@ fn refusal(what: &str, status: &Status) -> String {
     match status.code {
         401 => format!("{what}: {message}; log in again, or choose another --context"),
         _ if message.contains("admission webhook") => format!("{what}: {}", without_webhook(message)),
-        403 if message.contains("resource \"namespaces\"") => format!("{what}: {message}; ask an admin of the cluster"),
+        // Who binds a role needs its rights, and the list of all of them hides the rest.
+        403 if message.contains("attempting to grant RBAC permissions not currently held") => {
+            format!(
+                "{what}: you do not have the rights that the role has, and may not bind it; ask an admin of the cluster"
+            )
+        }
+        403 if ["\"namespaces\"", "\"rolebindings\"", "\"roles\""]
+            .iter()
+            .any(|one| message.contains(&format!("resource {one}"))) =>
+        {
+            format!("{what}: {message}; ask an admin of the cluster")
+        }
         403 => format!("{what}: {message}; ask the namespace's admin for that right"),
         _ => format!("{what}: {message}"),
     }
@@ -129,6 +140,14 @@ mod tests {
         assert_eq!(
             of(403, "configmaps is forbidden"),
             "reading config shop: configmaps is forbidden; ask the namespace's admin for that right"
+        );
+        let bound = of(
+            403,
+            "rolebindings \"x\" is forbidden: user \"jane\" is attempting to grant RBAC permissions not currently held:\n{A}",
+        );
+        assert!(bound.ends_with("may not bind it; ask an admin of the cluster") && !bound.contains("{A}"), "{bound}");
+        assert!(
+            of(403, "User \"jane\" cannot patch resource \"rolebindings\"").ends_with("ask an admin of the cluster")
         );
         assert!(of(404, "the server could not find the requested resource").contains("install Nudge"));
         assert!(of(404, "404 page not found").contains("install Nudge"));

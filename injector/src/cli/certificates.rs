@@ -1,15 +1,23 @@
-//! The certificates of the webhooks and the hub: kept in Secrets, or read from files.
+//! The certificates of the webhooks and the hub: kept in a Secret by the role certs, read from files by the others.
 
+use std::path::Path;
 use std::time::Duration;
 
 use kube::Client;
-use nudge_certs::{Certificates, CertificatesError, KubeSecret, Stores};
+use nudge_certs::{
+    CertificateFiles, Certificates, CertificatesError, FilesError, KubeSecret, PublishTimes, Rotation, Stores,
+    publish_to_webhooks,
+};
+use nudge_protocol::error_chain::chain;
 
 use super::options::{CertificateSource, Options};
+use super::waiting::Waiting;
 use crate::supervise::Tasks;
 
 /// The Secret with the authority and its private key.
 const AUTHORITY: &str = "nudge-authority";
+/// The name of both webhook configurations.
+const WEBHOOKS: &str = "nudge-injector";
 /// The Secret with the serving certificate, which servers mount.
 const SERVING: &str = "nudge-serving";
 /// The Secret in which the release before kept both.
@@ -24,7 +32,7 @@ pub(super) async fn start(
     tasks: &mut Tasks,
 ) -> Result<Certificates, CertificatesError> {
     let (certificates, rotation) = match &options.certificates {
-        CertificateSource::Files(files) => Certificates::from_files(files.clone(), CHECK_FILES)?,
+        CertificateSource::Folder(folder) => from_folder(folder).await?,
         CertificateSource::Own { names, lifetimes } => {
             let secret = |name| KubeSecret::new(client.clone(), &options.namespace, name);
             let stores =
@@ -34,4 +42,48 @@ pub(super) async fn start(
     };
     tasks.spawn("certificate rotation", rotation);
     Ok(certificates)
+}
+
+/// Keeps `caBundle` of the webhook configurations.
+pub(super) fn publish(client: &Client, certificates: &Certificates, tasks: &mut Tasks) {
+    let (client, bundle, times) = (client.clone(), certificates.ca_bundle(), PublishTimes::default());
+    tasks.spawn_restarted("CA publication to webhooks", move || {
+        publish_to_webhooks(client.clone(), WEBHOOKS.to_owned(), bundle.clone(), times)
+    });
+}
+
+/// Reads the certificates as soon as something has written them.
+async fn from_folder(folder: &Path) -> Result<(Certificates, Rotation), CertificatesError> {
+    let mut waiting = Waiting::default();
+    loop {
+        // Each time anew, because it looks which files there are.
+        match Certificates::from_files(CertificateFiles::in_folder(folder), CHECK_FILES) {
+            Err(CertificatesError::Files(error)) if is_missing(&error) => {
+                waiting.pause("waiting for the serving certificate", &chain(&error)).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+fn is_missing(error: &FilesError) -> bool {
+    matches!(error, FilesError::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn missing_files_are_waited_for_and_damaged_ones_are_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        let mut reading = tokio::spawn(async move { from_folder(&path).await.map(drop) });
+        let waited = tokio::time::timeout(Duration::from_mins(1), &mut reading).await;
+        assert!(waited.is_err(), "it waits");
+        for file in ["tls.key", "tls.crt"] {
+            std::fs::write(folder.path().join(file), "nothing").unwrap();
+        }
+        assert!(reading.await.unwrap().unwrap_err().to_string().contains("tls.crt"));
+    }
 }

@@ -1,8 +1,7 @@
-//! What only the leader does for configs and namespaces: reconciles, repair, warnings as Events, and the CA that the API server trusts.
+//! What only the leader does for configs and namespaces: reconciles, repair, and warnings as Events.
 
 use std::sync::Arc;
 
-use nudge_certs::{PublishTimes, publish_to_webhooks};
 use nudge_cluster::lease::Leadership;
 use nudge_controller::{Controller, ControllerMetrics, RepairMetrics, RolloutMetrics, record_warnings, repair, run};
 
@@ -10,7 +9,8 @@ use super::serve::ControlPlane;
 
 /// Starts the controllers.
 pub(super) fn start(plane: &mut ControlPlane) {
-    let ControlPlane { options, client, index, content_key, leadership, certificates, registry, tasks, .. } = plane;
+    let leadership = plane.lead("lease", plane.options.lease.clone());
+    let ControlPlane { options, client, index, content_key, registry, tasks, .. } = plane;
     let (metrics, rollouts, repairs) =
         (ControllerMetrics::default(), RolloutMetrics::default(), RepairMetrics::default());
     metrics.register(registry);
@@ -34,13 +34,6 @@ pub(super) fn start(plane: &mut ControlPlane) {
     let (known, api, leads, replica) = (Arc::clone(index), client.clone(), leadership.clone(), options.replica.clone());
     tasks.spawn_restarted("injection warnings", move || {
         record_warnings(api.clone(), Arc::clone(&known), leads.clone(), replica.clone())
-    });
-
-    let times = PublishTimes::default();
-    let (api, leads, bundle) = (client.clone(), leadership.clone(), certificates.ca_bundle());
-    tasks.spawn_restarted("CA publication to webhooks", move || {
-        let (api, bundle) = (api.clone(), bundle.clone());
-        while_leading(leads.clone(), move || publish_to_webhooks(api.clone(), bundle.clone(), times))
     });
 }
 

@@ -13,12 +13,13 @@ use super::controllers::while_leading;
 use super::serve::{ControlPlane, ServeError, address, reachable};
 use crate::supervise::{Stage, Stopping, stopped};
 
-/// How often the leader marks pods whose agent has never made contact.
+/// How often the hub that leads marks pods whose agent has never made contact.
 const SWEEP: Duration = Duration::from_secs(30);
 
 /// Listens for agents.
 pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
-    let ControlPlane { options, client, index, content_key, leadership, certificates, registry, tasks, .. } = plane;
+    let leadership = plane.lead("lease of the hub", plane.options.hub_lease.clone());
+    let ControlPlane { options, client, index, content_key, certificates, registry, tasks, .. } = plane;
     let cluster = Cluster::new(client.clone());
     let hub = Hub::new(Arc::clone(index), cluster, options.hub.clone(), Arc::clone(content_key), registry);
     let warmed = Arc::downgrade(&hub);

@@ -3,6 +3,7 @@
 mod certificates;
 mod cluster;
 mod config_metrics;
+mod content_key;
 mod controllers;
 mod health;
 mod health_socket;
@@ -12,9 +13,11 @@ mod namespace_metrics;
 mod open_files;
 mod options;
 mod probes;
+mod roles;
 mod serve;
 mod settings;
 mod trust_metrics;
+mod waiting;
 mod webhooks;
 
 use std::io::Write;
@@ -37,7 +40,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve webhooks and the hub, and run the controllers while this replica leads.
+    /// Run the control plane, or the parts of it that --roles names.
     Serve(Box<ServeSettings>),
     /// Ask the process that serves in this container whether it is healthy; exit status 1 means no. For probes.
     Health(HealthSettings),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nudge_certs::{CertificateFiles, Lifetimes, ServingNames};
+use nudge_certs::{Lifetimes, ServingNames};
 use nudge_cluster::lease::LeaseSettings;
 use nudge_cluster::watch::WatchSettings;
 use nudge_controller::RepairSettings;
@@ -13,6 +13,7 @@ use nudge_core::injection::InjectionSettings;
 use nudge_core::namespaces::Enabled;
 use nudge_protocol::error_chain::chain;
 
+use super::roles::Roles;
 use super::settings::{InjectionArguments, Repair, RepairArguments, ServeSettings};
 
 /// How long tasks may take to end after agents have been handed over: the last writes of the hub, then the last admission reviews.
@@ -25,14 +26,23 @@ pub(super) struct OptionsError(Vec<String>);
 
 /// Where the serving certificate comes from.
 pub(super) enum CertificateSource {
-    /// Files that somebody else makes.
-    Files(CertificateFiles),
-    /// Nudge's own authority, in Secrets that this process keeps.
+    /// Files in a folder that somebody else writes.
+    Folder(PathBuf),
+    /// Nudge's own authority, which this process keeps.
     Own { names: ServingNames, lifetimes: Lifetimes },
+}
+
+/// Where the key for digests of Secrets comes from.
+pub(super) enum KeySource {
+    /// A file.
+    File(PathBuf),
+    /// A Secret that this process fills.
+    Secret(String),
 }
 
 /// The settings of `serve`, ready for use.
 pub(super) struct Options {
+    pub(super) roles: Roles,
     pub(super) replica: String,
     pub(super) namespace: String,
     pub(super) listen_admission: SocketAddr,
@@ -42,12 +52,13 @@ pub(super) struct Options {
     pub(super) listen_health: SocketAddr,
     pub(super) health_socket: Option<PathBuf>,
     pub(super) certificates: CertificateSource,
-    pub(super) content_key_secret: String,
+    pub(super) content_key: KeySource,
     pub(super) enabled: Enabled,
     pub(super) watch: WatchSettings,
     /// After this silence of a watch, other replicas know more than this one.
     pub(super) stale: Duration,
     pub(super) lease: LeaseSettings,
+    pub(super) hub_lease: LeaseSettings,
     pub(super) hub: nudge_hub::Settings,
     pub(super) features: Overrides,
     pub(super) injection: InjectionSettings,
@@ -68,8 +79,12 @@ impl TryFrom<ServeSettings> for Options {
         if settings.injection.hub_url.as_deref().is_some_and(|url| !url.is_empty() && !url.starts_with("https://")) {
             faults.push("--hub-url: agents reach the hub by https:// only".to_owned());
         }
-        let certificates = certificates(&settings, &mut faults);
-        let Some(certificates) = certificates.filter(|_| faults.is_empty()) else { return Err(OptionsError(faults)) };
+        let roles = Roles::new(&settings.roles);
+        let certificates = certificates(&settings, roles, &mut faults);
+        let content_key = content_key(&settings, roles, &mut faults);
+        let (Some(certificates), Some(content_key), []) = (certificates, content_key, faults.as_slice()) else {
+            return Err(OptionsError(faults));
+        };
         let namespace = settings.namespace;
         let enabled = if settings.all_namespaces { Enabled::all_but(&namespace) } else { Enabled::Labelled };
         let drain = Duration::from_secs(settings.drain_seconds.into());
@@ -82,28 +97,32 @@ impl TryFrom<ServeSettings> for Options {
             ..nudge_hub::Settings::default()
         };
         hub.agents.wait_seconds = settings.hub_wait_seconds;
+        let lease = |name: String| LeaseSettings {
+            namespace: namespace.clone(),
+            name,
+            identity: replica.clone(),
+            duration: Duration::from_secs(settings.lease_seconds.into()),
+        };
         Ok(Self {
+            roles,
             listen_admission: settings.listen_admission,
             admission_client_ca: settings.admission_client_ca_file,
             listen_hub: settings.listen_hub,
             listen_health: settings.listen_health,
             health_socket: settings.health_socket,
             certificates,
-            content_key_secret: settings.content_key_secret,
+            content_key,
             watch: WatchSettings {
                 seconds: settings.watch_seconds,
                 enabled: enabled.clone(),
                 reads: settings.reads,
+                kinds: roles.watches(),
                 ..WatchSettings::default()
             },
             enabled,
             stale,
-            lease: LeaseSettings {
-                namespace: namespace.clone(),
-                name: settings.lease,
-                identity: replica.clone(),
-                duration: Duration::from_secs(settings.lease_seconds.into()),
-            },
+            lease: lease(settings.lease),
+            hub_lease: lease(settings.hub_lease),
             hub,
             features: overrides(&settings.injection),
             injection: injection(settings.injection, &namespace),
@@ -115,9 +134,24 @@ impl TryFrom<ServeSettings> for Options {
     }
 }
 
-fn certificates(settings: &ServeSettings, faults: &mut Vec<String>) -> Option<CertificateSource> {
+fn content_key(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<KeySource> {
+    match &settings.content_key_file {
+        Some(file) => Some(KeySource::File(file.clone())),
+        None if roles.certs => Some(KeySource::Secret(settings.content_key_secret.clone())),
+        None => {
+            faults.push("--content-key-file: a process without the role certs needs it".to_owned());
+            None
+        }
+    }
+}
+
+fn certificates(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<CertificateSource> {
     if let Some(folder) = &settings.certificate_dir {
-        return Some(CertificateSource::Files(CertificateFiles::in_folder(folder)));
+        return Some(CertificateSource::Folder(folder.clone()));
+    }
+    if !roles.certs {
+        faults.push("--certificate-dir: a process without the role certs needs it".to_owned());
+        return None;
     }
     let authority = Duration::from_hours(24) * settings.ca_days;
     let lifetimes = Lifetimes { authority, ..Lifetimes::default() }.checked();
@@ -204,6 +238,20 @@ mod tests {
         assert_eq!(options.injection.image_pull_secrets, ["a", "b"]);
         assert!(Line::try_parse_from(["serve", "--kubelet-version", "new"]).is_err());
         assert!(Line::try_parse_from(["serve", "--image-pull-policy", "Sometimes"]).is_err());
+    }
+
+    #[test]
+    fn only_the_role_certs_can_do_without_files() {
+        assert_eq!(options(&["serve"]).unwrap().roles.to_string(), "control,hub,certs");
+        let error = options(&["serve", "--roles=control,hub"]).err().unwrap().to_string();
+        assert!(error.contains("--certificate-dir: ") && error.contains("--content-key-file: "), "{error}");
+        let options = options(&["serve", "--roles=hub", "--certificate-dir=a", "--content-key-file=b/key"]).unwrap();
+        assert_eq!((options.roles.to_string().as_str(), options.roles.serve()), ("hub", true));
+        assert!(matches!(options.certificates, CertificateSource::Folder(folder) if folder == *"a"));
+        assert!(matches!(options.content_key, KeySource::File(file) if file == *"b/key"));
+        for bad in ["--roles=", "--roles=all", "--roles=hub,"] {
+            assert!(Line::try_parse_from(["serve", bad]).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -26,29 +26,70 @@ struct WatchLabel {
 
 /// What the probes look at.
 pub(super) struct Probed {
+    /// What is known of the cluster, in a process that serves others.
+    pub(super) known: Option<Known>,
+    pub(super) stopping: Stopping,
+}
+
+/// What those that serve others know.
+pub(super) struct Known {
     pub(super) index: Arc<Index>,
     pub(super) certificates: Certificates,
-    /// What the cluster can do, for which every pod that opts in waits.
-    pub(super) features: watch::Receiver<Option<Features>>,
+    /// What the cluster can do, for which every pod that opts in waits. Only the role control needs it.
+    pub(super) features: Option<watch::Receiver<Option<Features>>>,
     /// The longest silence of a watch in a replica that is ready.
     pub(super) stale: Duration,
-    pub(super) stopping: Stopping,
+}
+
+impl Known {
+    fn ready(&self) -> Result<(), String> {
+        if self.features.as_ref().is_some_and(|features| features.borrow().is_none()) {
+            return Err("the versions of the API server and the nodes are not known yet".to_owned());
+        }
+        match self.index.silent(self.stale) {
+            None => Ok(()),
+            Some((what, None)) => Err(format!("{what} are not listed yet")),
+            Some((what, Some(age))) => Err(format!("the watch of {what} was last confirmed {} s ago", age.as_secs())),
+        }
+    }
+
+    /// Registers the metrics, and gives what brings them up to date.
+    fn metrics(self: &Arc<Self>, registry: &mut Registry) -> Box<dyn Fn() + Send + Sync> {
+        let ages = Family::<WatchLabel, Gauge<f64, AtomicU64>>::default();
+        registry.register("watch_age_seconds", "Time since the API server last confirmed a watch", ages.clone());
+        let expiry = Gauge::<i64>::default();
+        let help = "Expiry of the serving certificate, in seconds since 1970";
+        registry.register("certificate_expiry_timestamp_seconds", help, expiry.clone());
+        let configs = self.features.is_some().then(ConfigMetrics::default);
+        if let Some(configs) = &configs {
+            configs.register(registry);
+        }
+        let (trust, namespaces) = (TrustMetrics::default(), NamespaceMetrics::default());
+        trust.register(registry);
+        namespaces.register(registry);
+        let known = Arc::clone(self);
+        Box::new(move || {
+            if let Some(configs) = &configs {
+                configs.update(&known.index);
+            }
+            expiry.set(known.certificates.expires().unix_timestamp());
+            trust.update(&known.certificates, &known.index);
+            namespaces.update(&known.index);
+            for (watch, age) in known.index.ages() {
+                ages.get_or_create(&WatchLabel { watch }).set(age.map_or(-1.0, |age| age.as_secs_f64()));
+            }
+        })
+    }
 }
 
 /// The answers of the health endpoint.
 pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
-    let Probed { index, certificates, features, stale, stopping } = probed;
-    let ages = Family::<WatchLabel, Gauge<f64, AtomicU64>>::default();
-    registry.register("watch_age_seconds", "Time since the API server last confirmed a watch", ages.clone());
-    let namespaces = NamespaceMetrics::default();
-    namespaces.register(&mut registry);
-    let expiry = Gauge::<i64>::default();
-    let help = "Expiry of the serving certificate, in seconds since 1970";
-    registry.register("certificate_expiry_timestamp_seconds", help, expiry.clone());
-    let (configs, trust) = (ConfigMetrics::default(), TrustMetrics::default());
-    configs.register(&mut registry);
-    trust.register(&mut registry);
-    let counted = Arc::clone(&index);
+    let Probed { known, stopping } = probed;
+    let known = known.map(Arc::new);
+    let refresh: Box<dyn Fn() + Send + Sync> = match &known {
+        Some(known) => known.metrics(&mut registry),
+        None => Box::new(|| ()),
+    };
     Health {
         // A task that ends takes the process with it, so one that answers is alive.
         live: Box::new(|| Ok(())),
@@ -56,26 +97,9 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
             if *stopping.borrow() {
                 return Err("the replica is shutting down".to_owned());
             }
-            if features.borrow().is_none() {
-                return Err("the versions of the API server and the nodes are not known yet".to_owned());
-            }
-            match index.silent(stale) {
-                None => Ok(()),
-                Some((what, None)) => Err(format!("{what} are not listed yet")),
-                Some((what, Some(age))) => {
-                    Err(format!("the watch of {what} was last confirmed {} s ago", age.as_secs()))
-                }
-            }
+            known.as_ref().map_or(Ok(()), |known| known.ready())
         }),
-        refresh: Box::new(move || {
-            configs.update(&counted);
-            namespaces.update(&counted);
-            expiry.set(certificates.expires().unix_timestamp());
-            trust.update(&certificates, &counted);
-            for (watch, age) in counted.ages() {
-                ages.get_or_create(&WatchLabel { watch }).set(age.map_or(-1.0, |age| age.as_secs_f64()));
-            }
-        }),
+        refresh,
         registry: RwLock::new(registry),
     }
 }

@@ -10,27 +10,21 @@ use kube::{Client, Config};
 use nudge_admission::{ClientsError, StartError};
 use nudge_certs::{Certificates, CertificatesError};
 use nudge_cluster::index::Index;
-use nudge_cluster::jitter::jittered;
-use nudge_cluster::lease::{Leadership, Lease};
+use nudge_cluster::lease::{Leadership, Lease, LeaseSettings};
 use nudge_cluster::watch::watch_cluster;
-use nudge_controller::{ContentKeyError, content_key};
-use nudge_protocol::backoff::Backoff;
-use nudge_protocol::error_chain::chain;
 use prometheus_client::registry::Registry;
 use ring::hmac;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::sleep;
 
 use super::cluster::{self, ClusterError};
+use super::content_key::{self, ContentKeyError};
+use super::health::Health;
 use super::options::{Options, OptionsError};
-use super::probes::{Probed, probes};
+use super::probes::{Known, Probed, probes};
 use super::settings::ServeSettings;
 use super::{certificates, controllers, health, health_socket, hub, logging, open_files, webhooks};
-use crate::supervise::{Stage, TaskError, Tasks};
-
-/// The pauses while the API server can't be reached at the start.
-const RETRY: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(15) };
+use crate::supervise::{Stage, Stopping, TaskError, Tasks};
 
 /// Why serving could not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -92,17 +86,26 @@ impl ServeError {
     }
 }
 
-/// What the parts of the control plane share.
+/// What the roles that serve others share.
 pub(super) struct ControlPlane {
     pub(super) options: Options,
     pub(super) config: Config,
     pub(super) client: Client,
     pub(super) index: Arc<Index>,
     pub(super) content_key: Arc<hmac::Key>,
-    pub(super) leadership: Leadership,
     pub(super) certificates: Certificates,
     pub(super) registry: Registry,
     pub(super) tasks: Tasks,
+}
+
+impl ControlPlane {
+    /// Tries to hold a lease from now on.
+    pub(super) fn lead(&mut self, name: &'static str, settings: LeaseSettings) -> Leadership {
+        let lease = Lease::new(self.client.clone(), settings);
+        let leadership = lease.leadership();
+        self.tasks.spawn_until(Stage::HandOver, name, |stopping| lease.run(stopping));
+        leadership
+    }
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -130,53 +133,65 @@ async fn run(options: Options) -> Result<(), ServeError> {
     Ok(tasks.run(signal, limit).await?)
 }
 
-/// Starts every part, each when what it needs is there.
+/// Starts the roles of this process, each when what it needs is there.
 async fn start(options: Options) -> Result<Tasks, ServeError> {
     let (config, client) = cluster::find().await?;
-    let health_listener = listen(options.listen_health, "health and metrics").await?;
-    let address = address(&health_listener);
-    tracing::info!(replica = options.replica, version = env!("CARGO_PKG_VERSION"), health = %address, "starting");
-    let content_key = Arc::new(read_content_key(&client, &options).await?);
+    let roles = options.roles;
+    // Nobody reaches a process that serves nobody.
+    let health_listener =
+        if roles.serve() { Some(listen(options.listen_health, "health and metrics").await?) } else { None };
+    tracing::info!(
+        replica = options.replica,
+        version = env!("CARGO_PKG_VERSION"),
+        %roles,
+        reads = %options.watch.reads,
+        health = health_listener.as_ref().map(address),
+        "starting"
+    );
     let mut tasks = Tasks::default();
-    let index = Arc::new(Index::default());
-    tasks.spawn("watches", watch_cluster(client.clone(), Arc::clone(&index), options.watch.clone()));
-    let lease = Lease::new(client.clone(), options.lease.clone());
-    let leadership = lease.leadership();
-    tasks.spawn_until(Stage::HandOver, "lease", |stopping| lease.run(stopping));
+    let content_key = Arc::new(content_key::start(&client, &options).await?);
     let certificates = certificates::start(&client, &options, &mut tasks).await?;
-    let mut registry = Registry::with_prefix("nudge");
-    options.watch.metrics.register(&mut registry);
-    let mut plane =
-        ControlPlane { options, config, client, index, content_key, leadership, certificates, registry, tasks };
-    let features = webhooks::start(&mut plane).await?;
-    controllers::start(&mut plane);
-    hub::start(&mut plane)?;
-
-    let ControlPlane { options, index, certificates, registry, mut tasks, .. } = plane;
-    let stopping = tasks.stopping(Stage::HandOver);
-    let probed = Probed { index, certificates, features, stale: options.stale, stopping };
-    let health = Arc::new(probes(probed, registry));
-    tasks.spawn("health", health::serve(health_listener, Arc::clone(&health)));
-    if let Some(path) = options.health_socket {
+    if roles.certs {
+        certificates::publish(&client, &certificates, &mut tasks);
+    }
+    let (health_socket, stopping) = (options.health_socket.clone(), tasks.stopping(Stage::HandOver));
+    let (health, mut tasks) = if roles.serve() {
+        let (index, mut registry) = (Arc::new(Index::default()), Registry::with_prefix("nudge"));
+        options.watch.metrics.register(&mut registry);
+        let plane = ControlPlane { options, config, client, index, content_key, certificates, registry, tasks };
+        serve_others(plane, stopping).await?
+    } else {
+        (probes(Probed { known: None, stopping }, Registry::default()), tasks)
+    };
+    let health = Arc::new(health);
+    if let Some(listener) = health_listener {
+        tasks.spawn("health", health::serve(listener, Arc::clone(&health)));
+    }
+    if let Some(path) = health_socket {
         let listener = health_socket::bind(&path).map_err(|source| ServeError::Socket { path, source })?;
         tasks.spawn("health socket", health_socket::serve(listener, health));
     }
     Ok(tasks)
 }
 
-/// Reads the key of digests. Retries for as long as the API server is away: a pod that starts before it must not crash in a loop.
-async fn read_content_key(client: &Client, options: &Options) -> Result<hmac::Key, ContentKeyError> {
-    let mut failures = 0;
-    loop {
-        match content_key(client.clone(), &options.namespace, &options.content_key_secret).await {
-            Err(ContentKeyError::Call(error)) => {
-                tracing::warn!(error = chain(&error), "waiting for the API server");
-                failures += 1;
-                sleep(jittered(RETRY.wait(failures))).await;
-            }
-            other => return other,
-        }
+/// Starts the roles control and hub, as far as this process has them.
+async fn serve_others(mut plane: ControlPlane, stopping: Stopping) -> Result<(Health, Tasks), ServeError> {
+    let roles = plane.options.roles;
+    let watches = watch_cluster(plane.client.clone(), Arc::clone(&plane.index), plane.options.watch.clone());
+    plane.tasks.spawn("watches", watches);
+    let features = if roles.control {
+        let features = webhooks::start(&mut plane).await?;
+        controllers::start(&mut plane);
+        Some(features)
+    } else {
+        None
+    };
+    if roles.hub {
+        hub::start(&mut plane)?;
     }
+    let ControlPlane { options, index, certificates, registry, tasks, .. } = plane;
+    let known = Known { index, certificates, features, stale: options.stale };
+    Ok((probes(Probed { known: Some(known), stopping }, registry), tasks))
 }
 
 /// All addresses; on a machine without IPv6 all of IPv4.

@@ -7,6 +7,8 @@ use clap::{Args, ValueEnum};
 use nudge_cluster::watch::Reads;
 use nudge_core::features::{IpFamily, Minor};
 
+use super::roles::Role;
+
 /// Containers that known injectors add.
 const FOREIGN_CONTAINERS: &str = "istio-proxy,istio-init,istio-validation,linkerd-proxy,linkerd-init,\
     linkerd-network-validator,linkerd-debug,vault-agent,vault-agent-init,consul-dataplane,consul-connect-inject-init,\
@@ -16,6 +18,9 @@ const FOREIGN_CONTAINERS: &str = "istio-proxy,istio-init,istio-validation,linker
 /// Settings; the help text is their documentation.
 #[derive(Clone, Debug, Args)]
 pub struct ServeSettings {
+    /// Parts of the control plane that this process runs.
+    #[arg(long, env = "NUDGE_ROLES", value_delimiter = ',', default_value = "control,hub,certs", value_name = "ROLES")]
+    pub roles: Vec<Role>,
     /// Address that serves admission reviews to the API server.
     #[arg(long, env = "NUDGE_LISTEN_ADMISSION", default_value = "[::]:8443", value_name = "ADDRESS")]
     pub listen_admission: SocketAddr,
@@ -42,25 +47,32 @@ pub struct ServeSettings {
     /// Name of this replica, by default that of the host and the process id; each replica needs its own.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
-    /// Service account of the injector, by which its own requests are recognized.
+    /// Service account of the role control, by which its own requests are recognized.
     #[arg(long, env = "NUDGE_SERVICE_ACCOUNT", default_value = "nudge-injector", value_name = "NAME")]
     pub service_account: String,
     /// Names and addresses for the serving certificate; by default those of the two Services.
     #[arg(long, env = "NUDGE_CERTIFICATE_NAMES", value_delimiter = ',', value_name = "NAMES")]
     pub certificate_names: Vec<String>,
-    /// Folder with tls.crt, tls.key and ca.crt (the Secret nudge-serving, cert-manager, a CSI driver), instead of keeping Nudge's own authority.
+    /// Folder with tls.crt, tls.key and ca.crt: the mounted Secret of the serving certificate, which the role certs or something else
+    /// (cert-manager, a CSI driver) writes. Processes without the role certs need it.
     #[arg(long, env = "NUDGE_CERTIFICATE_DIR", value_name = "FOLDER")]
     pub certificate_dir: Option<PathBuf>,
     /// Lifetime of Nudge's own authority, in days. Agents trust its successors for at least twice as long.
     #[arg(long, env = "NUDGE_CA_DAYS", default_value_t = 1095, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub ca_days: u32,
-    /// Secret with the key for digests of Secrets; created where it is missing.
+    /// Secret in which the role certs keeps the key for digests of Secrets.
     #[arg(long, env = "NUDGE_CONTENT_KEY_SECRET", default_value = "nudge-content-key", value_name = "NAME")]
     pub content_key_secret: String,
+    /// File with that key, from the mounted Secret. Processes without the role certs need it.
+    #[arg(long, env = "NUDGE_CONTENT_KEY_FILE", value_name = "FILE")]
+    pub content_key_file: Option<PathBuf>,
     /// Lease that decides which replica runs the controllers.
     #[arg(long, env = "NUDGE_LEASE", default_value = "nudge-injector", value_name = "NAME")]
     pub lease: String,
-    /// How long the lease lasts without renewal, in seconds: how soon another replica takes over from a lost one.
+    /// Lease that decides which hub marks pods whose agent is silent.
+    #[arg(long, env = "NUDGE_HUB_LEASE", default_value = "nudge-hub", value_name = "NAME")]
+    pub hub_lease: String,
+    /// How long a lease lasts without renewal, in seconds: how soon another replica takes over from a lost one.
     #[arg(long, env = "NUDGE_LEASE_SECONDS", default_value_t = 15, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(3..=300))]
     pub lease_seconds: u32,
     /// With which rights the objects of enabled namespaces are read: those bound in each namespace, or those bound for the cluster.

@@ -38,8 +38,16 @@ use crate::{Process, binary, eventually, ports};
 
 /// The namespace of the control plane.
 pub const NAMESPACE: &str = "nudge-system";
-/// Its service account.
+/// The service account of the role control.
 pub const ACCOUNT: &str = "nudge-injector";
+/// That of the role hub.
+pub const HUB_ACCOUNT: &str = "nudge-hub";
+/// That of the role certs.
+pub const CERTS_ACCOUNT: &str = "nudge-certs";
+/// Selects the pods of the roles that others reach, each of two replicas.
+pub const SERVING: &str = "app.kubernetes.io/component in (injector,hub)";
+/// kubectl would ask a server that has just started for what it is still making: its OpenAPI documents.
+const APPLY: [&str; 3] = ["apply", "--server-side", "--validate=false"];
 /// How long a replica may take until it is ready, on a machine that has much else to do.
 const SOON: Duration = Duration::from_mins(1);
 
@@ -55,13 +63,35 @@ pub struct Installation<'a> {
 }
 
 impl<'a> Installation<'a> {
-    /// Applies `deploy/base`, apart from what needs running pods or a webhook's address. `None` without kubectl.
+    /// Applies `deploy/base`, apart from what needs running pods or a webhook's address, for replicas that have all roles and one
+    /// account, as in `overlays/single-replica`. `None` without kubectl.
     pub async fn apply(cluster: &'a Cluster) -> Result<Option<Self>> {
-        for file in ["namespace", "crd", "rbac", "state"] {
-            let path = deploy().join(format!("base/{file}.yaml"));
-            let text = fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
-            // kubectl would ask a server that has just started for what it is still making: its OpenAPI documents.
-            if cluster.kubectl_on(&["apply", "--server-side", "--validate=false"], &text).await?.is_none() {
+        let Some(installation) = Self::apply_apart(cluster).await? else { return Ok(None) };
+        installation.apply_file("overlays/single-replica/rbac.yaml").await?;
+        let items = ["nudge-hub", "nudge-certs"].into_iter().flat_map(|role| {
+            let binding = |kind: &str, metadata: Value| {
+                json!({
+                    "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}Binding"), "metadata": metadata,
+                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+                    "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+                })
+            };
+            let name = format!("single-{role}");
+            [
+                binding("ClusterRole", json!({"name": name})),
+                binding("Role", json!({"name": name, "namespace": NAMESPACE})),
+            ]
+        });
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items.collect::<Vec<_>>()}).to_string();
+        cluster.kubectl_on(&APPLY, &list).await?;
+        Ok(Some(installation))
+    }
+
+    /// The same for processes that have one role each, and its account.
+    pub async fn apply_apart(cluster: &'a Cluster) -> Result<Option<Self>> {
+        let installation = Self { cluster };
+        for file in ["namespace", "crd", "rbac", "rbac-namespace", "state"] {
+            if installation.apply_file(&format!("base/{file}.yaml")).await?.is_none() {
                 return Ok(None);
             }
         }
@@ -71,7 +101,13 @@ impl<'a> Installation<'a> {
             (listed.code == Some(0)).then_some(())
         };
         eventually(SOON, "VersionedConfig is served", there).await?;
-        Ok(Some(Self { cluster }))
+        Ok(Some(installation))
+    }
+
+    async fn apply_file(&self, file: &str) -> Result<Option<()>> {
+        let path = deploy().join(file);
+        let text = fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
+        Ok(self.cluster.kubectl_on(&APPLY, &text).await?.map(drop))
     }
 
     /// Applies the webhooks, answered at `address` on this machine instead of behind a Service. The leader fills in the
@@ -154,11 +190,72 @@ impl<'a> Installation<'a> {
     }
 
     async fn start_replica(&self, options: &ReplicaOptions, wire: Option<&Wire>) -> Result<Replica> {
+        let mut replica = self.start_as(ACCOUNT, options, wire).await?;
+        replica.health = replica.listens("health").await?;
+        replica.admission = replica.listens("admission").await?;
+        replica.hub = replica.listens("hub").await?;
+        Ok(replica)
+    }
+
+    /// Starts a process for each role, as `deploy/base` does, and waits until all are ready. The webhooks are applied.
+    pub async fn apart(&self, options: &ReplicaOptions) -> Result<Apart> {
+        let free = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let with = |arguments: &[&str], addresses| ReplicaOptions {
+            addresses: Some(addresses),
+            arguments: [&options.arguments[..], &arguments.iter().map(|&one| one.to_owned()).collect::<Vec<_>>()]
+                .concat(),
+            ..options.clone()
+        };
+        let (admission, hub) = match options.addresses {
+            Some((admission, hub, _)) => (admission, hub),
+            None => (free()?, free()?),
+        };
+        self.apply_webhooks(admission).await?;
+        let certs = self.start_as(CERTS_ACCOUNT, &with(&["--roles=certs"], (any, any, any)), None).await?;
+        let mounted = self.mount(&certs.name).await.with_context(|| format!("its log:\n{}", certs.log()))?;
+        let (folder, key) = (format!("--certificate-dir={}", mounted.display()), mounted.join("key"));
+        let key = format!("--content-key-file={}", key.display());
+        let hub = with(&["--roles=hub", &folder, &key], (any, hub, any));
+        let mut hub = self.start_as(HUB_ACCOUNT, &hub, None).await?;
+        hub.hub = hub.listens("hub").await?;
+        let control = with(&["--roles=control", &folder, &key], (admission, hub.hub, any));
+        let mut control = self.start_as(ACCOUNT, &control, None).await?;
+        control.admission = control.listens("admission").await?;
+        for replica in [&mut control, &mut hub] {
+            replica.health = replica.listens("health").await?;
+            replica.is_ready().await?;
+        }
+        Ok(Apart { control, hub, certs })
+    }
+
+    /// What the kubelet mounts into the pods of the roles control and hub, as soon as the role certs has filled the Secrets.
+    async fn mount(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.cluster.folder().join(name).join("mounted");
+        fs::create_dir(&folder)?;
+        let secrets: Api<Secret> = Api::namespaced(self.cluster.admin().await?, NAMESPACE);
+        for (secret, keys) in
+            [("nudge-serving", &["tls.crt", "tls.key", "ca.crt"][..]), ("nudge-content-key", &["key"])]
+        {
+            let filled = async || {
+                let data = secrets.get(secret).await.ok()?.data?;
+                keys.iter().all(|key| data.contains_key(*key)).then_some(data)
+            };
+            let data = eventually(SOON, &format!("Secret {secret} is filled"), filled).await?;
+            for key in keys {
+                fs::write(folder.join(key), &data.get(*key).context("no such key")?.0)?;
+            }
+        }
+        Ok(folder)
+    }
+
+    /// Starts a process with a service account, which is not waited for.
+    async fn start_as(&self, account: &str, options: &ReplicaOptions, wire: Option<&Wire>) -> Result<Replica> {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let name = format!("replica-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = self.cluster.folder().join(&name);
         fs::create_dir(&folder)?;
-        let token = self.token().await?;
+        let token = self.token(account).await?;
         let kubeconfig = folder.join("kubeconfig");
         let identity = Identity::Token(&token);
         let text = match wire {
@@ -190,19 +287,15 @@ impl<'a> Installation<'a> {
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         self.cluster.guard(&mut command);
         let process = Process::spawn("nudge-injector", &mut command)?;
-        let mut replica = Replica { name, process, admission, hub, health, log };
-        replica.health = replica.listens("health").await?;
-        replica.admission = replica.listens("admission").await?;
-        replica.hub = replica.listens("hub").await?;
-        Ok(replica)
+        Ok(Replica { name, process, admission, hub, health, log })
     }
 
-    /// A token of the control plane's service account, for the API server.
-    async fn token(&self) -> Result<String> {
+    /// A token of a service account of the control plane, for the API server.
+    async fn token(&self, account: &str) -> Result<String> {
         let spec = json!({"spec": {"audiences": [ISSUER], "expirationSeconds": 7200}});
         let request: TokenRequest = serde_json::from_value(spec)?;
         let accounts: Api<ServiceAccount> = Api::namespaced(self.cluster.admin().await?, NAMESPACE);
-        let reply = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await?;
+        let reply = accounts.create_token_request(account, &PostParams::default(), &request).await?;
         Ok(reply.status.context("no token")?.token)
     }
 }
@@ -247,14 +340,18 @@ where
     space.create_object(object).await
 }
 
-/// Binds one of Nudge's cluster roles to the control plane in a namespace, as its admin does.
+/// Binds one of Nudge's cluster roles in a namespace to the accounts that need it, as a cluster admin does.
 pub async fn bind(space: &Space, role: &str) -> Result<()> {
-    let binding = json!({
-        "metadata": {"name": role},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
-    });
-    space.create_object::<RoleBinding>(binding).await?;
+    let of_hub = format!("{role}-hub");
+    let both = ["nudge-namespace", "nudge-secrets"].contains(&role);
+    for (role, account) in [(role, ACCOUNT)].into_iter().chain(both.then_some((&*of_hub, HUB_ACCOUNT))) {
+        let binding = json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
+        });
+        space.create_object::<RoleBinding>(binding).await?;
+    }
     Ok(())
 }
 
@@ -326,6 +423,16 @@ impl ReplicaOptions {
     pub fn with(arguments: &[&str]) -> Self {
         Self { arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(), ..Self::default() }
     }
+}
+
+/// A process for each role. Only the addresses are real that its role listens at.
+pub struct Apart {
+    /// The webhooks and the controllers.
+    pub control: Replica,
+    /// The hub.
+    pub hub: Replica,
+    /// The certificates.
+    pub certs: Replica,
 }
 
 /// One replica of the control plane.

@@ -114,32 +114,40 @@ async fn applying_again_changes_nothing() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_injectors_own_pods_fit_their_namespace() -> Result<()> {
+async fn the_pods_of_every_role_fit_their_namespace() -> Result<()> {
     let Some(cluster) = installed().await? else { return Ok(()) };
-    let deployment = documents(&read(&deploy().join("base/deployment.yaml"))?)?.remove(0);
     let client = cluster.admin().await?;
-    // Old servers refuse a pod whose service account has no token in a Secret yet.
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
-    let token = async || {
-        let account = accounts.get("nudge-injector").await.ok()?;
-        (cluster.version().minor >= 24 || account.secrets.is_some()).then_some(())
-    };
-    eventually(SOON, "the service account has a token", token).await?;
-    let pods: Api<Pod> = Api::namespaced(client, NAMESPACE);
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    let mut template = deployment["spec"]["template"].clone();
-    template["metadata"]["name"] = json!("replica");
-    let pod = pods.create(&dry, &serde_json::from_value(template.clone())?).await?;
-    let spec = pod.spec.context("no spec")?;
-    assert_eq!(spec.priority, Some(1_000_000));
-    let mounted = spec.containers.iter().flat_map(|one| one.volume_mounts.iter().flatten());
-    let mut mounted: Vec<_> = mounted.map(|mount| mount.mount_path.as_str()).collect();
-    mounted.sort_unstable();
-    assert_eq!(mounted, ["/run/nudge-injector", "/var/run/secrets/kubernetes.io/serviceaccount"]);
-    if cluster.has(25, "Pod Security") {
-        template["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = json!(true);
-        let refused = pods.create(&dry, &serde_json::from_value(template)?).await.err().context("not enforced")?;
-        ensure!(refused.to_string().contains("restricted"), "{refused}");
+    let state = ["/run/nudge-injector", "/var/run/secrets/kubernetes.io/serviceaccount"];
+    let files = ["/etc/nudge-injector/content-key", "/etc/nudge-injector/serving"];
+    for (file, account, expected) in [
+        ("certs", "nudge-certs", state.to_vec()),
+        ("control", "nudge-injector", [files, state].concat()),
+        ("hub", "nudge-hub", [files, state].concat()),
+    ] {
+        let deployment = documents(&read(&deploy().join(format!("base/{file}.yaml")))?)?.remove(0);
+        // Old servers refuse a pod whose service account has no token in a Secret yet.
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+        let token = async || {
+            let account = accounts.get(account).await.ok()?;
+            (cluster.version().minor >= 24 || account.secrets.is_some()).then_some(())
+        };
+        eventually(SOON, "the service account has a token", token).await?;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let mut template = deployment["spec"]["template"].clone();
+        template["metadata"]["name"] = json!("replica");
+        let pod = pods.create(&dry, &serde_json::from_value(template.clone())?).await?;
+        let spec = pod.spec.context("no spec")?;
+        assert_eq!((spec.priority, spec.service_account_name.as_deref()), (Some(1_000_000), Some(account)));
+        let mounted = spec.containers.iter().flat_map(|one| one.volume_mounts.iter().flatten());
+        let mut mounted: Vec<_> = mounted.map(|mount| mount.mount_path.as_str()).collect();
+        mounted.sort_unstable();
+        assert_eq!(mounted, expected, "{file}");
+        if cluster.has(25, "Pod Security") {
+            template["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = json!(true);
+            let refused = pods.create(&dry, &serde_json::from_value(template)?).await.err().context("not enforced")?;
+            ensure!(refused.to_string().contains("restricted"), "{refused}");
+        }
     }
     Ok(())
 }
@@ -187,7 +195,8 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
     if !applied(&cluster, &text).await? {
         return Ok(());
     }
-    let installation = Installation { cluster: &cluster };
+    // Not again what was applied, but what the tests' own replica needs beyond.
+    let installation = Installation::apply(&cluster).await?.context("kubectl")?;
     let mut replica =
         installation.replica(&ReplicaOptions { addresses: Some(addresses), ..ReplicaOptions::default() }).await?;
     let space = installation.enabled("user").await?;
@@ -233,7 +242,7 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
     ensure!(before.len() >= 4, "{before:?}");
     let webhooks = "mutatingwebhookconfiguration,validatingwebhookconfiguration";
     run(&cluster, &["delete", webhooks, "nudge-injector"]).await?;
-    run(&cluster, &["--namespace", NAMESPACE, "delete", "deployment", "nudge-injector"]).await?;
+    run(&cluster, &["--namespace", NAMESPACE, "delete", "deployment", "-l", "app.kubernetes.io/name=nudge"]).await?;
     replica.process.stop()?;
     cluster.kubectl_on(&["delete", "--ignore-not-found"], &text).await?;
     let namespaces: Api<Namespace> = Api::all(cluster.admin().await?);
@@ -247,19 +256,25 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
 async fn the_bindings_of_a_namespace_are_accepted() -> Result<()> {
     let Some(cluster) = installed().await? else { return Ok(()) };
     let space = cluster.space("bound").await?;
-    for (folder, role) in [
-        ("namespace", "nudge-namespace"),
-        ("namespace/secrets", "nudge-secrets"),
-        ("namespace/restart", "nudge-restart"),
+    for (file, role, count) in [
+        ("namespace/role-bindings", "nudge-namespace", 2),
+        ("namespace/secrets/role-bindings", "nudge-secrets", 2),
+        ("namespace/restart/role-binding", "nudge-restart", 1),
     ] {
-        let text = read(&deploy().join(folder).join("role-binding.yaml"))?;
+        let text = read(&deploy().join(format!("{file}.yaml")))?;
         cluster.kubectl_on(&[&APPLY[..], &["--namespace", &space.name]].concat(), &text).await?;
         let bindings = space.api::<k8s_openapi::api::rbac::v1::RoleBinding>();
-        let applied = bindings.get(role).await?;
-        bindings.delete(role, &kube::api::DeleteParams::default()).await?;
+        let all = async || {
+            let mut all = Vec::new();
+            for binding in bindings.list(&ListParams::default()).await?.items {
+                bindings.delete(&binding.name_any(), &kube::api::DeleteParams::default()).await?;
+                all.push((binding.name_any(), binding.role_ref, binding.subjects));
+            }
+            Ok::<_, anyhow::Error>(all)
+        };
+        let applied = all().await?;
         bind(&space, role).await?;
-        let ours = bindings.get(role).await?;
-        assert_eq!((applied.role_ref, applied.subjects), (ours.role_ref, ours.subjects));
+        assert_eq!((applied.len(), applied), (count, all().await?));
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 mod everywhere;
 mod examples;
 mod expressions;
+mod hub_writes;
 mod installing;
 mod manifests;
 mod rendering;

@@ -48,7 +48,7 @@ fn every_file_belongs_to_a_kustomization() -> Result<()> {
     others.retain(|file| !reached.contains(file));
     ensure!(others.is_empty(), "not in any kustomization: {others:?}");
     // Those that people name themselves, and those that others name.
-    let doors = ["", "overlays/current", "overlays/single-replica", "overlays/all-namespaces"];
+    let doors = ["", "overlays/current", "overlays/single-replica", "overlays/all-namespaces", "overlays/cert-manager"];
     let doors =
         doors.into_iter().chain(["components/monitoring", "namespace", "namespace/secrets", "namespace/restart"]);
     for door in doors {
@@ -86,24 +86,107 @@ fn the_overlay_for_current_servers_adds_policies_and_a_budget_and_changes_no_nam
         .collect();
     let expected = ["PodDisruptionBudget", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
     assert_eq!(kinds, BTreeSet::from(expected));
-    assert_eq!(rendered["Deployment/nudge-injector"], base["Deployment/nudge-injector"]);
-    let budget = &rendered["PodDisruptionBudget/nudge-injector"]["spec"]["selector"];
-    assert_eq!(*budget, base["Deployment/nudge-injector"]["spec"]["selector"]);
+    for name in ["nudge-injector", "nudge-hub"] {
+        let deployment = &base[&format!("Deployment/{name}")];
+        assert_eq!(rendered[&format!("Deployment/{name}")], *deployment);
+        assert_eq!(
+            rendered[&format!("PodDisruptionBudget/{name}")]["spec"]["selector"],
+            deployment["spec"]["selector"]
+        );
+        assert_eq!(base[&format!("Service/{name}")]["spec"]["selector"], deployment["spec"]["selector"]["matchLabels"]);
+        let policy = &base[&format!("NetworkPolicy/{name}")]["spec"]["podSelector"];
+        assert_eq!(*policy, deployment["spec"]["selector"]);
+    }
     Ok(())
 }
 
 #[test]
-fn a_single_replica_has_nothing_to_spread() -> Result<()> {
+fn a_single_replica_is_one_process_with_all_roles() -> Result<()> {
     let Some(rendered) = render(&overlay("single-replica"))? else { return Ok(()) };
-    let mut rendered = by_title(documents(&rendered)?)?;
-    let mut base = by_title(documents(&base()?)?)?;
-    let deployment = rendered.remove("Deployment/nudge-injector").context("no Deployment")?;
-    let mut expected = base.remove("Deployment/nudge-injector").context("no Deployment")?;
-    expected["spec"]["replicas"] = json!(1);
-    let pod = expected["spec"]["template"]["spec"].as_object_mut().context("no pod")?;
-    ensure!(pod.remove("affinity").is_some() && pod.remove("topologySpreadConstraints").is_some(), "{pod:?}");
-    assert_eq!(deployment, expected);
-    assert_eq!(difference(&rendered, &base), Vec::<&String>::new());
+    let rendered = by_title(documents(&rendered)?)?;
+    let deployments: Vec<_> = rendered.keys().filter(|title| title.starts_with("Deployment/")).collect();
+    assert_eq!(deployments, ["Deployment/nudge-injector"]);
+    let spec = &rendered["Deployment/nudge-injector"]["spec"];
+    assert_eq!(spec["replicas"], json!(1));
+    let pod = &spec["template"]["spec"];
+    ensure!(pod.get("affinity").is_none() && pod.get("topologySpreadConstraints").is_none(), "{pod}");
+    let container = &pod["containers"][0];
+    assert_eq!(container["args"], json!(["serve"]));
+    let names = |list: &Value| -> Vec<String> {
+        let names = list.as_array().into_iter().flatten().filter_map(|one| one["name"].as_str());
+        names.map(str::to_owned).collect()
+    };
+    ensure!(!names(&container["env"]).iter().any(|name| name.ends_with("_DIR") || name.ends_with("_FILE")));
+    assert_eq!(
+        (names(&pod["volumes"]), names(&container["volumeMounts"])),
+        (vec!["run".to_owned()], vec!["run".to_owned()])
+    );
+    assert_eq!(names(&container["ports"]), ["hub", "admission", "health"]);
+    // Both Services reach it, and it has the rights of all roles.
+    for service in ["nudge-injector", "nudge-hub"] {
+        assert_eq!(rendered[&format!("Service/{service}")]["spec"]["selector"], spec["selector"]["matchLabels"]);
+    }
+    let account = json!([{"kind": "ServiceAccount", "name": "nudge-injector", "namespace": NAMESPACE}]);
+    let bindings: Vec<_> = rendered.iter().filter(|(title, _)| title.contains("RoleBinding/")).collect();
+    assert_eq!(bindings.len(), 7);
+    ensure!(bindings.iter().all(|(_, binding)| binding["subjects"] == account), "{bindings:?}");
+    let ports = rendered["NetworkPolicy/nudge-injector"]["spec"]["ingress"].to_string();
+    ensure!(["8443", "9443", "8080"].iter().all(|port| ports.contains(port)), "{ports}");
+    ensure!(!rendered.keys().any(|title| title == "ServiceAccount/nudge-hub" || title == "NetworkPolicy/nudge-certs"));
+    Ok(())
+}
+
+/// Whether a role lets its account change webhook configurations.
+fn patches_webhooks(role: &Value) -> bool {
+    let rules = role["rules"].as_array().into_iter().flatten();
+    rules.clone().any(|rule| rule["apiGroups"].to_string().contains("admissionregistration"))
+}
+
+#[test]
+fn with_cert_manager_nothing_may_change_a_webhook_configuration() -> Result<()> {
+    let Some(rendered) = render(&overlay("cert-manager"))? else { return Ok(()) };
+    let (rendered, base) = (by_title(documents(&rendered)?)?, by_title(documents(&base()?)?)?);
+    ensure!(base.values().any(patches_webhooks), "the base has a role that may");
+    let still: Vec<_> = rendered.iter().filter(|(_, role)| patches_webhooks(role)).collect();
+    ensure!(still.is_empty(), "{still:?}");
+    // Nothing of the role certs is left, and no Secret that cert-manager or the admin makes.
+    let left: Vec<_> = rendered.iter().filter(|(_, object)| object.to_string().contains("nudge-certs")).collect();
+    ensure!(left.is_empty(), "{left:?}");
+    ensure!(!rendered.keys().any(|title| title.starts_with("Secret/")));
+    let serving = &rendered["Certificate/nudge-serving"];
+    for kind in ["Mutating", "Validating"] {
+        let annotations = &rendered[&format!("{kind}WebhookConfiguration/nudge-injector")]["metadata"]["annotations"];
+        let named = format!("{NAMESPACE}/{}", serving["metadata"]["name"].as_str().context("no name")?);
+        assert_eq!(annotations["cert-manager.io/inject-ca-from"], json!(named));
+    }
+    // The Secret that is mounted, and the names by which the API server and agents call.
+    let volumes = rendered["Deployment/nudge-hub"]["spec"]["template"]["spec"]["volumes"].to_string();
+    ensure!(volumes.contains(&serving["spec"]["secretName"].to_string()), "{volumes}");
+    let names = serving["spec"]["dnsNames"].to_string();
+    for service in ["nudge-injector", "nudge-hub"] {
+        ensure!(names.contains(&format!("\"{service}.{NAMESPACE}.svc\"")), "{names}");
+    }
+    Ok(())
+}
+
+/// Nothing that listens to others may create what it should only change, or change what decides about others.
+#[test]
+fn no_role_that_listens_may_patch_webhooks_or_create_secrets() -> Result<()> {
+    for role in
+        documents(&base()?)?.iter().filter(|object| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Role")))
+    {
+        let name = role["metadata"]["name"].as_str().context("no name")?;
+        let of_certs = role["kind"] == "ClusterRole" && name == "nudge-certs";
+        assert_eq!(patches_webhooks(role), of_certs, "{name}");
+        for rule in role["rules"].as_array().context("no rules")? {
+            let (resources, verbs) = (rule["resources"].to_string(), rule["verbs"].to_string());
+            ensure!(!verbs.contains('*') && !resources.contains('*') && !verbs.contains("bind"), "{name}: {rule}");
+            let kept = resources.contains("\"secrets\"") || resources.contains("\"leases\"");
+            ensure!(!kept || !verbs.contains("create"), "{name}: {rule}");
+            let allowed = ["nudge-namespace", "nudge-namespace-hub", "nudge-restart", "nudge-certs", "nudge-edit"];
+            ensure!(!verbs.contains("patch") || allowed.contains(&name), "{name}: {rule}");
+        }
+    }
     Ok(())
 }
 
@@ -115,7 +198,10 @@ fn the_selectors_for_all_namespaces_are_those_of_the_control_plane() -> Result<(
     let mut selectors = Vec::new();
     for (title, object) in &objects {
         // For every namespace, whatever is enabled.
-        if title == "ValidatingAdmissionPolicy/nudge-versions-marked" {
+        if ["nudge-versions-marked", "nudge-pods-status"]
+            .iter()
+            .any(|name| *title == format!("ValidatingAdmissionPolicy/{name}"))
+        {
             ensure!(object["spec"]["matchConstraints"].get("namespaceSelector").is_none(), "{object}");
             continue;
         }
@@ -139,12 +225,80 @@ fn the_selectors_for_all_namespaces_are_those_of_the_control_plane() -> Result<(
         assert_eq!(excluded, expected);
         assert_eq!(*said, json!({"key": "nudge.dev/enabled", "operator": "NotIn", "values": ["false"]}));
     }
+    for name in ["nudge-injector", "nudge-hub"] {
+        let variables = &objects[&format!("Deployment/{name}")]["spec"]["template"]["spec"]["containers"][0]["env"];
+        let variables = variables.as_array().context("no variables")?;
+        for variable in [("NUDGE_ALL_NAMESPACES", "true"), ("NUDGE_READS", "cluster")] {
+            ensure!(variables.contains(&json!({"name": variable.0, "value": variable.1})), "{variables:?}");
+        }
+        ensure!(variables.len() > 5, "the others stay: {variables:?}");
+    }
+    let bound = objects.keys().filter_map(|title| title.strip_prefix("ClusterRoleBinding/"));
+    let expected = [
+        "nudge-certs",
+        "nudge-cluster-reads",
+        "nudge-cluster-reads-hub",
+        "nudge-hub",
+        "nudge-injector",
+        "nudge-namespace",
+        "nudge-namespace-hub",
+    ];
+    assert_eq!(bound.collect::<Vec<_>>(), expected);
+    Ok(())
+}
+
+/// The rules of the component are those that the roles of a namespace have for reading.
+#[test]
+fn cluster_wide_reads_are_the_reads_of_a_namespace() -> Result<()> {
+    let wide = by_title(documents(&read(&deploy().join("components/cluster-reads/rbac.yaml"))?)?)?;
+    let bound = by_title(documents(&base()?)?)?;
+    for (wide_name, name) in
+        [("nudge-cluster-reads", "nudge-namespace"), ("nudge-cluster-reads-hub", "nudge-namespace-hub")]
+    {
+        let reads = |role: &Value| -> BTreeSet<(String, String)> {
+            let rules = role["rules"].as_array().into_iter().flatten();
+            let pairs = rules.flat_map(|rule| {
+                let verbs = rule["verbs"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                let verbs = verbs.filter(|verb| ["get", "list", "watch"].contains(verb));
+                let what = format!("{}{}", rule["apiGroups"], rule["resources"]);
+                verbs.map(|verb| (what.clone(), verb.to_owned())).collect::<Vec<_>>()
+            });
+            pairs.collect()
+        };
+        let wide = reads(&wide[&format!("ClusterRole/{wide_name}")]);
+        ensure!(!wide.is_empty());
+        assert_eq!(wide, reads(&bound[&format!("ClusterRole/{name}")]), "{name}");
+    }
+    Ok(())
+}
+
+/// `digest:` of a kustomization sets the images of the agent, too.
+#[test]
+fn images_may_be_named_by_digest() -> Result<()> {
+    let home = tempfile::tempdir()?;
+    std::os::unix::fs::symlink(deploy().canonicalize()?, home.path().join("deploy"))?;
+    let folder = home.path().join("site");
+    fs::create_dir(&folder)?;
+    let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
+    let names = ["nudge-injector", "nudge-agent", "nudge-agent-kill"];
+    let images = names
+        .map(|name| format!("- {{name: {name}, newName: registry.example.com/{name}, digest: '{digest}'}}\n"))
+        .concat();
+    let head =
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../deploy/overlays/current]\n";
+    fs::write(folder.join("kustomization.yaml"), format!("{head}images:\n{images}"))?;
+    let Some(rendered) = render(&folder)? else { return Ok(()) };
+    let objects = by_title(documents(&rendered)?)?;
+    let image = |name: &str| format!("registry.example.com/{name}@{digest}");
+    for name in ["nudge-injector", "nudge-hub", "nudge-certs"] {
+        let container = &objects[&format!("Deployment/{name}")]["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["image"], json!(image("nudge-injector")), "{name}");
+    }
     let variables = &objects["Deployment/nudge-injector"]["spec"]["template"]["spec"]["containers"][0]["env"];
-    let variables = variables.as_array().context("no variables")?;
-    ensure!(variables.contains(&json!({"name": "NUDGE_ALL_NAMESPACES", "value": "true"})), "{variables:?}");
-    ensure!(variables.len() > 5, "the others stay: {variables:?}");
-    let bound: Vec<_> = objects.keys().filter(|title| title.starts_with("ClusterRoleBinding/")).collect();
-    assert_eq!(bound, ["ClusterRoleBinding/nudge-injector", "ClusterRoleBinding/nudge-namespace"]);
+    for (variable, name) in [("NUDGE_AGENT_IMAGE", "nudge-agent"), ("NUDGE_AGENT_KILL_IMAGE", "nudge-agent-kill")] {
+        let expected = json!({"name": variable, "value": image(name)});
+        ensure!(variables.as_array().is_some_and(|all| all.contains(&expected)), "{variables}");
+    }
     Ok(())
 }
 

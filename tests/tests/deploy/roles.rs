@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::{Api, PostParams};
 use nudge_tests::cluster::Space;
-use nudge_tests::{Cluster, eventually};
-use serde_json::json;
+use nudge_tests::cluster::installation::{ACCOUNT, CERTS_ACCOUNT, HUB_ACCOUNT, NAMESPACE, bind};
+use nudge_tests::eventually;
+use serde_json::{Value, json};
 
 use crate::installing::installed;
 
@@ -51,17 +51,12 @@ async fn may(space: &Space, user: &str, verb: &str, what: &str, name: Option<&st
 }
 
 #[tokio::test]
-async fn view_reads_edit_switches_admin_binds() -> Result<()> {
+async fn view_reads_edit_switches_and_no_admin_of_a_namespace_binds() -> Result<()> {
     let Some(cluster) = installed().await? else { return Ok(()) };
     let (space, other) = (cluster.space("roles").await?, cluster.space("other").await?);
     let (view, edit, admin) = (user(&space, "view").await?, user(&space, "edit").await?, user(&space, "admin").await?);
     // Kubernetes adds the roles up a moment after they are there.
-    let added = async || {
-        may(&space, &admin, "bind", "rbac.authorization.k8s.io/clusterroles/", Some("nudge-namespace"))
-            .await
-            .ok()?
-            .then_some(())
-    };
+    let added = async || may(&space, &admin, "create", "nudge.dev/versionedconfigs/", None).await.ok()?.then_some(());
     eventually(SOON, "the roles are added up", added).await?;
 
     let configs = "nudge.dev/versionedconfigs/";
@@ -80,14 +75,10 @@ async fn view_reads_edit_switches_admin_binds() -> Result<()> {
         }
     }
     let roles = "rbac.authorization.k8s.io/clusterroles/";
-    for role in ["nudge-namespace", "nudge-secrets", "nudge-restart"] {
-        for (user, can) in [(&view, false), (&edit, false), (&admin, true)] {
-            assert_eq!(may(&space, user, "bind", roles, Some(role)).await?, can, "{user} {role}");
+    for role in ["nudge-namespace", "nudge-namespace-hub", "nudge-secrets", "nudge-restart", "nudge-injector"] {
+        for user in [&view, &edit, &admin] {
+            ensure!(!may(&space, user, "bind", roles, Some(role)).await?, "{user} {role}");
         }
-        ensure!(!may(&other, &admin, "bind", roles, Some(role)).await?, "{role} elsewhere");
-    }
-    for role in ["nudge-injector", "cluster-admin"] {
-        ensure!(!may(&space, &admin, "bind", roles, Some(role)).await?, "{role}");
     }
     ensure!(!may(&space, &admin, "patch", "/namespaces/", Some(&space.name)).await?, "the label is the cluster's");
     Ok(())
@@ -95,64 +86,107 @@ async fn view_reads_edit_switches_admin_binds() -> Result<()> {
 
 /// The same by what the API server does and not only says: its check against giving more than one has.
 #[tokio::test]
-async fn an_admin_lets_the_injector_into_the_own_namespace_and_nowhere_else() -> Result<()> {
+async fn an_admin_of_a_namespace_binds_no_role_of_nudge_to_anybody() -> Result<()> {
     let Some(cluster) = installed().await? else { return Ok(()) };
-    let (space, other) = (cluster.space("owned").await?, cluster.space("foreign").await?);
+    let space = cluster.space("owned").await?;
     let admin = user(&space, "admin").await?;
     let client = cluster.client(&cluster.user(&admin, &[])).await?;
-    let binding = |kind: &str, role: &str| {
-        json!({
-            "metadata": {"name": format!("{kind}-{role}").to_lowercase()},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": "nudge-injector", "namespace": "nudge-system"}],
-        })
-    };
-    let bind = async |namespace: &str, role: &str| {
-        let api: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
-        let binding = serde_json::from_value(binding("ClusterRole", role))?;
+    let bind = async |role: &str, subject: Value| {
+        let binding = json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [subject],
+        });
+        let api: Api<RoleBinding> = Api::namespaced(client.clone(), &space.name);
+        let binding = serde_json::from_value(binding)?;
         Ok::<_, anyhow::Error>(api.create(&PostParams::default(), &binding).await.map(drop))
     };
-    eventually(SOON, "the admin may bind", async || bind(&space.name, "nudge-namespace").await.ok()?.ok()).await?;
-    bind(&space.name, "nudge-secrets").await??;
-    for role in ["nudge-injector", "cluster-admin"] {
-        ensure!(bind(&space.name, role).await?.is_err(), "{role}");
+    let oneself = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": admin});
+    // The admin may bind what an admin has, and so the refusals are about these roles.
+    let view = async || bind("view", oneself.clone()).await.ok()?.ok();
+    eventually(SOON, "the admin may bind", view).await?;
+    for role in ["nudge-namespace", "nudge-namespace-hub", "nudge-injector", "nudge-hub", "nudge-certs"] {
+        for subject in [oneself.clone(), account("nudge-injector"), account("nudge-hub")] {
+            let refused = bind(role, subject).await?.err().with_context(|| format!("{role} was bound"))?;
+            ensure!(refused.to_string().contains("attempting to grant"), "{role}: {refused}");
+        }
     }
-    ensure!(bind(&other.name, "nudge-namespace").await?.is_err(), "not theirs");
-    let everywhere: Api<ClusterRoleBinding> = Api::all(client.clone());
-    let wide = serde_json::from_value(binding("ClusterRole", "nudge-namespace"))?;
-    ensure!(everywhere.create(&PostParams::default(), &wide).await.is_err(), "for the whole cluster");
-    let label = json!({"metadata": {"labels": {"nudge.dev/enabled": "true"}}});
-    let namespaces: Api<Namespace> = Api::all(client);
-    let labelled = namespaces.patch(&space.name, &PatchParams::default(), &Patch::Merge(&label)).await;
-    ensure!(labelled.is_err(), "the label is the cluster's");
-    injector_rights(cluster, &space, &other).await
+    Ok(())
 }
 
-/// What these bindings give the injector, and what they don't.
-async fn injector_rights(cluster: &Cluster, space: &Space, other: &Space) -> Result<()> {
-    let injector = "system:serviceaccount:nudge-system:nudge-injector";
-    ensure!(cluster.version().minor >= 20);
-    for (verb, what) in [
-        ("update", "/configmaps/"),
-        ("patch", "/pods/status"),
-        ("update", "nudge.dev/versionedconfigs/status"),
-        ("get", "/secrets/"),
-    ] {
-        ensure!(may(space, injector, verb, what, None).await?, "{verb} {what}");
-        ensure!(!may(other, injector, verb, what, None).await?, "{verb} {what} where nobody has bound it");
+fn account(name: &str) -> Value {
+    json!({"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE})
+}
+
+/// What the accounts may do where their roles are bound, and what they may do nowhere.
+#[tokio::test]
+async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
+    let Some(cluster) = installed().await? else { return Ok(()) };
+    let (space, other) = (cluster.space("bound").await?, cluster.space("foreign").await?);
+    for role in ["nudge-namespace", "nudge-secrets", "nudge-restart"] {
+        bind(&space, role).await?;
     }
-    for (verb, what) in [
-        ("create", "/secrets/"),
-        ("update", "/secrets/"),
-        ("create", "/pods/"),
-        ("create", "/pods/exec"),
-        ("patch", "/pods/"),
-        ("update", "apps/deployments/"),
-        ("update", "nudge.dev/versionedconfigs/"),
-        ("create", "/serviceaccounts/token"),
-        ("create", "rbac.authorization.k8s.io/rolebindings/"),
+    let of = |name: &str| format!("system:serviceaccount:{NAMESPACE}:{name}");
+    let (control, hub, certs) = (of(ACCOUNT), of(HUB_ACCOUNT), of(CERTS_ACCOUNT));
+    let bound = async || may(&space, &hub, "patch", "/pods/status", None).await.ok()?.then_some(());
+    eventually(SOON, "the roles are bound", bound).await?;
+    for (user, verb, what) in [
+        (&control, "update", "/configmaps/"),
+        (&control, "update", "nudge.dev/versionedconfigs/status"),
+        (&control, "delete", "/secrets/"),
+        (&control, "patch", "apps/deployments/"),
+        (&hub, "patch", "/pods/status"),
+        (&hub, "get", "/secrets/"),
+        (&hub, "get", "/configmaps/"),
     ] {
-        ensure!(!may(space, injector, verb, what, None).await?, "{verb} {what}");
+        ensure!(may(&space, user, verb, what, None).await?, "{user} {verb} {what}");
+        ensure!(!may(&other, user, verb, what, None).await?, "{user} {verb} {what} where nobody has bound it");
+    }
+    let secrets = Space { client: space.client.clone(), name: NAMESPACE.to_owned() };
+    for (name, user) in [("nudge-authority", &certs), ("nudge-serving", &certs), ("nudge-content-key", &certs)] {
+        for verb in ["get", "update"] {
+            ensure!(may(&secrets, user, verb, "/secrets/", Some(name)).await?, "{verb} {name}");
+            for other in [&control, &hub] {
+                ensure!(!may(&secrets, other, verb, "/secrets/", Some(name)).await?, "{other} {verb} {name}");
+            }
+        }
+    }
+    let webhooks = "admissionregistration.k8s.io/validatingwebhookconfigurations/";
+    ensure!(may(&space, &certs, "patch", webhooks, Some("nudge-injector")).await?, "caBundle");
+    ensure!(!may(&space, &certs, "patch", webhooks, Some("another")).await?, "the webhooks of others");
+    for (user, verb, what) in [
+        (&control, "patch", webhooks),
+        (&control, "patch", "/pods/status"),
+        (&control, "create", "authentication.k8s.io/tokenreviews/"),
+        (&hub, "patch", webhooks),
+        (&hub, "create", "/configmaps/"),
+        (&hub, "update", "/configmaps/"),
+        (&hub, "update", "nudge.dev/versionedconfigs/status"),
+        (&hub, "delete", "/secrets/"),
+        (&hub, "patch", "/pods/"),
+        (&hub, "patch", "apps/deployments/"),
+        (&certs, "list", "/secrets/"),
+        (&certs, "get", "/configmaps/"),
+        (&certs, "get", "/pods/"),
+    ] {
+        ensure!(!may(&space, user, verb, what, Some("nudge-injector")).await?, "{user} {verb} {what}");
+    }
+    for user in [&control, &hub, &certs] {
+        for (verb, what) in [
+            ("create", "/secrets/"),
+            ("update", "/secrets/"),
+            ("create", "/pods/"),
+            ("create", "/pods/exec"),
+            ("update", "apps/deployments/"),
+            ("update", "nudge.dev/versionedconfigs/"),
+            ("create", "/serviceaccounts/token"),
+            ("create", "rbac.authorization.k8s.io/rolebindings/"),
+            ("create", "coordination.k8s.io/leases/"),
+        ] {
+            for place in [&space, &other, &secrets] {
+                ensure!(!may(place, user, verb, what, None).await?, "{user} {verb} {what} in {}", place.name);
+            }
+        }
     }
     Ok(())
 }

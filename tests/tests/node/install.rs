@@ -43,9 +43,17 @@ pub(crate) async fn install(place: &Place, client: &Client) -> Result<()> {
         fs::write(own.path().join("kustomization.yaml"), format!("{kind}resources: [../{folder}]\nimages:\n{names}"))?;
         succeed(place.command("kubectl").args(["apply", "--server-side", "-k"]).arg(own.path()))?;
     }
+    for name in ["nudge-certs", "nudge-injector", "nudge-hub"] {
+        is_ready(client, name).await?;
+    }
+    Ok(())
+}
+
+/// Waits until every replica of a Deployment is ready.
+async fn is_ready(client: &Client, name: &str) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
-    eventually(SOON, "the control plane is ready", async || {
-        let deployment = deployments.get("nudge-injector").await.ok()?;
+    eventually(SOON, &format!("{name} is ready"), async || {
+        let deployment = deployments.get(name).await.ok()?;
         let (expected, status) = (deployment.spec?.replicas?, deployment.status?);
         (status.ready_replicas == Some(expected) && status.updated_replicas == Some(expected)).then_some(())
     })

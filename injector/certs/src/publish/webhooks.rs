@@ -9,8 +9,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource};
 use nudge_protocol::error_chain::chain;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,8 +19,6 @@ use tracing::Instrument as _;
 
 use super::{PublishError, PublishTimes, in_time, next_check};
 
-/// Selects Nudge's configurations.
-const SELECTOR: &str = "app.kubernetes.io/name=nudge";
 /// Field manager of writes.
 const FIELD_MANAGER: &str = "nudge-controller";
 
@@ -43,14 +41,19 @@ impl Configuration for ValidatingWebhookConfiguration {
     }
 }
 
-/// Publishes the bundle; returns when there will be no other.
-pub async fn publish_to_webhooks(client: Client, mut bundle: watch::Receiver<Arc<str>>, times: PublishTimes) {
+/// Publishes the bundle to the two configurations of this name; returns when there will be no other.
+pub async fn publish_to_webhooks(
+    client: Client,
+    name: String,
+    mut bundle: watch::Receiver<Arc<str>>,
+    times: PublishTimes,
+) {
     let mut faults = Faults::default();
     loop {
         let now = Arc::clone(&bundle.borrow_and_update());
         if !now.is_empty() {
-            publish_to::<MutatingWebhookConfiguration>(&client, &now, &mut faults).await;
-            publish_to::<ValidatingWebhookConfiguration>(&client, &now, &mut faults).await;
+            publish_to::<MutatingWebhookConfiguration>(&client, &name, &now, &mut faults).await;
+            publish_to::<ValidatingWebhookConfiguration>(&client, &name, &now, &mut faults).await;
         }
         if !next_check(&mut bundle, times.check).await {
             return;
@@ -58,44 +61,38 @@ pub async fn publish_to_webhooks(client: Client, mut bundle: watch::Receiver<Arc
     }
 }
 
-async fn publish_to<K: Configuration>(client: &Client, bundle: &str, faults: &mut Faults) {
+async fn publish_to<K: Configuration>(client: &Client, name: &str, bundle: &str, faults: &mut Faults) {
     let api = Api::<K>::all(client.clone());
     let kind = K::kind(&());
-    let listed = in_time(api.list(&ListParams::default().labels(SELECTOR))).await;
-    let Some(listed) = tracing::error_span!("publish_ca", %kind).in_scope(|| faults.log(&kind, "", listed)) else {
-        return;
-    };
-    for configuration in listed {
-        let Some(patch) = patch(&configuration.entries(), bundle) else { continue };
-        let name = configuration.name_any();
+    let set = async {
+        let read = in_time(api.get_opt(name)).await;
+        let Some(configuration) = faults.log(&kind, read).flatten() else { return };
+        let Some(patch) = patch(&configuration.entries(), bundle) else { return };
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let set = async {
-            let patched = in_time(api.patch(&name, &parameters, &Patch::Json::<()>(patch))).await;
-            if faults.log(&kind, &name, patched).is_some() {
-                tracing::info!("caBundle set");
-            }
-        };
-        set.instrument(tracing::error_span!("publish_ca", %kind, name)).await;
-    }
+        let patched = in_time(api.patch(name, &parameters, &Patch::Json::<()>(patch))).await;
+        if faults.log(&kind, patched).is_some() {
+            tracing::info!("caBundle set");
+        }
+    };
+    set.instrument(tracing::error_span!("publish_ca", %kind, name)).await;
 }
 
-/// Failures by kind and name of the object, or no name for listing; each is logged once for as long as it lasts.
+/// Failures by kind; each is logged once for as long as it lasts.
 #[derive(Default)]
-struct Faults(BTreeMap<(String, String), String>);
+struct Faults(BTreeMap<String, String>);
 
 impl Faults {
-    fn log<T>(&mut self, kind: &str, name: &str, result: Result<T, PublishError>) -> Option<T> {
-        let object = (kind.to_owned(), name.to_owned());
+    fn log<T>(&mut self, kind: &str, result: Result<T, PublishError>) -> Option<T> {
         match result {
             Ok(done) => {
-                self.0.remove(&object);
+                self.0.remove(kind);
                 Some(done)
             }
             Err(error) => {
                 let error = chain(&error);
-                if self.0.get(&object) != Some(&error) {
+                if self.0.get(kind) != Some(&error) {
                     tracing::error!(error, "publishing the CA in caBundle failed; retrying");
-                    self.0.insert(object, error);
+                    self.0.insert(kind.to_owned(), error);
                 }
                 None
             }

@@ -7,7 +7,7 @@ use super::create::Create;
 use super::current::Current;
 use super::delete::Delete;
 use super::diff::Diff;
-use super::enable::Enable;
+use super::enable::{Disable, Enable};
 use super::get::Get;
 use super::pause::Pause;
 use super::restart::Restart;
@@ -47,6 +47,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Let Nudge work in a namespace
     Enable(Enable),
+    /// Take away all that enable gives Nudge in a namespace
+    Disable(Disable),
     /// Create a version of a config, and the config if it does not exist
     Create(Create),
     /// Move pods to a version

@@ -116,7 +116,7 @@ fn position(words: &[String]) -> Position {
             Some("version" | "old" | "new") if command.get_name() != "create" => {
                 Candidates::Versions(positionals.first().map(|&config| config.to_owned()).unwrap_or_default())
             }
-            Some("name") if command.get_name() == "enable" => Candidates::Namespaces,
+            Some("name") if ["enable", "disable"].contains(&command.get_name()) => Candidates::Namespaces,
             Some("workload") => Candidates::Workloads,
             Some("name") if command.get_name() == "get" => Candidates::PodsAndConfigs,
             Some("name") => Candidates::ConfigMaps,

@@ -34,7 +34,7 @@ pub(crate) async fn run(output: Output, arguments: Arguments) -> Result<(), Fail
         _ => {}
     }
     let session = Session::connect(connection, output).await?;
-    let in_namespace = !matches!(arguments.command, Command::Enable(_));
+    let in_namespace = !matches!(arguments.command, Command::Enable(_) | Command::Disable(_));
     match run_with(&session, arguments.command).await {
         // A missing namespace explains most other failures.
         Err(failure) if failure.exit == Exit::Failed && in_namespace => {
@@ -46,7 +46,8 @@ pub(crate) async fn run(output: Output, arguments: Arguments) -> Result<(), Fail
 
 async fn run_with(session: &Session, command: Command) -> Result<(), Failure> {
     match command {
-        Command::Enable(command) => enable::run(session, &command).await,
+        Command::Enable(command) => enable::enable(session, &command).await,
+        Command::Disable(command) => enable::disable(session, &command).await,
         Command::Create(command) => create::run(session, &command).await,
         Command::Use(command) => use_version::run(session, &command).await,
         Command::Rollback(command) => rollback::run(session, &command).await,

@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt as _};
-use nudge_tests::cluster::installation::{NAMESPACE, at_once};
+use nudge_tests::cluster::installation::{NAMESPACE, SERVING, at_once};
 use nudge_tests::eventually;
 use serde_json::json;
 use time::OffsetDateTime;
@@ -148,17 +148,21 @@ async fn restarted(home: &Home<'_>, node: &Node, pod: &Pod, container: &str) -> 
     Ok(Duration::try_from(OffsetDateTime::now_utc() - began)?)
 }
 
-/// Sets how many replicas the control plane has, and waits until it has them.
+/// Sets how many replicas nudge-injector and nudge-hub have, and waits until they have them.
 pub(super) async fn scale(home: &Home<'_>, replicas: i32) -> Result<()> {
     let count = format!("--replicas={replicas}");
-    succeed(home.place.command("kubectl").args(["-n", NAMESPACE, "scale", "deployment", "nudge-injector", &count]))?;
+    let both = ["nudge-injector", "nudge-hub"];
+    succeed(home.place.command("kubectl").args(["-n", NAMESPACE, "scale", "deployment"]).args(both).arg(&count))?;
     let deployments: Api<Deployment> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
-    let expected = usize::try_from(replicas)?;
+    let expected = both.len() * usize::try_from(replicas)?;
     eventually(LONG, &format!("the control plane has {replicas} replicas"), async || {
-        let status = deployments.get("nudge-injector").await.ok()?.status?;
-        let there = pods.list(&ListParams::default()).await.ok()?.items.len();
-        (status.ready_replicas.unwrap_or_default() == replicas && there == expected).then_some(())
+        for name in both {
+            let status = deployments.get(name).await.ok()?.status?;
+            (status.ready_replicas.unwrap_or_default() == replicas).then_some(())?;
+        }
+        let there = pods.list(&ListParams::default().labels(SERVING)).await.ok()?.items.len();
+        (there == expected).then_some(())
     })
     .await?;
     if replicas > 0 {

@@ -1,5 +1,5 @@
-//! A plain pod of a namespace that has nothing to do with Nudge keeps as many connections to every port of every replica as it can get. Both
-//! replicas stay Ready and are not restarted, their Services have them both, and pods that opt in are created and become Ready.
+//! A plain pod of a namespace that has nothing to do with Nudge keeps as many connections to every port of every replica as it can get. All
+//! replicas stay Ready and are not restarted, their Services have them, and pods that opt in are created and become Ready.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Endpoints, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use nudge_tests::cluster::installation::NAMESPACE;
+use nudge_tests::cluster::installation::{NAMESPACE, SERVING};
 use nudge_tests::eventually;
 use serde_json::json;
 use time::OffsetDateTime;
@@ -28,6 +28,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How many it wants of each port of each replica: more than there are places for health (64) and webhooks (512).
 const WANTED: &str = "{8080: 80, 8443: 600, 9443: 200}";
 
+/// Replicas of nudge-injector and nudge-hub together.
+const REPLICAS: usize = 4;
+
 /// Keeps connections: on port 8080 by a small request now and then, on port 8443 some with a request whose body never comes, else silent. One
 /// that is closed is opened again at once.
 const APP: &str = r#"
@@ -35,7 +38,9 @@ import asyncio, resource, ssl, sys, time
 
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-counts, addresses = eval(sys.argv[1]), sys.argv[2:]
+counts = eval(sys.argv[1])
+targets = [(address, int(port)) for one in sys.argv[2:] for address, ports in [one.split("=")] for port in ports.split(",")]
+wanted = {port: count * sum(1 for _, other in targets if other == port) for port, count in counts.items()}
 tls = ssl._create_unverified_context()
 open_now, opened = {port: 0 for port in counts}, {port: 0 for port in counts}
 
@@ -64,14 +69,14 @@ async def keep(address, port, number):
 async def report():
     while True:
         print("open", sum(open_now.values()), open_now, "opened", opened, flush=True)
-        if all(opened[port] >= count * len(addresses) for port, count in counts.items()):
+        if all(opened[port] >= count for port, count in wanted.items()):
             print("all were opened", flush=True)
         await asyncio.sleep(1)
 
 async def main():
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda *_: None)
-    work = [keep(address, port, number) for port, count in counts.items() for number in range(count) for address in addresses]
+    work = [keep(address, port, number) for address, port in targets for number in range(counts[port])]
     await asyncio.gather(report(), *work)
 
 asyncio.run(main())
@@ -84,7 +89,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.apply(&config("calm", &[("1", json!({"greeting": "one"}))], &nudge_tests::cluster::installation::at_once()))?;
     home.is_current("calm", "1").await?;
     ensure!(
-        before.len() == 2 && before.iter().all(is_ready),
+        before.len() == REPLICAS && before.iter().all(is_ready),
         "{:?}",
         before.iter().map(Pod::name_any).collect::<Vec<_>>()
     );
@@ -92,7 +97,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let stranger = Home::create(suite, "stranger").await?;
     let mut container = python(&stranger, APP);
     let command = container["command"].as_array_mut().context("no command")?;
-    let addresses = before.iter().filter_map(|pod| pod.status.as_ref()?.pod_ip.clone());
+    let addresses = before.iter().filter_map(|pod| {
+        let ports = if is_hub(pod) { "8080,9443" } else { "8080,8443" };
+        Some(format!("{}={ports}", pod.status.as_ref()?.pod_ip.as_ref()?))
+    });
     command.extend([WANTED.to_owned()].into_iter().chain(addresses).map(Into::into));
     stranger.apply(&list([pod(template("greedy", &container))]))?;
     let greedy = stranger.ready_pod("app=greedy").await?;
@@ -128,7 +136,7 @@ async fn attacked(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> 
             let asked = Instant::now();
             let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:8080/proxy/metrics", replica.name_any());
             let text = succeed(home.place.command("kubectl").args(["get", "--raw", &path]))?;
-            ensure!(text.contains("nudge_leader"), "no metrics: {text}");
+            ensure!(text.contains("nudge_watch_age_seconds"), "no metrics: {text}");
             metrics.push(asked.elapsed());
         }
     }
@@ -142,7 +150,7 @@ async fn attacked(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> 
         let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
         suite.report.row(TITLE, &[what.to_owned(), seconds(median), seconds(worst), times.len().to_string()]);
     }
-    let lasted = [format!("both replicas Ready, both Services whole, {looks} looks"), seconds(began.elapsed())];
+    let lasted = [format!("all replicas Ready, both Services whole, {looks} looks"), seconds(began.elapsed())];
     suite.report.row(TITLE, &lasted);
     suite.report.row(TITLE, &[format!("the attack at its end: {}", last.text)]);
     Ok(())
@@ -155,11 +163,15 @@ fn subscriber(home: &Home<'_>, name: &str) -> serde_json::Value {
 async fn replicas(home: &Home<'_>) -> Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     // One of an earlier scenario's may still be terminating.
-    eventually(LONG, "two replicas are there", async || {
-        let all = pods.list(&ListParams::default()).await.ok()?.items;
-        (all.len() == 2 && all.iter().all(is_ready)).then_some(all)
+    eventually(LONG, "two replicas of both are there", async || {
+        let all = pods.list(&ListParams::default().labels(SERVING)).await.ok()?.items;
+        (all.len() == REPLICAS && all.iter().all(is_ready)).then_some(all)
     })
     .await
+}
+
+fn is_hub(pod: &Pod) -> bool {
+    pod.labels().get("app.kubernetes.io/component").is_some_and(|component| component == "hub")
 }
 
 /// Fails unless the replicas are those from before, Ready, with the same containers, and in both Services.
@@ -176,7 +188,7 @@ async fn is_whole(home: &Home<'_>, before: &[Pod]) -> Result<()> {
     for service in ["nudge-injector", "nudge-hub"] {
         let subsets = endpoints.get(service).await?.subsets.unwrap_or_default();
         let ready: usize = subsets.iter().map(|subset| subset.addresses.as_ref().map_or(0, Vec::len)).sum();
-        ensure!(ready == before.len(), "{service} has {ready} addresses");
+        ensure!(ready == REPLICAS / 2, "{service} has {ready} addresses");
     }
     Ok(())
 }

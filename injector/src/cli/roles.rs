@@ -1,0 +1,50 @@
+//! Roles: the parts of the control plane that a process runs, each with the rights that only it needs.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use nudge_cluster::index::Kind;
+
+/// One part of the control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// The webhooks, and the controllers of the replica that leads.
+    Control,
+    /// The hub, which agents poll.
+    Hub,
+    /// The certificates and the content key. It listens to nobody.
+    Certs,
+}
+
+/// The roles of this process, at least one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Roles {
+    pub(super) control: bool,
+    pub(super) hub: bool,
+    pub(super) certs: bool,
+}
+
+impl Roles {
+    pub(super) fn new(roles: &[Role]) -> Self {
+        let has = |role| roles.contains(&role);
+        Self { control: has(Role::Control), hub: has(Role::Hub), certs: has(Role::Certs) }
+    }
+
+    /// What is watched of enabled namespaces. The hub reads the ConfigMaps of a version when it serves them, and watches none.
+    pub(super) fn watches(self) -> &'static [Kind] {
+        if self.control { &Kind::ALL } else { &[Kind::Configs, Kind::Secrets, Kind::Pods] }
+    }
+
+    /// Whether it serves others, with a certificate and by what is known of the cluster.
+    pub(super) fn serve(self) -> bool {
+        self.control || self.hub
+    }
+}
+
+impl fmt::Display for Roles {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [(self.control, "control"), (self.hub, "hub"), (self.certs, "certs")];
+        let names: Vec<_> = all.into_iter().filter_map(|(has, name)| has.then_some(name)).collect();
+        out.write_str(&names.join(","))
+    }
+}
