@@ -111,6 +111,7 @@ async fn dashboard_and_rules_use_metrics_that_exist() -> Result<()> {
     // None of them holds names that users choose, so the number of series is bounded.
     let known = [
         "condition",
+        "kind",
         "state",
         "trust",
         "phase",

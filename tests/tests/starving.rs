@@ -53,7 +53,7 @@ async fn connect(address: SocketAddr) -> Result<TcpStream> {
 
 /// What the kubelet runs in the container, by the names of the probes.
 fn probes() -> Result<Vec<(String, Vec<String>)>> {
-    let path = deploy().join("base/deployment.yaml");
+    let path = deploy().join("base/control.yaml");
     let deployment: Value = serde_saphyr::from_str(&fs::read_to_string(path)?)?;
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     ["startupProbe", "readinessProbe", "livenessProbe"]

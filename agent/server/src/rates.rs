@@ -67,6 +67,11 @@ impl<K: Eq + Hash> Rates<K> {
         Self { rate, most, table: Mutex::new(table) }
     }
 
+    /// The rate of each key.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
     /// Takes one for `key`; false where it has taken all that it may at `now`.
     pub fn take(&self, key: K, now: Instant) -> bool {
         let rate = self.rate;

@@ -91,7 +91,13 @@ impl<L: Lookups> ValidateConfigs<L> {
         let name = old.metadata.name.as_deref().unwrap_or(&request.name);
         // A client that knows the uid has read the config. No other learns from the answer whether it exists and what uses it.
         let known = old.metadata.uid.as_ref().filter(|uid| !uid.is_empty());
-        let Some(stored) = self.lookups.config(namespace, name).await? else { return Ok(Verdict::allow()) };
+        let stored = match self.lookups.config(namespace, name).await {
+            Ok(Some(stored)) => stored,
+            Ok(None) => return Ok(Verdict::allow()),
+            // A failure would let the deletion pass.
+            Err(error) if known.is_some() => return Ok(Verdict::Deny(unchecked(name, &error))),
+            Err(error) => return Err(error.into()),
+        };
         // What has been let go already ends without another question.
         if known.is_none() || stored.metadata.uid.as_ref() != known || stored.metadata.deletion_timestamp.is_some() {
             return Ok(Verdict::allow());
@@ -104,15 +110,11 @@ impl<L: Lookups> ValidateConfigs<L> {
             Ok(denial) => denial,
             Err(error @ LookupError::TooMany { .. }) => return Err(error.into()),
             // A failure would let the deletion pass, and Nudge would delete the versions.
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn Error, "access review failed; deletion refused");
-                let message = "Nudge could not find out whether you may delete its versions; try again";
-                Some(Denial::unavailable(format!("VersionedConfig {name} can't be deleted, because {message}")))
-            }
+            Err(error) => Some(unchecked(name, &error)),
         };
         let Some(denial) = denial else { return Ok(Verdict::allow()) };
         // With the namespace its objects go all the same, and Nudge deletes none.
-        if self.lookups.is_terminating(namespace).await? {
+        if matches!(self.lookups.is_terminating(namespace).await, Ok(true)) {
             return Ok(Verdict::allow());
         }
         Ok(Verdict::Deny(denial))
@@ -147,6 +149,13 @@ impl<L: Lookups> Webhook for ValidateConfigs<L> {
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
         Box::pin(self.verdict(request))
     }
+}
+
+/// The refusal of a deletion that can't be checked.
+fn unchecked(name: &str, error: &LookupError) -> Denial {
+    tracing::warn!(error = error as &dyn Error, "rights not checked; deletion refused");
+    let message = "Nudge could not find out whether you may delete its versions; try again";
+    Denial::unavailable(format!("VersionedConfig {name} can't be deleted, because {message}"))
 }
 
 fn object(object: Option<&DynamicObject>) -> Result<&DynamicObject, ReviewError> {
@@ -277,6 +286,9 @@ mod tests {
         // What can't be found out is refused: Ignore would let it pass.
         let away = FakeLookups { reviews_fail: true, ..may(&[ConfigMap, Secret]) };
         let Verdict::Deny(denial) = reviewed(away, &deletion).await.0 else { panic!("it passed") };
+        assert_eq!(denial.reason.code(), 503);
+        let down = FakeLookups { fails: true, ..may(&[ConfigMap, Secret]) };
+        let Verdict::Deny(denial) = reviewed(down, &deletion).await.0 else { panic!("it passed") };
         assert_eq!(denial.reason.code(), 503);
         let often = Arc::new(FakeLookups { too_many: true, ..may(&[]) });
         let error = ValidateConfigs::new(often).review(&deletion).await.unwrap_err();

@@ -1,5 +1,6 @@
 //! Look-ups at the API server.
 
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,10 @@ pub struct KubeLookups {
     asking: Arc<Rates<(Peer, String)>>,
 }
 
+fn rates<K: Eq + Hash>(rate: Rate) -> Arc<Rates<K>> {
+    Arc::new(Rates::new(rate, COUNTED, Instant::now()))
+}
+
 impl KubeLookups {
     /// Uses `client`, which must be created on the runtime of the admission server, where its tasks run. `enabled` decides about namespaces
     /// that `known_enabled` does not know. In namespaces of `secrets` versions may have Secrets as parts.
@@ -55,8 +60,13 @@ impl KubeLookups {
         secrets: KnownNamespaces,
         enabled: Enabled,
     ) -> Self {
-        let asking = Arc::new(Rates::new(ASKING, COUNTED, Instant::now()));
-        Self { client, subscribers, known_enabled, secrets, enabled, asking }
+        Self { client, subscribers, known_enabled, secrets, enabled, asking: rates(ASKING) }
+    }
+
+    /// With another rate for each address and namespace.
+    #[must_use]
+    pub fn asking_at(self, rate: Rate) -> Self {
+        Self { asking: rates(rate), ..self }
     }
 
     /// Counts a question that a client makes Nudge ask. `namespace` is empty for those about unknown namespaces.
@@ -64,7 +74,7 @@ impl KubeLookups {
         if self.asking.take((caller.peer(), namespace.to_owned()), Instant::now()) {
             return Ok(());
         }
-        Err(LookupError::TooMany { what: what(), address: caller.address, per_second: ASKING.per_second })
+        Err(LookupError::TooMany { what: what(), address: caller.address, per_second: self.asking.rate().per_second })
     }
 
     async fn ask<T>(

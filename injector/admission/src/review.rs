@@ -4,14 +4,19 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use k8s_openapi::api::authentication::v1::UserInfo;
 use kube::core::Status;
 use kube::core::admission::{
-    AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, META_KIND, SerializePatchError,
+    AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, META_KIND, Operation,
+    SerializePatchError,
 };
 use kube::core::dynamic::DynamicObject;
 use kube::core::response::{StatusDetails, StatusSummary};
 
+use serde_json::json;
+
 use super::caller::Caller;
+use super::requester::empties_namespace;
 use super::verdict::Verdict;
 
 /// An admission request and who has sent it. Its objects hold values, so its debug form has none of them.
@@ -114,6 +119,32 @@ pub fn weight(body: &[u8]) -> usize {
     weight
 }
 
+/// What is read of a review that takes too much memory. What is skipped takes none.
+#[derive(serde::Deserialize)]
+struct Outline {
+    request: OutlinedRequest,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OutlinedRequest {
+    uid: String,
+    operation: Operation,
+    user_info: UserInfo,
+}
+
+/// The answer that denies a review without parsing its objects: a failure would let the request pass where the failure policy is Ignore,
+/// and its author decides how large it is. `None` for what must be able to go, and for what is no review.
+pub fn deny_unparsed(body: &[u8], message: &str) -> Option<Vec<u8>> {
+    let Outline { request } = serde_json::from_slice(body).ok()?;
+    if matches!(request.operation, Operation::Delete) || empties_namespace(&request.user_info) {
+        return None;
+    }
+    let status = json!({"status": "Failure", "code": 413, "reason": "RequestEntityTooLarge", "message": message});
+    let response = json!({"uid": request.uid, "allowed": false, "status": status});
+    serde_json::to_vec(&json!({"apiVersion": META_API_VERSION_V1, "kind": META_KIND, "response": response})).ok()
+}
+
 /// A span that names the request. It has no content of the object.
 pub fn span(request: &Request) -> tracing::Span {
     tracing::error_span!(
@@ -196,6 +227,22 @@ mod tests {
                 "a field from the future": 1
             }
         })
+    }
+
+    #[test]
+    fn what_is_too_large_to_be_parsed_is_denied_and_deletions_fail_as_their_policy_says() {
+        let review = |operation: &str, user: &str| {
+            let many = vec![json!({}); 50_000];
+            let request =
+                json!({"object": {"many": many}, "uid": "u", "operation": operation, "userInfo": {"username": user}});
+            deny_unparsed(&serde_json::to_vec(&json!({"request": request})).unwrap(), "too many")
+        };
+        let answer: serde_json::Value = serde_json::from_slice(&review("CREATE", "eve").unwrap()).unwrap();
+        assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("u"), &json!(false)));
+        assert_eq!(answer["response"]["status"]["message"], "too many");
+        assert!(review("UPDATE", "eve").is_some() && review("DELETE", "eve").is_none());
+        assert!(review("UPDATE", "system:serviceaccount:kube-system:namespace-controller").is_none());
+        assert!(deny_unparsed(b"[0,0,0", "too many").is_none());
     }
 
     #[test]

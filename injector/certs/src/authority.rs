@@ -19,11 +19,9 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::certificate::{Certificate, CertificateError};
-use super::lifetimes::{LEEWAY, Lifetimes};
+use super::lifetimes::{LEEWAY, Lifetimes, MAX_CROSSES};
 use super::names::ServingNames;
 
-/// Most cross certificates that a server sends with its own certificate. Each is some 500 bytes of every handshake.
-pub const MAX_CROSSES: u32 = 3;
 /// How the names of Nudge's own authorities begin.
 pub(super) const AUTHORITY_NAME: &str = "nudge-injector authority ";
 

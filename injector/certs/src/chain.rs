@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use super::authority::{AUTHORITY_NAME, MAX_CROSSES, Pair};
+use super::authority::{AUTHORITY_NAME, Pair};
 use super::certificate::Certificate;
-use super::lifetimes::LEEWAY;
+use super::lifetimes::{LEEWAY, MAX_CROSSES};
 
 /// Pods that lose their trust within this time are reported.
 const SOON: Duration = Duration::from_hours(180 * 24);

@@ -18,13 +18,13 @@ mod store;
 mod stored;
 
 pub use apply::apply;
-pub use authority::{Authority, AuthorityError, MAX_CROSSES, Pair};
+pub use authority::{Authority, AuthorityError, Pair};
 pub use certificate::{Certificate, CertificateError};
 pub use chain::{Trust, TrustingPods};
 pub use files::{CertificateFiles, FilesError};
 pub use handle::{Certificates, CertificatesError, Rotation};
 pub use keeper::{KeepError, Keeper, Stores};
-pub use lifetimes::{LEEWAY, Lifetimes, LifetimesError};
+pub use lifetimes::{LEEWAY, Lifetimes, LifetimesError, MAX_CROSSES};
 pub use names::{ServingNameError, ServingNames};
 pub use plan::{Cause, Step, plan};
 pub use publish::{PublishTimes, publish_to_webhooks};

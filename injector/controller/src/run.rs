@@ -154,7 +154,7 @@ async fn lead(
         let reconcile = async move {
             let mut turn = Turn { queue: &queue, key: &key, success: false };
             metrics.reconciles.inc();
-            let outcome = reconcile(&controller, &queue, &gone, &key).await;
+            let outcome = Box::pin(reconcile(&controller, &queue, &gone, &key)).await;
             turn.success = outcome.is_ok();
             match outcome {
                 Ok(Again::Soon) => queue.add(key.clone(), SOON),

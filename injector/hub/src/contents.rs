@@ -263,8 +263,12 @@ async fn read(store: &ContentStore, job: &Job) -> Result<Vec<Part>, Fault> {
             PartError::Missing => Fault::Problem(changed(&job.version, part, "is gone")),
             PartError::Forbidden => {
                 let text = format!("version {}: Nudge may not read {} {}", job.version, part.kind, part.name);
-                let way_out = "its admin binds the ClusterRole nudge-secrets in namespace";
-                Fault::Problem(problem(HubReason::NotAllowed, format!("{text}; {way_out} {}", job.namespace)))
+                let role = match part.kind {
+                    nudge_api::PartKind::Secret => "nudge-secrets-hub",
+                    nudge_api::PartKind::ConfigMap => "nudge-namespace-hub",
+                };
+                let way_out = format!("bind the ClusterRole {role} in namespace {}", job.namespace);
+                Fault::Problem(problem(HubReason::NotAllowed, format!("{text}; {way_out}")))
             }
             PartError::Unavailable(_) => Fault::Passing(error),
         })

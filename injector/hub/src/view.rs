@@ -162,8 +162,8 @@ fn view(
         Some(sealed) if !secrets_allowed && sealed.parts.iter().any(|part| part.kind == PartKind::Secret) => {
             let text = format!(
                 "version {version} of config {name} has a Secret part, and namespace {} does not let Nudge read \
-                 Secrets; its admin allows it by binding the ClusterRole nudge-secrets there",
-                pod.namespace
+                 Secrets; bind the ClusterRoles nudge-secrets and nudge-secrets-hub there (kubectl nudge enable {} --secrets)",
+                pod.namespace, pod.namespace
             );
             Err(Arc::new(problem(HubReason::NotAllowed, text)))
         }

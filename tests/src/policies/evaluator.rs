@@ -1,7 +1,7 @@
-//! Evaluates a ValidatingAdmissionPolicy (KEP-3488). Members of `system:masters` may do everything, others nothing.
+//! Evaluates a ValidatingAdmissionPolicy (KEP-3488). The authorizer answers what the API server's has answered.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
@@ -109,9 +109,8 @@ impl Policy {
         let mut context = Context::with_env(Arc::clone(&env));
         functions(&mut context)?;
         let review = &request.request;
-        let masters = items(&review["userInfo"]["groups"]).iter().any(|group| group == "system:masters");
-        context
-            .add_variable_from_value("authorizer", Cel::Opaque(Arc::new(Question { masters, ..Question::default() })));
+        let authorizer = Question { may: request.may.clone(), steps: BTreeMap::new() };
+        context.add_variable_from_value("authorizer", Cel::Opaque(Arc::new(authorizer)));
         for (name, value) in [
             ("object", &review["object"]),
             ("oldObject", &review["oldObject"]),
@@ -186,8 +185,8 @@ fn items(list: &Value) -> &[Value] {
 /// What an expression asks the authorizer, one step after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Question {
-    masters: bool,
-    steps: Vec<(String, String)>,
+    may: Vec<String>,
+    steps: BTreeMap<&'static str, String>,
 }
 
 impl Opaque for Question {
@@ -212,17 +211,15 @@ fn functions(context: &mut Context) -> Result<()> {
     for name in ["group", "resource", "subresource", "namespace", "name", "check"] {
         let step = move |This(this): This<Cel>, value: Arc<String>| -> Result<Cel, ExecutionError> {
             let mut question = question(&this)?;
-            question.steps.push((name.to_owned(), value.to_string()));
+            question.steps.insert(name, value.to_string());
             Ok(Cel::Opaque(Arc::new(question)))
         };
         context.add_function(name, step).map_err(|error| anyhow::anyhow!("{name}: {error:?}"))?;
     }
     let allowed = |This(this): This<Cel>| -> Result<bool, ExecutionError> {
         let question = question(&this)?;
-        match question.steps.last() {
-            Some((step, _)) if step == "check" => Ok(question.masters),
-            _ => Err(ExecutionError::function_error("allowed", "nothing was checked")),
-        }
+        let step = |name: &str| question.steps.get(name).map_or("", String::as_str);
+        Ok(question.may.contains(&[step("check"), step("resource"), step("name")].join(" ")))
     };
     context.add_function("allowed", allowed).map_err(|error| anyhow::anyhow!("allowed: {error:?}"))?;
     Ok(())

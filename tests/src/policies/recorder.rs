@@ -13,6 +13,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
@@ -40,6 +41,8 @@ pub struct Recorded {
     pub namespace: Value,
     /// The VersionedConfigs there.
     pub params: Vec<Value>,
+    /// What its user may do there: verb, resource and name, with a space between.
+    pub may: Vec<String>,
     /// The policy that denied it with its message; nothing where all allowed it.
     pub denied: Option<(String, String)>,
 }
@@ -188,7 +191,8 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>, admin: &Client
         params.iter_mut().for_each(trim);
         let mut namespace = serde_json::to_value(Api::<Namespace>::all(admin.clone()).get(&namespace).await?)?;
         trim(&mut namespace);
-        lock(state).all.push((Recorded { request, namespace, params, denied: None }, false));
+        let may = rights(&request, admin).await?;
+        lock(state).all.push((Recorded { request, namespace, params, may, denied: None }, false));
     } else if let Some((last, known)) = lock(state).all.last_mut()
         && last.request["name"] == request["name"]
         && last.request["operation"] == request["operation"]
@@ -196,6 +200,26 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>, admin: &Client
         *known = true;
     }
     allowed(&uid)
+}
+
+/// Those rights of its user that policies ask for.
+async fn rights(request: &Value, admin: &Client) -> Result<Vec<String>> {
+    let object = if request["object"].is_null() { &request["oldObject"] } else { &request["object"] };
+    let names = [&request["name"], &object["metadata"]["labels"]["nudge.dev/config"]];
+    let updates = names.into_iter().filter_map(Value::as_str).map(|name| ("update", "configmaps", name));
+    let reviews = Api::<SubjectAccessReview>::all(admin.clone());
+    let mut may = Vec::new();
+    for (verb, resource, name) in updates.chain([("delete", "configmaps", ""), ("delete", "secrets", "")]) {
+        let attributes = json!({"namespace": request["namespace"], "verb": verb, "resource": resource, "name": name});
+        let user = &request["userInfo"];
+        let spec = json!({"user": user["username"], "groups": user["groups"], "resourceAttributes": attributes});
+        let review = serde_json::from_value(json!({"metadata": {}, "spec": spec}))?;
+        let reviewed: SubjectAccessReview = reviews.create(&PostParams::default(), &review).await?;
+        if reviewed.status.is_some_and(|status| status.allowed) {
+            may.push([verb, resource, name].join(" "));
+        }
+    }
+    Ok(may)
 }
 
 fn allowed(uid: &Value) -> Result<Response<Full<Bytes>>> {

@@ -65,7 +65,7 @@ fn pods_opt_in_by_label_or_annotation_and_the_annotation_decides() -> Result<()>
         let values = |value: Option<&str>| value.map(|value| json!({"nudge.dev/inject": value}));
         let metadata = json!({"name": "web", "labels": values(label), "annotations": values(annotation)});
         let request = json!({"operation": "CREATE", "object": {"metadata": metadata}});
-        let recorded = Recorded { request, namespace: Value::Null, params: Vec::new(), denied: None };
+        let recorded = Recorded { request, namespace: Value::Null, params: Vec::new(), may: Vec::new(), denied: None };
         ensure!((policy.judge(&recorded)? == Verdict::Allowed) == asked, "label {label:?}, annotation {annotation:?}");
     }
     Ok(())

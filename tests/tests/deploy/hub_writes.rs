@@ -8,10 +8,12 @@ use kube::api::{Api, Patch, PatchParams};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{HUB_ACCOUNT, NAMESPACE, bind};
 use nudge_tests::eventually;
+use nudge_tests::policies::Recorder;
 use serde_json::{Value, json};
 
 use crate::installing::installed;
 
+const POLICY: &str = "nudge-pods-status";
 const SOON: Duration = Duration::from_mins(1);
 
 async fn pod(space: &Space) -> Result<Pod> {
@@ -63,6 +65,7 @@ async fn the_hub_writes_its_own_condition_and_nothing_else() -> Result<()> {
         hub.patch_status("web", &dry, &Patch::Merge(&label)).await.err().map(drop)
     };
     eventually(SOON, "the policy is in force", held).await?;
+    let recorder = Recorder::start("pods-status", &cluster.admin().await?, &[("", "pods/status")]).await?;
     let containers = json!({"status": {"containerStatuses": [{"name": "app", "ready": false}]}});
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
     let attacks = [
@@ -94,9 +97,15 @@ async fn the_hub_writes_its_own_condition_and_nothing_else() -> Result<()> {
         ),
     ];
     for (what, patch) in attacks {
-        let error = writes(patch).await.err().with_context(|| format!("the hub wrote {what}"))?.to_string();
-        ensure!(error.contains("nudge-pods-status") && error.contains("pod web: the hub may not"), "{what}: {error}");
+        let error = writes(patch).await.err().with_context(|| format!("the hub wrote {what}"))?;
+        let kube::Error::Api(status) = &error else { return Err(error.into()) };
+        let denied = status.message.split_once("denied request: ").map(|(_, message)| message);
+        let denied =
+            denied.filter(|message| status.message.contains(POLICY) && message.starts_with("pod web: the hub may not"));
+        recorder.denied(POLICY, denied.with_context(|| format!("{what}: {error}"))?);
     }
+    writes(Patch::Strategic(condition(own, "False"))).await?;
+    recorder.write()?;
     // The API server itself keeps owners as they are here; the policy would hold them.
     let owned = writes(Patch::Merge(json!({"metadata": {"ownerReferences": owner}}))).await;
     ensure!(owned.is_err() || hub_left_no_owner(&space).await?, "the hub gave the pod an owner");

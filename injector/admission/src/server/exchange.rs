@@ -25,6 +25,9 @@ use crate::webhook::{Webhook, WebhookError};
 
 /// The part of the API server's limit that is left for the way back.
 const MARGIN: Duration = Duration::from_millis(200);
+/// For who writes an object whose review takes too much memory.
+const TOO_MANY_VALUES: &str =
+    "the object has too many fields to be checked by Nudge; remove annotations, labels or keys";
 /// The unit of room, in bytes.
 const ROOM_UNIT: usize = 1024;
 
@@ -83,7 +86,14 @@ impl Exchange {
         let (path, peer) = (webhook.path(), caller.peer());
         let (request, _room) = {
             let (body, _room) = self.body(request, peer).await?;
-            let room = self.room(&self.objects, review::weight(&body), SMALL_OBJECT_BYTES, peer).await?;
+            let weight = review::weight(&body);
+            if weight.div_ceil(ROOM_UNIT) > self.objects.share() as usize
+                && let Some(answer) = review::deny_unparsed(&body, TOO_MANY_VALUES)
+            {
+                tracing::warn!(path, bytes = weight, peer = %caller.address, "request refused; its review takes too much memory");
+                return Ok((Outcome::Denied, answer));
+            }
+            let room = self.room(&self.objects, weight, SMALL_OBJECT_BYTES, peer).await?;
             let request = review::parse(&body, caller).map_err(|error| {
                 tracing::warn!(path, %error, "review not parsed");
                 (StatusCode::BAD_REQUEST, error.to_string())

@@ -52,7 +52,7 @@ async fn with_an_authority_for_clients_only_the_api_server_is_answered() -> Resu
     let file = folder.path().join("clients.crt");
     std::fs::write(&file, clients.certificate())?;
     let config = Clients::read(file)?.server_config(tls(&serving.server(&["127.0.0.1"])?)?.as_ref())?;
-    let server = serve_with(&cluster, Arc::new(config), Arc::default()).await?;
+    let server = serve_with(&cluster, Arc::new(config), Arc::default(), None).await?;
     let admin = cluster.admin().await?;
     install_crd(&admin).await?;
     install_webhooks(&admin, server.address(), &serving.certificate()).await?;

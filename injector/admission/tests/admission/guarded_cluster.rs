@@ -17,6 +17,7 @@ use kube::{Api, Client, Config, Resource, ResourceExt as _};
 use nudge_admission::{AdmissionMetrics, AdmissionServer, AdmissionSettings, KubeLookups, Webhooks, guards};
 use nudge_api::{VersionedConfig, crd};
 use nudge_core::namespaces::Enabled;
+use nudge_server::rates::Rate;
 use nudge_tests::cluster::{Authority, Certified, Cluster, Space};
 use nudge_tests::eventually;
 use rustls::ServerConfig;
@@ -89,19 +90,25 @@ impl GuardedCluster {
 
 /// A server that answers for Nudge.
 pub(crate) async fn serve(cluster: &Cluster, certified: &Certified, pods: Pods) -> Result<AdmissionServer> {
-    serve_with(cluster, tls(certified)?, pods).await
+    serve_with(cluster, tls(certified)?, pods, None).await
 }
 
-/// [`serve`] with other settings of TLS.
-pub(crate) async fn serve_with(cluster: &Cluster, tls: Arc<ServerConfig>, pods: Pods) -> Result<AdmissionServer> {
+/// [`serve`] with other settings of TLS, and another rate of questions.
+pub(crate) async fn serve_with(
+    cluster: &Cluster,
+    tls: Arc<ServerConfig>,
+    pods: Pods,
+    rate: Option<Rate>,
+) -> Result<AdmissionServer> {
     let settings = AdmissionSettings::new(SocketAddr::from(([127, 0, 0, 1], 0)));
     let kubeconfig = std::fs::read_to_string(cluster.kubeconfig())?;
-    let webhooks =
-        move || -> BoxFuture<'static, Result<Webhooks>> { Box::pin(async move { webhooks(&kubeconfig, pods).await }) };
+    let webhooks = move || -> BoxFuture<'static, Result<Webhooks>> {
+        Box::pin(async move { webhooks(&kubeconfig, pods, rate).await })
+    };
     Ok(AdmissionServer::start(settings, tls, AdmissionMetrics::default(), webhooks).await?)
 }
 
-async fn webhooks(kubeconfig: &str, pods: Pods) -> Result<Webhooks> {
+async fn webhooks(kubeconfig: &str, pods: Pods, rate: Option<Rate>) -> Result<Webhooks> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let subscribers = Arc::new(move |namespace: &str, config: &str| {
@@ -113,7 +120,11 @@ async fn webhooks(kubeconfig: &str, pods: Pods) -> Result<Webhooks> {
     // The admin's role for Secrets is bound in namespaces of this name.
     let secrets = Arc::new(|namespace: &str| namespace.contains("secrets"));
     let client = Client::try_from(config)?;
-    let lookups = Arc::new(KubeLookups::new(client, subscribers, known, secrets, Enabled::Labelled));
+    let lookups = KubeLookups::new(client, subscribers, known, secrets, Enabled::Labelled);
+    let lookups = Arc::new(match rate {
+        Some(rate) => lookups.asking_at(rate),
+        None => lookups,
+    });
     Ok(guards(&lookups, Arc::new(key())))
 }
 

@@ -80,7 +80,7 @@ async fn audited(home: &Home<'_>, pod: &Pod) -> Result<()> {
         ensure!(bounds.contains(&of.len()), "version {version} has {} lines: {lines:#?}", of.len());
         for line in of {
             let part = format!("Secret/keys-{version}");
-            ensure!(line["pod"] == "keys" && line["config"] == "keys" && line["parts"] == *part, "{line}");
+            ensure!(line["pod"] == "keys" && line["config"] == "keys" && line["secrets"] == *part, "{line}");
             ensure!(line["namespace"] == *home.space.name, "{line}");
         }
     }
