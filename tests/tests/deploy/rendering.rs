@@ -318,10 +318,12 @@ fn images_and_pull_secrets_are_set_as_the_page_says() -> Result<()> {
     fs::write(folder.join("kustomization.yaml"), text)?;
     let Some(rendered) = render(&folder)? else { return Ok(()) };
     let objects = by_title(documents(&rendered)?)?;
-    let pod = &objects["Deployment/nudge-injector"]["spec"]["template"]["spec"];
-    assert_eq!(pod["imagePullSecrets"], json!([{"name": "registry"}]));
-    let container = &pod["containers"][0];
-    assert_eq!(container["image"], "registry.example.com/nudge-injector:0.1.0");
+    for name in ["nudge-injector", "nudge-hub", "nudge-certs"] {
+        let pod = &objects[&format!("Deployment/{name}")]["spec"]["template"]["spec"];
+        assert_eq!(pod["imagePullSecrets"], json!([{"name": "registry"}]), "{name}");
+        assert_eq!(pod["containers"][0]["image"], "registry.example.com/nudge-injector:0.1.0", "{name}");
+    }
+    let container = &objects["Deployment/nudge-injector"]["spec"]["template"]["spec"]["containers"][0];
     let value = |name: &str| {
         let variables = container["env"].as_array().into_iter().flatten();
         variables.clone().find(|variable| variable["name"] == name).map(|variable| variable["value"].clone())

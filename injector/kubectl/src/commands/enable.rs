@@ -26,7 +26,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Only an admin of the cluster can do this: the roles that are bound have rights that an admin of a
+    after_help = "Only an admin of the cluster can do this: the roles that are always bound have rights that an admin of a
 namespace does not have, and the label is part of the Namespace.
 
 Versions with Secret parts need --secrets without names, because RBAC can't select the Secrets of
