@@ -1,4 +1,5 @@
-//! One address takes all that it can get of a replica, and keeps nobody else out: no probe, no metrics, no review, no agent.
+//! One address, or two hundred, take all that they can get of a replica, and keep nobody else out: no probe, no metrics, no review, no
+//! agent.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,23 +21,30 @@ use tokio::time::{sleep, timeout};
 
 /// Where nothing is fast, and yet a fraction of what 600 connections take that time out in turns.
 const SOON: Duration = Duration::from_secs(20);
-const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// How long it waits before it connects again.
-const PAUSE: Duration = Duration::from_millis(200);
+/// One address, and two hundred.
+const ONE: u8 = 1;
+const MANY: u8 = 200;
+/// How long a connection waits before it connects again, by the number of them: 3,000 a second to each address, since the attacker has
+/// the processors of this machine.
+fn pause(count: usize) -> Duration {
+    Duration::from_micros(333) * u32::try_from(count).unwrap_or(u32::MAX)
+}
 
-/// Keeps so many connections to each address, and opens another for each that ends, until it is dropped. Returns when each was there.
-async fn hostile(addresses: &[SocketAddr], count: usize) -> Result<JoinSet<()>> {
+/// Keeps so many connections to each address, from so many addresses in turn, and opens another for each that ends, until it is
+/// dropped. Returns when each was there.
+async fn hostile(addresses: &[SocketAddr], count: usize, sources: u8) -> Result<JoinSet<()>> {
     let mut all = JoinSet::new();
     let opened = Arc::new(AtomicUsize::new(0));
-    for &address in addresses.iter().flat_map(|address| std::iter::repeat_n(address, count)) {
+    let sources = (1..=sources).cycle().map(|number| Ipv4Addr::new(127, 0, 1, number));
+    for (&address, from) in addresses.iter().flat_map(|address| std::iter::repeat_n(address, count)).zip(sources) {
         let opened = Arc::clone(&opened);
         all.spawn(async move {
             loop {
-                if let Ok(mut stream) = connect(address).await {
+                if let Ok(mut stream) = connect(address, from).await {
                     opened.fetch_add(1, Ordering::Relaxed);
                     let _ = stream.read(&mut [0]).await;
                 }
-                sleep(PAUSE).await;
+                sleep(pause(count)).await;
             }
         });
     }
@@ -45,9 +53,9 @@ async fn hostile(addresses: &[SocketAddr], count: usize) -> Result<JoinSet<()>> 
     Ok(all)
 }
 
-async fn connect(address: SocketAddr) -> Result<TcpStream> {
+async fn connect(address: SocketAddr, from: Ipv4Addr) -> Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    socket.bind((HOSTILE, 0).into())?;
+    socket.bind((from, 0).into())?;
     Ok(socket.connect(address).await?)
 }
 
@@ -72,16 +80,27 @@ fn run(command: &[String], socket: &Path) -> Result<Finished> {
     Finished::within(SOON, Command::new(binary::injector()?).args(arguments).env("NUDGE_HEALTH_SOCKET", socket))
 }
 
-/// All that others want of the replica.
-async fn serves(replica: &Replica, socket: &Path, authority: &Path) -> Result<()> {
+/// No probe fails.
+fn passes(socket: &Path) -> Result<()> {
     for (name, command) in probes()? {
         let finished = run(&command, socket)?;
         ensure!(finished.code == Some(0), "{name}: {}", finished.stderr);
     }
+    Ok(())
+}
+
+/// All that others want of the replica.
+async fn serves(replica: &Replica, socket: &Path, authority: &Path) -> Result<()> {
+    passes(socket)?;
     let (status, text) = timeout(SOON, replica.get("/metrics")).await.context("no metrics")??;
     ensure!(status == 200 && text.contains("nudge_leader"), "{text}");
     let ready = timeout(SOON, replica.get("/readyz")).await.context("no health")??;
     ensure!(ready == (200, "ok\n".to_owned()), "{ready:?}");
+    answers(replica, authority).await
+}
+
+/// A review and a poll are answered.
+async fn answers(replica: &Replica, authority: &Path) -> Result<()> {
     let client = tls::trusting(authority)?;
     let open = async |address: SocketAddr| Raw::over(TcpStream::connect(address).await?, address.ip(), &client).await;
     let review = json!({
@@ -113,7 +132,7 @@ async fn serves(replica: &Replica, socket: &Path, authority: &Path) -> Result<()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_address_with_many_connections_keeps_nobody_out() -> Result<()> {
+async fn many_connections_of_one_address_and_of_many_keep_nobody_out() -> Result<()> {
     let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
     let Some(installation) = Installation::apply(cluster).await? else { return Ok(()) };
     let folder = tempfile::tempdir()?;
@@ -123,18 +142,31 @@ async fn one_address_with_many_connections_keeps_nobody_out() -> Result<()> {
     let mut replica = installation.guarded_replica_with(options.clone()).await?;
     fs::write(&authority, hub_ca(&installation.enabled("starving").await?).await?)?;
     serves(&replica, &socket, &authority).await?;
-    for count in [80, 600] {
-        let attack = hostile(&[replica.health, replica.admission, replica.hub], count).await?;
-        if count > 500 {
+    for (count, sources) in [(80, ONE), (600, ONE), (2000, ONE), (2000, MANY)] {
+        let mut ports = vec![replica.admission, replica.hub];
+        // Port 8080 has fewer slots than there are addresses then.
+        ports.extend((sources == ONE).then_some(replica.health));
+        let attack = hostile(&ports, count, sources).await?;
+        if sources == ONE && count > 500 {
             for listener in ["admission", "hub"] {
                 let name = format!("nudge_{listener}_connections_refused_total");
                 let full = async || (replica.metric(&name).await.ok()? > 0.0).then_some(());
-                eventually(SOON, &format!("all slots for {listener} are taken"), full).await?;
+                eventually(SOON, &format!("all slots for {listener} are taken by {count}"), full).await?;
             }
         }
-        serves(&replica, &socket, &authority).await.with_context(|| format!("{count} connections"))?;
+        let served = if sources == ONE {
+            serves(&replica, &socket, &authority).await
+        } else {
+            passes(&socket).and(answers(&replica, &authority).await)
+        };
+        served.with_context(|| format!("{count} connections from {sources} addresses"))?;
         drop(attack);
     }
+    // Where all slots of a port are taken, that port alone is.
+    let attack = hostile(&[replica.health], 2000, MANY).await?;
+    passes(&socket)?;
+    answers(&replica, &authority).await?;
+    drop(attack);
 
     // One that was killed answers no more, and the next takes its socket over.
     replica.process.kill()?;

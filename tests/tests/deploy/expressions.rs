@@ -4,8 +4,10 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use nudge_tests::cluster::installation::deploy;
-use nudge_tests::policies::{Policy, Recorded, Verdict};
+use nudge_tests::policies::Recorded;
 use serde_json::{Value, json};
+
+use crate::policy::{Policy, Verdict};
 
 #[test]
 fn policies_say_to_recorded_requests_what_a_current_server_said() -> Result<()> {

@@ -6,5 +6,6 @@ mod expressions;
 mod hub_writes;
 mod installing;
 mod manifests;
+mod policy;
 mod rendering;
 mod roles;

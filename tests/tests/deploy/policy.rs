@@ -8,15 +8,14 @@ use anyhow::{Context as _, Result, ensure};
 use cel::extractors::This;
 use cel::objects::Opaque;
 use cel::{Context, Env, ExecutionError, Value as Cel};
+use nudge_tests::policies::Recorded;
 use serde_json::{Value, json};
-
-use super::Recorded;
 
 /// A policy with its expressions.
 #[derive(Debug)]
-pub struct Policy {
+pub(crate) struct Policy {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     spec: Value,
     /// The expressions that were evaluated without an error.
     evaluated: RefCell<BTreeSet<String>>,
@@ -24,7 +23,7 @@ pub struct Policy {
 
 /// What a policy says to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// It does not concern this request.
     NotMatched,
     /// Allowed.
@@ -35,7 +34,7 @@ pub enum Verdict {
 
 impl Policy {
     /// The policies among these documents.
-    pub fn all(documents: &str) -> Result<Vec<Self>> {
+    pub(crate) fn all(documents: &str) -> Result<Vec<Self>> {
         let documents = serde_saphyr::from_multiple::<Value>(documents)?;
         let policies = documents.into_iter().filter(|it| it["kind"] == "ValidatingAdmissionPolicy");
         policies
@@ -47,14 +46,14 @@ impl Policy {
     }
 
     /// The `matchConditions` of a webhook as a policy that allows what meets them.
-    pub fn of_conditions(webhook: &Value) -> Self {
+    pub(crate) fn of_conditions(webhook: &Value) -> Self {
         let every = json!([{"apiGroups": ["*"], "resources": ["*"], "operations": ["*"]}]);
         let spec = json!({"matchConstraints": {"resourceRules": every}, "matchConditions": webhook["matchConditions"]});
         Self { name: "conditions".to_owned(), spec, evaluated: RefCell::default() }
     }
 
     /// What it says to a request.
-    pub fn judge(&self, request: &Recorded) -> Result<Verdict> {
+    pub(crate) fn judge(&self, request: &Recorded) -> Result<Verdict> {
         if !self.concerns(request) {
             return Ok(Verdict::NotMatched);
         }
@@ -72,7 +71,7 @@ impl Policy {
     }
 
     /// Its expressions that no request has reached yet.
-    pub fn untried(&self) -> Vec<String> {
+    pub(crate) fn untried(&self) -> Vec<String> {
         let evaluated = self.evaluated.borrow();
         self.expressions().into_iter().filter(|it| !evaluated.contains(it)).collect()
     }
