@@ -14,6 +14,8 @@ pub struct Memory {
     pub rss_anon: u64,
     /// That, and the pages of files such as its own code.
     pub vm_rss: u64,
+    /// The most that `vm_rss` has been, since the start or since [`forget_peak`].
+    pub peak: u64,
 }
 
 /// Memory of the process now.
@@ -21,7 +23,13 @@ pub fn memory(pid: i32) -> Result<Memory> {
     let path = format!("/proc/{pid}/status");
     let status = read(&path)?;
     let kib = |name| field(&status, name).with_context(|| format!("{path} has no {name}"));
-    Ok(Memory { rss_anon: kib("RssAnon")? * 1024, vm_rss: kib("VmRSS")? * 1024 })
+    Ok(Memory { rss_anon: kib("RssAnon")? * 1024, vm_rss: kib("VmRSS")? * 1024, peak: kib("VmHWM")? * 1024 })
+}
+
+/// Begins anew with the most memory that the process has had.
+pub fn forget_peak(pid: i32) -> Result<()> {
+    let path = format!("/proc/{pid}/clear_refs");
+    fs::write(&path, "5").with_context(|| format!("can't write {path}"))
 }
 
 /// How often the threads of the process have been put on a core again, by their own wish or not.
@@ -144,7 +152,7 @@ mod tests {
     fn this_process_can_be_read() {
         let pid = nix::unistd::getpid().as_raw();
         let memory = memory(pid).unwrap();
-        assert!(memory.rss_anon > 0 && memory.vm_rss >= memory.rss_anon);
+        assert!(memory.rss_anon > 0 && memory.vm_rss >= memory.rss_anon && memory.peak >= memory.vm_rss);
         assert!(context_switches(pid).unwrap() > 0);
         cpu_time(pid).unwrap();
         descendants(pid).unwrap();

@@ -25,8 +25,8 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    deleted, demo, exposure, failures, forged, handlers, jobs, memory, quick_start, refresh, removal, restarts,
-    rollback, rollout, secrets, starving, takeover, users, webhooks, workload_restarts,
+    attackers, deleted, demo, exposure, failures, forged, handlers, jobs, memory, quick_start, refresh, removal,
+    restarts, rollback, rollout, secrets, starving, takeover, users, webhooks, workload_restarts,
 };
 use crate::suite::{Run, Suite};
 
@@ -48,6 +48,7 @@ const SCENARIOS: &[(&str, Run)] = &[
     ("forged", |suite| Box::pin(forged::run(suite))),
     ("takeover", |suite| Box::pin(takeover::run(suite))),
     ("starving", |suite| Box::pin(starving::run(suite))),
+    ("attackers", |suite| Box::pin(attackers::run(suite))),
     ("failures", |suite| Box::pin(failures::run(suite))),
     ("memory", |suite| Box::pin(memory::run(suite))),
     ("demo", |suite| Box::pin(demo::run(suite))),

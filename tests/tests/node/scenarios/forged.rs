@@ -116,7 +116,7 @@ fn groups(namespace: &str) -> Vec<Vec<Question>> {
     ]
 }
 
-fn review(kind: &str, operation: &str, namespace: &str, object: &Value) -> Value {
+pub(super) fn review(kind: &str, operation: &str, namespace: &str, object: &Value) -> Value {
     let group = if kind == "VersionedConfig" { "nudge.dev" } else { "" };
     let (old, new) = if operation == "DELETE" { (object, &Value::Null) } else { (&Value::Null, object) };
     json!({

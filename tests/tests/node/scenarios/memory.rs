@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use nudge_tests::procfs;
 use nudge_tests::tools;
@@ -79,19 +79,8 @@ enum Group {
 
 impl Agent {
     fn of(pod: &Pod) -> Result<Self> {
-        let (_, id, _) = containers(pod).into_iter().find(|(name, ..)| name == "nudge-agent").context("no agent")?;
-        let id = id.as_deref().and_then(|id| id.split_once("://")).map(|(_, id)| id.to_owned()).context("no id")?;
-        for entry in fs::read_dir("/proc")? {
-            let path = entry?.path();
-            let Some(process) = path.file_name().and_then(|name| name.to_str()?.parse().ok()) else { continue };
-            let groups = fs::read_to_string(path.join("cgroup")).unwrap_or_default();
-            if groups.contains(&id) {
-                let name = fs::read_to_string(path.join("comm"))?;
-                ensure!(name.trim() == "nudge-agent", "in the agent's container runs {name}");
-                return Ok(Self { process, memory: Group::of(&groups)? });
-            }
-        }
-        anyhow::bail!("no process is in the container {id}")
+        let process = process(pod, "nudge-agent", "run")?;
+        Ok(Self { process, memory: Group::of(&fs::read_to_string(format!("/proc/{process}/cgroup"))?)? })
     }
 
     /// A row of the report.
@@ -102,6 +91,22 @@ impl Agent {
         let cpu = format!("{:.2} s", cpu.as_secs_f64());
         Ok([when.to_owned(), kibibytes(self.memory.working_set()?), kibibytes(memory.rss_anon), cpu])
     }
+}
+
+/// The process of a container on our node that has this among its arguments: probes are processes of the container, too.
+pub(super) fn process(pod: &Pod, container: &str, argument: &str) -> Result<i32> {
+    let all = containers(pod);
+    let (_, id, _) = all.into_iter().find(|(name, ..)| name == container).with_context(|| format!("no {container}"))?;
+    let id = id.as_deref().and_then(|id| id.split_once("://")).map(|(_, id)| id.to_owned()).context("no id")?;
+    for entry in fs::read_dir("/proc")? {
+        let path = entry?.path();
+        let Some(process) = path.file_name().and_then(|name| name.to_str()?.parse().ok()) else { continue };
+        let read = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
+        if read("cgroup").contains(&id) && read("cmdline").split('\0').any(|one| one == argument) {
+            return Ok(process);
+        }
+    }
+    anyhow::bail!("no process in the container {id} has the argument {argument}")
 }
 
 impl Group {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Endpoints, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use nudge_tests::cluster::installation::{NAMESPACE, SERVING};
+use nudge_tests::cluster::installation::NAMESPACE;
 use nudge_tests::eventually;
 use serde_json::json;
 use time::OffsetDateTime;
@@ -28,12 +28,14 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How many it wants of each port of each replica: more than there are places for health (64) and webhooks (512).
 const WANTED: &str = "{8080: 80, 8443: 600, 9443: 200}";
 
-/// Replicas of nudge-injector and nudge-hub together.
-const REPLICAS: usize = 4;
+/// Two replicas of nudge-injector, two of nudge-hub, and one of nudge-certs, which serves nobody.
+const REPLICAS: usize = 5;
+/// Replicas of each that serves.
+const SERVING: usize = 2;
 
-/// Keeps connections: on port 8080 by a small request now and then, on port 8443 some with a request whose body never comes, else silent. One
+/// Keeps connections: on port 8080 by a small request now and then, on the others some with a request whose body never comes, else silent. One
 /// that is closed is opened again at once.
-const APP: &str = r#"
+pub(super) const APP: &str = r#"
 import asyncio, resource, ssl, sys, time
 
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -42,15 +44,16 @@ counts = eval(sys.argv[1])
 targets = [(address, int(port)) for one in sys.argv[2:] for address, ports in [one.split("=")] for port in ports.split(",")]
 wanted = {port: count * sum(1 for _, other in targets if other == port) for port, count in counts.items()}
 tls = ssl._create_unverified_context()
+bodies = {8443: ("/mutate/pods?timeout=30s", 16000000), 9443: ("/v1/poll", 60000)}
 open_now, opened = {port: 0 for port in counts}, {port: 0 for port in counts}
 
 async def keep(address, port, number):
     while True:
         try:
-            slow = port == 8443 and number % 20 == 0
+            slow = port in bodies and number % 20 == 0
             reader, writer = await asyncio.open_connection(address, port, ssl=tls if slow else None)
             if slow:
-                writer.write(b"POST /mutate/pods?timeout=30s HTTP/1.1\r\nhost: a\r\ncontent-length: 16000000\r\n\r\n{")
+                writer.write(b"POST %b HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n{" % (bodies[port][0].encode(), bodies[port][1]))
             open_now[port] += 1
             opened[port] += 1
             try:
@@ -88,20 +91,12 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let before = replicas(&home).await?;
     home.apply(&config("calm", &[("1", json!({"greeting": "one"}))], &nudge_tests::cluster::installation::at_once()))?;
     home.is_current("calm", "1").await?;
-    ensure!(
-        before.len() == REPLICAS && before.iter().all(is_ready),
-        "{:?}",
-        before.iter().map(Pod::name_any).collect::<Vec<_>>()
-    );
 
     let stranger = Home::create(suite, "stranger").await?;
     let mut container = python(&stranger, APP);
     let command = container["command"].as_array_mut().context("no command")?;
-    let addresses = before.iter().filter_map(|pod| {
-        let ports = if is_hub(pod) { "8080,9443" } else { "8080,8443" };
-        Some(format!("{}={ports}", pod.status.as_ref()?.pod_ip.as_ref()?))
-    });
-    command.extend([WANTED.to_owned()].into_iter().chain(addresses).map(Into::into));
+    let all = addresses(&before, &[8080, 8443, 9443]).into_iter().map(|(address, port)| format!("{address}={port}"));
+    command.extend([WANTED.to_owned()].into_iter().chain(all).map(Into::into));
     stranger.apply(&list([pod(template("greedy", &container))]))?;
     let greedy = stranger.ready_pod("app=greedy").await?;
     let log = stranger.follow(&greedy).await?;
@@ -132,7 +127,7 @@ async fn attacked(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> 
         times.entry("kubectl apply of a pod that opts in").or_default().push(asked.elapsed());
         home.ready_pod(&format!("app={name}")).await?;
         times.entry("from there until it is Ready").or_default().push(asked.elapsed());
-        for replica in before {
+        for replica in before.iter().filter(|pod| !listens(pod).is_empty()) {
             let asked = Instant::now();
             let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}:8080/proxy/metrics", replica.name_any());
             let text = succeed(home.place.command("kubectl").args(["get", "--raw", &path]))?;
@@ -140,9 +135,7 @@ async fn attacked(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> 
             metrics.push(asked.elapsed());
         }
     }
-    let last = log.lines().into_iter().rfind(|line| line.text.starts_with("open "));
-    let last = last.context("the attack has said nothing")?;
-    ensure!(OffsetDateTime::now_utc() - last.at < time::Duration::seconds(10), "the attack has ended: {}", last.text);
+    let last = last(log)?;
     times.insert("kubectl get of a replica's metrics", metrics);
     suite.report.row(TITLE, &["", "median", "worst", "of"].map(str::to_owned));
     for (what, mut times) in times {
@@ -152,30 +145,52 @@ async fn attacked(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> 
     }
     let lasted = [format!("all replicas Ready, both Services whole, {looks} looks"), seconds(began.elapsed())];
     suite.report.row(TITLE, &lasted);
-    suite.report.row(TITLE, &[format!("the attack at its end: {}", last.text)]);
+    suite.report.row(TITLE, &[format!("the attack at its end: {last}")]);
     Ok(())
+}
+
+/// What an attacker has said last, a moment ago.
+pub(super) fn last(log: &Log) -> Result<String> {
+    let last = log.lines().into_iter().rfind(|line| line.text.starts_with("open "));
+    let last = last.context("the attack has said nothing")?;
+    ensure!(OffsetDateTime::now_utc() - last.at < time::Duration::seconds(10), "the attack has ended: {}", last.text);
+    Ok(last.text)
 }
 
 fn subscriber(home: &Home<'_>, name: &str) -> serde_json::Value {
     opted_in(name, &shell(home, "exec sleep 1000000"), &[("configs", "calm")])
 }
 
-async fn replicas(home: &Home<'_>) -> Result<Vec<Pod>> {
+pub(super) async fn replicas(home: &Home<'_>) -> Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     // One of an earlier scenario's may still be terminating.
-    eventually(LONG, "two replicas of both are there", async || {
-        let all = pods.list(&ListParams::default().labels(SERVING)).await.ok()?.items;
+    eventually(LONG, "all replicas are there, and no other", async || {
+        let all = pods.list(&ListParams::default().labels("app.kubernetes.io/name=nudge")).await.ok()?.items;
         (all.len() == REPLICAS && all.iter().all(is_ready)).then_some(all)
     })
     .await
 }
 
-fn is_hub(pod: &Pod) -> bool {
-    pod.labels().get("app.kubernetes.io/component").is_some_and(|component| component == "hub")
+/// Where the replica listens.
+fn listens(pod: &Pod) -> &'static [u16] {
+    match pod.labels().get("app.kubernetes.io/component").map(String::as_str) {
+        Some("injector") => &[8080, 8443],
+        Some("hub") => &[8080, 9443],
+        _ => &[],
+    }
+}
+
+/// Where replicas listen, as far as it is one of these ports.
+pub(super) fn addresses(replicas: &[Pod], ports: &[u16]) -> Vec<(String, u16)> {
+    let address = |pod: &Pod| pod.status.as_ref()?.pod_ip.clone();
+    let of = |pod| {
+        listens(pod).iter().filter(|port| ports.contains(port)).filter_map(move |&port| Some((address(pod)?, port)))
+    };
+    replicas.iter().flat_map(of).collect()
 }
 
 /// Fails unless the replicas are those from before, Ready, with the same containers, and in both Services.
-async fn is_whole(home: &Home<'_>, before: &[Pod]) -> Result<()> {
+pub(super) async fn is_whole(home: &Home<'_>, before: &[Pod]) -> Result<()> {
     let client = &home.space.client;
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     for pod in before {
@@ -188,7 +203,7 @@ async fn is_whole(home: &Home<'_>, before: &[Pod]) -> Result<()> {
     for service in ["nudge-injector", "nudge-hub"] {
         let subsets = endpoints.get(service).await?.subsets.unwrap_or_default();
         let ready: usize = subsets.iter().map(|subset| subset.addresses.as_ref().map_or(0, Vec::len)).sum();
-        ensure!(ready == REPLICAS / 2, "{service} has {ready} addresses");
+        ensure!(ready == SERVING, "{service} has {ready} addresses");
     }
     Ok(())
 }
