@@ -90,12 +90,12 @@ impl Exchange {
             if weight.div_ceil(ROOM_UNIT) > self.objects.share() as usize
                 && let Some(answer) = review::deny_unparsed(&body, TOO_MANY_VALUES)
             {
-                tracing::warn!(path, bytes = weight, peer = %caller.address, "request refused; its review takes too much memory");
+                tracing::debug!(path, bytes = weight, peer = %caller.address, "request refused; its review takes too much memory");
                 return Ok((Outcome::Denied, answer));
             }
             let room = self.room(&self.objects, weight, SMALL_OBJECT_BYTES, peer).await?;
             let request = review::parse(&body, caller).map_err(|error| {
-                tracing::warn!(path, %error, "review not parsed");
+                tracing::debug!(path, %error, "review not parsed");
                 (StatusCode::BAD_REQUEST, error.to_string())
             })?;
             // The room of the text is free again.
@@ -140,7 +140,7 @@ impl Exchange {
         }
         let units = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
         if units > of.share() {
-            tracing::warn!(bytes, "review refused: it takes too much memory; the failure policy decides");
+            tracing::debug!(bytes, "review refused: it takes too much memory; the failure policy decides");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, "the review has too many values".to_owned()));
         }
         Ok(Some(of.take(peer, units).await))
@@ -154,7 +154,7 @@ impl Exchange {
         };
         if length > self.settings.body_bytes {
             let most = self.settings.body_bytes;
-            tracing::warn!(length, most, "review refused: it is too long; the failure policy decides");
+            tracing::debug!(length, most, "review refused: it is too long; the failure policy decides");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, format!("a review may have {most} bytes")));
         }
         let room = self.room(&self.texts, length, SMALL_BODY_BYTES, peer).await?;

@@ -404,7 +404,7 @@ async fn two_thousand_connections_of_one_address_leave_the_agents_of_others_alon
 }
 
 #[tokio::test]
-async fn slow_bodies_take_their_own_addresss_room_only() -> Result<()> {
+async fn slow_bodies_take_their_own_addresses_room_only() -> Result<()> {
     // Room for four of the largest bodies, of one address for one.
     let settings = Settings { body_bytes: 4 * MAX_REQUEST_BYTES, body: SOON * 3, ..Settings::default() };
     let served = ServedHub::new(settings)?;
