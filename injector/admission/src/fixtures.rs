@@ -145,9 +145,9 @@ impl Lookups for FakeLookups {
         self.note(format!("terminating {namespace}"), self.terminating)
     }
 
-    fn subscribers(&self, namespace: &str, config: &str) -> usize {
+    fn subscribers(&self, namespace: &str, config: &str) -> Option<usize> {
         let _ = self.note(format!("subscribers {namespace}/{config}"), ());
-        self.subscribers
+        Some(self.subscribers)
     }
 
     fn may_have_secrets(&self, _: &str) -> bool {

@@ -31,7 +31,7 @@ const ASKING: Rate = Rate { per_second: 50, burst: 200 };
 const COUNTED: usize = 4096;
 
 /// How many pods subscribe to a config, by namespace and name.
-pub type Subscribers = Arc<dyn Fn(&str, &str) -> usize + Send + Sync>;
+pub type Subscribers = Arc<dyn Fn(&str, &str) -> Option<usize> + Send + Sync>;
 /// Whether something is known of a namespace.
 pub type KnownNamespaces = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
@@ -109,7 +109,7 @@ impl Lookups for KubeLookups {
         Ok(found.is_some_and(|found| self.enabled.holds(namespace, found.metadata.labels.as_ref())))
     }
 
-    fn subscribers(&self, namespace: &str, config: &str) -> usize {
+    fn subscribers(&self, namespace: &str, config: &str) -> Option<usize> {
         (self.subscribers)(namespace, config)
     }
 

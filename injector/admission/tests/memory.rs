@@ -62,8 +62,8 @@ impl Lookups for Nothing {
         Ok(false)
     }
 
-    fn subscribers(&self, _: &str, _: &str) -> usize {
-        0
+    fn subscribers(&self, _: &str, _: &str) -> Option<usize> {
+        Some(0)
     }
 
     fn may_have_secrets(&self, _: &str) -> bool {

@@ -81,8 +81,11 @@ impl Means {
         let client = Client::try_from(config)?;
         let subscribed = Arc::clone(&self.index);
         let subscribers: Subscribers = Arc::new(move |namespace, name| {
+            if !subscribed.is_complete(namespace) {
+                return None;
+            }
             let pods = ConfigKey::parse(namespace, name).map(|key| subscribed.subscribers(&key)).unwrap_or_default();
-            pods.iter().filter(|pod| !pod.terminating && !pod.finished).count()
+            Some(pods.iter().filter(|pod| !pod.terminating && !pod.finished).count())
         });
         let (index, secrets) = (Arc::clone(&self.index), self.index);
         let known_enabled: KnownNamespaces = Arc::new(move |namespace| index.is_enabled(namespace));

@@ -5,15 +5,21 @@ use nudge_protocol::labels;
 
 use crate::verdict::Denial;
 
-/// Decides about the deletion of a config with this many subscribers.
-pub fn decide(config: &VersionedConfig, subscribers: usize) -> Result<(), Denial> {
+/// Decides about the deletion of a config with this many subscribers. `None`: Nudge does not know all pods of the namespace.
+pub fn decide(config: &VersionedConfig, subscribers: Option<usize>) -> Result<(), Denial> {
     let annotations = config.metadata.annotations.as_ref();
     let forced =
         annotations.and_then(|annotations| annotations.get(labels::FORCE_DELETE)).is_some_and(|on| on == "true");
-    if subscribers == 0 || forced || config.metadata.deletion_timestamp.is_some() {
+    if subscribers == Some(0) || forced || config.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
     let name = config.metadata.name.as_deref().unwrap_or_default();
+    let Some(subscribers) = subscribers else {
+        return Err(Denial::unavailable(format!(
+            "VersionedConfig {name} can't be deleted, because Nudge does not know yet which pods of its namespace subscribe to it; try again, \
+             or let Nudge read the namespace (kubectl nudge enable)"
+        )));
+    };
     let pods = if subscribers == 1 { "1 pod subscribes".to_owned() } else { format!("{subscribers} pods subscribe") };
     Err(Denial::forbidden(format!(
         "VersionedConfig {name} can't be deleted, because {pods} to it; delete or change them first, or set the annotation {}: \"true\" \
@@ -36,28 +42,29 @@ mod tests {
 
     #[test]
     fn a_config_without_pods_can_be_deleted() {
-        assert_eq!(decide(&config(), 0), Ok(()));
+        assert_eq!(decide(&config(), Some(0)), Ok(()));
     }
 
     #[test]
     fn pods_are_counted_and_not_named() {
         assert_eq!(
-            message(decide(&config(), 1)),
+            message(decide(&config(), Some(1))),
             "VersionedConfig shop can't be deleted, because 1 pod subscribes to it; delete or change them first, or set the annotation \
              nudge.dev/force-delete: \"true\" on it"
         );
-        assert!(message(decide(&config(), 9)).contains("because 9 pods subscribe to it"));
+        assert!(message(decide(&config(), Some(9))).contains("because 9 pods subscribe to it"));
+        assert!(message(decide(&config(), None)).contains("does not know yet which pods"));
     }
 
     #[test]
     fn force_and_a_deletion_under_way_pass() {
         let mut forced = config();
         forced.metadata.annotations = Some([(labels::FORCE_DELETE.to_owned(), "true".to_owned())].into());
-        assert_eq!(decide(&forced, 1), Ok(()));
+        assert_eq!(decide(&forced, Some(1)), Ok(()));
         forced.metadata.annotations = Some([(labels::FORCE_DELETE.to_owned(), "no".to_owned())].into());
-        assert!(decide(&forced, 1).is_err());
+        assert!(decide(&forced, Some(1)).is_err());
         let mut terminating = config();
         terminating.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
-        assert_eq!(decide(&terminating, 1), Ok(()));
+        assert_eq!(decide(&terminating, Some(1)), Ok(()));
     }
 }

@@ -113,7 +113,7 @@ async fn webhooks(kubeconfig: &str, pods: Pods, rate: Option<Rate>) -> Result<We
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let subscribers = Arc::new(move |namespace: &str, config: &str| {
         let pods = pods.lock().unwrap_or_else(PoisonError::into_inner);
-        pods.get(&(namespace.to_owned(), config.to_owned())).map_or(0, |pods| *pods)
+        Some(pods.get(&(namespace.to_owned(), config.to_owned())).map_or(0, |pods| *pods))
     });
     // No watch runs: each is looked up.
     let known = Arc::new(|_: &str| false);

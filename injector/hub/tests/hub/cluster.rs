@@ -211,7 +211,7 @@ async fn tokens_rights_and_secrets() -> Result<()> {
     assert_eq!(blocks.len(), 1);
     let problem = head.configs[1].problem.as_ref().context("a problem")?;
     assert_eq!(problem.reason, HubReason::NotAllowed);
-    assert!(problem.message.contains("ClusterRole nudge-secrets"), "{}", problem.message);
+    assert!(problem.message.contains("ClusterRoles nudge-secrets and nudge-secrets-hub"), "{}", problem.message);
 
     // A line for each says who got it, and none what.
     let text = log.text();
