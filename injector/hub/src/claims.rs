@@ -11,7 +11,7 @@ use nudge_protocol::hex::hex;
 use nudge_protocol::pod::TOKEN_AUDIENCE;
 use serde::Deserialize;
 
-use super::identity::TokenHash;
+use super::token_hash::TokenHash;
 
 /// Longest token, in bytes: more than a request's head holds.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;

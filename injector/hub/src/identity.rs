@@ -9,7 +9,6 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 use nudge_core::keys::PodUid;
 use nudge_server::shares::Queues;
 use nudge_server::slots::Peer;
-use ring::digest::{SHA256, digest};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
@@ -18,19 +17,10 @@ use super::claims::Claims;
 use super::metrics::{Metrics, ReviewResult};
 use super::review::{Caller, ReviewError, Reviewer};
 use super::settings::Settings;
+use super::token_hash::{TokenHash, hash};
 
 /// Refusals that are remembered.
 const REFUSALS: usize = 1024;
-
-/// Stands for a token.
-pub(super) type TokenHash = [u8; 32];
-
-/// The token's SHA-256.
-pub(super) fn hash(token: &str) -> TokenHash {
-    let mut hash = TokenHash::default();
-    hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
-    hash
-}
 
 /// A pod whose token was reviewed.
 #[derive(Clone, Debug)]

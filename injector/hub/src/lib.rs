@@ -22,6 +22,7 @@ mod settings;
 mod source;
 #[cfg(test)]
 mod tests;
+mod token_hash;
 mod turns;
 mod view;
 mod writer;

@@ -13,9 +13,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Hub;
 use super::claims::Claims;
-use super::identity::{Known, hash};
+use super::identity::Known;
 use super::reply::Refusal;
 use super::review::{Caller, ReviewError};
+use super::token_hash::hash;
 
 /// Whose requests come over a connection.
 #[derive(Clone, Copy, Debug)]
