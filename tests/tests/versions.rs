@@ -534,7 +534,7 @@ async fn health_and_metrics_are_there() -> Result<()> {
         let (_, text) = replica.get("/metrics").await.ok()?;
         let ages = text.lines().filter(|line| line.starts_with("nudge_watch_age_seconds{"));
         let ages: Vec<f64> = ages.filter_map(|line| line.rsplit_once(' ')?.1.parse().ok()).collect();
-        matches!(ages.len(), 5 | 6).then_some(ages).filter(|ages| ages.iter().all(|age| *age >= 0.0))
+        matches!(ages.len(), 6 | 7).then_some(ages).filter(|ages| ages.iter().all(|age| *age >= 0.0))
     };
     let ages = eventually(SOON, "every watch has an age", ages).await?;
     assert!(ages.iter().all(|age| (0.0..120.0).contains(age)), "{ages:?}");

@@ -155,7 +155,9 @@ struct Entry {
     cut: Arc<Notify>,
 }
 
-/// All connections. Every step costs the logarithm of their number; what each request does is only filed when the next connection comes.
+/// All connections. A step costs the logarithm of their number, and to take one out of the middle of a share moves up to half of the
+/// peer's connections in that phase: 24 bytes each, at most 150 KB with 12,000 connections. Trees would cost no move, but more code in
+/// every agent. What each request does is only filed when the next connection comes.
 #[derive(Debug, Default)]
 struct Table {
     entries: BTreeMap<u64, Entry>,

@@ -12,7 +12,6 @@ use kube::core::admission::{
 };
 use kube::core::dynamic::DynamicObject;
 use kube::core::response::{StatusDetails, StatusSummary};
-
 use serde_json::json;
 
 use super::caller::Caller;

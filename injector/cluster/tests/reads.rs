@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -34,7 +34,7 @@ async fn cluster() -> Result<Option<&'static Cluster>> {
         let namespaces = json!([{"apiGroups": [""], "resources": ["namespaces"], "verbs": read}]);
         let objects = json!([
             {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": read},
-            {"apiGroups": [""], "resources": ["configmaps", "pods"], "verbs": read},
+            {"apiGroups": [""], "resources": ["configmaps", "pods", "serviceaccounts"], "verbs": read},
         ]);
         let secrets = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": read}]);
         for (name, rules) in [("namespaces", namespaces), ("reads", objects), ("secrets", secrets)] {
@@ -73,7 +73,7 @@ async fn enable(space: &Space, on: bool) -> Result<()> {
     Ok(())
 }
 
-/// A config with a version of two kinds, a published ConfigMap, and a pod.
+/// A config with a version of two kinds, a published ConfigMap, a pod, and a service account.
 async fn fill(space: &Space) -> Result<()> {
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": {}})).await?;
     let version = json!({labels::CONFIG: "shop", labels::VERSION: "1"});
@@ -86,7 +86,13 @@ async fn fill(space: &Space) -> Result<()> {
         "automountServiceAccountToken": false,
         "containers": [{"name": pod::AGENT_CONTAINER, "image": "test", "env": configs}, {"name": "app", "image": "test"}]}});
     space.create_object::<Pod>(object).await?;
+    space.service_account("app").await?;
     Ok(())
+}
+
+/// The service account `app` as it is now.
+async fn account(space: &Space) -> Result<String> {
+    space.api::<ServiceAccount>().get("app").await?.metadata.uid.context("no uid")
 }
 
 /// What is known of a namespace: config, published ConfigMap, pod; and how many objects of versions.
@@ -164,6 +170,8 @@ async fn only_namespaces_whose_rights_are_bound_are_read_and_the_others_hold_nob
     tokio::time::timeout(SOON, index.synced()).await.context("not synced")?;
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     knows(index, &bound, 2).await?;
+    assert!(index.has_account(&bound.name, "app", &account(&bound).await?));
+    assert!(!index.has_account(&unbound.name, "app", &account(&unbound).await?));
     assert!(index.silent(Duration::from_mins(1)).is_none());
     assert!(index.secrets_allowed(&bound.name) && !index.secrets_allowed(&unbound.name));
     assert!(!index.is_complete(&unbound.name) && index.doubted(&unbound.name).is_some());
@@ -216,12 +224,18 @@ async fn only_namespaces_whose_rights_are_bound_are_read_and_the_others_hold_nob
     assert_eq!(known(index, &unbound), ([true; 3], 1));
     // An object that is deleted meanwhile is not there when the rights are back.
     unbound.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
+    let before = account(&unbound).await?;
+    assert!(index.has_account(&unbound.name, "app", &before), "a watch that is refused ends none");
+    unbound.api::<ServiceAccount>().delete("app", &DeleteParams::default()).await?;
+    unbound.service_account("app").await?;
     bind(&unbound, "test-reads", user).await?;
     let gone = async || {
         let complete = index.doubted(&unbound.name).is_none();
         (complete && !known(index, &unbound).0[0]).then_some(())
     };
     eventually(SOON, "the config is gone", gone).await?;
+    assert!(!index.has_account(&unbound.name, "app", &before), "the account of that name is another");
+    assert!(index.has_account(&unbound.name, "app", &account(&unbound).await?));
 
     // Nothing but namespaces was asked for cluster-wide.
     let wide: Vec<_> = asked(cluster, user)?.into_iter().filter(|(_, namespace, _)| namespace.is_empty()).collect();
@@ -255,6 +269,7 @@ async fn with_rights_for_the_cluster_nothing_is_kept_of_namespaces_that_are_not_
     // Enabled at run time: what was left out is listed.
     enable(&second, true).await?;
     knows(index, &second, 2).await?;
+    assert!(index.has_account(&second.name, "app", &account(&second).await?));
     assert!(index.doubted(&first.name).is_none());
     enable(&second, false).await?;
     let forgotten = async || (known(index, &second) == ([false; 3], 0)).then_some(());

@@ -5,12 +5,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use nudge_core::keys::{PodKey, PodUid};
+use nudge_core::keys::PodUid;
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::hex::hex;
 use nudge_protocol::pod::TOKEN_AUDIENCE;
 use serde::Deserialize;
 
+use super::review::Caller;
 use super::token_hash::TokenHash;
 
 /// Longest token, in bytes: more than a request's head holds.
@@ -24,11 +25,7 @@ const LEEWAY: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claims {
     /// The pod that the token is bound to.
-    pub(super) pod: PodKey,
-    /// The pod's uid.
-    pub(super) uid: PodUid,
-    /// The pod's service account.
-    pub(super) service_account: String,
+    pub(super) caller: Caller,
     /// When the token ends, after 1970.
     pub(super) expires: Duration,
     /// The token's id, as the API server has it in its audit log; absent before 1.29.
@@ -125,20 +122,21 @@ impl Claims {
         let bound = payload.bound.ok_or(ClaimsError::Unbound)?;
         let (pod, account) = bound.pod.zip(bound.serviceaccount).ok_or(ClaimsError::Unbound)?;
         let is_name = |name: &String| !name.is_empty() && one_line(name, MAX_NAME_BYTES) == *name;
-        if ![&bound.namespace, &pod.name, &pod.uid, &account.name].into_iter().all(is_name) {
+        if ![&bound.namespace, &pod.name, &pod.uid, &account.name, &account.uid].into_iter().all(is_name) {
             return Err(ClaimsError::Unbound);
         }
         let expires = Duration::from_secs(payload.exp);
         if expires.saturating_add(LEEWAY) <= now.duration_since(UNIX_EPOCH).unwrap_or_default() {
             return Err(ClaimsError::Expired);
         }
-        Ok(Self {
-            pod: PodKey::new(bound.namespace, pod.name),
+        let caller = Caller {
+            namespace: bound.namespace,
+            name: pod.name,
             uid: PodUid::new(&pod.uid).ok_or(ClaimsError::Unbound)?,
             service_account: account.name,
-            expires,
-            id: payload.jti.filter(is_name),
-        })
+            account_uid: account.uid,
+        };
+        Ok(Self { caller, expires, id: payload.jti.filter(is_name) })
     }
 
     /// Names the token in the audit trail, and is of no use as a token: its id, or the begin of its SHA-256 where it has none.
@@ -183,8 +181,9 @@ pub(super) mod tests {
     #[test]
     fn a_pods_token_names_its_pod() {
         let claims = read(|_| ()).unwrap();
-        assert_eq!((&claims.pod, claims.uid.as_str()), (&PodKey::new("ns", "web"), "u"));
-        assert_eq!((claims.service_account.as_str(), claims.expires.as_secs()), ("app", 1000));
+        let (namespace, name, uid) = ("ns".into(), "web".into(), PodUid::new("u").unwrap());
+        let caller = Caller { namespace, name, uid, service_account: "app".into(), account_uid: "s".into() };
+        assert_eq!((&claims.caller, claims.expires.as_secs()), (&caller, 1000));
         assert_eq!(claims.token_id(&[0xab; 32]), "id-1");
         let without = read(|claims| claims["jti"] = json!(null)).unwrap();
         assert_eq!(without.token_id(&[0xab; 32]), "sha256:abababababababab");
@@ -194,7 +193,7 @@ pub(super) mod tests {
     #[test]
     fn anything_less_is_refused_by_its_own_reason() {
         use ClaimsError::{Audience, Expired, Length, Unbound, Unreadable};
-        let changes: [(Change, ClaimsError); 14] = [
+        let changes: [(Change, ClaimsError); 15] = [
             (|it| it["aud"] = json!(["https://kubernetes.default.svc"]), Audience),
             (|it| it["aud"] = json!([]), Audience),
             (|it| it["aud"] = json!("nudges"), Audience),
@@ -208,6 +207,7 @@ pub(super) mod tests {
             (|it| it["kubernetes.io"]["pod"]["name"] = json!("web\u{1b}[2J"), Unbound),
             (|it| it["kubernetes.io"]["namespace"] = json!("n".repeat(300)), Unbound),
             (|it| it["kubernetes.io"]["serviceaccount"] = json!(null), Unbound),
+            (|it| it["kubernetes.io"]["serviceaccount"] = json!({"name": "app"}), Unbound),
             (|it| it["exp"] = json!(840), Expired),
         ];
         for (index, (change, error)) in changes.into_iter().enumerate() {

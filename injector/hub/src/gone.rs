@@ -1,15 +1,13 @@
-//! Remembers pods that are gone: the API server accepts the token of a deleted pod for some seconds more.
+//! Remembers pods and service accounts that are gone: the API server accepts their tokens for some seconds more.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
-use nudge_core::keys::PodUid;
-
-/// Pods that are remembered.
+/// Uids that are remembered.
 const BOUND: usize = 16 * 1024;
 
-/// The pods that were removed last.
+/// What was removed last, by its uid.
 #[derive(Default)]
 pub(super) struct Gone {
     hashes: RandomState,
@@ -17,7 +15,7 @@ pub(super) struct Gone {
 }
 
 impl Gone {
-    pub(super) fn add(&self, uid: &PodUid) {
+    pub(super) fn add(&self, uid: &str) {
         let hash = self.hashes.hash_one(uid);
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.0.insert(hash) {
@@ -30,7 +28,7 @@ impl Gone {
         }
     }
 
-    pub(super) fn contains(&self, uid: &PodUid) -> bool {
+    pub(super) fn contains(&self, uid: &str) -> bool {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).0.contains(&self.hashes.hash_one(uid))
     }
 }
@@ -41,10 +39,9 @@ mod tests {
 
     #[test]
     fn the_newest_are_known() {
-        let uid = |n: usize| PodUid::new(&n.to_string()).unwrap();
         let gone = Gone::default();
-        (0..BOUND + 5).for_each(|n| gone.add(&uid(n)));
-        assert!(!gone.contains(&uid(4)) && gone.contains(&uid(5)));
+        (0..BOUND + 5).for_each(|n| gone.add(&n.to_string()));
+        assert!(!gone.contains("4") && gone.contains("5"));
         assert_eq!(gone.inner.lock().unwrap().0.len(), BOUND);
     }
 }

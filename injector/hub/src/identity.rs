@@ -146,12 +146,14 @@ impl Identities {
     /// One review, whose result is kept.
     async fn look_up(&self, hash: TokenHash, token: &str, claims: &Claims, peer: Peer) -> Verdict {
         let reviewed = async {
-            let _slot = timeout(self.turn, self.slots.take(peer, &claims.pod.namespace)).await?;
+            let _slot = timeout(self.turn, self.slots.take(peer, &claims.caller.namespace)).await?;
             timeout(self.review, self.reviewer.review(token)).await
         };
         let verdict = match reviewed.await {
-            Ok(Ok(caller)) if caller.is(claims) => Ok(caller),
-            Ok(Ok(_)) => Err(ReviewError::Refused("the API server says that this token is of another pod")),
+            Ok(Ok(caller)) if caller == claims.caller => Ok(caller),
+            Ok(Ok(_)) => {
+                Err(ReviewError::Refused("the API server says that this token is of another pod or service account"))
+            }
             Ok(Err(error)) => Err(error),
             Err(_) => Err(unavailable("no answer in time")),
         };
@@ -268,8 +270,6 @@ mod tests {
         at_once: AtomicUsize,
         most: AtomicUsize,
         hangs: Option<&'static str>,
-        /// Names another pod than the token.
-        lies: bool,
     }
 
     /// A review counts as under way until this is dropped.
@@ -289,7 +289,7 @@ mod tests {
                 self.asked.fetch_add(1, Ordering::SeqCst);
                 self.most.fetch_max(now, Ordering::SeqCst);
                 let claims = Claims::read(token, SystemTime::UNIX_EPOCH).unwrap();
-                let uid = claims.uid.as_str();
+                let uid = claims.caller.uid.as_str();
                 if self.hangs.is_some_and(|which| uid.starts_with(which)) {
                     std::future::pending::<()>().await;
                 }
@@ -300,12 +300,9 @@ mod tests {
                 match uid.split('.').next() {
                     Some("bad") => Err(ReviewError::Refused("no")),
                     Some("down") => Err(unavailable("down")),
-                    _ => Ok(Caller {
-                        namespace: claims.pod.namespace,
-                        name: claims.pod.name,
-                        uid: if self.lies { PodUid::new("another").unwrap() } else { claims.uid },
-                        service_account: "app".to_owned(),
-                    }),
+                    Some("lies") => Ok(Caller { uid: PodUid::new("another").unwrap(), ..claims.caller }),
+                    Some("aged") => Ok(Caller { account_uid: "another".to_owned(), ..claims.caller }),
+                    _ => Ok(claims.caller),
                 }
             })
         }
@@ -388,9 +385,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_review_that_names_another_pod_than_the_token_is_refused() {
-        let (_, identities) = identities(Stub { lies: true, ..Stub::default() }, &Settings::default());
-        assert!(matches!(identities.of(&token("u", 600), ONE).await, Err(ReviewError::Refused(_))));
+    async fn a_review_that_names_another_pod_or_service_account_than_the_token_is_refused() {
+        let (_, identities) = identities(Stub::default(), &Settings::default());
+        for which in ["lies", "aged"] {
+            assert!(matches!(identities.of(&token(which, 600), ONE).await, Err(ReviewError::Refused(_))), "{which}");
+        }
         assert_eq!(identities.known(), 0);
     }
 

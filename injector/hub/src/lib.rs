@@ -112,7 +112,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// A hub over `index`, whose only listener for pods that are gone it becomes. `key` is the key of the digests.
+    /// A hub over `index`, whose only listener for pods and service accounts that are gone it becomes. `key` is the key of the digests.
     pub fn new(
         index: Arc<Index>,
         cluster: Cluster,
@@ -143,6 +143,12 @@ impl Hub {
                 hub.pod_gone(pod);
             }
         });
+        let weak = Arc::downgrade(&hub);
+        hub.index.on_account_gone(move |uid| {
+            if let Some(hub) = weak.upgrade() {
+                hub.gone.add(uid);
+            }
+        });
         hub
     }
 
@@ -151,7 +157,7 @@ impl Hub {
         self.identities.forget(&pod.uid);
         let key = pod.key();
         if self.index.pod(&key).is_none_or(|entry| entry.state.uid != pod.uid) {
-            self.gone.add(&pod.uid);
+            self.gone.add(pod.uid.as_str());
             self.reports.remove(&key, &pod.uid);
         }
     }

@@ -7,8 +7,6 @@ use kube::{Api, Client};
 use nudge_core::keys::PodUid;
 use nudge_protocol::pod::TOKEN_AUDIENCE;
 
-use super::claims::Claims;
-
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 
@@ -23,15 +21,8 @@ pub struct Caller {
     pub uid: PodUid,
     /// Its service account.
     pub service_account: String,
-}
-
-impl Caller {
-    /// Whether it is the pod that its token says it is.
-    pub(super) fn is(&self, claims: &Claims) -> bool {
-        let Claims { pod, uid, service_account, .. } = claims;
-        (&self.namespace, &self.name, &self.uid, &self.service_account)
-            == (&pod.namespace, &pod.name, uid, service_account)
-    }
+    /// The uid of that.
+    pub account_uid: String,
 }
 
 /// Why a token names no pod.
@@ -97,7 +88,8 @@ fn caller(status: &TokenReviewStatus) -> Result<Caller, &'static str> {
     };
     let name = extra(POD_NAME).ok_or(unbound)?;
     let uid = extra(POD_UID).and_then(|uid| PodUid::new(&uid)).ok_or(unbound)?;
-    Ok(Caller { namespace: namespace.to_owned(), name, uid, service_account: service_account.to_owned() })
+    let account_uid = user.uid.clone().filter(|uid| !uid.is_empty()).ok_or(unbound)?;
+    Ok(Caller { namespace: namespace.to_owned(), name, uid, service_account: service_account.to_owned(), account_uid })
 }
 
 #[cfg(test)]
@@ -109,7 +101,7 @@ mod tests {
     fn status(change: impl FnOnce(&mut Value)) -> TokenReviewStatus {
         let mut value = json!({
             "authenticated": true, "audiences": ["other", "nudge"],
-            "user": {"username": "system:serviceaccount:shop:default",
+            "user": {"username": "system:serviceaccount:shop:default", "uid": "s1",
                      "extra": {POD_NAME: ["web-1"], POD_UID: ["u1"]}},
         });
         change(&mut value);
@@ -119,14 +111,14 @@ mod tests {
     #[test]
     fn a_pods_token_names_its_pod() {
         let uid = PodUid::new("u1").unwrap();
-        let (namespace, name, service_account) = ("shop".into(), "web-1".into(), "default".into());
-        let pod = Caller { namespace, name, uid, service_account };
+        let (namespace, name) = ("shop".into(), "web-1".into());
+        let pod = Caller { namespace, name, uid, service_account: "default".into(), account_uid: "s1".into() };
         assert_eq!(caller(&status(|_| ())), Ok(pod));
     }
 
     #[test]
     fn anything_less_is_refused() {
-        let changes: [fn(&mut Value); 9] = [
+        let changes: [fn(&mut Value); 10] = [
             |value| value["authenticated"] = json!(false),
             |value| value["authenticated"] = json!(null),
             |value| value["audiences"] = json!(["https://kubernetes.default.svc"]),
@@ -134,6 +126,7 @@ mod tests {
             |value| value["user"] = json!(null),
             |value| value["user"]["username"] = json!("system:node:a"),
             |value| value["user"]["username"] = json!("system:serviceaccount:shop"),
+            |value| value["user"]["uid"] = json!(""),
             |value| value["user"]["extra"] = json!({}),
             |value| value["user"]["extra"][POD_UID] = json!(["a", "b"]),
         ];

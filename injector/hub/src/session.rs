@@ -1,4 +1,4 @@
-//! Who asks: a pod that the index has and whose token was reviewed. What the token says of itself comes first, so that a token that can't be
+//! Who asks: a pod that the index has, with its service account, and whose token was reviewed. What the token says of itself comes first, so that a token that can't be
 //! good costs no review.
 
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use nudge_cluster::index::PodEntry;
-use nudge_core::keys::{PodKey, PodUid};
+use nudge_core::keys::PodKey;
 use nudge_protocol::error_chain::chain;
 use nudge_server::slots::Peer;
 use tokio::time::{Instant, timeout_at};
@@ -41,6 +41,7 @@ pub(super) struct Session {
 }
 
 pub(super) const GONE: Refusal = Refusal::Unauthorized("the pod is gone");
+const NO_ACCOUNT: Refusal = Refusal::Unauthorized("the service account that the token was made for is gone");
 const NOT_LISTED: Refusal = Refusal::Unavailable("this replica of the hub has not listed the namespace yet");
 
 impl Hub {
@@ -61,7 +62,7 @@ impl Hub {
     }
 
     async fn known(&self, token: &str, claims: &Claims, peer: Peer) -> Result<Known, Refusal> {
-        self.await_pod(&claims.pod, &claims.uid).await?;
+        self.await_pod(&claims.caller).await?;
         self.identities.caller(token, claims, peer).await.map_err(|error| match error {
             ReviewError::Refused(message) => Refusal::Unauthorized(message),
             ReviewError::Unavailable(_) => {
@@ -71,40 +72,47 @@ impl Hub {
         })
     }
 
-    /// Waits for a pod that is new here.
-    pub(super) async fn await_pod(&self, key: &PodKey, uid: &PodUid) -> Result<PodEntry, Refusal> {
+    /// Waits for a pod, or a service account, that is new here.
+    pub(super) async fn await_pod(&self, caller: &Caller) -> Result<PodEntry, Refusal> {
         let until = Instant::now() + self.settings.behind;
         let mut added = self.index.pod_added();
         loop {
             added.borrow_and_update();
-            match self.pod(key, uid) {
-                Err(refusal) if refusal == NOT_LISTED || refusal == GONE && !self.gone.contains(uid) => {}
+            let unknown = match self.pod(caller) {
+                Err(NOT_LISTED) => NOT_LISTED,
+                Err(GONE) if !self.gone.contains(caller.uid.as_str()) => {
+                    Refusal::Unavailable("this replica of the hub does not know the pod")
+                }
+                Err(NO_ACCOUNT) if !self.gone.contains(&caller.account_uid) => {
+                    Refusal::Unavailable("this replica of the hub does not know the service account of the pod")
+                }
                 known => return known,
-            }
+            };
             if timeout_at(until, added.changed()).await.is_err() {
-                return Err(Refusal::Unavailable("this replica of the hub does not know the pod"));
+                return Err(unknown);
             }
         }
     }
 
-    /// The pod as it is now.
-    pub(super) fn pod(&self, key: &PodKey, uid: &PodUid) -> Result<PodEntry, Refusal> {
-        if !self.index.is_enabled(&key.namespace) {
-            return Err(Refusal::NotEnabled(key.namespace.clone()));
+    /// The pod as it is now. A watch that is behind throws nobody out: what it showed last counts.
+    fn pod(&self, caller: &Caller) -> Result<PodEntry, Refusal> {
+        let Caller { namespace, name, uid, service_account, account_uid } = caller;
+        if !self.index.is_enabled(namespace) {
+            return Err(Refusal::NotEnabled(namespace.clone()));
         }
         // A config that was not listed yet would seem not to be there.
-        if !self.index.is_complete(&key.namespace) {
+        if !self.index.is_complete(namespace) {
             return Err(NOT_LISTED);
         }
-        match self.index.pod(key).filter(|entry| entry.state.uid == *uid) {
+        match self.index.pod(&PodKey::new(&**namespace, &**name)).filter(|entry| entry.state.uid == *uid) {
             Some(entry) if entry.state.finished => Err(Refusal::Unauthorized("the pod has finished")),
+            Some(_) if !self.index.has_account(namespace, service_account, account_uid) => Err(NO_ACCOUNT),
             entry => entry.ok_or(GONE),
         }
     }
 
     /// The pod of the session as it is now.
     pub(super) fn pod_of(&self, session: &Session) -> Result<PodEntry, Refusal> {
-        let caller = &session.caller;
-        self.pod(&PodKey::new(&*caller.namespace, &*caller.name), &caller.uid)
+        self.pod(&session.caller)
     }
 }

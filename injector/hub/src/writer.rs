@@ -27,8 +27,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::metrics::{ConditionResult, Metrics};
 use super::turns::Turns;
 
-/// Who owns the fields that Nudge's controllers write.
-const MANAGER: &str = "nudge-controller";
+/// Who owns the conditions that the hub writes.
+const MANAGER: &str = "nudge-hub";
 /// Writes at the same time.
 const AT_ONCE: usize = 8;
 /// How long one write may take.

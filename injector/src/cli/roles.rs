@@ -30,9 +30,13 @@ impl Roles {
         Self { control: has(Role::Control), hub: has(Role::Hub), certs: has(Role::Certs) }
     }
 
-    /// What is watched of enabled namespaces. The hub reads the ConfigMaps of a version when it serves them, and watches none.
+    /// What is watched of enabled namespaces.
     pub(super) fn watches(self) -> &'static [Kind] {
-        if self.control { &Kind::ALL } else { &[Kind::Configs, Kind::Secrets, Kind::Pods] }
+        match (self.control, self.hub) {
+            (true, true) => &Kind::ALL,
+            (true, false) => &Kind::OF_CONTROL,
+            (false, _) => &Kind::OF_HUB,
+        }
     }
 
     /// Whether it serves others, with a certificate and by what is known of the cluster.

@@ -12,6 +12,8 @@ pub const NAMESPACE: &str = "crowd";
 pub const CONFIG: &str = "shop";
 /// The service account of all pods.
 pub const SERVICE_ACCOUNT: &str = "default";
+/// Its uid.
+pub const ACCOUNT_UID: &str = "00000000-0000-4000-9000-000000000002";
 
 /// The name of pod `number`.
 pub fn pod_name(number: usize) -> String {
@@ -36,7 +38,7 @@ pub fn token_with(number: usize, change: impl FnOnce(&mut Value)) -> String {
         "kubernetes.io": {
             "namespace": NAMESPACE,
             "pod": {"name": pod_name(number), "uid": pod_uid(number)},
-            "serviceaccount": {"name": SERVICE_ACCOUNT, "uid": "00000000-0000-4000-9000-000000000002"},
+            "serviceaccount": {"name": SERVICE_ACCOUNT, "uid": ACCOUNT_UID},
         },
     });
     change(&mut claims);

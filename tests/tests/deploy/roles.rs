@@ -142,6 +142,8 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
         (&hub, "patch", "/pods/status"),
         (&hub, "get", "/secrets/"),
         (&hub, "get", "/configmaps/"),
+        (&hub, "list", "/serviceaccounts/"),
+        (&hub, "watch", "/serviceaccounts/"),
     ] {
         ensure!(may(&space, user, verb, what, None).await?, "{user} {verb} {what}");
         ensure!(!may(&other, user, verb, what, None).await?, "{user} {verb} {what} where nobody has bound it");
@@ -162,6 +164,9 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
         (&control, "patch", webhooks),
         (&control, "patch", "/pods/status"),
         (&control, "create", "authentication.k8s.io/tokenreviews/"),
+        (&control, "list", "/serviceaccounts/"),
+        (&certs, "list", "/serviceaccounts/"),
+        (&hub, "get", "/serviceaccounts/"),
         (&hub, "patch", webhooks),
         (&hub, "create", "/configmaps/"),
         (&hub, "update", "/configmaps/"),
@@ -184,6 +189,8 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
             ("update", "apps/deployments/"),
             ("update", "nudge.dev/versionedconfigs/"),
             ("create", "/serviceaccounts/token"),
+            ("update", "/serviceaccounts/"),
+            ("delete", "/serviceaccounts/"),
             ("create", "rbac.authorization.k8s.io/rolebindings/"),
             ("create", "coordination.k8s.io/leases/"),
         ] {

@@ -15,6 +15,7 @@ use nudge_server::slots::Peer;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
+use super::refusal_log::RefusalLog;
 use super::{AdmissionSettings, SMALL_BODY_BYTES, SMALL_OBJECT_BYTES};
 use crate::caller::Caller;
 use crate::lookups::LookupError;
@@ -38,6 +39,7 @@ pub(super) struct Exchange {
     texts: Shares,
     objects: Shares,
     metrics: AdmissionMetrics,
+    refusals: RefusalLog,
 }
 
 /// An answer that is not a verdict.
@@ -49,7 +51,7 @@ impl Exchange {
             .map(|bytes| bytes.div_ceil(ROOM_UNIT));
         let (texts, objects) = (Shares::new(texts, largest), Shares::new(objects, 1));
         let webhooks = webhooks.into_iter().map(|webhook| (webhook.path(), webhook)).collect();
-        Self { webhooks, settings, texts, objects, metrics }
+        Self { webhooks, settings, texts, objects, metrics, refusals: RefusalLog::new(Instant::now()) }
     }
 
     /// Answers one request.
@@ -114,7 +116,9 @@ impl Exchange {
             reviewed => reviewed.map_err(|error| failed(path, request, &error))?,
         };
         let outcome = if verdict.is_denied() { Outcome::Denied } else { Outcome::Allowed };
-        if let Verdict::Deny(denial) = &verdict {
+        if let Verdict::Deny(denial) = &verdict
+            && let Some(left_out) = self.refusals.may_write(request.caller.address, Instant::now())
+        {
             // The message names objects, never values.
             tracing::info!(
                 path,
@@ -123,6 +127,7 @@ impl Exchange {
                 claimed_user = request.claimed_user(),
                 peer = %request.caller.address,
                 reason = denial.message,
+                left_out,
                 "request refused"
             );
         }

@@ -3,6 +3,7 @@
 
 mod clients;
 mod exchange;
+mod refusal_log;
 mod running;
 mod serve;
 

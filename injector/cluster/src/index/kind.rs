@@ -15,14 +15,20 @@ pub enum Kind {
     Published,
     /// Pods with an agent.
     Pods,
+    /// Service accounts.
+    Accounts,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 5] = [Self::Configs, Self::ConfigMaps, Self::Secrets, Self::Published, Self::Pods];
+    pub const ALL: [Self; 6] =
+        [Self::Configs, Self::ConfigMaps, Self::Secrets, Self::Published, Self::Pods, Self::Accounts];
 
-    /// What the hub needs to know. Parts it reads when it serves them.
-    pub const OF_HUB: [Self; 3] = [Self::Configs, Self::Secrets, Self::Pods];
+    /// What admission and the controllers need to know.
+    pub const OF_CONTROL: [Self; 5] = [Self::Configs, Self::ConfigMaps, Self::Secrets, Self::Published, Self::Pods];
+
+    /// What the hub needs to know. The ConfigMaps of a version it reads when it serves them.
+    pub const OF_HUB: [Self; 4] = [Self::Configs, Self::Secrets, Self::Pods, Self::Accounts];
 
     /// The name in logs and metrics.
     pub fn as_str(self) -> &'static str {
@@ -32,6 +38,7 @@ impl Kind {
             Self::Secrets => "secrets of versions",
             Self::Published => "published configmaps",
             Self::Pods => "pods",
+            Self::Accounts => "serviceaccounts",
         }
     }
 
@@ -41,6 +48,7 @@ impl Kind {
             // The parts of twenty versions of each config.
             Self::ConfigMaps | Self::Secrets => 20_000,
             Self::Configs | Self::Published => 1_000,
+            Self::Accounts => 10_000,
             Self::Pods => 50_000,
         }
     }

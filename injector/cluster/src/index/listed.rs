@@ -128,6 +128,7 @@ impl Index {
             Kind::Configs => key().iter().for_each(|key| self.remove_config(key)),
             Kind::Published => key().into_iter().for_each(|key| self.set_published(key, None)),
             Kind::Pods => self.remove_pod(&PodKey::new(namespace, name)),
+            Kind::Accounts => self.remove_account(namespace, name),
             Kind::ConfigMaps | Kind::Secrets => {
                 let parts = kind.part().into_iter().map(|part| ObjectKey::new(part, namespace, name));
                 parts.for_each(|object| self.remove_part(&object));
@@ -151,7 +152,7 @@ impl Index {
     }
 
     /// How many objects of each kind are not kept, because their namespaces have too many.
-    pub fn left_out(&self) -> [(Kind, usize); 5] {
+    pub fn left_out(&self) -> [(Kind, usize); 6] {
         let inner = self.lock();
         Kind::ALL.map(|kind| (kind, inner.spaces.values().map(|space| space.beyond.count(kind)).sum()))
     }

@@ -18,7 +18,7 @@ pub struct PodEntry {
 }
 
 impl PodEntry {
-    /// Changes with the pod and with each config that it uses. Subscribe first, then look.
+    /// Changes with the pod, with each config that it uses, and when its service account is gone. Subscribe first, then look.
     pub fn woken(&self) -> watch::Receiver<()> {
         self.wake.subscribe()
     }
@@ -34,7 +34,7 @@ impl Index {
         self.lock().spaces.get(&key.namespace)?.pods.get(key).cloned()
     }
 
-    /// Changes with every new pod, and with every namespace that becomes complete.
+    /// Changes with every new pod or service account, and with every namespace that becomes complete.
     pub fn pod_added(&self) -> watch::Receiver<()> {
         self.pod_added.subscribe()
     }

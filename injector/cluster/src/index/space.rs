@@ -40,6 +40,8 @@ pub(super) struct Space {
     pub(super) pods: HashMap<PodKey, PodEntry>,
     /// The names of the pods that use each config.
     pub(super) pods_by_config: HashMap<ConfigKey, BTreeSet<String>>,
+    /// The uids of service accounts, by their names.
+    pub(super) accounts: HashMap<Box<str>, Box<str>>,
     pub(super) beyond: Beyond,
 }
 
@@ -64,6 +66,7 @@ impl Space {
             published: HashMap::new(),
             pods: HashMap::new(),
             pods_by_config: HashMap::new(),
+            accounts: HashMap::new(),
             beyond: Beyond::default(),
         }
     }
@@ -105,6 +108,7 @@ impl Space {
             Kind::Configs => self.configs.len(),
             Kind::Published => self.published.len(),
             Kind::Pods => self.pods.len(),
+            Kind::Accounts => self.accounts.len(),
             Kind::ConfigMaps | Kind::Secrets => kind.part().map_or(0, |part| self.parts.count(part)),
         }
     }
@@ -141,6 +145,7 @@ impl Space {
             Kind::Configs => self.configs.keys().map(config_names).collect(),
             Kind::Published => self.published.keys().map(config_names).collect(),
             Kind::Pods => self.pods.keys().map(|key| key.name.clone()).collect(),
+            Kind::Accounts => self.accounts.keys().map(ToString::to_string).collect(),
             Kind::ConfigMaps | Kind::Secrets => {
                 let part = kind.part().into_iter();
                 part.flat_map(|part| self.parts.all(part)).map(|key: &ObjectKey| key.name.clone()).collect()

@@ -29,6 +29,7 @@ pub(super) struct Inner {
 
 type EventListener = Box<dyn Fn(&IndexEvent) + Send + Sync>;
 type PodListener = Box<dyn Fn(&PodState) + Send + Sync>;
+type AccountListener = Box<dyn Fn(&str) + Send + Sync>;
 
 /// What the injector knows of the cluster.
 pub struct Index {
@@ -37,6 +38,7 @@ pub struct Index {
     pub(super) pod_added: watch::Sender<()>,
     listeners: RwLock<Vec<EventListener>>,
     pub(super) pod_gone: OnceLock<PodListener>,
+    pub(super) account_gone: OnceLock<AccountListener>,
     /// Everything was listed once.
     pub(super) synced: AtomicBool,
 }
@@ -49,6 +51,7 @@ impl Default for Index {
             pod_added: watch::Sender::new(()),
             listeners: RwLock::default(),
             pod_gone: OnceLock::new(),
+            account_gone: OnceLock::new(),
             synced: AtomicBool::default(),
         }
     }
@@ -63,6 +66,11 @@ impl Index {
     /// Calls `listener` with every pod that is terminating or gone. It must not block. Only the first call counts.
     pub fn on_pod_gone(&self, listener: impl Fn(&PodState) + Send + Sync + 'static) {
         let _ = self.pod_gone.set(Box::new(listener));
+    }
+
+    /// Calls `listener` with the uid of every service account that is gone. It must not block. Only the first call counts.
+    pub fn on_account_gone(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.account_gone.set(Box::new(listener));
     }
 
     /// A panic while it is held leaves nothing half done, since all that happens under it is single assignments.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use kube::ResourceExt;
 use kube::core::{DynamicObject, PartialObjectMeta};
 use nudge_api::{PartKind, VersionedConfig};
@@ -138,6 +138,15 @@ pub(super) fn put_pod(index: &Index, pod: &Pod) {
     }
 }
 
+/// One that is being deleted counts as deleted, even while a finalizer holds it.
+pub(super) fn put_account(index: &Index, account: &PartialObjectMeta<ServiceAccount>) {
+    let (namespace, name) = names(&account.metadata);
+    match &account.metadata.uid {
+        Some(uid) if account.metadata.deletion_timestamp.is_none() => index.put_account(&namespace, &name, uid),
+        _ => index.remove_account(&namespace, &name),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
@@ -225,5 +234,25 @@ mod tests {
         assert_eq!(enabled(), "b c");
         take(Change::Listed(Instant::now()));
         assert_eq!(enabled(), "d");
+    }
+
+    #[test]
+    fn a_service_account_that_is_being_deleted_is_deleted() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let put = |index: &Index, account, _| put_account(index, &account);
+        let mut take = keep(Arc::clone(&index), Scope::Cluster, Kind::Accounts, put);
+        let account = |uid: &str, deleted: Option<&str>| -> PartialObjectMeta<ServiceAccount> {
+            let meta = json!({"name": "app", "namespace": "ns", "uid": uid, "deletionTimestamp": deleted});
+            serde_json::from_value(json!({"metadata": meta})).unwrap()
+        };
+        list(&mut take, [account("a", None)]);
+        assert!(index.has_account("ns", "app", "a"));
+        take(Change::Put(account("a", Some("2026-01-01T00:00:00Z"))));
+        assert!(!index.has_account("ns", "app", "a"));
+        take(Change::Put(account("b", None)));
+        assert!(index.has_account("ns", "app", "b"));
+        take(Change::Gone(account("b", None)));
+        assert!(!index.has_account("ns", "app", "b"));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::future::{BoxFuture, join_all, pending};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use nudge_api::{PartKind, VersionedConfig};
@@ -20,7 +20,7 @@ use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use super::follow::{Following, Metadata, Source, Whole, follow};
-use super::keep::{keep, namespaces, put_config, put_part, put_pod, put_published};
+use super::keep::{keep, namespaces, put_account, put_config, put_part, put_pod, put_published};
 use super::pace::Pace;
 use super::{Change, FollowError, WatchHealth, WatchMetrics};
 use crate::index::{Index, Kind, Scope};
@@ -51,7 +51,9 @@ impl Reads {
             (Self::Namespaces, Scope::Cluster) => &[],
             // Nudge must never have the right to read the Secrets of all namespaces.
             (Self::Cluster, Scope::Namespace(_)) => &[Kind::Secrets],
-            (Self::Cluster, Scope::Cluster) => &[Kind::Configs, Kind::ConfigMaps, Kind::Published, Kind::Pods],
+            (Self::Cluster, Scope::Cluster) => {
+                &[Kind::Configs, Kind::ConfigMaps, Kind::Published, Kind::Pods, Kind::Accounts]
+            }
         }
     }
 }
@@ -235,6 +237,12 @@ impl Watches {
                 let source = Whole(self.api::<Pod>(scope));
                 let following = self.following(source, labels::AGENT, PODS, health);
                 let put = |index: &Index, pod, _| put_pod(index, &pod);
+                self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
+            }
+            Kind::Accounts => {
+                let source = Metadata(self.api::<ServiceAccount>(scope));
+                let following = self.following(source, "", METADATA, health);
+                let put = |index: &Index, account, _| put_account(index, &account);
                 self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
             }
         }

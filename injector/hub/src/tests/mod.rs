@@ -57,13 +57,17 @@ fn session(uid: &str) -> Session {
 }
 
 fn session_of(pod: &PodState) -> Session {
-    let PodState { namespace, name, uid, .. } = pod.clone();
     Session {
-        caller: Arc::new(Caller { namespace, name, uid, service_account: "app".to_owned() }),
+        caller: Arc::new(caller_of(pod)),
         token_id: "id-1".to_owned(),
         address: std::net::Ipv4Addr::LOCALHOST.into(),
         until: Instant::now() + Duration::from_hours(1),
     }
+}
+
+fn caller_of(pod: &PodState) -> Caller {
+    let PodState { namespace, name, uid, service_account, .. } = pod.clone();
+    Caller { namespace, name, uid, service_account, account_uid: "s".to_owned() }
 }
 
 /// A hub, what it reads, and what it has written.
@@ -80,6 +84,7 @@ impl Fixture {
         let (index, stored) = (Arc::new(Index::default()), Arc::new(Stored::default()));
         let written = Arc::new(Written::default());
         index.set_enabled(["ns".to_owned()].into());
+        index.put_account("ns", "app", "s");
         index.put_pod(pod("u", &["shop"]));
         let (parts, conditions) = (Arc::clone(&stored) as _, Arc::clone(&written) as _);
         let cluster = Cluster { reviewer: Arc::new(Nobody), parts, conditions };

@@ -50,6 +50,7 @@ async fn a_pod_that_floods_reports_has_one_taken_every_two_seconds() {
 async fn a_namespace_that_floods_reports_does_not_delay_another_one() {
     let mut fixture = Fixture::with_one();
     fixture.index.set_enabled(["ns".to_owned(), "loud".to_owned()].into());
+    fixture.index.put_account("loud", "app", "s");
     let loud: Vec<PodState> = (0..1000).map(|number| named("loud", &format!("web-{number}"))).collect();
     for pod in &loud {
         fixture.index.put_pod(pod.clone());

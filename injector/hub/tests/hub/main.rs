@@ -1,5 +1,6 @@
 //! The hub behind real TLS: with stand-ins for the API server, and with a real one.
 
+mod accounts;
 mod bounds;
 mod cluster;
 mod front;

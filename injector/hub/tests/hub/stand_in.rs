@@ -60,7 +60,7 @@ impl Reviewer for Reviews {
             tokio::time::sleep(self.takes).await;
             let pod = pod(crowd::number(token).ok_or(ReviewError::Refused("this is no token of the stand-in"))?);
             let PodState { namespace, name, uid, service_account, .. } = pod;
-            Ok(Caller { namespace, name, uid, service_account })
+            Ok(Caller { namespace, name, uid, service_account, account_uid: crowd::ACCOUNT_UID.to_owned() })
         })
     }
 }
@@ -158,6 +158,7 @@ impl StandIn {
         let reviews = Arc::new(Reviews { takes: review, ..Reviews::default() });
         let conditions = Arc::new(Forgotten::default());
         index.set_enabled([NAMESPACE.to_owned()].into());
+        index.put_account(NAMESPACE, crowd::SERVICE_ACCOUNT, crowd::ACCOUNT_UID);
         (0..pods).for_each(|number| index.put_pod(pod(number)));
         let cluster = Cluster {
             reviewer: Arc::clone(&reviews) as _,

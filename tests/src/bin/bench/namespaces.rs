@@ -130,7 +130,7 @@ async fn allow_cluster_reads(cluster: &Cluster) -> Result<()> {
     let read = json!(["get", "list", "watch"]);
     let role = json!({"metadata": {"name": "bench-reads"}, "rules": [
         {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": read},
-        {"apiGroups": [""], "resources": ["configmaps", "pods"], "verbs": read},
+        {"apiGroups": [""], "resources": ["configmaps", "pods", "serviceaccounts"], "verbs": read},
     ]});
     Api::<ClusterRole>::all(admin.clone()).create(&post, &serde_json::from_value(role)?).await?;
     let binding = json!({"metadata": {"name": "bench-reads"},

@@ -1,5 +1,6 @@
 //! The index: fixtures, and the tests by idea.
 
+mod accounts;
 mod bounds;
 mod configs;
 mod namespaces;
