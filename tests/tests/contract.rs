@@ -10,11 +10,14 @@ use nudge_api::VersionedConfig;
 use nudge_protocol::pod::{AGENT_CONTAINER, env as agent_env};
 use nudge_protocol::{env, labels};
 use nudge_tests::cluster::installation::{at_once, bind, hub_ca};
-use nudge_tests::cluster::{Options, Space};
+use nudge_tests::cluster::{Identity, Options, Space};
 use nudge_tests::kubelet::{self, Image};
-use nudge_tests::{Cluster, FakeHub, HookServer, Installation, Kubelet, binary, eventually, ports, tools};
+use nudge_tests::{
+    Cluster, FakeHub, HookServer, Installation, Kubelet, Raw, agent::tls, binary, eventually, ports, tools,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 
 /// How long something may take that should be there at once, on a machine that has much else to do.
 const SOON: Duration = Duration::from_mins(1);
@@ -345,5 +348,84 @@ async fn an_agent_that_is_an_ordinary_container_ends_when_the_others_have() -> R
     kubelet.logs("web", "SIGUSR1 shop=1.0.1,keys=1").await?;
     kubelet.stop("web").await?;
     assert_eq!(kubelet.ends(AGENT_CONTAINER).await?, Some(0), "{}", kubelet.log(AGENT_CONTAINER));
+    Ok(())
+}
+
+/// Kubernetes lets an ephemeral container mount what the pod has. So it is the pod, for the hub too, and it is no more than the pod.
+#[tokio::test]
+async fn an_ephemeral_container_reaches_what_its_pod_has_and_nothing_else() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    if !installation.cluster.has(25, "ephemeral containers") {
+        return Ok(());
+    }
+    let space = space(installation, "debugged", false, false).await?;
+    version(&space, "other", "1", "foreign", false).await?;
+    config(&space, "other", "1").await?;
+    let pod = pod("web", &json!([app("app", 1000, "SIGUSR1")]), &[("notify.app", "SIGUSR1")])?;
+    let Some((mut kubelet, _, _images)) = start(&space, &pod).await? else { return Ok(()) };
+    kubelet.logs("app", "ready").await?;
+    // Both have the agent's own user, and see its processes.
+    let security = json!({"runAsUser": 1000});
+    let command = json!(["/app", "--catch", "SIGUSR1"]);
+    let beside = json!({"name": "beside", "image": "app", "command": command, "securityContext": security});
+    let mut mounted = beside.clone();
+    mounted["name"] = json!("mounted");
+    mounted["volumeMounts"] =
+        json!([{"name": "nudge-hub", "mountPath": "/hub"}, {"name": "nudge-state", "mountPath": "/state"}]);
+    let mut root = beside.clone();
+    root["name"] = json!("root");
+    root["securityContext"] = json!({"runAsUser": 0});
+    for container in [&beside, &root, &mounted] {
+        kubelet.debug(container).await?;
+    }
+    kubelet.logs("beside", "ready").await?;
+
+    // Without a mount of its own, neither the agent's memory nor its files.
+    let agent = format!("/proc/{}", kubelet.pid(AGENT_CONTAINER)?);
+    for name in ["beside", "root"] {
+        // Root lists the numbers of open files, and not what they are.
+        for (read, part) in [("cat", "environ"), ("cat", "maps"), ("ls", "root/"), ("ls", "cwd/"), ("readlink", "fd/1")]
+        {
+            let (own, _) = kubelet.exec(name, &[read, &format!("/proc/self/{part}")]).await?;
+            let (code, said) = kubelet.exec(name, &[read, &format!("{agent}/{part}")]).await?;
+            ensure!(own == Some(0) && code != Some(0), "{name} {part}: {own:?} and {code:?}, {said}");
+        }
+        for folder in ["/run/nudge/state", "/var/run/secrets/kubernetes.io/serviceaccount"] {
+            let (code, said) = kubelet.exec(name, &["ls", folder]).await?;
+            ensure!(code != Some(0), "{name} {folder}: {said}");
+        }
+    }
+
+    // With one, all that the volumes hold: key and last good contents, and the token.
+    let (code, files) = kubelet.exec("mounted", &["ls", "/state"]).await?;
+    let expected = ["ca.key", "last-good"];
+    ensure!(code == Some(0) && expected.iter().all(|file| files.lines().any(|line| line == *file)), "{files}");
+    let (code, token) = kubelet.exec("mounted", &["cat", "/hub/token"]).await?;
+    ensure!(code == Some(0), "{token}");
+    // The token is good for the hub alone, and there for this pod's configs.
+    let folder = tempfile::tempdir()?;
+    let authority = folder.path().join("ca.crt");
+    std::fs::write(&authority, hub_ca(&space).await?)?;
+    let client = tls::trusting(&authority)?;
+    let mut raw = Raw::over(TcpStream::connect(replica.hub).await?, replica.hub.ip(), &client).await?;
+    let body = json!({"configs": [{"name": "other", "revision": 1, "version": "1"}]}).to_string();
+    let (token, length) = (token.trim(), body.len());
+    let head =
+        format!("POST /v1/poll HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {token}\r\ncontent-length: {length}");
+    raw.send(format!("{head}\r\n\r\n{body}")).await?;
+    let reply = raw.reply().await?;
+    let text = String::from_utf8_lossy(&reply.body);
+    ensure!(reply.status == 200 && text.contains("\"shop\"") && text.contains("\"keys\""), "{text}");
+    ensure!(!text.contains("other") && !text.contains("foreign"), "{text}");
+    let account = installation.cluster.client(&Identity::Token(token)).await?;
+    let refused = account.apiserver_version().await.err().context("the API server takes the token")?;
+    ensure!(refused.to_string().contains("Unauthorized"), "{refused}");
+
+    // It is no application: nobody signals it, and its end is held against no version.
+    activate(&space, "shop", "1.0.1").await?;
+    kubelet.logs("app", "SIGUSR1 shop=1.0.1,keys=1").await?;
+    kubelet.stop("mounted").await?;
+    proven(&space, "shop", "1.0.1").await?;
+    ensure!(!kubelet.log("beside").contains("SIGUSR1"), "{}", kubelet.log("beside"));
     Ok(())
 }

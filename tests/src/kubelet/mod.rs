@@ -160,7 +160,7 @@ impl Kubelet {
 
     /// All containers of the specification, the init containers first.
     fn specifications(&self) -> Vec<&Value> {
-        let lists = ["initContainers", "containers"].into_iter();
+        let lists = ["initContainers", "containers", "ephemeralContainers"].into_iter();
         lists.filter_map(|list| self.pod["spec"][list].as_array()).flatten().collect()
     }
 
@@ -186,6 +186,16 @@ impl Kubelet {
             self.start_container(container["name"].as_str().context("a container without a name")?).await?;
         }
         self.write_status().await
+    }
+
+    /// Adds an ephemeral container to the pod through the API server, and starts it.
+    pub async fn debug(&mut self, container: &Value) -> Result<()> {
+        let name = self.pod["metadata"]["name"].as_str().context("a pod without a name")?.to_owned();
+        let added = Patch::Strategic(json!({"spec": {"ephemeralContainers": [container]}}));
+        let pods = self.space.api::<Pod>();
+        let _: Pod = pods.patch_subresource("ephemeralcontainers", &name, &PatchParams::default(), &added).await?;
+        self.pod = stored(&self.space.client, &self.space.name, &name).await?;
+        self.start_container(container["name"].as_str().context("a container without a name")?).await
     }
 
     fn running(&mut self, name: &str) -> Result<&mut Container> {
@@ -353,6 +363,7 @@ impl Kubelet {
             "podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}], "hostIP": "127.0.0.1",
             "conditions": conditions,
             "initContainerStatuses": list("initContainers"), "containerStatuses": list("containers"),
+            "ephemeralContainerStatuses": list("ephemeralContainers"),
         }});
         let name = self.pod["metadata"]["name"].as_str().context("a pod without a name")?;
         let pods = self.space.api::<Pod>();

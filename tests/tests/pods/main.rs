@@ -6,6 +6,8 @@
 mod admission;
 mod audit;
 mod away;
+mod by_hand;
+mod forged;
 mod injecting_cluster;
 mod repair;
 mod warnings;

@@ -121,6 +121,11 @@ impl RolloutUnderTest {
         self.set(json!({"current": version})).await
     }
 
+    /// The uid of the config.
+    pub(super) fn uid(&self) -> &str {
+        &self.uid
+    }
+
     pub(super) async fn status(&self) -> Result<VersionedConfigStatus> {
         self.space.api::<VersionedConfig>().get("shop").await?.status.context("no status")
     }

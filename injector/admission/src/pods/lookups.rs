@@ -1,7 +1,7 @@
 //! Look-ups that injection needs beyond the pod: configs and features from this process, ConfigMaps and LimitRanges from the API server.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, LimitRangeItem};
 use kube::api::ListParams;
@@ -16,18 +16,27 @@ use nudge_core::rollout::newborn;
 use nudge_core::versions::wants_baseline;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
-use tokio::sync::{Semaphore, watch};
+use nudge_server::rates::{Rate, Rates};
+use nudge_server::shares::Shares;
+use nudge_server::slots::Peer;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::recent::{Recent, RecentSettings};
+use crate::caller::Caller;
 use crate::kube_lookups::LOOKUP_TIMEOUT;
 use crate::lookups::LookupError;
 
 /// How ConfigMaps are remembered, four flags of each.
 const CONFIG_MAPS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(2), usable: Duration::from_secs(10), most: 2048 };
-/// Most ConfigMaps that are read at the same time.
-const AT_ONCE: usize = 8;
+/// Most ConfigMaps that are read at the same time, of which one address has no more than a quarter.
+const AT_ONCE: usize = 16;
+/// How often one address may make Nudge read ConfigMaps. The API server is one such address. The pods of a workload share an answer, unless
+/// there is no such ConfigMap.
+const READING: Rate = Rate { per_second: 200, burst: 500 };
+/// Most addresses that are counted apart.
+const COUNTED: usize = 4096;
 /// How the LimitRanges of a namespace are remembered.
 const LIMITS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(3), usable: Duration::from_secs(10), most: 512 };
@@ -53,9 +62,10 @@ pub trait PodLookups: Send + Sync + 'static {
     /// The config as a new pod of this service account gets it; `None` where there is none.
     fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta, account: &str) -> Option<ResolvedConfig>;
 
-    /// A ConfigMap that the pod references; `None` where there is none.
+    /// A ConfigMap that the pod of a review references; `None` where there is none.
     fn config_map(
         &self,
+        caller: Caller,
         namespace: &str,
         name: &str,
     ) -> impl Future<Output = Result<Option<ReferencedConfigMap>, LookupError>> + Send;
@@ -70,7 +80,8 @@ pub struct KubePodLookups {
     known: Known,
     config_maps: Recent<ObjectKey, ReferencedConfigMap>,
     limits: Recent<String, Arc<[LimitRangeItem]>>,
-    room: Arc<Semaphore>,
+    room: Arc<Shares>,
+    reading: Rates<Peer>,
 }
 
 impl KubePodLookups {
@@ -81,7 +92,8 @@ impl KubePodLookups {
             known,
             config_maps: Recent::new(CONFIG_MAPS),
             limits: Recent::new(LIMITS),
-            room: Arc::new(Semaphore::new(AT_ONCE)),
+            room: Arc::new(Shares::new(AT_ONCE, 1)),
+            reading: Rates::new(READING, COUNTED, Instant::now()),
         }
     }
 }
@@ -105,15 +117,24 @@ impl PodLookups for KubePodLookups {
         Some(resolved(&config, pod, index.secrets_allowed(namespace)))
     }
 
-    async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<ReferencedConfigMap>, LookupError> {
+    async fn config_map(
+        &self,
+        caller: Caller,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<ReferencedConfigMap>, LookupError> {
         let key = ObjectKey::new(PartKind::ConfigMap, namespace, name);
+        if !self.config_maps.is_fresh(&key) && !self.reading.take(caller.peer(), Instant::now()) {
+            let per_second = self.reading.rate().per_second;
+            return Err(LookupError::TooMany { what: format!("read {key}"), address: caller.address, per_second });
+        }
         let ask = || {
             let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
             let (name, what) = (name.to_owned(), format!("read {key}"));
             let room = Arc::clone(&self.room);
             async move {
                 // Each answer has up to 1 MiB: this bounds the memory of concurrent ones.
-                let _room = room.acquire().await;
+                let _room = room.take(caller.peer(), 1).await;
                 let found = LookupError::within(LOOKUP_TIMEOUT, || what, api.get_opt(&name)).await?;
                 Ok(found.as_ref().map(referenced_config_map))
             }

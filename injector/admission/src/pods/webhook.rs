@@ -55,7 +55,7 @@ impl<L: PodLookups> InjectPods<L> {
             Err(refusal) => return Ok(refused(&refusal)),
         };
         let basis = self.lookups.basis().map_err(|missing| WebhookError::Internal(NotReady(missing).into()))?;
-        let facts = self.gather(namespace(request)?, &object.metadata, &pod_request, basis).await?;
+        let facts = self.gather(request, &object.metadata, &pod_request, basis).await?;
         match inject(&pod, &pod_request, &facts, &self.settings) {
             Ok(injection) => {
                 let name = title(&object.metadata, &request.name);
@@ -69,16 +69,17 @@ impl<L: PodLookups> InjectPods<L> {
     /// Makes all look-ups concurrently.
     async fn gather(
         &self,
-        namespace: &str,
+        request: &Request,
         pod: &ObjectMeta,
-        request: &PodRequest,
+        pod_request: &PodRequest,
         (features, hub_ca): (Features, impl AsRef<str>),
-    ) -> Result<Facts, LookupError> {
-        let mut names: BTreeSet<ConfigName> = request.configs().into_iter().collect();
-        let references = request.config_maps();
+    ) -> Result<Facts, WebhookError> {
+        let namespace = namespace(request)?;
+        let mut names: BTreeSet<ConfigName> = pod_request.configs().into_iter().collect();
+        let references = pod_request.config_maps();
         names.extend(references.iter().filter_map(|name| ConfigName::new(name).ok()));
         let configs = names.into_iter().filter_map(|name| {
-            let config = self.lookups.config(namespace, name.as_str(), pod, request.service_account())?;
+            let config = self.lookups.config(namespace, name.as_str(), pod, pod_request.service_account())?;
             Some((name, config))
         });
         let mut facts =
@@ -86,7 +87,7 @@ impl<L: PodLookups> InjectPods<L> {
         // A ConfigMap with a config of its name stands for that config.
         let unknown = references.iter().filter(|name| !facts.configs.keys().any(|config| config.as_str() == *name));
         let lookups = unknown.map(async |name| {
-            let found = self.lookups.config_map(namespace, name).await?;
+            let found = self.lookups.config_map(request.caller, namespace, name).await?;
             Ok::<_, LookupError>((name.clone(), found))
         });
         let (found, limits) = join(try_join_all(lookups), self.lookups.limits(namespace)).await;

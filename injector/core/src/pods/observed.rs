@@ -346,6 +346,22 @@ mod tests {
     }
 
     #[test]
+    fn an_ephemeral_container_is_neither_an_agent_nor_an_application() {
+        let mut debugged = sample();
+        debugged["spec"]["ephemeralContainers"] = json!([
+            {"name": "debugger", "image": "a", "envFrom": [{"secretRef": {"name": "other"}}]},
+            {"name": "nudge-agent", "image": "a", "env": [{"name": "NUDGE_CONFIGS", "value": "other"}]},
+        ]);
+        debugged["status"]["ephemeralContainerStatuses"] = json!([
+            {"name": "debugger", "restartCount": 7, "image": "", "imageID": "", "ready": false,
+             "containerID": format!("containerd://{}", "e".repeat(64)), "state": {"terminated": {"exitCode": 1}}},
+        ]);
+        assert_eq!(pod_state(&pod(debugged.clone())), pod_state(&pod(sample())));
+        debugged["spec"]["initContainers"] = json!([]);
+        assert!(pod_state(&pod(debugged)).is_none());
+    }
+
+    #[test]
     fn owners_other_than_deployments_stand_for_themselves() {
         let mut other = sample();
         other["metadata"]["labels"] = json!({});
