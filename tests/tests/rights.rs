@@ -12,10 +12,10 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::installation::{
-    ACCOUNT, Apart, CERTS_ACCOUNT, HUB_ACCOUNT, NAMESPACE, agent_token, bind, deploy, hub_ca, injected_pod,
+    ACCOUNT, CERTS_ACCOUNT, HUB_ACCOUNT, NAMESPACE, agent_token, bind, deploy, hub_ca, injected_pod,
 };
 use nudge_tests::cluster::{Options, Space, options};
-use nudge_tests::{Cluster, Installation, Pod, ReplicaOptions, eventually, tools};
+use nudge_tests::{Apart, Cluster, Installation, Pod, ReplicaOptions, eventually, tools};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_mins(1);

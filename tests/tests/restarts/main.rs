@@ -12,9 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
-use nudge_tests::cluster::installation::{ReplicaOptions, bind, create_part};
+use nudge_tests::cluster::installation::{bind, create_part};
 use nudge_tests::cluster::{Cluster, Options, Space, options};
-use nudge_tests::{Installation, Replica, eventually, tools};
+use nudge_tests::{Installation, Replica, ReplicaOptions, eventually, tools};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 

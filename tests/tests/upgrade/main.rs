@@ -79,6 +79,9 @@ async fn as_before(cluster: &Cluster, space: &Space) -> Result<()> {
     delete.extend(news.iter().map(String::as_str).filter(|name| !kept.contains(name)));
     kubectl(cluster, &delete).await?;
     kubectl(cluster, &["delete", "clusterrolebinding,clusterrole", "--selector=app.kubernetes.io/name=nudge"]).await?;
+    // Its Lease has no labels.
+    kubectl(cluster, &["--namespace", NAMESPACE, "label", "lease", "nudge-injector", "app.kubernetes.io/name-"])
+        .await?;
     cluster.kubectl_on(&["apply", "--server-side", "--validate=false"], BEFORE).await?;
     let bindings = space.api::<RoleBinding>();
     bindings.delete("nudge-namespace-hub", &DeleteParams::default()).await.map(drop)?;

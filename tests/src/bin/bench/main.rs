@@ -56,7 +56,7 @@ enum Command {
     Admission(admission::Options),
     /// Measures the control plane's memory in a full cluster
     Crowd(crowd::Options),
-    /// Measures what many enabled namespaces cost the control plane
+    /// Measures what many enabled namespaces cost each role of the control plane
     Namespaces(namespaces::Options),
     /// Catches SIGUSR1 and reports to a pipe when; ends when nobody reads it
     #[command(name = subscriber::NAME, hide = true)]
