@@ -2,10 +2,12 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -63,5 +65,108 @@ where
         }
         connection.as_mut().graceful_shutdown();
         Ok(connection.await?)
+    }
+}
+
+/// Why a body was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyError {
+    /// It is longer than it may be.
+    TooLong,
+    /// It ended too early, or is not HTTP.
+    BrokenOff,
+}
+
+/// Reads a body of at most `most` bytes into one buffer, which is all that it takes however small its pieces are: a piece that was kept
+/// would keep the buffer of the connection that it was read into.
+pub async fn read_body(body: impl Body<Data = Bytes>, most: usize) -> Result<Vec<u8>, BodyError> {
+    let mut body = pin!(body);
+    let length = body.size_hint().upper().map_or(most, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    let mut bytes = Vec::with_capacity(length.min(most));
+    while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
+        let frame = frame.map_err(|_| BodyError::BrokenOff)?;
+        let Some(piece) = frame.data_ref() else { continue };
+        if piece.len() > most - bytes.len() {
+            return Err(BodyError::TooLong);
+        }
+        bytes.extend_from_slice(piece);
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll};
+
+    use futures::FutureExt as _;
+    use hyper::body::{Frame, SizeHint};
+
+    use super::*;
+
+    /// A piece that is counted for as long as it is kept.
+    struct Piece(Arc<AtomicUsize>);
+
+    impl AsRef<[u8]> for Piece {
+        fn as_ref(&self) -> &[u8] {
+            b"x"
+        }
+    }
+
+    impl Drop for Piece {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A body of so many pieces of one byte.
+    #[derive(Default)]
+    struct Pieces {
+        left: usize,
+        length: Option<u64>,
+        breaks_off: bool,
+        kept: Arc<AtomicUsize>,
+        most: Arc<AtomicUsize>,
+    }
+
+    impl Body for Pieces {
+        type Data = Bytes;
+        type Error = ();
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ()>>> {
+            if self.left == 0 {
+                return Poll::Ready(self.breaks_off.then_some(Err(())));
+            }
+            self.left -= 1;
+            self.most.fetch_max(self.kept.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(Piece(Arc::clone(&self.kept)))))))
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
+        }
+    }
+
+    #[test]
+    fn no_piece_of_a_body_is_kept() {
+        let most = Arc::new(AtomicUsize::new(0));
+        let pieces = Pieces { left: 10_000, most: Arc::clone(&most), ..Pieces::default() };
+        let body = read_body(pieces, 65_536).now_or_never().unwrap().unwrap();
+        assert_eq!((body.len(), body.capacity(), most.load(Ordering::Relaxed)), (10_000, 65_536, 1));
+    }
+
+    #[test]
+    fn a_body_is_bounded_and_whole() {
+        let read = |left, length, breaks_off| {
+            let pieces = Pieces { left, length, breaks_off, ..Pieces::default() };
+            read_body(pieces, 10).now_or_never().unwrap().map(|bytes| (bytes.len(), bytes.capacity()))
+        };
+        assert_eq!(read(10, None, false), Ok((10, 10)));
+        assert_eq!(read(11, None, false), Err(BodyError::TooLong));
+        assert_eq!(read(3, Some(3), false), Ok((3, 3)), "no more is reserved than is announced");
+        assert_eq!(read(11, Some(u64::MAX), false), Err(BodyError::TooLong));
+        assert_eq!(read(3, Some(4), true), Err(BodyError::BrokenOff));
     }
 }

@@ -15,10 +15,10 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use std::{fmt, mem};
 
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -67,12 +67,6 @@ impl Peer {
     /// The address alone.
     fn exactly(address: IpAddr) -> Self {
         Self(address.to_canonical())
-    }
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(out)
     }
 }
 

@@ -182,7 +182,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     let endpoint = endpoint_url(address);
 
     let credentials = Arc::new(Credentials::new(CredentialFiles {
-        ca: match args.hub_ca {
+        ca: match args.hub_ca.filter(|bundle| !bundle.trim().is_empty()) {
             Some(bundle) => HubCa::Bundle(bundle),
             None => HubCa::File(args.hub_ca_file.unwrap_or_default()),
         },

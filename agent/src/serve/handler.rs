@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use nudge_protocol::headers;
+use nudge_server::http::{BodyError, read_body};
 use nudge_server::slots::Busy;
 
 use super::body::{ReplyBody, reply_body};
@@ -207,14 +207,13 @@ impl App {
         Ok(content(content_type, &etag, body, published.generation))
     }
 
-    async fn body(&self, body: Incoming) -> Result<Bytes, Refusal> {
+    async fn body(&self, body: Incoming) -> Result<Vec<u8>, Refusal> {
         let limit = self.limits.body_bytes;
-        let collected = tokio::time::timeout(self.limits.body, Limited::new(body, limit).collect()).await;
-        match collected {
+        match tokio::time::timeout(self.limits.body, read_body(body, limit)).await {
             Err(_) => Err(Refusal::BodyTooSlow { limit: self.limits.body }),
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(Refusal::BodyTooLarge { limit }),
-            Ok(Err(_)) => Err(Refusal::BadRequest("the body can't be read".to_owned())),
-            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(BodyError::TooLong)) => Err(Refusal::BodyTooLarge { limit }),
+            Ok(Err(BodyError::BrokenOff)) => Err(Refusal::BadRequest("the body can't be read".to_owned())),
+            Ok(Ok(body)) => Ok(body),
         }
     }
 }

@@ -8,22 +8,24 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Response, Version};
 use hyper_util::rt::TokioIo;
 use nudge_protocol::hub::MAX_REQUEST_BYTES;
-use nudge_server::http::HttpLimits;
-use nudge_server::shares::{Portion, Shares};
-use nudge_server::slots::Peer;
+use nudge_server::http::{BodyError, HttpLimits, read_body};
+use nudge_server::shares::Portion;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
+use super::Hub;
+use super::claims::Claims;
 use super::reply::{Refusal, Reply};
+use super::session::Origin;
 use super::settings::Settings;
 
 /// Longest reading buffer, in bytes: the least that hyper takes above the head's bound.
@@ -41,9 +43,10 @@ pub(super) struct Request {
     pub(super) last: bool,
 }
 
-/// A body, and the room that it takes.
+/// A body, the room that it takes, and what the token says of itself by which it was read.
 pub(super) struct Body {
-    bytes: Bytes,
+    pub(super) claims: Claims,
+    bytes: Vec<u8>,
     _room: Portion,
 }
 
@@ -54,17 +57,16 @@ impl Body {
 }
 
 /// Reads one request; `None` where none came in time or it was not HTTP, which hyper has answered.
-pub(super) async fn read<S>(stream: &mut S, settings: &Settings, room: &Shares, peer: Peer) -> Option<Request>
+pub(super) async fn read<S>(stream: &mut S, hub: &Hub, from: Origin) -> Option<Request>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (sender, receiver) = oneshot::channel();
     let sender = Mutex::new(Some(sender));
-    let body_time = settings.body;
     let service = service_fn(|request: hyper::Request<Incoming>| {
         let sender = sender.lock().ok().and_then(|mut sender| sender.take());
         async move {
-            let request = take(request, body_time, room, peer).await;
+            let request = take(request, hub, from).await;
             if let Some(sender) = sender {
                 let _ = sender.send(request);
             }
@@ -73,6 +75,7 @@ where
             Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
         }
     });
+    let settings = &hub.settings;
     let limits = HttpLimits { head: settings.head, head_bytes: settings.head_bytes, buffer_bytes: BUFFER_BYTES };
     let mut connection = limits.builder().serve_connection(TokioIo::new(stream), service);
     let request = tokio::select! {
@@ -89,18 +92,22 @@ where
     Some(request)
 }
 
-async fn take(request: hyper::Request<Incoming>, body_time: Duration, room: &Shares, peer: Peer) -> Request {
+/// Reads the body only where the token can be good: clients that have none of a pod take none of the room for bodies.
+async fn take(request: hyper::Request<Incoming>, hub: &Hub, from: Origin) -> Request {
     let (head, body) = request.into_parts();
     let length =
         content_length(&head.headers).map_or(MAX_REQUEST_BYTES, |length| usize::try_from(length).unwrap_or(usize::MAX));
-    let body = if length > MAX_REQUEST_BYTES {
-        Err(Refusal::TooLarge)
-    } else {
-        timeout(body_time, collect(body, length, room, peer)).await.unwrap_or(Err(Refusal::TooSlow))
+    let token = Zeroizing::new(bearer(&head.headers).unwrap_or_default().to_owned());
+    let body = match hub.admit(&token, from).await {
+        Err(refusal) => Err(refusal),
+        Ok(_) if length > MAX_REQUEST_BYTES => Err(Refusal::TooLarge),
+        Ok(claims) => {
+            timeout(hub.settings.body, collect(claims, body, length, hub, from)).await.unwrap_or(Err(Refusal::TooSlow))
+        }
     };
     let closes = |value: &hyper::header::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
     Request {
-        token: Zeroizing::new(bearer(&head.headers).unwrap_or_default().to_owned()),
+        token,
         path: head.uri.path().to_owned(),
         last: head.version != Version::HTTP_11 || head.headers.get_all(CONNECTION).iter().any(closes),
         method: head.method,
@@ -109,12 +116,14 @@ async fn take(request: hyper::Request<Incoming>, body_time: Duration, room: &Sha
 }
 
 /// Reads a body of at most so many bytes, when there is room for it.
-async fn collect(body: Incoming, length: usize, room: &Shares, peer: Peer) -> Result<Body, Refusal> {
-    let room = room.take(peer, u32::try_from(length).unwrap_or(u32::MAX)).await;
-    match Limited::new(body, length).collect().await {
-        Ok(body) => Ok(Body { bytes: body.to_bytes(), _room: room }),
-        Err(error) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge),
-        Err(_) => Err(Refusal::BadRequest("the body broke off; send as much as Content-Length says".to_owned())),
+async fn collect(claims: Claims, body: Incoming, length: usize, hub: &Hub, from: Origin) -> Result<Body, Refusal> {
+    let room = hub.bodies.take(from.peer, u32::try_from(length).unwrap_or(u32::MAX)).await;
+    match read_body(body, length).await {
+        Ok(bytes) => Ok(Body { claims, bytes, _room: room }),
+        Err(BodyError::TooLong) => Err(Refusal::TooLarge),
+        Err(BodyError::BrokenOff) => {
+            Err(Refusal::BadRequest("the body broke off; send as much as Content-Length says".to_owned()))
+        }
     }
 }
 

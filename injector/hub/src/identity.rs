@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
 use nudge_core::keys::PodUid;
+use nudge_protocol::error_chain::chain;
+use nudge_server::rates::Rates;
 use nudge_server::shares::Queues;
 use nudge_server::slots::Peer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -21,6 +23,12 @@ use super::token_hash::{TokenHash, hash};
 
 /// Refusals that are remembered.
 const REFUSALS: usize = 1024;
+/// Tokens of one pod that are remembered. An agent reads its token again every few minutes, and the old one is not used any more.
+const PER_POD: usize = 4;
+/// Addresses whose reviews are counted apart.
+const ADDRESSES: usize = 4096;
+/// How often a review that was not made is logged.
+const WARN: Duration = Duration::from_secs(10);
 
 /// A pod whose token was reviewed.
 #[derive(Clone, Debug)]
@@ -40,6 +48,7 @@ struct Inner {
     refused: HashMap<TokenHash, (&'static str, Instant)>,
     /// Under way, as long as somebody waits for it.
     reviews: HashMap<TokenHash, WeakShared<Review>>,
+    warned: Option<Instant>,
 }
 
 /// Reviews at the same time: of one address a quarter, of one namespace a half. An address that claims to be of a namespace so leaves
@@ -70,6 +79,7 @@ impl ReviewSlots {
 pub(super) struct Identities {
     reviewer: Arc<dyn Reviewer>,
     slots: ReviewSlots,
+    rates: Rates<Peer>,
     turn: Duration,
     review: Duration,
     accepted: Duration,
@@ -84,6 +94,7 @@ impl Identities {
         Arc::new(Self {
             reviewer,
             slots: ReviewSlots::new(settings.reviews),
+            rates: Rates::new(settings.review_rate, ADDRESSES, Instant::now().into_std()),
             turn: settings.turn,
             review: settings.review,
             accepted: settings.accepted,
@@ -117,7 +128,11 @@ impl Identities {
                 inner.refused.remove(&hash);
             }
             let under_way = inner.reviews.get(&hash).and_then(WeakShared::upgrade);
-            under_way.unwrap_or_else(|| self.begin(&mut inner, hash, token, claims, peer))
+            match under_way {
+                Some(review) => review,
+                None if self.rates.take(peer, now.into_std()) => self.begin(&mut inner, hash, token, claims, peer),
+                None => return Err(ReviewError::TooMany),
+            }
         };
         review.await
     }
@@ -146,16 +161,18 @@ impl Identities {
     /// One review, whose result is kept.
     async fn look_up(&self, hash: TokenHash, token: &str, claims: &Claims, peer: Peer) -> Verdict {
         let reviewed = async {
-            let _slot = timeout(self.turn, self.slots.take(peer, &claims.caller.namespace)).await?;
-            timeout(self.review, self.reviewer.review(token)).await
+            let turn = timeout(self.turn, self.slots.take(peer, &claims.caller.namespace)).await;
+            let _slot = turn.map_err(|_| ReviewError::TooMany)?;
+            timeout(self.review, self.reviewer.review(token))
+                .await
+                .unwrap_or_else(|_| Err(unavailable("no answer in time")))
         };
         let verdict = match reviewed.await {
-            Ok(Ok(caller)) if caller == claims.caller => Ok(caller),
-            Ok(Ok(_)) => {
+            Ok(caller) if caller == claims.caller => Ok(caller),
+            Ok(_) => {
                 Err(ReviewError::Refused("the API server says that this token is of another pod or service account"))
             }
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(unavailable("no answer in time")),
+            Err(error) => Err(error),
         };
         match verdict {
             Ok(caller) => {
@@ -174,10 +191,20 @@ impl Identities {
                 inner.refused.insert(hash, (message, Instant::now() + self.refusal));
                 Err(ReviewError::Refused(message))
             }
-            Err(error @ ReviewError::Unavailable(_)) => {
+            Err(error) => {
+                self.warn(&error);
                 self.metrics.reviewed(ReviewResult::Unavailable);
                 Err(error)
             }
+        }
+    }
+
+    /// Logs why a review was not made, for all who wait for it and all others in ten seconds.
+    fn warn(&self, error: &ReviewError) {
+        let (mut inner, now) = (self.lock(), Instant::now());
+        if inner.warned.is_none_or(|at| now >= at + WARN) {
+            inner.warned = Some(now);
+            tracing::warn!(error = chain(error), "token not reviewed");
         }
     }
 
@@ -222,9 +249,11 @@ impl Inner {
             }
         }
         let hashes = self.by_uid.entry(known.caller.uid.clone()).or_default();
-        // An agent reads its token again every few minutes, and the old one is not used any more.
         if !hashes.contains(&hash) {
             hashes.push(hash);
+            if hashes.len() > PER_POD {
+                self.accepted.remove(&hashes.remove(0));
+            }
         }
         self.accepted.insert(hash, known);
     }
@@ -253,233 +282,5 @@ fn unavailable(why: &'static str) -> ReviewError {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use futures::future::join_all;
-
-    use super::*;
-    use crate::claims::tests::{sample, token as signed};
-
-    const ONE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-    #[derive(Default)]
-    struct Stub {
-        asked: AtomicUsize,
-        at_once: AtomicUsize,
-        most: AtomicUsize,
-        hangs: Option<&'static str>,
-    }
-
-    /// A review counts as under way until this is dropped.
-    struct Counted<'a>(&'a AtomicUsize);
-
-    impl Drop for Counted<'_> {
-        fn drop(&mut self) {
-            self.0.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    impl Reviewer for Stub {
-        fn review<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Caller, ReviewError>> {
-            Box::pin(async move {
-                let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
-                let _counted = Counted(&self.at_once);
-                self.asked.fetch_add(1, Ordering::SeqCst);
-                self.most.fetch_max(now, Ordering::SeqCst);
-                let claims = Claims::read(token, SystemTime::UNIX_EPOCH).unwrap();
-                let uid = claims.caller.uid.as_str();
-                if self.hangs.is_some_and(|which| uid.starts_with(which)) {
-                    std::future::pending::<()>().await;
-                }
-                // A task that polls many does not get to all of them in one go.
-                for _ in 0..100 {
-                    tokio::task::yield_now().await;
-                }
-                match uid.split('.').next() {
-                    Some("bad") => Err(ReviewError::Refused("no")),
-                    Some("down") => Err(unavailable("down")),
-                    Some("lies") => Ok(Caller { uid: PodUid::new("another").unwrap(), ..claims.caller }),
-                    Some("aged") => Ok(Caller { account_uid: "another".to_owned(), ..claims.caller }),
-                    _ => Ok(claims.caller),
-                }
-            })
-        }
-    }
-
-    fn identities(stub: Stub, settings: &Settings) -> (Arc<Stub>, Arc<Identities>) {
-        let stub = Arc::new(stub);
-        (Arc::clone(&stub), Identities::new(stub, settings, Metrics::default()))
-    }
-
-    fn token(uid: &str, seconds: u64) -> String {
-        token_in("ns", uid, seconds)
-    }
-
-    fn token_in(namespace: &str, uid: &str, seconds: u64) -> String {
-        let exp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + seconds;
-        let mut claims = sample(uid, exp);
-        claims["kubernetes.io"]["namespace"] = namespace.into();
-        signed(&claims)
-    }
-
-    impl Identities {
-        async fn of(self: &Arc<Self>, token: &str, address: IpAddr) -> Verdict {
-            let claims = Claims::read(token, SystemTime::UNIX_EPOCH).unwrap();
-            self.caller(token, &claims, address.into()).await
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_review_is_kept_until_the_tokens_own_end_or_the_pods() {
-        let (stub, identities) = identities(Stub::default(), &Settings::default());
-        let token = token("u", 300);
-        for _ in 0..3 {
-            assert_eq!(identities.of(&token, ONE).await.unwrap().caller.uid.as_str(), "u");
-        }
-        assert_eq!(stub.asked.load(Ordering::SeqCst), 1);
-        tokio::time::advance(Duration::from_secs(301)).await;
-        identities.of(&token, ONE).await.unwrap();
-        assert_eq!(stub.asked.load(Ordering::SeqCst), 2);
-        identities.forget(&PodUid::new("u").unwrap());
-        identities.of(&token, ONE).await.unwrap();
-        assert_eq!(stub.asked.load(Ordering::SeqCst), 3);
-        assert_eq!(identities.lock().reviews.len(), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn no_token_is_kept_longer_than_ten_minutes_and_an_expired_one_not_at_all() {
-        let (stub, identities) = identities(Stub::default(), &Settings::default());
-        let long = token("u", 100_000);
-        let until = identities.of(&long, ONE).await.unwrap().until;
-        assert_eq!(until.duration_since(Instant::now()).as_secs(), 600);
-        tokio::time::advance(Duration::from_secs(601)).await;
-        identities.of(&long, ONE).await.unwrap();
-        assert_eq!(stub.asked.load(Ordering::SeqCst), 2);
-        let over = token("v", 0);
-        identities.of(&over, ONE).await.unwrap();
-        identities.of(&over, ONE).await.unwrap();
-        assert_eq!(stub.asked.load(Ordering::SeqCst), 4);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_refusal_is_kept_for_seconds_and_an_outage_not_at_all() {
-        let (stub, identities) = identities(Stub::default(), &Settings::default());
-        let (bad, down) = (token("bad.x", 600), token("down.x", 600));
-        for _ in 0..3 {
-            assert!(matches!(identities.of(&bad, ONE).await, Err(ReviewError::Refused("no"))));
-        }
-        assert_eq!(stub.asked.load(Ordering::SeqCst), 1);
-        tokio::time::advance(Duration::from_secs(6)).await;
-        assert!(identities.of(&bad, ONE).await.is_err());
-        assert_eq!(stub.asked.load(Ordering::SeqCst), 2);
-        for _ in 0..2 {
-            assert!(matches!(identities.of(&down, ONE).await, Err(ReviewError::Unavailable(_))));
-        }
-        assert_eq!(stub.asked.load(Ordering::SeqCst), 4);
-        for n in 0..2 * REFUSALS {
-            assert!(identities.of(&token(&format!("bad.{n}"), 600), ONE).await.is_err());
-        }
-        assert!(identities.lock().refused.len() <= REFUSALS);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_review_that_names_another_pod_or_service_account_than_the_token_is_refused() {
-        let (_, identities) = identities(Stub::default(), &Settings::default());
-        for which in ["lies", "aged"] {
-            assert!(matches!(identities.of(&token(which, 600), ONE).await, Err(ReviewError::Refused(_))), "{which}");
-        }
-        assert_eq!(identities.known(), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn fifty_are_made_at_once_a_quarter_for_one_address_and_a_half_for_one_namespace() {
-        for (addresses, namespaces, most) in [(1, 8, 13), (8, 1, 25), (8, 8, 50)] {
-            let (stub, identities) = identities(Stub::default(), &Settings::default());
-            let tokens: Vec<(u8, String)> = (0..200_u8)
-                .map(|n| (n % addresses, token_in(&format!("ns{}", n % namespaces), &format!("u{n}"), 600)))
-                .collect();
-            let calls = tokens.iter().chain(&tokens);
-            let calls = calls.map(|(host, token)| identities.of(token, IpAddr::from([10, 0, 0, *host])));
-            assert!(join_all(calls).await.iter().all(Result::is_ok));
-            assert_eq!(stub.asked.load(Ordering::SeqCst), 200, "one review for each token");
-            assert_eq!(stub.most.load(Ordering::SeqCst), most);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn tokens_that_nobody_can_review_keep_only_their_own_address_waiting() {
-        let stub = Stub { hangs: Some("false"), ..Stub::default() };
-        let (_, identities) = identities(stub, &Settings::default());
-        let hostile: Vec<String> = (0..100).map(|n| token(&format!("false.{n}"), 600)).collect();
-        let hostile = join_all(hostile.iter().map(|token| identities.of(token, ONE)));
-        let other = async {
-            tokio::task::yield_now().await;
-            // Of the same namespace.
-            identities.of(&token("u", 600), IpAddr::from([10, 0, 0, 2])).await
-        };
-        tokio::select! {
-            biased;
-            _ = hostile => panic!("they were answered first"),
-            other = other => assert_eq!(other.unwrap().caller.uid.as_str(), "u"),
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_namespace_that_is_reviewed_from_everywhere_leaves_half_to_others() {
-        let stub = Stub { hangs: Some("false"), ..Stub::default() };
-        let (_, identities) = identities(stub, &Settings::default());
-        let hostile: Vec<(u8, String)> = (0..200).map(|n| (n, token(&format!("false.{n}"), 600))).collect();
-        let hostile = hostile.iter().map(|(host, token)| identities.of(token, IpAddr::from([10, 0, 0, *host])));
-        let other = async {
-            tokio::task::yield_now().await;
-            identities.of(&token_in("other", "u", 600), ONE).await
-        };
-        tokio::select! {
-            biased;
-            _ = join_all(hostile) => panic!("they were answered first"),
-            other = other => assert_eq!(other.unwrap().caller.uid.as_str(), "u"),
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_review_that_nobody_waits_for_is_dropped_and_one_that_somebody_waits_for_is_not() {
-        let stub = Stub { hangs: Some("slow"), ..Stub::default() };
-        let (stub, identities) = identities(stub, &Settings::default());
-        let tokens: Vec<String> = (0..200).map(|n| token(&format!("slow.{n}"), 600)).collect();
-        let mut waiting: Vec<_> = tokens.iter().map(|token| Box::pin(identities.of(token, ONE))).collect();
-        let mut second = Box::pin(identities.of(&tokens[0], ONE));
-        for one in &mut waiting {
-            assert!(one.now_or_never().is_none());
-        }
-        assert!((&mut second).now_or_never().is_none());
-        assert_eq!(stub.at_once.load(Ordering::SeqCst), 13);
-        assert_eq!(identities.lock().reviews.len(), 200);
-        drop(waiting);
-        assert_eq!((stub.at_once.load(Ordering::SeqCst), identities.lock().reviews.len()), (1, 1));
-        drop(second);
-        assert_eq!((stub.at_once.load(Ordering::SeqCst), identities.lock().reviews.len()), (0, 0));
-        let asked = stub.asked.load(Ordering::SeqCst);
-        tokio::time::advance(Duration::from_mins(1)).await;
-        assert_eq!(stub.asked.load(Ordering::SeqCst), asked, "none goes on in the background");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_reviewer_that_hangs_is_an_outage() {
-        let stub = Stub { hangs: Some("u"), ..Stub::default() };
-        let (_, identities) = identities(stub, &Settings::default());
-        assert!(matches!(identities.of(&token("u", 600), ONE).await, Err(ReviewError::Unavailable(_))));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_number_of_tokens_is_bounded() {
-        let settings = Settings { tokens: 10, ..Settings::default() };
-        let (_, identities) = identities(Stub::default(), &settings);
-        for n in 0..30 {
-            identities.of(&token(&format!("u{n}"), 600), ONE).await.unwrap();
-        }
-        assert_eq!(identities.known(), 10);
-        assert_eq!(identities.lock().by_uid.len(), 10);
-    }
-}
+#[path = "identity_tests.rs"]
+mod tests;

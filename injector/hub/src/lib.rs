@@ -39,7 +39,8 @@ use nudge_core::keys::{ConfigKey, PodKey, PodUid};
 use nudge_core::pods::{PodState, Report};
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::hub::{MAX_REQUEST_BYTES, POLL_PATH, PollRequest, REPORT_PATH, ReportRequest};
-use nudge_server::shares::Shares;
+use nudge_server::shares::{Queues, Shares};
+use nudge_server::slots::Peer;
 use prometheus_client::registry::Registry;
 use ring::hmac;
 use tokio::sync::watch;
@@ -102,6 +103,8 @@ pub struct Hub {
     /// Room for the bodies of requests, in bytes.
     bodies: Shares,
     identities: Arc<Identities>,
+    /// Who waits for a pod that is new here.
+    waiting: Queues<Peer>,
     contents: Arc<ContentStore>,
     poll_slots: Arc<PollSlots>,
     gone: Gone,
@@ -125,6 +128,7 @@ impl Hub {
         let hub = Arc::new(Self {
             audit: Audit::default(),
             bodies: Shares::new(settings.body_bytes, MAX_REQUEST_BYTES),
+            waiting: Queues::new(settings.waiting),
             identities: Identities::new(cluster.reviewer, &settings, metrics.clone()),
             contents: ContentStore::new(cluster.parts, key, &settings, metrics.clone()),
             poll_slots: PollSlots::new(settings.held_per_pod),
@@ -200,7 +204,7 @@ impl Hub {
             Ok(body) => body,
             Err(refusal) => return refusal.into(),
         };
-        let session = match self.session(&token, from).await {
+        let session = match self.session(&token, &body.claims, from).await {
             Ok(session) => session,
             Err(refusal) => return refusal.into(),
         };

@@ -44,7 +44,6 @@ results!(
         Draining = "draining",
         Refused = "refused",
         Unavailable = "unavailable",
-        Gone = "gone",
     }
 );
 results!(

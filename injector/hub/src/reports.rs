@@ -12,7 +12,7 @@ use nudge_protocol::hub::ReportRequest;
 use tokio::time::Instant;
 
 /// How often a report of one pod is taken: the newest, whatever number came.
-const EVERY: Duration = Duration::from_secs(2);
+pub(super) const EVERY: Duration = Duration::from_secs(2);
 /// Most containers and webhooks of one report that are kept.
 const MAX_CONTAINERS: usize = 64;
 /// Longest text in a report that is kept, in bytes.

@@ -31,6 +31,9 @@ pub enum ReviewError {
     /// The API server does not accept it, or it is not bound to a pod: the message, with the way out.
     #[error("{0}")]
     Refused(&'static str),
+    /// Too many reviews are asked for by one address, or of one namespace.
+    #[error("too many tokens are to be reviewed")]
+    TooMany,
     /// The API server can't be asked now.
     #[error("the API server can't review tokens now")]
     Unavailable(#[source] std::sync::Arc<dyn std::error::Error + Send + Sync>),

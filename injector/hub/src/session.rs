@@ -7,9 +7,8 @@ use std::time::SystemTime;
 
 use nudge_cluster::index::PodEntry;
 use nudge_core::keys::PodKey;
-use nudge_protocol::error_chain::chain;
 use nudge_server::slots::Peer;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Hub;
 use super::claims::Claims;
@@ -45,31 +44,46 @@ const NO_ACCOUNT: Refusal = Refusal::Unauthorized("the service account that the 
 const NOT_LISTED: Refusal = Refusal::Unavailable("this replica of the hub has not listed the namespace yet");
 
 impl Hub {
-    /// The pod that has sent `token`.
-    pub(super) async fn session(&self, token: &str, from: Origin) -> Result<Session, Refusal> {
+    /// What `token` says of itself, if it is about a pod that is there.
+    pub(super) async fn admit(&self, token: &str, from: Origin) -> Result<Claims, Refusal> {
         let claims = Claims::read(token, SystemTime::now()).map_err(|error| {
             self.audit.refused(from.address, None, &error.to_string());
             Refusal::Unauthorized(error.message())
         })?;
-        let token_id = claims.token_id(&hash(token));
-        match self.known(token, &claims, from.peer).await {
-            Ok(Known { caller, until }) => Ok(Session { caller, token_id, address: from.address, until }),
-            Err(refusal) => {
-                self.audit.refused(from.address, Some((&claims, &token_id)), &refusal.to_string());
-                Err(refusal)
-            }
+        match self.expect_pod(&claims, from.peer).await {
+            Ok(()) => Ok(claims),
+            Err(refusal) => Err(self.audit_refusal(refusal, token, &claims, from)),
         }
     }
 
-    async fn known(&self, token: &str, claims: &Claims, peer: Peer) -> Result<Known, Refusal> {
-        self.await_pod(&claims.caller).await?;
-        self.identities.caller(token, claims, peer).await.map_err(|error| match error {
-            ReviewError::Refused(message) => Refusal::Unauthorized(message),
-            ReviewError::Unavailable(_) => {
-                tracing::warn!(error = chain(&error), "token not reviewed");
-                Refusal::Unavailable("the API server can't review tokens now")
+    /// Waits for a pod, or a service account, that is new here. Each pod that is added wakes all who wait, so only so many of one address do.
+    pub(super) async fn expect_pod(&self, claims: &Claims, peer: Peer) -> Result<(), Refusal> {
+        if self.pod(&claims.caller).is_ok() {
+            return Ok(());
+        }
+        let waits = timeout(self.settings.behind, self.waiting.take(peer, 1)).await;
+        let _waits = waits.map_err(|_| Refusal::Unavailable("too many requests wait for pods that are new"))?;
+        self.await_pod(&claims.caller).await.map(drop)
+    }
+
+    /// The pod that has sent `token`, which says this of itself.
+    pub(super) async fn session(&self, token: &str, claims: &Claims, from: Origin) -> Result<Session, Refusal> {
+        let refusal = match self.identities.caller(token, claims, from.peer).await {
+            Ok(Known { caller, until }) => {
+                let token_id = claims.token_id(&hash(token));
+                return Ok(Session { caller, token_id, address: from.address, until });
             }
-        })
+            Err(ReviewError::Refused(message)) => Refusal::Unauthorized(message),
+            Err(ReviewError::TooMany) => Refusal::Unavailable("too many tokens are to be reviewed"),
+            Err(ReviewError::Unavailable(_)) => Refusal::Unavailable("the API server can't review tokens now"),
+        };
+        Err(self.audit_refusal(refusal, token, claims, from))
+    }
+
+    fn audit_refusal(&self, refusal: Refusal, token: &str, claims: &Claims, from: Origin) -> Refusal {
+        let token_id = claims.token_id(&hash(token));
+        self.audit.refused(from.address, Some((claims, &token_id)), &refusal.to_string());
+        refusal
     }
 
     /// Waits for a pod, or a service account, that is new here.

@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use nudge_protocol::hub::{BEHIND_SECONDS, HubSettings};
+use nudge_server::rates::Rate;
+
+use super::reports::EVERY;
 
 /// Bounds of the hub. Tests set smaller ones.
 #[derive(Clone, Debug)]
@@ -36,6 +39,8 @@ pub struct Settings {
     pub body_bytes: usize,
     /// Token reviews at the same time, of one address a quarter, of one namespace a half.
     pub reviews: usize,
+    /// Token reviews of one address: a node has some hundred pods, whose agents may all ask at once.
+    pub review_rate: Rate,
     /// How long one review may take.
     pub review: Duration,
     /// How long a refusal of a token is remembered.
@@ -44,6 +49,8 @@ pub struct Settings {
     pub accepted: Duration,
     /// Tokens that are remembered.
     pub tokens: usize,
+    /// Requests of one address that wait for a pod that is new here.
+    pub waiting: u32,
     /// How long a poll is held when this replica knows less than the agent.
     pub behind: Duration,
     /// After which silence of a watch this replica does not trust what it knows to be the newest.
@@ -83,10 +90,12 @@ impl Default for Settings {
             held_per_pod: 2,
             body_bytes: 16 * 1024 * 1024,
             reviews: 50,
+            review_rate: Rate { per_second: 100, burst: 1000 },
             review: Duration::from_secs(10),
             refusal: Duration::from_secs(5),
             accepted: Duration::from_mins(10),
             tokens: 24_000,
+            waiting: 256,
             behind: Duration::from_secs(BEHIND_SECONDS.into()),
             stale: Duration::from_secs(90),
             resolve: Duration::from_secs(10),
@@ -97,7 +106,10 @@ impl Default for Settings {
             contact: Duration::from_mins(1),
             drain: Duration::from_secs(8),
             // As often as reports are taken.
-            agents: HubSettings { report_seconds: 2, ..HubSettings::default() },
+            agents: HubSettings {
+                report_seconds: u32::try_from(EVERY.as_secs()).unwrap_or(u32::MAX),
+                ..HubSettings::default()
+            },
         }
     }
 }

@@ -22,17 +22,22 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Makes the pod due at `at`, unless it is due earlier. `failures` is how often it has failed so far.
+    /// Makes the pod due at `at`, unless it is due earlier. `failures` is how often it has failed so far: one that has is due when its pause
+    /// is over and not before, whatever is added.
     pub(super) fn add(&mut self, pod: &PodKey, at: Instant, failures: u32) {
         let due = self.by_namespace.entry(pod.namespace.clone()).or_insert_with(|| {
             self.order.push_back(pod.namespace.clone());
             Due::default()
         });
-        let known = due.by_pod.get(&pod.name).map(|(known, _)| *known);
-        if let Some(known) = known {
+        let known = due.by_pod.get(&pod.name).copied();
+        if let Some((known, _)) = known {
             due.order.remove(&(known, pod.name.clone()));
         }
-        let at = known.map_or(at, |known| known.min(at));
+        let (at, failures) = match known {
+            Some(paused @ (_, 1..)) if failures == 0 => paused,
+            Some((known, 0)) if failures == 0 => (known.min(at), 0),
+            _ => (at, failures),
+        };
         due.order.insert((at, pod.name.clone()));
         due.by_pod.insert(pod.name.clone(), (at, failures));
     }
@@ -98,6 +103,20 @@ mod tests {
         assert!(turns.next(now).is_none());
         assert!(turns.next(now + Duration::from_secs(1)).is_some());
         assert!(turns.by_namespace.is_empty() && turns.order.is_empty(), "nothing is left behind");
+    }
+
+    #[test]
+    fn a_pause_after_failures_is_kept_whatever_is_added() {
+        let (mut turns, now) = (Turns::default(), Instant::now());
+        let after = |seconds| now + Duration::from_secs(seconds);
+        turns.add(&pod("ns", "web"), now, 0);
+        turns.add(&pod("ns", "web"), after(60), 3);
+        for _ in 0..1000 {
+            turns.add(&pod("ns", "web"), now, 0);
+        }
+        assert!(turns.next(after(59)).is_none());
+        assert_eq!(turns.next(after(60)), Some((pod("ns", "web"), 3)));
+        assert!(turns.by_namespace.is_empty());
     }
 
     proptest! {

@@ -5,11 +5,12 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt as _, Full, Limited};
+use bytes::Bytes;
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
+use nudge_server::http::read_body;
 use nudge_server::shares::{Portion, Shares};
 use nudge_server::slots::Peer;
 use tokio::time::timeout;
@@ -152,7 +153,7 @@ impl Exchange {
     }
 
     /// The body, and the room it takes.
-    async fn body(&self, request: Request<Incoming>, peer: Peer) -> Result<(Bytes, Option<Portion>), Refusal> {
+    async fn body(&self, request: Request<Incoming>, peer: Peer) -> Result<(Vec<u8>, Option<Portion>), Refusal> {
         let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         let Some(length) = length.and_then(|value| value.parse::<usize>().ok()) else {
             return Err((StatusCode::LENGTH_REQUIRED, "a review needs a Content-Length".to_owned()));
@@ -163,21 +164,11 @@ impl Exchange {
             return Err((StatusCode::PAYLOAD_TOO_LARGE, format!("a review may have {most} bytes")));
         }
         let room = self.room(&self.texts, length, SMALL_BODY_BYTES, peer).await?;
-        let mut body = Limited::new(request.into_body(), length);
-        let mut bytes = BytesMut::with_capacity(length);
-        let read = async {
-            while let Some(frame) = body.frame().await {
-                let frame = frame.map_err(|_| (StatusCode::BAD_REQUEST, "the body ended too early".to_owned()))?;
-                if let Some(data) = frame.data_ref() {
-                    bytes.extend_from_slice(data);
-                }
-            }
-            Ok(())
-        };
-        timeout(self.settings.body, read)
+        let bytes = timeout(self.settings.body, read_body(request.into_body(), length))
             .await
-            .map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long".to_owned()))??;
-        Ok((bytes.freeze(), room))
+            .map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long".to_owned()))?
+            .map_err(|_| (StatusCode::BAD_REQUEST, "the body ended too early".to_owned()))?;
+        Ok((bytes, room))
     }
 }
 

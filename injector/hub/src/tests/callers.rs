@@ -1,5 +1,6 @@
 //! Pods and service accounts that the index does not have, or no more.
 
+use super::claims::Claims;
 use super::*;
 
 fn caller(uid: &str, account_uid: &str) -> Caller {
@@ -48,7 +49,7 @@ async fn a_poll_ends_with_its_pod_and_before_the_review_of_its_token_does() {
     let mut repeats = Repeats::default();
     let poll = fixture.hub.poll_result(&session, after(&head), &mut repeats);
     let (reply, _) = poll.await;
-    assert_eq!(reply.status, StatusCode::NO_CONTENT, "at once");
+    assert_eq!((reply.status, started.elapsed().as_secs()), (StatusCode::NO_CONTENT, 40), "at once");
     let hub = Arc::clone(&fixture.hub);
     let poll = async move { hub.poll_result(&super::session("u"), after(&head), &mut Repeats::default()).await };
     tokio::pin!(poll);
@@ -102,4 +103,27 @@ async fn polls_end_with_the_service_account_of_their_pods_and_those_of_others_ar
         assert_eq!(hub.report(&of_web, ReportRequest::default()).await.status, StatusCode::UNAUTHORIZED);
         assert!(held.now_or_never().is_none(), "nobody else notices");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_of_unknown_pods_leave_those_of_known_pods_and_of_other_addresses_alone() {
+    let fixture = Fixture::new();
+    let claims = |uid| {
+        let token = crate::claims::tests::token(&crate::claims::tests::sample(uid, 1000));
+        Claims::read(&token, std::time::SystemTime::UNIX_EPOCH).unwrap()
+    };
+    let peer = |host: u8| Peer::from(std::net::IpAddr::from([10, 0, 0, host]));
+    let (unknown, known) = (claims("new"), claims("u"));
+    let forged = (0..1000).map(|_| fixture.hub.expect_pod(&unknown, peer(1)));
+    let mut forged = Box::pin(tokio::task::unconstrained(futures::future::join_all(forged)));
+    assert!(forged.as_mut().now_or_never().is_none());
+    assert!(fixture.hub.waiting.take(peer(1), 1).now_or_never().is_none(), "its places are taken");
+    let started = Instant::now();
+    assert_eq!(fixture.hub.expect_pod(&known, peer(1)).await, Ok(()));
+    let mut other = Box::pin(fixture.hub.expect_pod(&unknown, peer(2)));
+    assert!(other.as_mut().now_or_never().is_none());
+    fixture.index.put_pod(pod("new", &["shop"]));
+    assert_eq!(other.await, Ok(()));
+    assert!(started.elapsed().is_zero(), "at once");
+    assert!(forged.await.iter().all(Result::is_ok), "a place that is free goes to the next");
 }

@@ -6,6 +6,7 @@ mod contents;
 mod polls;
 mod reports;
 mod subscribers;
+mod trail;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};

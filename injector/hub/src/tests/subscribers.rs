@@ -6,8 +6,8 @@ use super::*;
 
 impl Fixture {
     /// Lets pods of these service accounts have the config.
-    fn admit(&mut self, accounts: &[&str]) {
-        let key = ConfigKey::new("ns", ConfigName::new("shop").unwrap());
+    pub(super) fn admit(&mut self, config: &str, accounts: &[&str]) {
+        let key = ConfigKey::new("ns", ConfigName::new(config).unwrap());
         let mut config = (*self.index.config(&key).unwrap()).clone();
         self.writes += 1;
         config.metadata.resource_version = Some(self.writes.to_string());
@@ -19,7 +19,7 @@ impl Fixture {
 #[tokio::test(start_paused = true)]
 async fn a_pod_of_another_service_account_gets_nothing_but_the_reason() {
     let mut fixture = Fixture::with_one();
-    fixture.admit(&["worker"]);
+    fixture.admit("shop", &["worker"]);
     let head = fixture.head(PollRequest::default()).await;
     let config = &head.configs[0];
     let problem = config.problem.as_ref().unwrap();
@@ -33,14 +33,14 @@ async fn a_pod_of_another_service_account_gets_nothing_but_the_reason() {
     let poll = async move { hub.poll_result(&session("u"), request, &mut Repeats::default()).await };
     tokio::pin!(poll);
     assert!(poll.as_mut().now_or_never().is_none());
-    fixture.admit(&["worker", "app"]);
+    fixture.admit("shop", &["worker", "app"]);
     let (reply, _) = poll.await;
     assert_eq!(reply.status, StatusCode::OK);
     let head = fixture.head(PollRequest::default()).await;
     assert!(head.configs[0].length.is_some());
 
     // What it asks for is withheld as soon as it is not admitted any more.
-    fixture.admit(&[]);
+    fixture.admit("shop", &[]);
     let head = fixture.head(PollRequest { configs: Vec::new(), ..after(&head) }).await;
     assert!(head.configs[0].length.is_none() && head.configs[0].version.is_none());
 }
@@ -50,7 +50,7 @@ async fn a_pod_that_keeps_what_it_was_born_with_is_not_admitted_by_that() {
     let mut fixture = Fixture::with_one();
     fixture.index.put_pod(PodState { by_restart: true, ..pod("u", &["shop"]) });
     let head = fixture.head(PollRequest::default()).await;
-    fixture.admit(&["worker"]);
+    fixture.admit("shop", &["worker"]);
     let head = fixture.head(after(&head)).await;
     assert_eq!(head.configs[0].problem.as_ref().unwrap().reason, HubReason::NotAllowed);
 }

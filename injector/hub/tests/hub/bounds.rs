@@ -233,7 +233,7 @@ async fn a_slow_client_is_cut_off() -> Result<()> {
     // Half a body.
     let served = ServedHub::new(Settings { body: short, ..Settings::default() })?;
     let mut raw = served.connect().await?;
-    raw.send("POST /v1/poll HTTP/1.1\r\nhost: hub\r\ncontent-length: 10\r\n\r\n{").await?;
+    raw.send(announced(&token(0), 10) + "{").await?;
     assert_eq!(raw.reply().await?.status, StatusCode::REQUEST_TIMEOUT);
     ended(&mut raw).await?;
     // No second request.
@@ -410,7 +410,7 @@ async fn slow_bodies_take_their_own_addresses_room_only() -> Result<()> {
     let served = ServedHub::new(settings)?;
     served.activate("1", b"x");
     let mut agent = served.waiting(0).await?;
-    let slow = format!("POST /v1/poll HTTP/1.1\r\nhost: hub\r\ncontent-length: {MAX_REQUEST_BYTES}\r\n\r\n");
+    let slow = announced(&token(0), MAX_REQUEST_BYTES);
     let mut hostile = Vec::new();
     for _ in 0..30 {
         let mut raw = served.secured(served.connect_from(2).await?).await?;
@@ -425,10 +425,36 @@ async fn slow_bodies_take_their_own_addresses_room_only() -> Result<()> {
     // Their own address waits.
     let mut own = served.secured(served.connect_from(2).await?).await?;
     own.send(poll(&token(2), &PollRequest::default())?).await?;
-    assert!(own.is_silent().await);
+    assert!(timeout(Duration::from_millis(500), own.reply()).await.is_err());
     drop(hostile);
     assert_eq!(timeout(SOON, own.reply()).await??.status, StatusCode::OK);
     served.activate("2", b"y");
     assert_eq!(agent.reply().await?.status, StatusCode::OK);
     Ok(())
+}
+
+#[tokio::test]
+async fn a_client_without_a_token_of_a_pod_takes_no_room_for_bodies() -> Result<()> {
+    // Room for one body.
+    let settings = Settings { body_bytes: 1, body: SOON * 3, ..Settings::default() };
+    let served = ServedHub::new(settings)?;
+    served.activate("1", b"x");
+    let none = token_with(0, |claims| claims["kubernetes.io"]["namespace"] = json!("kube-system"));
+    let mut hostile = Vec::new();
+    for (token, status) in [("", StatusCode::UNAUTHORIZED), (&none, StatusCode::FORBIDDEN)] {
+        let mut raw = served.connect().await?;
+        raw.send(announced(token, MAX_REQUEST_BYTES) + "x").await?;
+        // Answered before the body is there.
+        assert_eq!(timeout(SOON, raw.reply()).await??.status, status);
+        hostile.push(raw);
+    }
+    let mut agent = served.connect().await?;
+    agent.send(poll(&token(1), &PollRequest::default())?).await?;
+    assert_eq!(timeout(SOON, agent.reply()).await??.status, StatusCode::OK);
+    Ok(())
+}
+
+/// The head of a poll with a body of so many bytes.
+fn announced(token: &str, length: usize) -> String {
+    format!("POST /v1/poll HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {token}\r\ncontent-length: {length}\r\n\r\n")
 }

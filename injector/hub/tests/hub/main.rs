@@ -4,4 +4,5 @@ mod accounts;
 mod bounds;
 mod cluster;
 mod front;
+mod memory;
 mod stand_in;
