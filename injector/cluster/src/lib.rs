@@ -7,6 +7,7 @@ pub mod index;
 pub mod jitter;
 pub mod kubeconfig;
 pub mod lease;
+pub mod lenient;
 pub mod listing;
 pub mod queue;
 pub mod spans;

@@ -7,6 +7,7 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 
 use crate::call::{CallError, call};
+use crate::lenient::Lenient;
 
 /// Objects of a page.
 const PAGE: u32 = 200;
@@ -16,12 +17,12 @@ pub async fn each<K>(client: &Client, namespace: &str, mut take: impl FnMut(K)) 
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let api: Api<Lenient<K>> = Api::namespaced(client.clone(), namespace);
     let mut params = ListParams::default().limit(PAGE);
     loop {
         let listing = || format!("listing {} in {namespace}", K::plural(&()));
         let page = call(listing, api.list(&params)).await?;
-        page.items.into_iter().for_each(&mut take);
+        page.items.into_iter().for_each(|Lenient(object)| take(object));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(()),

@@ -1,6 +1,6 @@
 //! When the server last confirmed what is known of one kind, and whether something may have been missed since.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,18 @@ use tokio::sync::Notify;
 
 /// How long an interruption may last that does not matter: proxies cut streams every now and then.
 const BRIEF: Duration = Duration::from_secs(5);
+/// Failures in a row after which nothing waits for a list any more: they take some six seconds.
+const HOPELESS: u32 = 6;
+/// How often a watch that namespaces share is listed again at most, because one of them has room for what was left out.
+const RELIST: Duration = Duration::from_mins(10);
 
 /// The health of one watch.
 #[derive(Clone, Debug)]
 pub struct WatchHealth {
     /// What is followed.
     pub what: &'static str,
+    /// Time between two lists that are not urgent.
+    relist: Duration,
     shared: Arc<Shared>,
 }
 
@@ -25,8 +31,11 @@ struct Shared {
     sight: Mutex<Sight>,
     /// The last answer was that Nudge has no right.
     forbidden: AtomicBool,
-    /// All objects are to be listed again.
+    /// Failures since the server last confirmed anything.
+    failures: AtomicU32,
+    /// All objects are to be listed again, now or when it is time.
     list_again: AtomicBool,
+    list_later: AtomicBool,
     ask: Notify,
 }
 
@@ -38,6 +47,8 @@ struct Sight {
     confirmed: Option<Instant>,
     /// When the last doubt ended that was not brief.
     blind: Option<Instant>,
+    /// When the last list began.
+    listed: Option<Instant>,
 }
 
 impl Sight {
@@ -61,10 +72,17 @@ impl WatchHealth {
             last: AtomicU64::default(),
             sight: Mutex::default(),
             forbidden: AtomicBool::default(),
+            failures: AtomicU32::default(),
             list_again: AtomicBool::default(),
+            list_later: AtomicBool::default(),
             ask: Notify::new(),
         };
-        Self { what, shared: Arc::new(shared) }
+        Self { what, relist: Duration::ZERO, shared: Arc::new(shared) }
+    }
+
+    /// The health of a watch that namespaces share: none of them may have all of them listed again and again.
+    pub(crate) fn of_all(what: &'static str) -> Self {
+        Self { relist: RELIST, ..Self::new(what) }
     }
 
     fn sight(&self) -> MutexGuard<'_, Sight> {
@@ -99,6 +117,16 @@ impl WatchHealth {
         self.shared.forbidden.load(Ordering::Relaxed)
     }
 
+    /// It has failed this often in a row.
+    pub(crate) fn fails(&self, times: u32) {
+        self.shared.failures.store(times, Ordering::Relaxed);
+    }
+
+    /// It has failed so often in a row that others must not wait for it.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.shared.failures.load(Ordering::Relaxed) >= HOPELESS
+    }
+
     /// From now on something may be missed.
     pub(crate) fn doubt(&self) {
         self.sight().doubted.get_or_insert_with(Instant::now);
@@ -106,6 +134,7 @@ impl WatchHealth {
 
     /// The server has confirmed that all until then is known. An event alone does not: there may be more behind it.
     pub(crate) fn confirm(&self, until: Instant) {
+        self.shared.failures.store(0, Ordering::Relaxed);
         self.sight().confirm(until, Instant::now());
     }
 
@@ -136,22 +165,30 @@ impl WatchHealth {
 
     /// Has all objects listed again at once.
     pub(crate) fn list_again(&self) {
-        self.list_again_later();
+        self.shared.list_again.store(true, Ordering::Relaxed);
         self.ask();
     }
 
-    /// Has all objects listed again when the watch ends.
+    /// Has all objects listed again when a watch ends, once it is time.
     pub(crate) fn list_again_later(&self) {
-        self.shared.list_again.store(true, Ordering::Relaxed);
+        self.shared.list_later.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn lists_again(&self) -> bool {
-        self.shared.list_again.load(Ordering::Relaxed)
+        self.lists_again_at(Instant::now())
+    }
+
+    fn lists_again_at(&self, now: Instant) -> bool {
+        let later = || self.shared.list_later.load(Ordering::Relaxed);
+        let is_time = || self.sight().listed.is_none_or(|at| now.saturating_duration_since(at) >= self.relist);
+        self.shared.list_again.load(Ordering::Relaxed) || later() && is_time()
     }
 
     /// A list begins.
     pub(crate) fn lists(&self) {
         self.shared.list_again.store(false, Ordering::Relaxed);
+        self.shared.list_later.store(false, Ordering::Relaxed);
+        self.sight().listed = Some(Instant::now());
     }
 }
 
@@ -177,6 +214,22 @@ mod tests {
         assert!(health.is_doubted() && !health.is_confirmed(start), "an event may be one of many");
         health.confirm(Instant::now());
         assert!(!health.is_doubted() && health.is_confirmed(start) && health.last_blind().is_none());
+    }
+
+    #[test]
+    fn one_namespace_does_not_have_all_of_them_listed_again_and_again() {
+        let (own, shared) = (WatchHealth::new("tests"), WatchHealth::of_all("tests"));
+        for health in [&own, &shared] {
+            health.lists();
+            assert!(!health.lists_again());
+            health.list_again_later();
+        }
+        assert!(own.lists_again() && !shared.lists_again());
+        assert!(shared.lists_again_at(Instant::now() + RELIST));
+        shared.list_again();
+        assert!(shared.lists_again(), "this is urgent");
+        shared.lists();
+        assert!(!shared.lists_again_at(Instant::now() + RELIST));
     }
 
     #[test]

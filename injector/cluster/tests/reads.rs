@@ -1,21 +1,27 @@
 //! What is read of which namespace with a real API server, by somebody who has rights in some of them.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
 use nudge_api::{VersionedConfig, crd};
 use nudge_cluster::index::{Index, Namespaces};
+use nudge_cluster::lenient::Lenient;
 use nudge_cluster::watch::{Reads, WatchSettings, watch_cluster};
 use nudge_core::keys::{ConfigKey, PodKey};
 use nudge_protocol::{labels, pod};
 use nudge_tests::cluster::{Cluster, Space};
 use nudge_tests::eventually;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
@@ -333,5 +339,85 @@ async fn a_namespace_with_more_objects_than_a_page_is_known_whole() -> Result<()
     eventually(SOON, "all others are known", async || (count() == 996 && left_out() == 0).then_some(())).await?;
     let Namespaces { complete, .. } = index.namespaces();
     assert_eq!(complete, 1, "others have no rights for this user");
+    Ok(())
+}
+
+/// What a user may do who may patch the object: the API server stores a year that no client can parse. Returns whether it did.
+async fn attack<K>(space: &Space, name: &str) -> Result<bool>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
+{
+    let objects = Api::<Lenient<K>>::namespaced(space.client.clone(), &space.name);
+    let field = Patch::Merge(json!({"metadata": {"annotations": {"attack": "yes"}}}));
+    objects.patch(name, &PatchParams::default(), &field).await?;
+    let managed = json!([{"manager": "attack", "operation": "Update", "apiVersion": K::api_version(&()), "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": {"f:annotations": {"f:attack": {}}}}, "time": "9999-12-31T23:59:59-23:59"}]);
+    let patch = Patch::Merge(json!({"metadata": {"managedFields": managed}}));
+    let Lenient(object) = objects.patch(name, &PatchParams::default(), &patch).await?;
+    assert_eq!(object.meta().name.as_deref(), Some(name));
+    let typed = Api::<K>::namespaced(space.client.clone(), &space.name).get(name).await;
+    Ok(matches!(typed, Err(kube::Error::SerdeError(_))))
+}
+
+#[tokio::test]
+async fn objects_that_cannot_be_parsed_hold_nobody() -> Result<()> {
+    let Some(cluster) = cluster().await? else { return Ok(()) };
+    let user = "attacked";
+    bind_everywhere(cluster, "test-namespaces", user).await?;
+    let enabled = [(labels::ENABLED, "true")];
+    let (before, after) = (cluster.space_with("before", &enabled).await?, cluster.space_with("after", &enabled).await?);
+    let all = async |space: &Space| {
+        // Of custom resources it stores none.
+        attack::<VersionedConfig>(space, "shop").await?;
+        let parts = attack::<ConfigMap>(space, "shop-1").await? && attack::<Secret>(space, "shop-1").await?;
+        let stored = parts && attack::<ConfigMap>(space, "shop").await? && attack::<Pod>(space, "web").await?;
+        assert!(stored, "this is no attack any more");
+        Ok::<_, anyhow::Error>(())
+    };
+    for space in [&before, &after] {
+        fill(space).await?;
+        bind(space, "test-reads", user).await?;
+        bind(space, "test-secrets", user).await?;
+    }
+    all(&before).await?;
+    let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, Reads::Namespaces);
+    let index = &watching.index;
+    tokio::time::timeout(SOON, index.synced()).await.context("not synced")?;
+    knows(index, &before, 2).await?;
+    knows(index, &after, 2).await?;
+    // The same while they are watched, and a change after it.
+    all(&after).await?;
+    let configs = Api::<Lenient<VersionedConfig>>::namespaced(after.client.clone(), &after.name);
+    let patch = Patch::Merge(json!({"spec": {"historyLimit": 7}}));
+    configs.patch("shop", &PatchParams::default(), &patch).await?;
+    let key = ConfigKey::parse(&*after.name, "shop")?;
+    let changed = async || index.config(&key).filter(|config| config.spec.history_limit == 7).map(drop);
+    eventually(SOON, "the change is known", changed).await?;
+    knows(index, &after, 2).await?;
+    assert!(index.left_out().iter().all(|(_, count)| *count == 0), "all of them are known");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_list_of_many_objects_takes_little_time() -> Result<()> {
+    let Some(cluster) = cluster().await? else { return Ok(()) };
+    let user = "many";
+    bind_everywhere(cluster, "test-namespaces", user).await?;
+    let space = cluster.space_with("many", &[(labels::ENABLED, "true")]).await?;
+    bind(&space, "test-reads", user).await?;
+    let maps = space.api::<ConfigMap>();
+    let version = json!({labels::CONFIG: "shop", labels::VERSION: "1"});
+    let made = futures::stream::iter(0..2000).map(|number| {
+        let object = json!({"metadata": {"name": format!("p{number}"), "labels": version}});
+        let maps = maps.clone();
+        async move {
+            maps.create(&PostParams::default(), &serde_json::from_value(object)?).await.map_err(anyhow::Error::from)
+        }
+    });
+    made.buffer_unordered(16).try_collect::<Vec<_>>().await?;
+    let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, Reads::Namespaces);
+    let (index, began, key) = (&watching.index, Instant::now(), ConfigKey::parse(&*space.name, "shop")?);
+    eventually(SOON, "all are known", async || (index.parts(&key).len() == 2000).then_some(())).await?;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     Ok(())
 }

@@ -40,7 +40,7 @@ impl Controller {
         let reading = || format!("reading ConfigMap {key}");
         let Some(map) = call(reading, maps.get_opt(config)).await? else { return Ok(Again::Never) };
         if !wants_baseline(&map) {
-            tracing::info!(label = labels::BASELINE, "ConfigMap not taken over: it does not have the label");
+            tracing::debug!(label = labels::BASELINE, "ConfigMap not taken over: it does not have the label");
             // Nobody watches ConfigMaps that are neither parts nor published.
             return Ok(Again::At(LABELLED));
         }

@@ -10,6 +10,7 @@ use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
 use kube::{Api, Resource};
 use nudge_api::{PartKind, Reason, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
+use nudge_cluster::listing::each;
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::references;
@@ -24,7 +25,8 @@ impl Controller {
         if !self.knows(&key.namespace) {
             return Ok(());
         }
-        let (parts, pods) = (self.index.parts(key), self.index.subscribers(key));
+        let Some(pods) = self.index.users(key) else { return Ok(()) };
+        let parts = self.index.parts(key);
         if to_prune(config, &parts, &pods, &BTreeSet::new()).is_empty() {
             return Ok(());
         }
@@ -100,16 +102,6 @@ impl Controller {
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
     {
-        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
-        let mut params = ListParams::default().limit(200);
-        loop {
-            let listing = || format!("listing {} in {namespace}", K::plural(&()));
-            let page = call(listing, api.list(&params)).await?;
-            named.extend(page.items.iter().filter_map(&spec).flat_map(references));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params = params.continue_token(&token),
-                None => return Ok(()),
-            }
-        }
+        each::<K>(&self.client, namespace, |object| named.extend(spec(&object).into_iter().flat_map(references))).await
     }
 }

@@ -10,6 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use nudge_api::{Explanation, PartKind, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
+use nudge_cluster::lenient::Lenient;
 use nudge_core::keys::ConfigKey;
 use nudge_core::restart;
 use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide};
@@ -148,7 +149,7 @@ impl Controller {
         let replaces_keyed_at = self.replaces_keyed_at();
         let mut decision = None;
         for _ in 0..READS {
-            let (parts, secrets_known) = self.index.parts_and_secrets(key);
+            let (parts, secrets_known, left_out) = self.index.seen_parts(key);
             let now = Time(Timestamp::now());
             let published = self.looked(key).map(|(_, looked)| looked.version);
             let observed = Observed {
@@ -156,6 +157,7 @@ impl Controller {
                 parts: &parts,
                 facts: &facts,
                 secrets_known,
+                left_out: &left_out,
                 pods: &pods,
                 nodes_away: &nodes_away,
                 waiting_for: waiting_for.as_deref(),
@@ -248,9 +250,10 @@ impl Controller {
 
     /// Writes the status, unless the object has changed since. The index has it at once.
     async fn write(&self, key: &ConfigKey, next: &VersionedConfig) -> Result<VersionedConfig, CallError> {
-        let api: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
+        let api: Api<Lenient<VersionedConfig>> = Api::namespaced(self.client.clone(), &key.namespace);
         let writing = || format!("writing the status of VersionedConfig {key}");
-        let written = call(writing, api.replace_status(key.name.as_str(), &written_by_us(), next)).await?;
+        let Lenient(written) =
+            call(writing, api.replace_status(key.name.as_str(), &written_by_us(), &Lenient(next.clone()))).await?;
         self.index.put_written_config(written.clone());
         Ok(written)
     }
@@ -259,14 +262,14 @@ impl Controller {
         let reading = || format!("reading {kind} {namespace}/{name}");
         Ok(match kind {
             PartKind::ConfigMap => {
-                let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+                let api: Api<Lenient<ConfigMap>> = Api::namespaced(self.client.clone(), namespace);
                 let object = call(reading, api.get_opt(name)).await?;
-                object.map(|object| PartFacts::of_config_map(object, &self.content_key))
+                object.map(|Lenient(object)| PartFacts::of_config_map(object, &self.content_key))
             }
             PartKind::Secret => {
-                let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+                let api: Api<Lenient<Secret>> = Api::namespaced(self.client.clone(), namespace);
                 let object = call(reading, api.get_opt(name)).await?;
-                object.map(|object| PartFacts::of_secret(object, &self.content_key))
+                object.map(|Lenient(object)| PartFacts::of_secret(object, &self.content_key))
             }
         })
     }

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use nudge_api::PartKind;
+use nudge_cluster::lenient::Lenient;
 use nudge_core::versions::{Contents, contents_of};
 
 /// One stored object. No `Debug`: it holds values.
@@ -55,11 +56,13 @@ impl PartSource for KubeParts {
             let client = self.client.clone();
             let (meta, contents) = match kind {
                 PartKind::ConfigMap => {
-                    let object = Api::<ConfigMap>::namespaced(client, namespace).get(name).await.map_err(why)?;
+                    let maps = Api::<Lenient<ConfigMap>>::namespaced(client, namespace);
+                    let Lenient(object) = maps.get(name).await.map_err(why)?;
                     (object.metadata, contents_of(object.data, object.binary_data))
                 }
                 PartKind::Secret => {
-                    let object = Api::<Secret>::namespaced(client, namespace).get(name).await.map_err(why)?;
+                    let secrets = Api::<Lenient<Secret>>::namespaced(client, namespace);
+                    let Lenient(object) = secrets.get(name).await.map_err(why)?;
                     (object.metadata, contents_of(None, object.data))
                 }
             };

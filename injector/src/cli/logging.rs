@@ -11,6 +11,9 @@ use super::settings::{LogFormat, LogLevel};
 /// Target of the audit trail.
 const AUDIT: &str = "audit";
 
+/// What writes answers of the API server to the log that it can't parse, whole, as warnings: Secrets, and the environments of pods.
+const CLIENT: &str = "kube_client";
+
 /// Starts logging.
 pub(super) fn start(level: LogLevel, format: LogFormat) {
     subscriber(level, format, std::io::stderr).init();
@@ -27,7 +30,7 @@ where
         LogLevel::Debug => Level::DEBUG,
     };
     // The level is that of what is not the audit trail.
-    let filter = Targets::new().with_default(level).with_target(AUDIT, Level::INFO);
+    let filter = Targets::new().with_default(level).with_target(AUDIT, Level::INFO).with_target(CLIENT, Level::ERROR);
     let builder = tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(writer);
     match format {
         // The list of spans includes the innermost.
@@ -72,6 +75,30 @@ mod tests {
             let line: Value = serde_json::from_slice(&bytes).unwrap();
             assert_eq!((&line["target"], &line["config"]), (&json!("audit"), &json!("shop")), "{level:?}");
             assert_eq!(line["spans"][0]["namespace"], "shops", "{level:?}");
+        }
+    }
+
+    /// The client of the API server reads an answer that it can't parse.
+    #[test]
+    fn no_level_shows_an_answer_of_the_api_server() {
+        let answer = json!({"data": {"key": "aHVudGVyMg=="}, "metadata": {"name": "s", "managedFields": [{"time": "10000-01-01T00:00:00Z"}]}});
+        let answered = tower::service_fn(move |_: hyper::Request<kube::client::Body>| {
+            let body = http_body_util::Full::new(bytes::Bytes::from(answer.to_string()));
+            async { Ok::<_, std::convert::Infallible>(hyper::Response::new(body)) }
+        });
+        for level in <LogLevel as clap::ValueEnum>::value_variants() {
+            let lines = Lines::default();
+            let writer = lines.clone();
+            tracing::subscriber::with_default(subscriber(*level, LogFormat::Text, move || writer.clone()), || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let secrets = async {
+                    let client = kube::Client::new(answered.clone(), "ns");
+                    kube::Api::<k8s_openapi::api::core::v1::Secret>::default_namespaced(client).get("s").await
+                };
+                assert!(matches!(runtime.block_on(secrets), Err(kube::Error::SerdeError(_))));
+            });
+            let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+            assert!(!text.contains("aHVudGVyMg"), "{level:?}: {text}");
         }
     }
 

@@ -84,7 +84,10 @@ impl Means {
             if !subscribed.is_complete(namespace) {
                 return None;
             }
-            let pods = ConfigKey::parse(namespace, name).map(|key| subscribed.subscribers(&key)).unwrap_or_default();
+            let Ok(key) = ConfigKey::parse(namespace, name) else { return Some(0) };
+            // While pods are left out nobody knows what they use.
+            subscribed.users(&key)?;
+            let pods = subscribed.subscribers(&key);
             Some(pods.iter().filter(|pod| !pod.terminating && !pod.finished).count())
         });
         let (index, secrets) = (Arc::clone(&self.index), self.index);

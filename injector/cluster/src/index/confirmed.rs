@@ -96,15 +96,23 @@ impl Index {
         first
     }
 
-    /// Has the server confirm that everything until `until` is known; fails with a watch that it has not confirmed within `longest`.
-    /// Namespaces that Nudge has no right to read are left out.
+    /// Has the server confirm that everything until `until` is known, and waits for the watches that do not belong to one namespace; fails
+    /// with one that it has not confirmed within `longest`. Each namespace is doubted until it is confirmed, so none waits for another.
     pub async fn confirm(&self, until: Instant, longest: Duration) -> Result<(), &'static str> {
         let open = || {
             let inner = self.lock();
-            let open = inner.readable_healths().filter(|health| !health.is_confirmed(until));
+            let open = inner.healths.iter().filter(|health| !health.is_confirmed(until));
             open.cloned().collect::<Vec<WatchHealth>>()
         };
-        open().iter().for_each(WatchHealth::ask);
+        let unconfirmed: Vec<WatchHealth> = {
+            let inner = self.lock();
+            let healths = inner.readable_healths().filter(|health| !health.is_confirmed(until));
+            healths.cloned().collect()
+        };
+        for health in &unconfirmed {
+            health.doubt();
+            health.ask();
+        }
         let confirmed = async {
             while !open().is_empty() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -121,15 +129,19 @@ impl Index {
         }
     }
 
-    /// Everything was listed at least once, but in namespaces that Nudge has no right to read. Once it was, it stays so: a namespace that is
-    /// enabled later is held on its own until it is complete.
+    /// Everything was listed at least once, but in namespaces that can't be read: Nudge has no right, or their lists fail again and again
+    /// while another namespace can be read. Once it was, it stays so: a namespace that is not complete is held on its own until it is.
     pub fn is_synced(&self) -> bool {
         if self.synced.load(Ordering::Relaxed) {
             return true;
         }
         let inner = self.lock();
         let listed = !inner.healths.is_empty() && inner.healths.iter().all(|health| health.age().is_some());
-        let synced = listed && inner.spaces.values().all(|space| space.is_complete() || space.forbidden().is_some());
+        let settled = |space: &Space| space.is_complete() || space.forbidden().is_some();
+        // Where nothing can be listed it is not the fault of a namespace.
+        let synced = listed
+            && (inner.spaces.is_empty() || inner.spaces.values().any(settled))
+            && inner.spaces.values().all(|space| settled(space) || space.is_hopeless());
         self.synced.store(synced, Ordering::Relaxed);
         synced
     }

@@ -70,7 +70,8 @@ impl Index {
     pub(crate) fn listed(&self, scope: &Scope, kind: Kind, began: Instant, seen: &HashSet<(String, String)>) {
         let known: Vec<(String, Vec<String>)> = {
             let inner = self.lock();
-            let spaces = inner.spaces.iter().filter(|(name, _)| scope.holds(name));
+            // A list that began before its namespace was enabled may have left its objects out.
+            let spaces = inner.spaces.iter().filter(|(name, space)| scope.holds(name) && space.since <= began);
             spaces.map(|(name, space)| (name.clone(), space.names(kind))).collect()
         };
         for (namespace, names) in known {
@@ -80,10 +81,10 @@ impl Index {
             }
             let mut completed = false;
             self.touch(&namespace, |space| {
-                space.beyond.retain(kind, was_seen);
                 if space.since > began {
                     return false;
                 }
+                space.beyond.retain(kind, was_seen);
                 let shown = kind == Kind::Secrets && !std::mem::replace(&mut space.secrets_allowed, true);
                 completed = space.settle(kind);
                 if space.reported_forbidden && space.forbidden().is_none() {
@@ -119,6 +120,21 @@ impl Index {
             news = !std::mem::replace(&mut space.reported_forbidden, true);
         }
         news
+    }
+
+    /// Whether the object is kept, or counted among those that are left out.
+    pub(crate) fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
+        self.lock().spaces.get(namespace).is_some_and(|space| space.has(kind, namespace, name))
+    }
+
+    /// An object of this kind is there and can't be parsed. It stays as it was known, or is left out: its absence means nothing.
+    pub(crate) fn unparsed(&self, kind: Kind, namespace: &str, name: &str, reason: &str) {
+        if let Some(space) = self.lock().spaces.get_mut(namespace) {
+            tracing::error!(namespace, name, kind = kind.as_str(), reason, "object not parsed; its last state stays");
+            if !space.has(kind, namespace, name) {
+                space.leave_out(kind, namespace, name, "it can't be parsed");
+            }
+        }
     }
 
     /// Removes an object of this kind, by its name: its labels may have changed.

@@ -51,6 +51,19 @@ impl Index {
         admitted.map(|entry| Arc::clone(&entry.state)).collect()
     }
 
+    /// All pods that use the config, whether they may have it or not: one that may not any more still has what it was given. `None` while
+    /// pods of the namespace are left out.
+    pub fn users(&self, key: &ConfigKey) -> Option<Vec<Arc<PodState>>> {
+        let inner = self.lock();
+        let Some(space) = inner.spaces.get(&key.namespace) else { return Some(Vec::new()) };
+        if space.beyond.count(Kind::Pods) > 0 {
+            return None;
+        }
+        let names = space.pods_by_config.get(key).into_iter().flatten();
+        let pods = names.filter_map(|name| space.pods.get(&PodKey::new(&*key.namespace, &**name)));
+        Some(pods.map(|entry| Arc::clone(&entry.state)).collect())
+    }
+
     /// The configs that pods use.
     pub fn subscribed(&self) -> Vec<ConfigKey> {
         self.lock().spaces.values().flat_map(|space| space.pods_by_config.keys().cloned()).collect()

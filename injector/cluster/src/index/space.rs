@@ -91,6 +91,12 @@ impl Space {
         needed.filter(|(_, health)| health.is_forbidden()).map(|(kind, _)| *kind).next()
     }
 
+    /// Something of it can't be listed, again and again.
+    pub(super) fn is_hopeless(&self) -> bool {
+        let waiting = self.watches.iter().filter(|(kind, _)| self.waiting.contains(kind));
+        waiting.into_iter().any(|(_, health)| health.is_hopeless())
+    }
+
     /// The watches that should work: Secrets only where the namespace allows it.
     pub(super) fn allowed_watches(&self) -> impl Iterator<Item = &WatchHealth> {
         let all = self.watches.iter().filter(|(kind, health)| *kind != Kind::Secrets || !health.is_forbidden());
@@ -111,6 +117,21 @@ impl Space {
             Kind::Accounts => self.accounts.len(),
             Kind::ConfigMaps | Kind::Secrets => kind.part().map_or(0, |part| self.parts.count(part)),
         }
+    }
+
+    /// Whether the object is kept, or counted among those that are left out.
+    pub(super) fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
+        let config = || ConfigKey::parse(namespace, name).ok();
+        let kept = match kind {
+            Kind::Configs => config().is_some_and(|key| self.configs.contains_key(&key)),
+            Kind::Published => config().is_some_and(|key| self.published.contains_key(&key)),
+            Kind::Pods => self.pods.contains_key(&PodKey::new(namespace, name)),
+            Kind::Accounts => self.accounts.contains_key(name),
+            Kind::ConfigMaps | Kind::Secrets => {
+                kind.part().is_some_and(|part| self.parts.holds(&ObjectKey::new(part, namespace, name)))
+            }
+        };
+        kept || self.beyond.names(kind, name)
     }
 
     /// Whether one more object can be kept, which is `known` or not. One that can't is counted, and reported once.

@@ -178,26 +178,26 @@ impl Index {
     /// Whether there is such a config that is not kept, because its namespace has too many.
     pub fn is_left_out(&self, key: &ConfigKey) -> bool {
         let inner = self.lock();
-        inner.spaces.get(&key.namespace).is_some_and(|space| space.beyond.holds(Kind::Configs, key.name.as_str()))
+        inner.spaces.get(&key.namespace).is_some_and(|space| space.beyond.may_hold(Kind::Configs, key.name.as_str()))
     }
 
     /// Adds a config from a watch, unless a newer state of it is known: the answer to an own write may come before its watch event.
     pub fn put_config(&self, config: VersionedConfig) {
-        self.take_config(config, |known, new| {
+        self.take_config(config, false, |known, new| {
             known.is_none_or(|known| known.metadata.uid != new.metadata.uid || revision_of(known) < revision_of(new))
         });
     }
 
     /// Adds a config from a list, which is right even where it is older: etcd may have been restored.
     pub fn replace_config(&self, config: VersionedConfig) {
-        self.take_config(config, |known, new| {
+        self.take_config(config, false, |known, new| {
             known.is_none_or(|known| known.metadata.resource_version != new.metadata.resource_version)
         });
     }
 
     /// Replaces a config by the answer to an own write. The answer may come after the config is gone, so it adds none.
     pub fn put_written_config(&self, config: VersionedConfig) {
-        self.take_config(config, |known, new| {
+        self.take_config(config, true, |known, new| {
             known.is_some_and(|known| known.metadata.uid == new.metadata.uid && revision_of(known) < revision_of(new))
         });
     }
@@ -205,6 +205,7 @@ impl Index {
     fn take_config(
         &self,
         mut config: VersionedConfig,
+        own: bool,
         take: impl FnOnce(Option<&VersionedConfig>, &VersionedConfig) -> bool,
     ) {
         let key = match ConfigKey::of(&config.metadata) {
@@ -234,17 +235,21 @@ impl Index {
             let concerns = known.is_none_or(|known| assignment(&known.config) != assignment(&config));
             let (is_known, before) = (known.is_some(), known.map_or(0, |known| known.bytes));
             let name = key.name.as_str();
-            if !space.takes(Kind::Configs, &key.namespace, name, is_known) {
-                return;
-            }
             let sum = (space.config_bytes - before).saturating_add(bytes);
             // One that is known stays, so that an attack on its size does not remove it from those who use it.
-            if sum > CONFIG_BYTES && bytes > before {
+            if sum > CONFIG_BYTES && bytes > before && !own {
                 let why = format!("its configs have more than {CONFIG_BYTES} bytes together");
                 return space.leave_out(Kind::Configs, &key.namespace, name, &why);
             }
+            if !space.takes(Kind::Configs, &key.namespace, name, is_known) {
+                return;
+            }
             space.config_bytes = sum;
             space.configs.insert(key.clone(), KeptConfig { config: Arc::new(config), bytes });
+            if bytes < before {
+                // There is room for one that has grown, or was left out.
+                space.removed(Kind::Configs);
+            }
             concerns
         };
         if concerns_pods {
@@ -272,16 +277,18 @@ impl Index {
 
     /// The objects with labels of this config.
     pub fn parts(&self, key: &ConfigKey) -> Vec<Arc<PartMeta>> {
-        self.parts_and_secrets(key).0
+        self.seen_parts(key).0
     }
 
-    /// The objects with labels of this config, and whether Secrets are among those that can be seen.
-    pub fn parts_and_secrets(&self, key: &ConfigKey) -> (Vec<Arc<PartMeta>>, bool) {
+    /// The objects with labels of this config, whether Secrets are among those that can be seen, and the kinds of which some are left out.
+    pub fn seen_parts(&self, key: &ConfigKey) -> (Vec<Arc<PartMeta>>, bool, Vec<PartKind>) {
         let inner = self.lock();
-        let Some(space) = inner.spaces.get(&key.namespace) else { return (Vec::new(), false) };
+        let Some(space) = inner.spaces.get(&key.namespace) else { return (Vec::new(), false, Vec::new()) };
         let mut parts = space.parts.of(key);
         parts.retain(|part| space.secrets_allowed || part.kind != PartKind::Secret);
-        (parts, space.secrets_allowed)
+        let mut left_out = vec![PartKind::ConfigMap, PartKind::Secret];
+        left_out.retain(|part| space.beyond.count(Kind::of_part(*part)) > 0);
+        (parts, space.secrets_allowed, left_out)
     }
 
     /// Adds a part, or replaces it.

@@ -15,7 +15,7 @@ use nudge_protocol::error_chain::chain;
 use nudge_protocol::{NameError, labels};
 
 use super::Change;
-use super::follow::{HasMeta, label, names};
+use super::follow::{HasMeta, Unparsed, label, names};
 use crate::index::{Index, Kind, Scope};
 
 /// Longest annotation with a number of parts that is kept, in bytes.
@@ -39,6 +39,10 @@ pub(super) fn namespaces(index: Arc<Index>, which: Enabled) -> impl FnMut(Change
             }
             Change::Gone(namespace) if enabled.remove(&namespace.name_any()) => {}
             Change::Gone(_) => return,
+            // Namespaces are written by administrators alone.
+            Change::Unparsed(Unparsed { name, reason, .. }) => {
+                return tracing::error!(namespace = name, reason, "namespace not parsed");
+            }
         }
         index.set_enabled(enabled.clone());
     }
@@ -52,17 +56,24 @@ pub(super) fn keep<T: HasMeta>(
     kind: Kind,
     put: impl Fn(&Index, T, bool) + Send,
 ) -> impl FnMut(Change<T>) + Send {
+    // What a list has shown, as far as the index knows it: that has bounds.
     let mut seen = HashSet::new();
+    let mut listing = false;
     move |change| match change {
-        Change::Listing => seen = HashSet::new(),
+        Change::Listing => (seen, listing) = (HashSet::new(), true),
         Change::Found(object) => {
             let (namespace, name) = names(object.object_meta());
             if index.is_enabled(&namespace) {
-                seen.insert((namespace, name));
                 put(&index, object, true);
+                if index.has(kind, &namespace, &name) {
+                    seen.insert((namespace, name));
+                }
             }
         }
-        Change::Listed(began) => index.listed(&scope, kind, began, &std::mem::take(&mut seen)),
+        Change::Listed(began) => {
+            listing = false;
+            index.listed(&scope, kind, began, &std::mem::take(&mut seen));
+        }
         Change::Put(object) => {
             if index.is_enabled(object.object_meta().namespace.as_deref().unwrap_or_default()) {
                 put(&index, object, false);
@@ -71,6 +82,13 @@ pub(super) fn keep<T: HasMeta>(
         Change::Gone(object) => {
             let (namespace, name) = names(object.object_meta());
             index.remove(kind, &namespace, &name);
+        }
+        Change::Unparsed(Unparsed { namespace, name, gone: true, .. }) => index.remove(kind, &namespace, &name),
+        Change::Unparsed(Unparsed { namespace, name, reason, .. }) => {
+            index.unparsed(kind, &namespace, &name, &reason);
+            if listing && index.has(kind, &namespace, &name) {
+                seen.insert((namespace, name));
+            }
         }
     }
 }
@@ -81,9 +99,7 @@ pub(super) fn put_config(index: &Index, object: DynamicObject, listed: bool) {
     match object.try_parse::<VersionedConfig>() {
         Ok(config) if listed => index.replace_config(config),
         Ok(config) => index.put_config(config),
-        Err(error) => {
-            tracing::error!(namespace, name, error = chain(&error), "VersionedConfig not parsed; its last state stays");
-        }
+        Err(error) => index.unparsed(Kind::Configs, &namespace, &name, &chain(&error)),
     }
 }
 
@@ -184,6 +200,47 @@ mod tests {
         assert!(known("good"), "it is there and can't be parsed");
         take(Change::Gone(object("good", &json!({"historyLimit": "later"}))));
         assert!(!known("good"));
+    }
+
+    #[test]
+    fn what_cannot_be_parsed_is_there_all_the_same() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let put = |index: &Index, object, _| put_part(index, &object, PartKind::ConfigMap);
+        let mut take = keep(Arc::clone(&index), Scope::Namespace("ns".to_owned()), Kind::ConfigMaps, put);
+        let part = |name: &str| -> PartialObjectMeta<ConfigMap> {
+            let meta =
+                json!({"name": name, "namespace": "ns", "labels": {labels::CONFIG: "shop", labels::VERSION: "1"}});
+            serde_json::from_value(json!({"metadata": meta})).unwrap()
+        };
+        let unparsed = |name: &str, gone: bool| {
+            let (namespace, reason) = ("ns".to_owned(), "it is hostile".to_owned());
+            Change::Unparsed(Unparsed { namespace, name: name.to_owned(), gone, reason })
+        };
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        let known = |parts: usize, others: bool| {
+            assert_eq!(index.parts(&key).len(), parts);
+            assert_eq!(index.left_out().iter().any(|(_, count)| *count > 0), others);
+        };
+        list(&mut take, [part("a")]);
+        known(1, false);
+        take(unparsed("a", false));
+        take(unparsed("b", false));
+        known(1, true);
+        take(Change::Listing);
+        take(unparsed("a", false));
+        take(unparsed("b", false));
+        take(Change::Listed(Instant::now()));
+        known(1, true);
+        take(Change::Put(part("b")));
+        known(2, false);
+        take(unparsed("a", true));
+        take(unparsed("b", true));
+        known(0, false);
+        // What is found when it is not listed does not count for the next list.
+        take(unparsed("c", false));
+        list(&mut take, [part("a")]);
+        known(1, false);
     }
 
     #[test]

@@ -7,6 +7,6 @@ mod pace;
 mod watches;
 
 pub use crate::watch_health::WatchHealth;
-pub use follow::{Change, FollowError, follow};
+pub use follow::{Change, FollowError, Unparsed, follow};
 pub use metrics::WatchMetrics;
 pub use watches::{Reads, WatchSettings, watch_cluster};

@@ -12,19 +12,19 @@ use crate::jitter::jittered;
 const EVERY: Duration = Duration::from_millis(10);
 /// Beginnings that do not wait after a time without any: a small cluster is known at once.
 const BURST: u32 = 50;
-/// Lists at the same time, each of which holds one page in memory.
-const LISTS: usize = 8;
+/// Pages of lists at the same time, each of which is in memory.
+const PAGES: usize = 4;
 
 /// The pace of all watches of a process.
 #[derive(Debug)]
 pub struct Pace {
     next: Mutex<Option<Instant>>,
-    lists: Semaphore,
+    pages: Semaphore,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { next: Mutex::default(), lists: Semaphore::new(LISTS) }
+        Self { next: Mutex::default(), pages: Semaphore::new(PAGES) }
     }
 }
 
@@ -41,10 +41,10 @@ impl Pace {
         }
     }
 
-    /// Waits until one more list may begin; it ends with what this returns.
-    pub(super) async fn list(&self) -> Option<SemaphorePermit<'_>> {
+    /// Waits until one more page may be asked for; it is done with when what this returns ends. Each page of a long list waits for its turn.
+    pub(super) async fn page(&self) -> Option<SemaphorePermit<'_>> {
         // It is never closed.
-        self.lists.acquire().await.ok()
+        self.pages.acquire().await.ok()
     }
 }
 

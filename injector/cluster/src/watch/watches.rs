@@ -15,7 +15,6 @@ use nudge_api::{PartKind, VersionedConfig};
 use nudge_core::namespaces::Enabled;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
-use serde::de::DeserializeOwned;
 use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
@@ -185,7 +184,10 @@ impl Watches {
         let mut watches = Vec::new();
         let kinds = self.settings.reads.kinds(scope).iter();
         for &kind in kinds.filter(|kind| self.settings.kinds.contains(kind)) {
-            let health = WatchHealth::new(kind.as_str());
+            let health = match scope {
+                Scope::Cluster => WatchHealth::of_all(kind.as_str()),
+                Scope::Namespace(_) => WatchHealth::new(kind.as_str()),
+            };
             match scope {
                 Scope::Cluster => self.index.add_shared_health(kind, &health),
                 Scope::Namespace(namespace) => self.index.add_health_of(namespace, since, kind, health.clone()),
@@ -268,13 +270,24 @@ impl Watches {
         following: Following<S>,
         scope: &Scope,
         kind: Kind,
-        sink: impl FnMut(Change<S::Item>) + Send + 'static,
+        mut sink: impl FnMut(Change<S::Item>) + Send + 'static,
     ) -> BoxFuture<'static, ()>
     where
         S: Source + 'static,
-        S::Item: Clone + DeserializeOwned + 'static,
+        S::Item: 'static,
     {
         let (index, scope) = (Arc::clone(&self.index), scope.clone());
+        let since = |index: &Index, scope: &Scope| match scope {
+            Scope::Cluster => None,
+            Scope::Namespace(namespace) => index.enabled_since(namespace),
+        };
+        // One that is about to end must not write into a namespace that was enabled again.
+        let (own, known, of) = (since(&index, &scope), Arc::clone(&index), scope.clone());
+        let sink = move |change| {
+            if since(&known, &of) == own {
+                sink(change);
+            }
+        };
         Box::pin(follow(following, sink, move |error, failures| failed(&index, &scope, kind, error, failures)))
     }
 }

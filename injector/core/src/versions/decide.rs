@@ -28,6 +28,8 @@ pub struct Observed<'a> {
     pub facts: &'a Facts,
     /// The namespace's Secrets can be seen.
     pub secrets_known: bool,
+    /// Kinds of which some objects of the namespace are not known, since there are too many: one that is missing may be there.
+    pub left_out: &'a [PartKind],
     /// The pods that use it.
     pub pods: &'a [Arc<PodState>],
     /// Nodes of these pods that are not Ready, as far as they were looked at.
@@ -64,9 +66,11 @@ const MOST_TRANSITIONS: usize = 16;
 
 /// Decides.
 pub fn decide(observed: &Observed<'_>) -> Decision {
-    let Observed { config, parts, facts, secrets_known, pods, seals, now, .. } = *observed;
+    let Observed { config, parts, facts, secrets_known, left_out, pods, seals, now, .. } = *observed;
     let before = config.status.clone().unwrap_or_default();
-    let inventory = inventory(&before, parts, facts, secrets_known, config.spec.current.as_deref(), seals, now);
+    let hidden = (!secrets_known).then_some(PartKind::Secret);
+    let unseen: Vec<PartKind> = left_out.iter().copied().chain(hidden).collect();
+    let inventory = inventory(&before, parts, facts, &unseen, config.spec.current.as_deref(), seals, now);
     let conflict = conflict(config, &inventory);
     let requested = requested(config, &inventory, secrets_known);
     let generation = config.metadata.generation;

@@ -74,6 +74,7 @@ impl Fixture {
                 parts: &self.parts,
                 facts: &self.facts,
                 secrets_known: true,
+                left_out: &[],
                 pods: &[],
                 nodes_away: &BTreeSet::new(),
                 waiting_for: None,
@@ -349,6 +350,7 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
             parts: &fixture.parts,
             facts: &fixture.facts,
             secrets_known: true,
+            left_out: &[],
             pods: &pods,
             nodes_away: &BTreeSet::new(),
             waiting_for: None,
@@ -368,4 +370,36 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
     assert_eq!(reasons, ["NotRestarted", "NotRestarted"], "Ready and Stalled: {:?}", held.conditions);
     fixture.config.status = Some(held);
     assert_eq!(decide_with(&fixture, &Restarts::Done).current.as_deref(), Some("2"));
+}
+
+#[test]
+fn a_part_that_may_have_been_left_out_is_not_gone() {
+    let mut fixture = Fixture::new(Some("1")).with("1").with("2");
+    fixture.step();
+    let status = fixture.config.status.clone().unwrap();
+    let parts = std::mem::take(&mut fixture.parts);
+    let versions = |left_out: &[PartKind]| {
+        let config = &fixture.config;
+        let decision = decide(&Observed {
+            config,
+            parts: &[],
+            facts: &fixture.facts,
+            secrets_known: true,
+            left_out,
+            pods: &[],
+            nodes_away: &BTreeSet::new(),
+            waiting_for: None,
+            seals: &seals(),
+            replaces_keyed_at: &at(REPLACES_KEYED_AT),
+            published: Some("1"),
+            restart: &Restarts::Done,
+            now: &at(50),
+        });
+        let status = decision.status;
+        (status.versions.iter().map(|it| (it.version.clone(), it.state)).collect::<Vec<_>>(), status.retired.len())
+    };
+    let before: Vec<_> = status.versions.iter().map(|it| (it.version.clone(), it.state)).collect();
+    assert_eq!((parts.len(), before.len()), (2, 2));
+    assert_eq!(versions(&[PartKind::ConfigMap]), (before, 0));
+    assert_ne!(versions(&[PartKind::Secret]).1, 0, "ConfigMaps are all known, so they are gone");
 }

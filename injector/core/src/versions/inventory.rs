@@ -38,13 +38,13 @@ pub struct Inventory {
     pub unread: Vec<(PartKind, String)>,
 }
 
-/// Surveys `parts`, the objects with the config's label. Where `secrets_known` is false nothing is concluded from the absence of
-/// a Secret. `named` is what `spec.current` names.
+/// Surveys `parts`, the objects with the config's label. Nothing is concluded from the absence of an object of a kind that is `unseen`.
+/// `named` is what `spec.current` names.
 pub fn inventory(
     status: &VersionedConfigStatus,
     parts: &[Arc<PartMeta>],
     facts: &Facts,
-    secrets_known: bool,
+    unseen: &[PartKind],
     named: Option<&str>,
     seals: &Seals,
     now: &Time,
@@ -60,7 +60,7 @@ pub fn inventory(
             let has = |own: &PartStatus| (own.kind, &own.name) == (part.kind, &part.name);
             !part.terminating && part.version != sealed.version && sealed.parts.iter().any(has)
         });
-        inventory.review(sealed, &objects, facts, secrets_known, taken, seals);
+        inventory.review(sealed, &objects, facts, unseen, taken, seals);
     }
     // What has come first is sealed first; the name decides between those of one second.
     let mut fresh: Vec<(i64, &str, Vec<Arc<PartMeta>>)> = by_version
@@ -149,7 +149,7 @@ impl Inventory {
         sealed: &VersionStatus,
         objects: &[Arc<PartMeta>],
         facts: &Facts,
-        secrets_known: bool,
+        unseen: &[PartKind],
         taken: bool,
         seals: &Seals,
     ) {
@@ -160,7 +160,7 @@ impl Inventory {
         for (at, part) in sealed.parts.iter_mut().enumerate() {
             let Some(object) = objects.iter().find(|object| object.kind == part.kind && object.name == part.name)
             else {
-                if part.kind == PartKind::ConfigMap || secrets_known {
+                if !unseen.contains(&part.kind) {
                     missing += 1;
                 }
                 continue;
@@ -255,18 +255,18 @@ mod tests {
     #[test]
     fn a_version_is_sealed_retired_and_taken_back() {
         let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
-        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &seals(), &at());
+        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
         assert_eq!(first.new, ["1"]);
-        let gone = inventory(&after(&first), &[], &Facts::new(), true, None, &seals(), &at());
+        let gone = inventory(&after(&first), &[], &Facts::new(), &[], None, &seals(), &at());
         assert!(gone.sealed.is_empty());
         assert_eq!(gone.retired[0].digests, ["sha256:x"]);
 
         let (same, facts) = known(&[(object("shop-1", "1", "u2"), "x")]);
-        let back = inventory(&after(&gone), &same, &facts, true, None, &seals(), &at());
+        let back = inventory(&after(&gone), &same, &facts, &[], None, &seals(), &at());
         assert_eq!((back.new.len(), back.retired.len(), back.sealed[0].parts[0].uid.as_str()), (1, 0, "u2"));
 
         let (other, facts) = known(&[(object("shop-1", "1", "u3"), "y")]);
-        let refused = inventory(&after(&gone), &other, &facts, true, None, &seals(), &at());
+        let refused = inventory(&after(&gone), &other, &facts, &[], None, &seals(), &at());
         assert!(refused.sealed.is_empty() && matches!(refused.others["1"], SealCheck::Invalid(_)));
         assert_eq!(refused.retired.len(), 1, "the digest is still known");
     }
@@ -274,31 +274,31 @@ mod tests {
     #[test]
     fn a_part_put_back_between_two_looks_needs_the_same_content() {
         let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
-        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &seals(), &at());
+        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
         let (same, same_facts) = known(&[(object("shop-1", "1", "u2"), "x")]);
-        assert_eq!(inventory(&after(&first), &same, &Facts::new(), true, None, &seals(), &at()).unread.len(), 1);
+        assert_eq!(inventory(&after(&first), &same, &Facts::new(), &[], None, &seals(), &at()).unread.len(), 1);
         assert_eq!(
-            inventory(&after(&first), &same, &same_facts, true, None, &seals(), &at()).sealed[0].parts[0].uid,
+            inventory(&after(&first), &same, &same_facts, &[], None, &seals(), &at()).sealed[0].parts[0].uid,
             "u2"
         );
         let (other, other_facts) = known(&[(object("shop-1", "1", "u3"), "y")]);
-        let broken = inventory(&after(&first), &other, &other_facts, true, None, &seals(), &at());
+        let broken = inventory(&after(&first), &other, &other_facts, &[], None, &seals(), &at());
         assert_eq!((broken.sealed[0].state, broken.conflicts.len()), (VersionState::Broken, 1));
-        let mended = inventory(&after(&broken), &same, &same_facts, true, None, &seals(), &at());
+        let mended = inventory(&after(&broken), &same, &same_facts, &[], None, &seals(), &at());
         assert_eq!((mended.sealed[0].state, mended.conflicts.len()), (VersionState::Available, 0));
     }
 
     #[test]
     fn a_part_put_back_is_the_same_part_and_immutable() {
         let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
-        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &seals(), &at());
+        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
         let (same, mut open) = known(&[(object("shop-1", "1", "u2"), "x")]);
         open.get_mut("u2").unwrap().immutable = false;
-        let refused = inventory(&after(&first), &same, &open, true, None, &seals(), &at());
+        let refused = inventory(&after(&first), &same, &open, &[], None, &seals(), &at());
         assert!(refused.conflicts[0].contains("without immutable: true and is not used"), "{:?}", refused.conflicts);
         let numbered = Arc::new(PartMeta { parts: Some("2".to_owned()), ..(*object("shop-1", "1", "u2")).clone() });
         let (other, facts) = known(&[(numbered, "x")]);
-        let refused = inventory(&after(&first), &other, &facts, true, None, &seals(), &at());
+        let refused = inventory(&after(&first), &other, &facts, &[], None, &seals(), &at());
         assert!(refused.conflicts[0].contains("as another part and is not used"), "{:?}", refused.conflicts);
         assert_eq!(refused.sealed[0].parts[0].uid, "u1");
     }
@@ -306,11 +306,11 @@ mod tests {
     #[test]
     fn a_name_stays_with_its_version() {
         let (parts, facts) = known(&[(object("a", "1", "u1"), "x")]);
-        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &seals(), &at());
+        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
         let (taken, facts) = known(&[(object("a", "2", "u2"), "y")]);
         let mut status = after(&first);
         for _ in 0..3 {
-            let found = inventory(&status, &taken, &facts, true, None, &seals(), &at());
+            let found = inventory(&status, &taken, &facts, &[], None, &seals(), &at());
             let SealCheck::Invalid(message) = &found.others["2"] else { panic!("{:?}", found.others) };
             assert_eq!(
                 message,
@@ -320,17 +320,17 @@ mod tests {
             assert_eq!((found.sealed[0].state, found.retired.len()), (VersionState::Broken, 0));
             status = after(&found);
         }
-        let gone = inventory(&status, &[], &facts, true, None, &seals(), &at());
+        let gone = inventory(&status, &[], &facts, &[], None, &seals(), &at());
         assert_eq!(gone.retired.len(), 1);
-        assert_eq!(inventory(&after(&gone), &taken, &facts, true, None, &seals(), &at()).new, ["2"]);
+        assert_eq!(inventory(&after(&gone), &taken, &facts, &[], None, &seals(), &at()).new, ["2"]);
     }
 
     #[test]
     fn a_late_object_is_not_part_of_a_sealed_version() {
         let (mut parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
-        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &seals(), &at());
+        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
         parts.push(object("late", "1", "u2"));
-        let later = inventory(&after(&first), &parts, &facts, true, None, &seals(), &at());
+        let later = inventory(&after(&first), &parts, &facts, &[], None, &seals(), &at());
         assert_eq!(later.sealed, first.sealed);
         assert!(later.conflicts[0].starts_with("ConfigMap late has the labels of version 1"), "{:?}", later.conflicts);
     }
@@ -339,9 +339,12 @@ mod tests {
     fn secrets_that_cannot_be_seen_are_not_gone() {
         let secret = Arc::new(part(PartKind::Secret, "keys-1", "1"));
         let (parts, facts) = known(&[(secret, "x")]);
-        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &seals(), &at());
-        assert_eq!(inventory(&after(&first), &[], &facts, false, None, &seals(), &at()).sealed, first.sealed);
-        assert!(inventory(&after(&first), &[], &facts, true, None, &seals(), &at()).sealed.is_empty());
+        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
+        assert_eq!(
+            inventory(&after(&first), &[], &facts, &[PartKind::Secret], None, &seals(), &at()).sealed,
+            first.sealed
+        );
+        assert!(inventory(&after(&first), &[], &facts, &[], None, &seals(), &at()).sealed.is_empty());
     }
 
     #[test]
@@ -349,7 +352,7 @@ mod tests {
         let young = Arc::new(PartMeta { created: 9, ..part(PartKind::ConfigMap, "a", "1") });
         let old = Arc::new(PartMeta { created: 3, ..part(PartKind::ConfigMap, "b", "2") });
         let (parts, facts) = known(&[(young, "x"), (old, "y")]);
-        let found = inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &seals(), &at());
+        let found = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
         assert_eq!(found.new, ["2", "1"]);
         let many = VersionedConfigStatus {
             retired: (0..MAX_RETIRED + 3)
@@ -357,7 +360,7 @@ mod tests {
                 .collect(),
             ..VersionedConfigStatus::default()
         };
-        let bounded = inventory(&many, &[], &Facts::new(), true, None, &seals(), &at());
+        let bounded = inventory(&many, &[], &Facts::new(), &[], None, &seals(), &at());
         assert_eq!((bounded.retired.len(), bounded.retired[0].version.as_str()), (MAX_RETIRED, "3"));
     }
 
@@ -365,14 +368,14 @@ mod tests {
     fn one_version_too_many_is_refused() {
         let sealed = |n: usize| {
             let (parts, facts) = known(&[(object("x", &n.to_string(), "u"), "x")]);
-            inventory(&VersionedConfigStatus::default(), &parts, &facts, true, None, &seals(), &at()).sealed.remove(0)
+            inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at()).sealed.remove(0)
         };
         let parts: Vec<_> = (0..MAX_VERSIONS).map(|n| (object("x", &n.to_string(), "u"), "x")).collect();
         let full = VersionedConfigStatus { versions: (0..MAX_VERSIONS).map(sealed).collect(), ..Default::default() };
         let mut all = parts;
         all.push((object("more", "more", "um"), "y"));
         let (parts, facts) = known(&all);
-        let found = inventory(&full, &parts, &facts, true, None, &seals(), &at());
+        let found = inventory(&full, &parts, &facts, &[], None, &seals(), &at());
         assert!(matches!(&found.others["more"], SealCheck::Invalid(message) if message.contains("delete some")));
     }
 
@@ -392,7 +395,7 @@ mod tests {
                 }
                 let parts: Vec<Arc<PartMeta>> = cluster.values().map(|(part, _)| Arc::clone(part)).collect();
                 let facts = cluster.values().map(|(part, content)| (part.uid.clone(), facts(part, content))).collect();
-                let found = inventory(&status, &parts, &facts, true, None, &seals(), &at());
+                let found = inventory(&status, &parts, &facts, &[], None, &seals(), &at());
                 let mut names: Vec<&String> = found.sealed.iter().map(|sealed| &sealed.version).collect();
                 names.dedup();
                 prop_assert_eq!(names.len(), found.sealed.len());

@@ -62,7 +62,14 @@ fn large_configs_are_bounded_together_and_one_that_grows_stays_as_it_was() {
     index.put_config(large("c0", "2", 3 * mib));
     let version = |name: &str| index.config(&config_key(name)).unwrap().metadata.resource_version.clone();
     assert_eq!(version("c0").as_deref(), Some("1"));
+    let health = WatchHealth::new("tests");
+    index.add_health_of("ns", index.enabled_since("ns"), Kind::Configs, health.clone());
+    // The answer to an own write is the truth.
+    index.put_written_config(large("c1", "2", 2 * mib));
+    assert!(version("c1").as_deref() == Some("2") && !health.lists_again());
     index.put_config(large("c0", "3", 10));
+    assert!(health.lists_again(), "there is room for one that was left out");
+    index.put_config(large("c1", "3", 10));
     index.put_config(large("c69", "1", mib));
     assert_eq!((version("c0").as_deref(), index.configs().len()), (Some("3"), 64));
 }
@@ -88,6 +95,7 @@ fn parts_and_pods_beyond_the_bounds_are_counted() {
     index.put_part(config_key("shop"), part(PartKind::Secret, "p0"));
     assert_eq!((left_out(&index, Kind::ConfigMaps), left_out(&index, Kind::Secrets)), (3, 0));
     assert_eq!(index.parts(&config_key("shop")).len(), most);
+    assert_eq!(index.seen_parts(&config_key("other")).2, [PartKind::ConfigMap], "what is missing may be one of them");
     index.remove_part(&ObjectKey::new(PartKind::ConfigMap, "ns", format!("p{most}")));
     assert_eq!(left_out(&index, Kind::ConfigMaps), 2);
     let most = Kind::Pods.most();
@@ -96,4 +104,7 @@ fn parts_and_pods_beyond_the_bounds_are_counted() {
     }
     assert_eq!((index.pods().len(), left_out(&index, Kind::Pods)), (most, 1));
     assert!(index.pod(&PodKey::new("ns", "web-0")).is_some());
+    assert!(index.users(&config_key("other")).is_none(), "one that is left out may use it");
+    index.remove_pod(&PodKey::new("ns", format!("web-{most}")));
+    assert!(index.users(&config_key("other")).is_some_and(|pods| pods.is_empty()));
 }

@@ -68,13 +68,39 @@ fn a_namespace_without_rights_holds_only_its_own_and_is_reported_once() {
 }
 
 #[test]
-fn a_failure_that_is_no_refusal_holds_the_replica_until_everything_was_listed() {
+fn a_namespace_whose_lists_fail_again_and_again_holds_only_its_own() {
+    let (index, healths) = watched(&["a", "b"]);
+    let fail = |namespace: usize, times| {
+        healths[namespace][0].doubt();
+        healths[namespace][0].fails(times);
+    };
+    fail(0, 100);
+    fail(1, 100);
+    assert!(!index.is_synced(), "nothing can be read: that is not the fault of a namespace");
+    list(&index, "a", &healths[0]);
+    fail(1, 3);
+    assert!(!index.is_synced(), "this may pass");
+    assert!(index.silent(LONG).is_some());
+    fail(1, 100);
+    assert!(index.is_synced() && index.silent(LONG).is_none());
+    assert!(!index.is_complete("b") && index.doubted("b").is_some() && index.silent_in("b", LONG).is_some());
+    assert!(index.is_complete("a") && index.doubted("a").is_none());
+    list(&index, "b", &healths[1]);
+    assert!(index.is_complete("b") && index.doubted("b").is_none());
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_not_confirmed_costs_others_no_time() {
     let (index, healths) = watched(&["a", "b"]);
     list(&index, "a", &healths[0]);
-    healths[1].iter().for_each(WatchHealth::doubt);
-    assert!(!index.is_synced());
     list(&index, "b", &healths[1]);
-    assert!(index.is_synced());
+    assert!(index.doubted("a").is_none());
+    let until = Instant::now();
+    index.lock().healths.iter().for_each(|health| health.confirm(until));
+    assert_eq!(index.confirm(until, LONG).await, Ok(()));
+    assert!(index.doubted("a").is_some() && index.doubted("b").is_some(), "each waits for its own");
+    list(&index, "a", &healths[0]);
+    assert!(index.doubted("a").is_none() && index.doubted("b").is_some());
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn a_new_list_removes_what_it_does_not_hold_in_its_scope() {
     let names = |namespace| index.parts(&key(namespace)).iter().map(|part| part.name.clone()).collect::<Vec<_>>();
     assert_eq!(names("a"), ["one"], "Secrets are shown when all are known");
     list(of("a"), Kind::Secrets, &[("a", "two")]);
-    assert!(index.parts_and_secrets(&key("a")).1 && !index.secrets_allowed("b"));
+    assert!(index.seen_parts(&key("a")).1 && !index.secrets_allowed("b"));
     assert_eq!((names("a").join(" "), names("b").join(" ")), ("one two".to_owned(), "one".to_owned()));
     list(of("a"), Kind::ConfigMaps, &[("b", "one")]);
     assert_eq!((names("a").join(" "), names("b").join(" ")), ("two".to_owned(), "one".to_owned()));

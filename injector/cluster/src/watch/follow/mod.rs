@@ -1,0 +1,332 @@
+//! Follows one kind of objects: lists them, watches them, and begins anew when the watch is lost.
+//!
+//! A list goes page by page, so that no more than a page of whole objects is in memory, and object by object, so that one that can't be
+//! parsed hides no other. Not `kube::runtime::watcher`, because that keeps bookmarks to itself. A watch can die silently; this shows in the
+//! time since the server last confirmed it, by an event, a bookmark, or an end in good order.
+
+mod error;
+mod source;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::TryStreamExt;
+use kube::ResourceExt;
+use kube::api::{ListParams, ObjectMeta, WatchEvent, WatchParams};
+use nudge_protocol::backoff::Backoff;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::WatchHealth;
+use super::metrics::WatchMetrics;
+use super::pace::Pace;
+use crate::lenient::{Names, parse, reason};
+pub use error::FollowError;
+pub(super) use source::{HasMeta, Metadata, Source, Whole};
+use source::{PAGE_BYTES, Page};
+
+/// How much longer than it was asked to a watch may last.
+const GRACE: Duration = Duration::from_secs(5);
+/// Longest time for a page of a list.
+const PAGE: Duration = Duration::from_mins(1);
+/// How long a watch lasts that is to confirm what is known, in seconds: it brings what was missed, and its end says that this was all.
+const CONFIRMING: u32 = 1;
+/// How much of its time a watch lasts at least that ends in good order: what ends before was cut.
+const WHOLE: f64 = 0.9;
+/// Waits after failures: short at first, since a restarting server is back in seconds.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
+/// Waits after refusals, which only an administrator can change.
+const REFUSED: Backoff = Backoff { first: Duration::from_secs(2), ..BACKOFF };
+
+/// What has happened to the followed objects.
+#[derive(Debug)]
+pub enum Change<T> {
+    /// A list begins. It may break off, and begin anew.
+    Listing,
+    /// This is on the list.
+    Found(T),
+    /// The list that began then is complete: what it does not hold is gone.
+    Listed(Instant),
+    /// One is new or changed.
+    Put(T),
+    /// One is gone; this was its last state.
+    Gone(T),
+    /// One is on the list, new, changed or gone, and can't be parsed.
+    Unparsed(Unparsed),
+}
+
+/// An object that can't be parsed.
+#[derive(Debug)]
+pub struct Unparsed {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// It is gone.
+    pub gone: bool,
+    /// Why it can't be parsed.
+    pub reason: String,
+}
+
+/// What to follow.
+pub struct Following<S> {
+    /// How objects are read.
+    pub source: S,
+    /// Which: a label selector, or empty.
+    pub labels: &'static str,
+    /// Objects in one page of a list.
+    pub page: u32,
+    /// How long the server keeps one watch at most, in seconds: the longest silence.
+    pub seconds: u32,
+    /// The health of the watch, which names the kind.
+    pub health: WatchHealth,
+    /// When watches begin.
+    pub pace: Arc<Pace>,
+    /// Counts them.
+    pub metrics: WatchMetrics,
+}
+
+/// Follows until dropped. `sink` gets every change in order; `failed` gets every interruption and how many there were since the
+/// last success.
+pub async fn follow<S>(
+    following: Following<S>,
+    mut sink: impl FnMut(Change<S::Item>) + Send,
+    mut failed: impl FnMut(&FollowError, u32) + Send,
+) where
+    S: Source,
+    S::Item: 'static,
+{
+    let Following { health, pace, metrics, .. } = &following;
+    let mut version: Option<String> = None;
+    let mut failures = 0;
+    let mut goes_on = false;
+    loop {
+        if !goes_on {
+            pace.turn().await;
+        }
+        let mut confirmed = false;
+        let ended = round(&following, &mut version, &mut sink, &mut confirmed).await;
+        if confirmed {
+            // Something that cuts streams from time to time must not make the waits longer and longer.
+            failures = 0;
+        }
+        goes_on = matches!(ended, Ok(Ended::InGoodOrder));
+        match ended {
+            Ok(Ended::InGoodOrder) => failures = 0,
+            Ok(Ended::Asked) => {
+                if health.lists_again() {
+                    version = None;
+                } else {
+                    health.doubt();
+                }
+            }
+            Err(error) => {
+                health.doubt();
+                if error.is_forbidden() {
+                    health.forbid();
+                }
+                // Much may have happened until a right that was taken is given again.
+                if matches!(error, FollowError::Expired { .. } | FollowError::List { .. }) || error.is_forbidden() {
+                    version = None;
+                }
+                failures += 1;
+                health.fails(failures);
+                metrics.failures.inc();
+                failed(&error, failures);
+                let backoff = if error.is_refusal() { REFUSED } else { BACKOFF };
+                tokio::select! {
+                    () = tokio::time::sleep(backoff.jittered(failures, rand::random())) => {}
+                    () = health.asked() => {}
+                }
+            }
+        }
+    }
+}
+
+/// How a watch has ended.
+enum Ended {
+    /// The server has kept it as long as it was asked to.
+    InGoodOrder,
+    /// Somebody has asked for what the server knows now.
+    Asked,
+}
+
+/// One list, where needed, and one watch to its end.
+async fn round<S>(
+    following: &Following<S>,
+    version: &mut Option<String>,
+    sink: &mut (impl FnMut(Change<S::Item>) + Send),
+    confirmed: &mut bool,
+) -> Result<Ended, FollowError>
+where
+    S: Source,
+    S::Item: 'static,
+{
+    let Following { health, metrics, .. } = following;
+    let since = match &*version {
+        Some(since) if !health.lists_again() => since.clone(),
+        _ => {
+            // Until it has succeeded.
+            *version = None;
+            health.lists();
+            // Nothing that changes meanwhile is seen before the list and the watch after it show it.
+            health.doubt();
+            metrics.lists.inc();
+            let began = Instant::now();
+            let since = list(following, sink).await?;
+            health.allow();
+            // What is not there any more goes before this is confirmed.
+            sink(Change::Listed(began));
+            health.beat();
+            health.confirm(began);
+            version.insert(since).clone()
+        }
+    };
+    metrics.watches.inc();
+    let _open = metrics.opened();
+    // Also while a list was made somebody may have asked.
+    tokio::select! {
+        ended = watch(following, version, &since, sink, confirmed) => ended.map(|()| Ended::InGoodOrder),
+        () = health.asked() => Ok(Ended::Asked),
+    }
+}
+
+/// One watch to its end.
+async fn watch<S>(
+    following: &Following<S>,
+    version: &mut Option<String>,
+    since: &str,
+    sink: &mut (impl FnMut(Change<S::Item>) + Send),
+    confirmed: &mut bool,
+) -> Result<(), FollowError>
+where
+    S: Source,
+    S::Item: 'static,
+{
+    let Following { source, labels, seconds, health, .. } = following;
+    let what = health.what;
+    // Watches that have begun together must not all end together.
+    let seconds = seconds - rand::random_range(0..=seconds / 5);
+    let lasts = if health.is_doubted() { CONFIRMING } else { seconds };
+    let mut params = WatchParams::default().timeout(lasts);
+    if !labels.is_empty() {
+        params = params.labels(labels);
+    }
+    let longest = Duration::from_secs(u64::from(seconds)) + GRACE;
+    let began = tokio::time::Instant::now();
+    let begin = tokio::time::timeout(longest, source.changes(&params, since));
+    let mut changes = match begin.await {
+        Err(_) => return Err(FollowError::Silent { what }),
+        Ok(Err(kube::Error::Api(status))) if status.code == 410 => return Err(FollowError::Expired { what }),
+        Ok(changes) => changes.map_err(|source| FollowError::Watch { what, source })?,
+    };
+    let lasts = Duration::from_secs(u64::from(lasts));
+    let longest = lasts + GRACE;
+    loop {
+        let next = tokio::time::timeout(longest, changes.try_next()).await;
+        let event = match next {
+            Err(_) => return Err(FollowError::Silent { what }),
+            Ok(Err(source)) => return Err(FollowError::Watch { what, source }),
+            Ok(Ok(event)) => event,
+        };
+        if event.is_none() && began.elapsed() < lasts.mul_f64(WHOLE) {
+            return Err(FollowError::Cut { what, after: began.elapsed(), lasts });
+        }
+        health.beat();
+        *confirmed |= !matches!(event, Some(WatchEvent::Error(_)));
+        match event {
+            // The server has kept the watch as long as it was asked to.
+            None => {
+                health.confirm(Instant::now());
+                return Ok(());
+            }
+            // Changes come in order.
+            Some(WatchEvent::Bookmark(bookmark)) => {
+                health.confirm(Instant::now());
+                *version = Some(bookmark.metadata.resource_version);
+            }
+            Some(WatchEvent::Error(status)) if status.code == 410 => return Err(FollowError::Expired { what }),
+            Some(WatchEvent::Error(status)) => {
+                return Err(FollowError::Watch { what, source: kube::Error::Api(status) });
+            }
+            Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                *version = Some(read(&object, sink, Change::Put, false));
+            }
+            Some(WatchEvent::Deleted(object)) => *version = Some(read(&object, sink, Change::Gone, true)),
+        }
+    }
+}
+
+/// One list. Returns its version.
+async fn list<S>(
+    following: &Following<S>,
+    sink: &mut (impl FnMut(Change<S::Item>) + Send),
+) -> Result<String, FollowError>
+where
+    S: Source,
+{
+    let Following { source, labels, page: most, health, pace, .. } = following;
+    let (what, mut most) = (health.what, *most);
+    let mut params = ListParams::default().limit(most);
+    if !labels.is_empty() {
+        params = params.labels(labels);
+    }
+    sink(Change::Listing);
+    loop {
+        // Until what has come is parsed.
+        let _turn = pace.page().await;
+        let page = tokio::time::timeout(PAGE, source.page(&params)).await;
+        let page = page.map_err(|_| FollowError::Silent { what })?;
+        let Some(bytes) = page.map_err(|source| FollowError::List { what, source })? else {
+            if most == 1 {
+                return Err(FollowError::TooLarge { what, most: PAGE_BYTES });
+            }
+            most = (most / 4).max(1);
+            params = params.limit(most);
+            continue;
+        };
+        let page: Page<'_> = serde_json::from_slice(&bytes)
+            .map_err(|error| FollowError::List { what, source: kube::Error::SerdeError(error) })?;
+        for object in page.items {
+            read(object, sink, Change::Found, false);
+        }
+        match page.metadata.next.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(page.metadata.resource_version.unwrap_or_default()),
+        }
+    }
+}
+
+/// Parses an object and hands it on. Returns its version.
+fn read<T: DeserializeOwned + HasMeta>(
+    object: &RawValue,
+    sink: &mut impl FnMut(Change<T>),
+    change: impl FnOnce(T) -> Change<T>,
+    gone: bool,
+) -> String {
+    match parse::<T>(object) {
+        Ok(object) => {
+            let version = object.object_meta().resource_version.clone();
+            sink(change(object));
+            version.unwrap_or_default()
+        }
+        Err(error) => {
+            let Names { namespace, name, resource_version } = Names::of(object);
+            sink(Change::Unparsed(Unparsed { namespace, name, gone, reason: reason(&error) }));
+            resource_version.unwrap_or_default()
+        }
+    }
+}
+
+/// Name and namespace of any object.
+pub(super) fn names(meta: &ObjectMeta) -> (String, String) {
+    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}
+
+/// Labels of any object.
+pub(super) fn label<'a>(object: &'a impl ResourceExt, name: &str) -> Option<&'a str> {
+    object.labels().get(name).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! How objects are read: whole, or their metadata only. What comes is not parsed here, since users may write what no type takes.
+
+use std::fmt::Debug;
+
+use futures::stream::BoxStream;
+use futures::{AsyncBufRead, AsyncReadExt, StreamExt};
+use kube::api::{Api, ListParams, ObjectMeta, WatchEvent, WatchParams};
+use kube::core::{PartialObjectMeta, Request};
+use kube::{Client, Resource};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+/// Most bytes of a page: more than any one object has, whatever its characters become in JSON.
+pub(super) const PAGE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// The events of a watch.
+pub(super) type Events = BoxStream<'static, kube::Result<WatchEvent<Box<RawValue>>>>;
+
+/// Where objects are read.
+pub trait Source: Send + Sync {
+    /// What comes out.
+    type Item: Send + HasMeta + DeserializeOwned;
+    /// One page, as text; `None` if it has more than [`PAGE_BYTES`].
+    fn page(&self, params: &ListParams) -> impl Future<Output = kube::Result<Option<Vec<u8>>>> + Send;
+    /// The changes since a version.
+    fn changes(&self, params: &WatchParams, version: &str) -> impl Future<Output = kube::Result<Events>> + Send;
+}
+
+/// Anything with metadata.
+pub trait HasMeta {
+    /// The metadata.
+    fn object_meta(&self) -> &ObjectMeta;
+}
+
+impl<T: Resource> HasMeta for T {
+    fn object_meta(&self) -> &ObjectMeta {
+        self.meta()
+    }
+}
+
+/// Whole objects.
+pub(in crate::watch) struct Whole<K>(pub(in crate::watch) Api<K>);
+/// Metadata only.
+pub(in crate::watch) struct Metadata<K>(pub(in crate::watch) Api<K>);
+
+fn asks<K: Resource + Clone>(api: &Api<K>) -> (Client, Request) {
+    (api.clone().into_client(), Request::new(api.resource_url()))
+}
+
+impl<K> Source for Whole<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    type Item = K;
+    async fn page(&self, params: &ListParams) -> kube::Result<Option<Vec<u8>>> {
+        let (client, request) = asks(&self.0);
+        let request = request.list(params).map_err(kube::Error::BuildRequest)?;
+        bounded(client.request_stream(request).await?).await
+    }
+    async fn changes(&self, params: &WatchParams, version: &str) -> kube::Result<Events> {
+        let (client, request) = asks(&self.0);
+        let request = request.watch(params, version).map_err(kube::Error::BuildRequest)?;
+        Ok(client.request_events(request).await?.boxed())
+    }
+}
+
+impl<K> Source for Metadata<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    type Item = PartialObjectMeta<K>;
+    async fn page(&self, params: &ListParams) -> kube::Result<Option<Vec<u8>>> {
+        let (client, request) = asks(&self.0);
+        let request = request.list_metadata(params).map_err(kube::Error::BuildRequest)?;
+        bounded(client.request_stream(request).await?).await
+    }
+    async fn changes(&self, params: &WatchParams, version: &str) -> kube::Result<Events> {
+        let (client, request) = asks(&self.0);
+        let request = request.watch_metadata(params, version).map_err(kube::Error::BuildRequest)?;
+        Ok(client.request_events(request).await?.boxed())
+    }
+}
+
+/// All of it, if it is not too large.
+async fn bounded(body: impl AsyncBufRead + Send) -> kube::Result<Option<Vec<u8>>> {
+    let (body, mut bytes) = (std::pin::pin!(body), Vec::new());
+    body.take(PAGE_BYTES + 1).read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;
+    Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= PAGE_BYTES))
+}
+
+/// A page whose objects are parsed one by one.
+#[derive(Deserialize)]
+pub(super) struct Page<'a> {
+    #[serde(default)]
+    pub(super) metadata: PageMeta,
+    #[serde(borrow)]
+    pub(super) items: Vec<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct PageMeta {
+    #[serde(rename = "continue")]
+    pub(super) next: Option<String>,
+    pub(super) resource_version: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_page_that_is_too_large_is_not_kept() {
+        let most = usize::try_from(PAGE_BYTES).unwrap();
+        let page = async |bytes: usize| bounded(&*vec![b'x'; bytes]).await.unwrap().map(|page| page.len());
+        assert_eq!((page(most).await, page(most + 1).await), (Some(most), None));
+    }
+}

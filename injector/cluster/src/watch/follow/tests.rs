@@ -1,0 +1,225 @@
+//! Watches as a script says, and what is made of them.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::PartialObjectMeta;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::source::Events;
+use super::*;
+
+/// No objects, and watches that are as the test says. Records how long each was asked to last.
+struct Scripted {
+    watches: Mutex<VecDeque<kube::Result<Events>>>,
+    asked: mpsc::UnboundedSender<Option<u32>>,
+}
+
+type Item = PartialObjectMeta<ConfigMap>;
+
+/// A page with these objects, before the page `next`.
+fn page(version: &str, next: &str, items: &[serde_json::Value]) -> Vec<u8> {
+    let list = serde_json::json!({"metadata": {"resourceVersion": version, "continue": next}, "items": items});
+    list.to_string().into_bytes()
+}
+
+fn raw(object: &serde_json::Value) -> Box<RawValue> {
+    serde_json::value::to_raw_value(object).unwrap()
+}
+
+/// What is seen of changes: brackets around lists, the names of what they show, and those of what changes with a sign before.
+fn text(change: Change<Item>) -> String {
+    match change {
+        Change::Listing => "[".to_owned(),
+        Change::Found(object) => object.name_any(),
+        Change::Listed(_) => "]".to_owned(),
+        Change::Put(object) => format!("+{}", object.name_any()),
+        Change::Gone(object) => format!("-{}", object.name_any()),
+        Change::Unparsed(object) => format!("?{}", object.name),
+    }
+}
+
+impl Source for Scripted {
+    type Item = Item;
+    async fn page(&self, _: &ListParams) -> kube::Result<Option<Vec<u8>>> {
+        Ok(Some(page("1", "", &[])))
+    }
+    async fn changes(&self, params: &WatchParams, version: &str) -> kube::Result<Events> {
+        assert_eq!(version, "1");
+        self.asked.send(params.timeout).unwrap();
+        self.watches.lock().unwrap().pop_front().unwrap_or_else(|| Ok(futures::stream::pending().boxed()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_have_been_missed_is_confirmed_by_a_short_watch() {
+    let (asked, mut lasts) = mpsc::unbounded_channel();
+    let ends = || {
+        let end = async |()| {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            None::<(kube::Result<WatchEvent<Box<RawValue>>>, ())>
+        };
+        Ok(futures::stream::unfold((), end).boxed())
+    };
+    let cut = || Ok(futures::stream::empty().boxed());
+    let breaks = || Ok(futures::stream::iter([Err(kube::Error::LinesCodecMaxLineLengthExceeded)]).boxed());
+    let holds = || Ok(futures::stream::pending().boxed());
+    let watches = Mutex::new(VecDeque::from([breaks(), cut(), ends(), holds(), cut(), ends()]));
+    let health = WatchHealth::new("tests");
+    let source = Scripted { watches, asked };
+    let (pace, metrics) = (Arc::default(), WatchMetrics::default());
+    let following = Following { source, labels: "", page: 100, seconds: 30, health: health.clone(), pace, metrics };
+    let following = tokio::spawn(follow(following, |_| {}, |_, _| {}));
+    let mut asked = async || lasts.recv().await.flatten().unwrap();
+    for confirming in [false, true, true, false] {
+        let seconds = asked().await;
+        assert!(if confirming { seconds == 1 } else { (24..=30).contains(&seconds) }, "{seconds}");
+    }
+    assert!(!health.is_doubted());
+    let now = Instant::now();
+    assert!(!health.is_confirmed(now));
+    health.ask();
+    assert_eq!(asked().await, 1, "the watch that was held is ended");
+    assert_eq!(asked().await, 1, "one that is cut confirms nothing");
+    assert!(health.is_doubted());
+    assert!(asked().await >= 24);
+    assert!(health.is_confirmed(now));
+    following.abort();
+}
+
+/// Lists of three pages. The second page of the first list can't be read.
+struct Paged {
+    asked: Mutex<Vec<String>>,
+    health: WatchHealth,
+}
+
+impl Source for Paged {
+    type Item = Item;
+    async fn page(&self, params: &ListParams) -> kube::Result<Option<Vec<u8>>> {
+        assert!(self.health.is_doubted(), "what changes during a list is not seen");
+        let number = params.continue_token.clone().unwrap_or_else(|| "1".to_owned());
+        let count = {
+            let mut asked = self.asked.lock().unwrap();
+            asked.push(number.clone());
+            asked.len()
+        };
+        if count == 2 {
+            return Err(kube::Error::LinesCodecMaxLineLengthExceeded);
+        }
+        let next = ["1", "2", "3"].iter().skip_while(|known| **known != number).nth(1).copied().unwrap_or_default();
+        let items = ["a", "b"].map(|name| serde_json::json!({"metadata": {"name": format!("{name}{number}")}}));
+        Ok(Some(page(&number, next, &items)))
+    }
+    async fn changes(&self, _: &WatchParams, _: &str) -> kube::Result<Events> {
+        Ok(futures::stream::pending().boxed())
+    }
+}
+
+/// Follows in the background; returns what is seen.
+fn followed<S: Source<Item = Item> + 'static>(
+    source: S,
+    health: &WatchHealth,
+) -> (JoinHandle<()>, mpsc::UnboundedReceiver<String>) {
+    let (pace, metrics, health) = (Arc::default(), WatchMetrics::default(), health.clone());
+    let following = Following { source, labels: "", page: 8, seconds: 30, health, pace, metrics };
+    let (seen, changes) = mpsc::unbounded_channel();
+    let sink = move |change: Change<Item>| seen.send(text(change)).unwrap();
+    (tokio::spawn(follow(following, sink, |_, _| {})), changes)
+}
+
+async fn next(changes: &mut mpsc::UnboundedReceiver<String>, count: usize) -> String {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push(changes.recv().await.unwrap());
+    }
+    all.join(" ")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_taken_page_by_page_and_anew_after_a_failure_or_when_asked_to() {
+    let health = WatchHealth::new("tests");
+    let source = Paged { asked: Mutex::default(), health: health.clone() };
+    let (following, mut changes) = followed(source, &health);
+    assert_eq!(next(&mut changes, 11).await, "[ a1 b1 [ a1 b1 a2 b2 a3 b3 ]");
+    let listed = Instant::now();
+    health.list_again();
+    assert_eq!(next(&mut changes, 8).await, "[ a1 b1 a2 b2 a3 b3 ]");
+    tokio::task::yield_now().await;
+    assert!(health.is_confirmed(listed) && !health.is_doubted(), "all is known again");
+    following.abort();
+}
+
+/// Objects that can't be parsed, in a list and in the watch after it; answers for more than one object are too large.
+struct Hostile;
+
+fn hostile(name: &str) -> serde_json::Value {
+    serde_json::json!({"metadata": {"name": name, "resourceVersion": "9", "creationTimestamp": "10000-01-01T00:00:00Z"}})
+}
+
+impl Source for Hostile {
+    type Item = Item;
+    async fn page(&self, params: &ListParams) -> kube::Result<Option<Vec<u8>>> {
+        if params.limit != Some(1) {
+            return Ok(None);
+        }
+        let managed = serde_json::json!([{"time": "10000-01-01T00:00:00Z"}]);
+        Ok(Some(match params.continue_token.as_deref() {
+            None => page("1", "2", &[hostile("a")]),
+            Some(_) => page("1", "", &[serde_json::json!({"metadata": {"name": "b", "managedFields": managed}})]),
+        }))
+    }
+    async fn changes(&self, _: &WatchParams, version: &str) -> kube::Result<Events> {
+        if version != "1" {
+            return Ok(futures::stream::pending().boxed());
+        }
+        let good = serde_json::json!({"metadata": {"name": "e", "resourceVersion": "10"}});
+        let all = [
+            WatchEvent::Added(raw(&hostile("c"))),
+            WatchEvent::Deleted(raw(&hostile("d"))),
+            WatchEvent::Modified(raw(&good)),
+        ];
+        Ok(futures::stream::iter(all.map(Ok)).chain(futures::stream::pending()).boxed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_parsed_ends_no_list_and_no_watch() {
+    let health = WatchHealth::new("tests");
+    let (following, mut changes) = followed(Hostile, &health);
+    assert_eq!(next(&mut changes, 7).await, "[ ?a b ] ?c ?d +e");
+    assert!(!health.is_doubted() && !health.is_hopeless());
+    following.abort();
+}
+
+/// Every answer is too large.
+struct Huge(Mutex<Vec<Option<u32>>>, mpsc::UnboundedSender<Vec<Option<u32>>>);
+
+impl Source for Huge {
+    type Item = Item;
+    async fn page(&self, params: &ListParams) -> kube::Result<Option<Vec<u8>>> {
+        let mut asked = self.0.lock().unwrap();
+        asked.push(params.limit);
+        if params.limit == Some(1) {
+            self.1.send(std::mem::take(&mut asked)).unwrap();
+        }
+        Ok(None)
+    }
+    async fn changes(&self, _: &WatchParams, _: &str) -> kube::Result<Events> {
+        unreachable!("there is no list")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_too_large_for_a_page_ends_in_an_error_and_not_in_a_loop() {
+    let (sent, mut lists) = mpsc::unbounded_channel();
+    let health = WatchHealth::new("tests");
+    let (following, _changes) = followed(Huge(Mutex::default(), sent), &health);
+    for _ in 0..10 {
+        assert_eq!(lists.recv().await.unwrap(), [Some(8), Some(2), Some(1)]);
+    }
+    assert!(health.is_doubted() && health.is_hopeless() && health.age().is_none());
+    following.abort();
+}
