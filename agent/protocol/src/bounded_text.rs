@@ -9,20 +9,39 @@ pub fn clipped(mut text: String, max_bytes: usize) -> String {
     text
 }
 
-/// The text that somebody else wrote, as one line of at most so many bytes. A terminal acts on some characters, and others change how the rest
-/// is read. Each of them becomes a space.
+/// The text that somebody else wrote, as one line of at most so many bytes. Each hidden character becomes a space.
 pub fn one_line(text: &str, max_bytes: usize) -> String {
     // No more is read than can be kept: a space is as short as the shortest character.
     let text = &text[..text.floor_char_boundary(max_bytes)];
-    text.chars().map(|letter| if acts(letter) { ' ' } else { letter }).collect()
+    text.chars().map(|letter| if is_hidden(letter) { ' ' } else { letter }).collect()
 }
 
-/// Whether the character is no text: controls (escape sequences begin with one), line and paragraph separators, and marks that turn
-/// the direction of the text around them.
-fn acts(letter: char) -> bool {
-    let turns =
-        matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}') || turns
+/// Whether the character is not shown, or a terminal acts on it: controls (escape sequences begin with one), line and paragraph separators,
+/// marks that turn the direction of the text around them, and all that Unicode has as ignorable by default, such as fillers, joiners,
+/// variation selectors and tags. U+2800 looks like a space and is none.
+pub fn is_hidden(letter: char) -> bool {
+    letter.is_control()
+        || matches!(
+            letter,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{2800}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
 }
 
 #[cfg(test)]
@@ -47,7 +66,9 @@ mod tests {
             ("\u{9b}2J\u{7f}\0", " 2J  "),
             ("user\u{202e}nimda\u{2069}", "user nimda "),
             ("line\u{2028}feed", "line feed"),
-            ("größer, 大きい", "größer, 大きい"),
+            ("a\u{200b}b\u{feff}c\u{e0041}d\u{3164}e\u{ffa0}f\u{115f}g", "a b c d e f g"),
+            ("a\u{34f}b\u{2800}c\u{fe0f}d\u{e0100}e\u{e01ef}f\u{1160}g", "a b c d e f g"),
+            ("größer, 大きい, 한글", "größer, 大きい, 한글"),
         ] {
             assert_eq!(one_line(text, 100), expected);
         }
@@ -57,7 +78,7 @@ mod tests {
         #[test]
         fn no_text_gets_past(text in any::<String>(), max_bytes in 0_usize..80) {
             let line = one_line(&text, max_bytes);
-            prop_assert!(line.len() <= max_bytes && !line.chars().any(acts));
+            prop_assert!(line.len() <= max_bytes && !line.chars().any(is_hidden));
             prop_assert_eq!(&one_line(&line, max_bytes), &line);
         }
 

@@ -154,13 +154,27 @@ fn check_container(name: &str) -> Result<(), &'static str> {
     if is_dns_label(name) { Ok(()) } else { Err(CONTAINER_RULE) }
 }
 
-fn is_dns_label(label: &str) -> bool {
+/// Whether the text can be the name of a namespace: a DNS label (RFC 1123).
+pub fn is_dns_label(label: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = label.as_bytes();
     (1..=63).contains(&bytes.len())
         && bytes.iter().all(|&byte| plain(byte) || byte == b'-')
         && bytes.first().is_some_and(|&byte| plain(byte))
         && bytes.last().is_some_and(|&byte| plain(byte))
+}
+
+/// Whether the text can be the name of an object: a DNS subdomain as Kubernetes has it, whose labels may be longer than those of DNS.
+pub fn is_object_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends = |label: &str| [label.bytes().next(), label.bytes().last()].iter().all(|end| end.is_some_and(plain));
+    name.len() <= 253
+        && name.split('.').all(|label| ends(label) && label.bytes().all(|byte| plain(byte) || byte == b'-'))
+}
+
+/// Whether the text can be the value of a label. The empty text can.
+pub fn is_label_value(value: &str) -> bool {
+    value.is_empty() || value == CURRENT || check_version(value).is_ok()
 }
 
 #[cfg(test)]
@@ -199,6 +213,19 @@ mod tests {
         for bad in ["", "Shop", "a..b", "-a", "a-", "a_b", ".a", &"a".repeat(64)] {
             assert!(ConfigName::new(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn names_and_labels_of_kubernetes_are_safe_as_one_path_element() {
+        for good in ["shop", "shop.keys", "a-1", "1", &"a".repeat(253)] {
+            assert!(is_object_name(good) && ConfigName::new(good).is_ok() != (good.len() > 63), "{good}");
+        }
+        for bad in ["", "Shop", "a..b", "-a", "a-.b", "a_b", ".a", "a/b", "a?b", "a%2fb", "..", &"a".repeat(254)] {
+            assert!(!is_object_name(bad) && !is_dns_label(bad), "{bad}");
+        }
+        assert!(is_dns_label("team-1") && !is_dns_label("a.b") && !is_dns_label(&"a".repeat(64)));
+        assert!(is_label_value("") && is_label_value("current") && is_label_value("A_b.c"));
+        assert!(!is_label_value("..") && !is_label_value("a/b") && !is_label_value(&"x".repeat(64)));
     }
 
     #[test]

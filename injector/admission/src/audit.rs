@@ -1,9 +1,10 @@
 //! What admission lets pass or refuses, for the audit trail: lines with target `audit`, which no log level switches off.
 
+use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::{ConfigName, VersionName};
 
 use super::lookups::Right;
-use super::review::Request;
+use super::review::{Request, TEXT_BYTES};
 
 /// One line about a request. The object may still be refused by others, or may be a trial.
 macro_rules! audit {
@@ -23,6 +24,7 @@ macro_rules! audit {
 
 /// A pod is admitted whose agent has these versions mounted.
 pub(super) fn mounted(request: &Request, pod: &str, account: &str, versions: &[(ConfigName, VersionName)]) {
+    let account = one_line(account, TEXT_BYTES);
     for (config, version) in versions {
         audit!(request, "version mounted at admission", pod, service_account = account, %config, %version,);
     }
@@ -30,6 +32,7 @@ pub(super) fn mounted(request: &Request, pod: &str, account: &str, versions: &[(
 
 /// A user chooses another version in `spec.current`.
 pub(super) fn activated(request: &Request, config: &str, from: Option<&str>, to: Option<&str>) {
+    let [from, to] = [from, to].map(|version| version.map(|version| one_line(version, TEXT_BYTES)));
     audit!(request, "version chosen", config, from, to,);
 }
 

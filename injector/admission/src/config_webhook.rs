@@ -146,6 +146,11 @@ impl<L: Lookups> Webhook for ValidateConfigs<L> {
         "/validate/configs"
     }
 
+    /// With a config Nudge deletes its versions.
+    fn refuses_undecided_deletions(&self) -> bool {
+        true
+    }
+
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
         Box::pin(self.verdict(request))
     }

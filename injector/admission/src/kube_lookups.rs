@@ -1,6 +1,5 @@
 //! Look-ups at the API server.
 
-use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use kube::{Api, Client};
 use nudge_api::VersionedConfig;
 use nudge_core::namespaces::Enabled;
 use nudge_server::rates::{Rate, Rates};
+use nudge_server::shares::Shares;
 use nudge_server::slots::Peer;
 
 use super::caller::Caller;
@@ -27,6 +27,10 @@ const REVIEW_TIMEOUT: Duration = Duration::from_millis(1500);
 /// address: clients ask it 50 times a second in the long run by default (client-go, Argo CD, Flux), and each of their
 /// requests needs one access review, seldom three. Others can't use it up, because each has a rate of its own.
 const ASKING: Rate = Rate { per_second: 50, burst: 200 };
+/// The same over all namespaces.
+const ASKING_IN_ALL: Rate = Rate { per_second: 200, burst: 800 };
+/// Access reviews at the same time, of one address a quarter.
+const REVIEWS: usize = 64;
 /// Most addresses and namespaces that are counted apart.
 const COUNTED: usize = 4096;
 
@@ -43,11 +47,27 @@ pub struct KubeLookups {
     known_enabled: KnownNamespaces,
     secrets: KnownNamespaces,
     enabled: Enabled,
-    asking: Arc<Rates<(Peer, String)>>,
+    asking: Arc<Asking>,
+    reviews: Arc<Shares>,
 }
 
-fn rates<K: Eq + Hash>(rate: Rate) -> Arc<Rates<K>> {
-    Arc::new(Rates::new(rate, COUNTED, Instant::now()))
+/// How often each address asks: in a namespace, and over all.
+struct Asking {
+    each: Rates<(Peer, String)>,
+    all: Rates<Peer>,
+}
+
+impl Asking {
+    fn new(each: Rate, all: Rate) -> Arc<Self> {
+        let now = Instant::now();
+        Arc::new(Self { each: Rates::new(each, COUNTED, now), all: Rates::new(all, COUNTED, now) })
+    }
+
+    /// Counts one question, or gives the rate that is used up. What is refused in one namespace is not counted over all.
+    fn take(&self, peer: Peer, namespace: &str, now: Instant) -> Result<(), Rate> {
+        let each = self.each.take((peer, namespace.to_owned()), now).then_some(()).ok_or(self.each.rate());
+        each.and_then(|()| self.all.take(peer, now).then_some(()).ok_or(self.all.rate()))
+    }
 }
 
 impl KubeLookups {
@@ -60,21 +80,21 @@ impl KubeLookups {
         secrets: KnownNamespaces,
         enabled: Enabled,
     ) -> Self {
-        Self { client, subscribers, known_enabled, secrets, enabled, asking: rates(ASKING) }
+        let (asking, reviews) = (Asking::new(ASKING, ASKING_IN_ALL), Arc::new(Shares::new(REVIEWS, 1)));
+        Self { client, subscribers, known_enabled, secrets, enabled, asking, reviews }
     }
 
-    /// With another rate for each address and namespace.
+    /// With another rate for each address and namespace, and for each address over all.
     #[must_use]
-    pub fn asking_at(self, rate: Rate) -> Self {
-        Self { asking: rates(rate), ..self }
+    pub fn asking_at(self, each: Rate, all: Rate) -> Self {
+        Self { asking: Asking::new(each, all), ..self }
     }
 
     /// Counts a question that a client makes Nudge ask. `namespace` is empty for those about unknown namespaces.
     fn count(&self, caller: Caller, namespace: &str, what: impl FnOnce() -> String) -> Result<(), LookupError> {
-        if self.asking.take((caller.peer(), namespace.to_owned()), Instant::now()) {
-            return Ok(());
-        }
-        Err(LookupError::TooMany { what: what(), address: caller.address, per_second: self.asking.rate().per_second })
+        let too_many =
+            |rate: Rate| LookupError::TooMany { what: what(), address: caller.address, per_second: rate.per_second };
+        self.asking.take(caller.peer(), namespace, Instant::now()).map_err(too_many)
     }
 
     async fn ask<T>(
@@ -123,7 +143,11 @@ impl Lookups for KubeLookups {
         let review = access_review(&request.user_info, namespace, right);
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
         let parameters = PostParams::default();
-        let answered = LookupError::within(REVIEW_TIMEOUT, what, api.create(&parameters, &review)).await?;
+        let reviewed = async {
+            let _turn = self.reviews.take(request.caller.peer(), 1).await;
+            api.create(&parameters, &review).await
+        };
+        let answered = LookupError::within(REVIEW_TIMEOUT, what, reviewed).await?;
         Ok(answered.status.is_some_and(|status| status.allowed))
     }
 }
@@ -147,5 +171,26 @@ fn access_review(user: &UserInfo, namespace: &str, right: Right<'_>) -> SubjectA
             ..SubjectAccessReviewSpec::default()
         },
         ..SubjectAccessReview::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    #[test]
+    fn an_address_asks_no_more_in_many_namespaces() {
+        let rate = |burst| Rate { per_second: 1, burst };
+        let (asking, now) = (Asking::new(rate(5), rate(20)), Instant::now());
+        let asked = |host, namespaces: u32| {
+            let peer = IpAddr::from([10, 0, 0, host]).into();
+            let names = (0..namespaces).flat_map(|number| vec![format!("team-{number}"); 10]);
+            names.filter(|namespace| asking.take(peer, namespace, now).is_ok()).count()
+        };
+        assert_eq!((asked(1, 1), asked(2, 100)), (5, 20));
+        // What was refused in one namespace has taken nothing from the others.
+        assert_eq!((asked(1, 3), asked(3, 2)), (10, 10));
     }
 }

@@ -30,6 +30,10 @@ impl<W: Webhook, L: Lookups> Webhook for OnlyEnabled<W, L> {
         self.webhook.path()
     }
 
+    fn refuses_undecided_deletions(&self) -> bool {
+        self.webhook.refuses_undecided_deletions()
+    }
+
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
         Box::pin(async move {
             if self.lookups.is_enabled(request, namespace(request)?).await? {

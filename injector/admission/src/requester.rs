@@ -7,7 +7,12 @@ const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-
 
 /// Whether the request empties a terminating namespace. It must pass in spite of all rules.
 pub fn empties_namespace(user: &UserInfo) -> bool {
-    user.username.as_deref() == Some(NAMESPACE_CONTROLLER)
+    user.username.as_deref().is_some_and(is_namespace_controller)
+}
+
+/// Whether this is the user of that controller.
+pub(super) fn is_namespace_controller(username: &str) -> bool {
+    username == NAMESPACE_CONTROLLER
 }
 
 #[cfg(test)]

@@ -5,22 +5,23 @@ use std::ops::{Deref, DerefMut};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use k8s_openapi::api::authentication::v1::UserInfo;
-use kube::core::Status;
 use kube::core::admission::{
-    AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, META_KIND, Operation,
-    SerializePatchError,
+    AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, META_KIND, SerializePatchError,
 };
 use kube::core::dynamic::DynamicObject;
 use kube::core::response::{StatusDetails, StatusSummary};
-use serde_json::json;
+use kube::core::{ObjectMeta, Status};
+use nudge_protocol::bounded_text::one_line;
+use nudge_protocol::labels;
+use nudge_protocol::names::{is_dns_label, is_label_value, is_object_name};
 
 use super::caller::Caller;
-use super::requester::empties_namespace;
 use super::verdict::Verdict;
 
 /// An admission request and who has sent it. Its objects hold values, so its debug form has none of them.
 pub struct Request {
-    request: AdmissionRequest<DynamicObject>,
+    inner: AdmissionRequest<DynamicObject>,
+    user: String,
     /// Who has sent it.
     pub caller: Caller,
 }
@@ -35,20 +36,21 @@ impl Deref for Request {
     type Target = AdmissionRequest<DynamicObject>;
 
     fn deref(&self) -> &Self::Target {
-        &self.request
+        &self.inner
     }
 }
 
 impl DerefMut for Request {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.request
+        &mut self.inner
     }
 }
 
 impl Request {
-    /// The user whose request the review says it is. Whether that is true shows only where the caller is authenticated.
+    /// The user whose request the review says it is, in one line of bounded length. Whether it is true shows only where the caller is
+    /// authenticated.
     pub fn user(&self) -> &str {
-        self.user_info.username.as_deref().unwrap_or_default()
+        &self.user
     }
 
     /// The user for the log, where only the review says so.
@@ -99,49 +101,39 @@ pub enum AnswerError {
 /// measured and rounded up (`tests/memory.rs`).
 const OBJECT_BYTES: usize = 2048;
 const VALUE_BYTES: usize = 384;
+/// Longest text of a review that is written to the log or repeated, but for messages.
+pub(super) const TEXT_BYTES: usize = 253;
+/// Longest user with all groups: hundreds of them fit.
+const USER_BYTES: usize = 64 * 1024;
 /// Memory that every review takes.
 const REVIEW_BYTES: usize = 16 * 1024;
 
 /// An upper bound of the memory that the review of a body takes. `[{"a":0},{"a":0}]` takes two hundred times its length.
 pub fn weight(body: &[u8]) -> usize {
-    let (mut weight, mut quoted, mut escaped) = (REVIEW_BYTES + body.len(), false, false);
+    measures(body).0
+}
+
+/// The weight of a body, and how deep its values are.
+pub(super) fn measures(body: &[u8]) -> (usize, usize) {
+    let (mut weight, mut depth, mut deepest) = (REVIEW_BYTES + body.len(), 0_usize, 0);
+    let (mut quoted, mut escaped) = (false, false);
     for byte in body {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if quoted => escaped = true,
             b'"' => quoted = !quoted,
-            b'{' if !quoted => weight += OBJECT_BYTES,
-            b'[' | b',' if !quoted => weight += VALUE_BYTES,
+            _ if quoted => {}
+            b'{' | b'[' => {
+                weight += if *byte == b'{' { OBJECT_BYTES } else { VALUE_BYTES };
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' => weight += VALUE_BYTES,
             _ => {}
         }
     }
-    weight
-}
-
-/// What is read of a review that takes too much memory. What is skipped takes none.
-#[derive(serde::Deserialize)]
-struct Outline {
-    request: OutlinedRequest,
-}
-
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OutlinedRequest {
-    uid: String,
-    operation: Operation,
-    user_info: UserInfo,
-}
-
-/// The answer that denies a review without parsing its objects: a failure would let the request pass where the failure policy is Ignore,
-/// and its author decides how large it is. `None` for what must be able to go, and for what is no review.
-pub fn deny_unparsed(body: &[u8], message: &str) -> Option<Vec<u8>> {
-    let Outline { request } = serde_json::from_slice(body).ok()?;
-    if matches!(request.operation, Operation::Delete) || empties_namespace(&request.user_info) {
-        return None;
-    }
-    let status = json!({"status": "Failure", "code": 413, "reason": "RequestEntityTooLarge", "message": message});
-    let response = json!({"uid": request.uid, "allowed": false, "status": status});
-    serde_json::to_vec(&json!({"apiVersion": META_API_VERSION_V1, "kind": META_KIND, "response": response})).ok()
+    (weight, deepest)
 }
 
 /// A span that names the request. It has no content of the object.
@@ -163,13 +155,46 @@ pub fn parse(body: &[u8], caller: Caller) -> Result<Request, ReviewError> {
     if review.types.kind != META_KIND || review.types.api_version != META_API_VERSION_V1 {
         return Err(ReviewError::Kind);
     }
-    let request = review.try_into().map_err(|_| ReviewError::NoRequest)?;
-    Ok(Request { request, caller })
+    let request: AdmissionRequest<_> = review.try_into().map_err(|_| ReviewError::NoRequest)?;
+    check(&request)?;
+    let user = one_line(request.user_info.username.as_deref().unwrap_or_default(), TEXT_BYTES);
+    Ok(Request { inner: request, user, caller })
+}
+
+/// Refuses names that nothing stored can have. Names become parts of paths that the API server is asked for, and of lines of the log.
+fn check(request: &AdmissionRequest<DynamicObject>) -> Result<(), ReviewError> {
+    let rule = |holds: bool, fault| if holds { Ok(()) } else { Err(ReviewError::Request(fault)) };
+    let is_name = |name: &str| name.is_empty() || is_object_name(name);
+    let namespace = request.namespace.as_deref().unwrap_or_default();
+    rule(namespace.is_empty() || is_dns_label(namespace), "its namespace is not the name of a namespace")?;
+    rule(is_name(&request.name), "its name is not the name of an object")?;
+    rule(request.uid.len() <= TEXT_BYTES, "its uid is too long")?;
+    rule(user_bytes(&request.user_info) <= USER_BYTES, "its userInfo is too long")?;
+    rule(request.kind.kind.len() <= TEXT_BYTES, "its kind is too long")?;
+    for object in request.object.iter().chain(&request.old_object) {
+        let ObjectMeta { name, generate_name, labels, .. } = &object.metadata;
+        rule(name.as_deref().is_none_or(is_name), "the name of its object is not the name of an object")?;
+        let short = generate_name.as_ref().is_none_or(|prefix| prefix.len() <= TEXT_BYTES);
+        rule(short, "the generateName of its object is too long")?;
+        let values = [labels::CONFIG, labels::VERSION].map(|label| labels.as_ref()?.get(label));
+        rule(
+            values.iter().flatten().all(|value| is_label_value(value)),
+            "a label of its object is not the value of one",
+        )?;
+    }
+    Ok(())
+}
+
+/// How many bytes the texts of a user have. They go on to the API server, when it is asked what the user may do.
+fn user_bytes(user: &UserInfo) -> usize {
+    let extra = user.extra.iter().flatten().flat_map(|(key, values)| values.iter().chain([key]));
+    let groups = user.groups.iter().flatten();
+    user.username.iter().chain(&user.uid).chain(groups).chain(extra).map(|text| text.len() + 1).sum()
 }
 
 /// Writes the answer to `request`.
 pub fn answer(request: &Request, verdict: Verdict) -> Result<Vec<u8>, AnswerError> {
-    let mut response = AdmissionResponse::from(&request.request);
+    let mut response = AdmissionResponse::from(&request.inner);
     match verdict {
         Verdict::Allow { warnings, patch } => {
             if !warnings.is_empty() {
@@ -229,22 +254,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_to_be_parsed_is_denied_and_deletions_fail_as_their_policy_says() {
-        let review = |operation: &str, user: &str| {
-            let many = vec![json!({}); 50_000];
-            let request =
-                json!({"object": {"many": many}, "uid": "u", "operation": operation, "userInfo": {"username": user}});
-            deny_unparsed(&serde_json::to_vec(&json!({"request": request})).unwrap(), "too many")
-        };
-        let answer: serde_json::Value = serde_json::from_slice(&review("CREATE", "eve").unwrap()).unwrap();
-        assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("u"), &json!(false)));
-        assert_eq!(answer["response"]["status"]["message"], "too many");
-        assert!(review("UPDATE", "eve").is_some() && review("DELETE", "eve").is_none());
-        assert!(review("UPDATE", "system:serviceaccount:kube-system:namespace-controller").is_none());
-        assert!(deny_unparsed(b"[0,0,0", "too many").is_none());
-    }
-
-    #[test]
     fn a_patch_is_base64_as_the_api_server_has_it() {
         let patch: json_patch::Patch = serde_json::from_value(json!([{"op": "remove", "path": "/a"}])).unwrap();
         let answer = answer(&parsed(&review()).unwrap(), Verdict::patch(patch)).unwrap();
@@ -283,6 +292,65 @@ mod tests {
         let refusal = parsed(&odd).unwrap_err();
         assert!(!refusal.to_string().contains("hunter2"), "{refusal}");
         assert!(parse(b"", caller()).is_err());
+    }
+
+    #[test]
+    fn names_that_nothing_can_have_are_refused() {
+        let changed = |at: &str, value: &str| {
+            let mut review = review();
+            *at.split(' ').fold(&mut review["request"], |object, key| &mut object[key]) = json!(value);
+            parsed(&review)
+        };
+        let long = "a".repeat(TEXT_BYTES + 1);
+        for (at, good, bad) in [
+            (
+                "namespace",
+                "team-1",
+                &["team/../kube-system", "kube-system/configmaps/coredns", "a?x", "a.b", &long][..],
+            ),
+            ("name", "shop.keys", &["../secrets/a", "a/b", "a%2fb", "A", "..", &long]),
+            ("uid", "a4b1", &[&long]),
+            ("kind kind", "Pod", &[&long]),
+            ("oldObject metadata name", "shop", &["a/b", "a?x=1", "..", &long]),
+            ("oldObject metadata generateName", "shop-", &[&long]),
+            ("oldObject metadata labels nudge.dev/config", "Shop", &["a/b", "..", "a?b", &long]),
+            ("oldObject metadata labels nudge.dev/version", "current", &["a/b", &long]),
+        ] {
+            assert!(changed(at, good).is_ok() && changed(at, "").is_ok(), "{at}");
+            for bad in bad {
+                let error = changed(at, bad).unwrap_err();
+                assert!(matches!(error, ReviewError::Request(_)), "{at} {bad}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_user_with_all_groups_is_bounded() {
+        let with = |field: &str, value: Value| {
+            let mut review = review();
+            review["request"]["userInfo"][field] = value;
+            parsed(&review)
+        };
+        assert!(with("groups", json!(vec!["g".repeat(60); 1000])).is_ok());
+        for (field, value) in [
+            ("groups", json!(vec!["g".repeat(60); 2000])),
+            ("groups", json!(vec![""; USER_BYTES + 1])),
+            ("username", json!("u".repeat(USER_BYTES))),
+            ("uid", json!("u".repeat(USER_BYTES))),
+            ("extra", json!({"a": vec!["x".repeat(1000); 100]})),
+            ("extra", json!({"k".repeat(USER_BYTES): []})),
+        ] {
+            assert!(matches!(with(field, value), Err(ReviewError::Request(_))), "{field}");
+        }
+    }
+
+    #[test]
+    fn the_user_for_the_log_is_one_line_and_short() {
+        let mut review = review();
+        review["request"]["userInfo"]["username"] = json!(format!("eve\n{}", "x".repeat(60_000)));
+        let request = parsed(&review).unwrap();
+        assert!(request.user().starts_with("eve x") && request.user().len() == TEXT_BYTES);
+        assert_eq!(request.claimed_user(), Some(request.user()));
     }
 
     #[test]

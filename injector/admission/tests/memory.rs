@@ -4,15 +4,15 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::LimitRangeItem;
 use kube::core::ObjectMeta;
 use nudge_admission::pods::{InjectPods, PodLookups};
 use nudge_admission::{
-    AdmissionSettings, Caller, LookupError, Lookups, Request, Right, Webhook, Webhooks, guards, review,
+    AdmissionSettings, Caller, LookupError, Lookups, Outline, Request, Right, Webhook, Webhooks, guards, review,
 };
 use nudge_api::VersionedConfig;
 use nudge_core::injection::{Features, InjectionSettings, ReferencedConfigMap, ResolvedConfig};
@@ -22,6 +22,8 @@ struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// One test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 fn grown(bytes: usize) {
     PEAK.fetch_max(NOW.fetch_add(bytes, Ordering::Relaxed) + bytes, Ordering::Relaxed);
@@ -117,7 +119,17 @@ fn body(kind: &str, open: &str, element: &str, close: &str, bytes: usize) -> Vec
         r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"7","kind":{{"group":"{group}","version":"v1","kind":"{kind}"}},"resource":{{"group":"","version":"v1","resource":"any"}},"name":"a","namespace":"team","operation":"UPDATE","userInfo":{{}},"oldObject":{{"apiVersion":"v1","kind":"{kind}","metadata":{{"name":"a","labels":{{"nudge.dev/config":"shop","nudge.dev/version":"1"}}}},"spec":{{}}}},"object":"#
     );
     let old = if kind == "Pod" { old.replace("UPDATE", "CREATE") } else { old };
-    let mut text = old + open;
+    filled(old + open, element, &format!("{close}}}}}"), bytes)
+}
+
+/// A review by a user of whom there is as much.
+fn user_body(open: &str, element: &str, close: &str, bytes: usize) -> Vec<u8> {
+    let rest = r#"},"uid":"7","kind":{"group":"","version":"v1","kind":"ConfigMap"},"resource":{"group":"","version":"v1","resource":"any"},"name":"a","namespace":"team","operation":"CREATE","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","labels":{"nudge.dev/config":"shop","nudge.dev/version":"1"}}}}}"#;
+    let head = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"userInfo":{"#;
+    filled(format!("{head}{open}"), element, &format!("{close}{rest}"), bytes)
+}
+
+fn filled(mut text: String, element: &str, close: &str, bytes: usize) -> Vec<u8> {
     let mut number = 0;
     while text.len() < bytes {
         if number > 0 {
@@ -127,7 +139,6 @@ fn body(kind: &str, open: &str, element: &str, close: &str, bytes: usize) -> Vec
         number += 1;
     }
     text.push_str(close);
-    text.push_str("}}");
     text.into_bytes()
 }
 
@@ -145,9 +156,48 @@ fn measured(webhook: &dyn Webhook, body: &[u8]) -> (usize, &'static str) {
     (PEAK.load(Ordering::Relaxed) - before, outcome)
 }
 
+/// What may be long of a user.
+const USERS: [(&str, &str, &str); 5] = [
+    (r#""groups":["#, r#""""#, "]"),
+    (r#""groups":["#, r#""\u0001""#, "]"),
+    (r#""extra":{"#, r##""#":[""]"##, "}"),
+    (r#""extra":{"a":["#, r#""""#, "]}"),
+    (r#""username":""#, r"\n\n\n\n", "\""),
+];
+
+/// Reviews that are too large are read in outline without room for it, by at most as many threads as the server has.
+#[test]
+fn an_outline_takes_at_most_twice_its_body() {
+    let _alone = ALONE.lock();
+    let large = 1024 * 1024;
+    let measured = |body: &[u8]| {
+        let before = NOW.load(Ordering::Relaxed);
+        PEAK.store(before, Ordering::Relaxed);
+        let answer = Outline::read(body).and_then(|outline| outline.too_large(true, "too large"));
+        (PEAK.load(Ordering::Relaxed) - before, answer.is_some())
+    };
+    for (open, element, close) in USERS {
+        let (peak, denied) = measured(&user_body(open, element, close, large - 1024));
+        assert!(peak <= 2 * large && denied, "{open}: {peak}");
+    }
+    for (open, element, denied) in [
+        (r#""uid":""#, "a".repeat(1000), false),
+        (r#""operation":""#, "a".repeat(1000), false),
+        (r#""operation":""#, r"\n".repeat(1000), false),
+        (r#"""#, r"\n".repeat(1000), false),
+        (r#""object":"#, "[".repeat(1000), false),
+        (r#""object":["#, r#"{"a":[{"":""}]}"#.to_owned(), false),
+    ] {
+        let body = filled(format!("{{\"request\":{{{open}"), &element, "", large - 1024);
+        let (peak, answered) = measured(&body);
+        assert!(peak <= 2 * large && answered == denied, "{open}: {peak}");
+    }
+}
+
 #[test]
 fn no_review_takes_more_memory_than_is_reserved_for_it() {
     const META: &str = r#"{"apiVersion":"v1","kind":"K","spec":{},"metadata":{"name":"a","labels":{"nudge.dev/config":"shop","nudge.dev/inject":"true"#;
+    let _alone = ALONE.lock();
     let in_meta = |more: &str| format!("{META}\"}}{more}");
     let shapes = [
         ("numbers", in_meta("},\"x\":["), "0".to_owned(), "]}"),
@@ -195,6 +245,15 @@ fn no_review_takes_more_memory_than_is_reserved_for_it() {
                 if peak > weight {
                     over.push(format!("{name} {kind} {}: {outcome}, {peak} of {weight} reserved", webhook.path()));
                 }
+            }
+        }
+    }
+    for (open, element, close) in USERS {
+        for webhook in webhooks() {
+            let body = user_body(open, element, close, 64 * 1024);
+            let (weight, (peak, outcome)) = (review::weight(&body), measured(webhook.as_ref(), &body));
+            if peak > weight {
+                over.push(format!("{open} {}: {outcome}, {peak} of {weight} reserved", webhook.path()));
             }
         }
     }

@@ -26,8 +26,8 @@ const BYTES: usize = 32;
 pub(super) enum ContentKeyError {
     /// It is damaged. It is not replaced: the digests of all versions with Secrets were made with it.
     #[error(
-        "{place} does not hold a key of {BYTES} bytes; restore Secret nudge-content-key, or empty it: versions with Secret parts must \
-         then be created anew"
+        "{place} does not hold a key of {BYTES} bytes; restore Secret nudge-content-key, or delete it and apply Nudge again: versions \
+         with Secret parts must then be created anew"
     )]
     Damaged {
         /// The Secret or file.
@@ -44,6 +44,22 @@ pub(super) enum ContentKeyError {
     /// No randomness.
     #[error("the operating system gives no random bytes")]
     Random(#[source] rand::rngs::SysError),
+}
+
+/// Makes the key for others, who read it as a file. Certificates and their rotation do not depend on it, so nothing ends this.
+pub(super) async fn keep(client: Client, options: Options) {
+    until_usable(|| start(&client, &options)).await;
+    std::future::pending::<()>().await;
+}
+
+async fn until_usable<F>(read: impl Fn() -> F)
+where
+    F: Future<Output = Result<hmac::Key, ContentKeyError>>,
+{
+    let mut waiting = Waiting::default();
+    while let Err(error) = read().await {
+        waiting.pause("the content key can't be used; trying again", &chain(&error)).await;
+    }
 }
 
 /// Waits for the key, or makes it.
@@ -137,5 +153,17 @@ mod tests {
         assert!(error.contains("32 bytes") && error.contains(&*path.to_string_lossy()), "{error}");
         std::fs::write(&path, [7; BYTES]).unwrap();
         from_file(&path).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_damaged_key_ends_nothing_and_a_repaired_one_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        std::fs::write(&path, [7; BYTES - 1]).unwrap();
+        let of = path.clone();
+        let mut kept = tokio::spawn(async move { until_usable(|| from_file(&of)).await });
+        assert!(tokio::time::timeout(Duration::from_mins(1), &mut kept).await.is_err(), "it waits");
+        std::fs::write(&path, [7; BYTES]).unwrap();
+        kept.await.unwrap();
     }
 }

@@ -2,8 +2,8 @@
 
 use std::future::pending;
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -20,6 +20,8 @@ use tokio::time::timeout;
 
 /// Most connections, with a share for each address.
 const CONNECTIONS: usize = 64;
+/// How long a count is shown.
+const FRESH: Duration = Duration::from_secs(1);
 /// How long one may last.
 const LONGEST: Duration = Duration::from_secs(30);
 const HTTP: HttpLimits = HttpLimits { head: Duration::from_secs(5), head_bytes: 16 * 1024, buffer_bytes: 16 * 1024 };
@@ -34,9 +36,31 @@ pub(super) struct Health {
     /// Agents and webhooks should use another replica if this fails.
     pub(super) ready: Check,
     /// Updates gauges before they are shown.
-    pub(super) refresh: Box<dyn Fn() + Send + Sync>,
+    pub(super) refresh: Refresh,
     /// The metrics.
     pub(super) registry: RwLock<Registry>,
+}
+
+/// Counts what gauges show. That takes time for each pod, and anybody may ask as often as they like.
+pub(super) struct Refresh {
+    count: Box<dyn Fn() + Send + Sync>,
+    counted: Mutex<Option<Instant>>,
+}
+
+impl Refresh {
+    /// `count` sets the gauges.
+    pub(super) fn new(count: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { count: Box::new(count), counted: Mutex::default() }
+    }
+
+    /// Counts anew where the last count is too old at `now`. Those who ask meanwhile wait for it.
+    fn at(&self, now: Instant) {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        if counted.is_none_or(|counted| now.saturating_duration_since(counted) >= FRESH) {
+            (self.count)();
+            *counted = Some(now);
+        }
+    }
 }
 
 impl Health {
@@ -49,7 +73,7 @@ impl Health {
             "/healthz" => checked(&self.live),
             "/readyz" => checked(&self.ready),
             "/metrics" => {
-                (self.refresh)();
+                self.refresh.at(Instant::now());
                 let mut text = String::new();
                 let registry = self.registry.read().unwrap_or_else(PoisonError::into_inner);
                 match prometheus_client::encoding::text::encode(&mut text, &registry) {
@@ -96,5 +120,25 @@ impl Handler<TcpStream> for Clients {
         let answer = async |request| self.health.answer(&request);
         let ended = timeout(LONGEST, serve_http(stream, &HTTP, stopping.wait(), answer)).await;
         ended.unwrap_or(Err(ConnectionError::Client))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn pods_are_counted_once_a_second_however_often_metrics_are_asked_for() {
+        let (counts, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
+        let counter = Arc::clone(&counts);
+        let refresh = Refresh::new(move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+        for millis in 0..2500 {
+            refresh.at(began + Duration::from_millis(millis));
+            assert_eq!(counts.load(Ordering::Relaxed), millis / 1000 + 1);
+        }
     }
 }

@@ -150,12 +150,13 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
+    use crate::cli::health::Refresh;
 
     fn health() -> Arc<Health> {
         Arc::new(Health {
             live: Box::new(|| Ok(())),
             ready: Box::new(|| Err("pods are not listed yet".to_owned())),
-            refresh: Box::new(|| ()),
+            refresh: Refresh::new(|| ()),
             registry: RwLock::new(Registry::default()),
         })
     }

@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use super::config_metrics::ConfigMetrics;
-use super::health::Health;
+use super::health::{Health, Refresh};
 use super::namespace_metrics::NamespaceMetrics;
 use super::trust_metrics::TrustMetrics;
 use crate::supervise::Stopping;
@@ -54,7 +54,7 @@ impl Known {
     }
 
     /// Registers the metrics, and gives what brings them up to date.
-    fn metrics(self: &Arc<Self>, registry: &mut Registry) -> Box<dyn Fn() + Send + Sync> {
+    fn metrics(self: &Arc<Self>, registry: &mut Registry) -> Refresh {
         let ages = Family::<WatchLabel, Gauge<f64, AtomicU64>>::default();
         registry.register("watch_age_seconds", "Time since the API server last confirmed a watch", ages.clone());
         let expiry = Gauge::<i64>::default();
@@ -68,7 +68,7 @@ impl Known {
         trust.register(registry);
         namespaces.register(registry);
         let known = Arc::clone(self);
-        Box::new(move || {
+        Refresh::new(move || {
             if let Some(configs) = &configs {
                 configs.update(&known.index);
             }
@@ -86,9 +86,9 @@ impl Known {
 pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
     let Probed { known, stopping } = probed;
     let known = known.map(Arc::new);
-    let refresh: Box<dyn Fn() + Send + Sync> = match &known {
+    let refresh = match &known {
         Some(known) => known.metrics(&mut registry),
-        None => Box::new(|| ()),
+        None => Refresh::new(|| ()),
     };
     Health {
         // A task that ends takes the process with it, so one that answers is alive.

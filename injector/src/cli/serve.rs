@@ -149,18 +149,20 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
         "starting"
     );
     let mut tasks = Tasks::default();
-    let content_key = Arc::new(content_key::start(&client, &options).await?);
+    // First, so that they are renewed whatever the content key is like.
     let certificates = certificates::start(&client, &options, &mut tasks).await?;
     if roles.certs {
         certificates::publish(&client, &certificates, &mut tasks);
     }
     let (health_socket, stopping) = (options.health_socket.clone(), tasks.stopping(Stage::HandOver));
     let (health, mut tasks) = if roles.serve() {
+        let content_key = Arc::new(content_key::start(&client, &options).await?);
         let (index, mut registry) = (Arc::new(Index::default()), Registry::with_prefix("nudge"));
         options.watch.metrics.register(&mut registry);
         let plane = ControlPlane { options, config, client, index, content_key, certificates, registry, tasks };
         serve_others(plane, stopping).await?
     } else {
+        tasks.spawn("content key", content_key::keep(client, options));
         (probes(Probed { known: None, stopping }, Registry::default()), tasks)
     };
     let health = Arc::new(health);

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use nudge_cluster::jitter::jittered;
+use nudge_protocol::backoff::Backoff;
 use tokio::time::sleep;
 
-/// First and longest pause.
-const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(15)];
+const PAUSES: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(15) };
 
 /// A wait that goes on until what is waited for is there.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    pause: Option<Duration>,
+    failures: u32,
     logged: Option<String>,
 }
 
@@ -22,9 +22,7 @@ impl Waiting {
             tracing::warn!(error, "{what}");
             self.logged = Some(error.to_owned());
         }
-        let [first, longest] = PAUSES;
-        let pause = self.pause.unwrap_or(first);
-        self.pause = Some((pause * 2).min(longest));
-        sleep(jittered(pause)).await;
+        self.failures = self.failures.saturating_add(1);
+        sleep(jittered(PAUSES.wait(self.failures))).await;
     }
 }

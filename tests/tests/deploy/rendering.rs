@@ -49,8 +49,13 @@ fn every_file_belongs_to_a_kustomization() -> Result<()> {
     ensure!(others.is_empty(), "not in any kustomization: {others:?}");
     // Those that people name themselves, and those that others name.
     let doors = ["", "overlays/current", "overlays/single-replica", "overlays/all-namespaces", "overlays/cert-manager"];
-    let doors =
-        doors.into_iter().chain(["components/monitoring", "namespace", "namespace/secrets", "namespace/restart"]);
+    let doors = doors.into_iter().chain([
+        "components/cluster-reads",
+        "components/monitoring",
+        "namespace",
+        "namespace/secrets",
+        "namespace/restart",
+    ]);
     for door in doors {
         reached.insert(deploy().join(door).canonicalize()?);
     }
@@ -234,15 +239,7 @@ fn the_selectors_for_all_namespaces_are_those_of_the_control_plane() -> Result<(
         ensure!(variables.len() > 5, "the others stay: {variables:?}");
     }
     let bound = objects.keys().filter_map(|title| title.strip_prefix("ClusterRoleBinding/"));
-    let expected = [
-        "nudge-certs",
-        "nudge-cluster-reads",
-        "nudge-cluster-reads-hub",
-        "nudge-hub",
-        "nudge-injector",
-        "nudge-namespace",
-        "nudge-namespace-hub",
-    ];
+    let expected = ["nudge-certs", "nudge-hub", "nudge-injector", "nudge-namespace", "nudge-namespace-hub"];
     assert_eq!(bound.collect::<Vec<_>>(), expected);
     Ok(())
 }

@@ -10,17 +10,19 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
+use nudge_protocol::bounded_text::one_line;
 use nudge_server::http::read_body;
 use nudge_server::shares::{Portion, Shares};
 use nudge_server::slots::Peer;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 use tracing::Instrument as _;
 
 use super::refusal_log::RefusalLog;
-use super::{AdmissionSettings, SMALL_BODY_BYTES, SMALL_OBJECT_BYTES};
+use super::{AdmissionSettings, SMALL_BODY_BYTES};
 use crate::caller::Caller;
 use crate::lookups::LookupError;
 use crate::metrics::{AdmissionMetrics, Outcome};
+use crate::outline::Outline;
 use crate::review;
 use crate::verdict::{Denial, Verdict};
 use crate::webhook::{Webhook, WebhookError};
@@ -30,6 +32,10 @@ const MARGIN: Duration = Duration::from_millis(200);
 /// For who writes an object whose review takes too much memory.
 const TOO_MANY_VALUES: &str =
     "the object has too many fields to be checked by Nudge; remove annotations, labels or keys";
+/// For who deletes what could not be checked.
+const UNDECIDED: &str = "the object can't be deleted, because Nudge could not check the request; try again";
+/// The longest reason in the log, in bytes. A message may repeat texts of its object.
+const REASON_BYTES: usize = 1024;
 /// The unit of room, in bytes.
 const ROOM_UNIT: usize = 1024;
 
@@ -64,16 +70,12 @@ impl Exchange {
         if request.method() != Method::POST {
             return refusal(StatusCode::METHOD_NOT_ALLOWED, "reviews come by POST");
         }
-        let limit = review_limit(request.uri(), &self.settings);
-        let (outcome, response) = match timeout(limit, self.review(webhook.as_ref(), request, caller)).await {
-            Ok(Ok((outcome, answer))) => (outcome, json(answer)),
-            Ok(Err((status, message))) => {
+        let deadline = Instant::now() + review_limit(request.uri(), &self.settings);
+        let (outcome, response) = match self.review(webhook.as_ref(), request, caller, deadline).await {
+            Ok((outcome, answer)) => (outcome, json(answer)),
+            Err((status, message)) => {
                 let outcome = if status.is_server_error() { Outcome::Error } else { Outcome::Malformed };
                 (outcome, refusal(status, &message))
-            }
-            Err(_) => {
-                tracing::error!(path = webhook.path(), ?limit, "review timed out; the failure policy decides");
-                (Outcome::Error, refusal(StatusCode::INTERNAL_SERVER_ERROR, "the review took too long"))
             }
         };
         self.metrics.reviewed(webhook.path(), outcome, began.elapsed());
@@ -85,25 +87,42 @@ impl Exchange {
         webhook: &dyn Webhook,
         request: Request<Incoming>,
         caller: Caller,
+        deadline: Instant,
     ) -> Result<(Outcome, Vec<u8>), Refusal> {
         let (path, peer) = (webhook.path(), caller.peer());
-        let (request, _room) = {
-            let (body, _room) = self.body(request, peer).await?;
-            let weight = review::weight(&body);
-            if weight.div_ceil(ROOM_UNIT) > self.objects.share() as usize
-                && let Some(answer) = review::deny_unparsed(&body, TOO_MANY_VALUES)
-            {
-                tracing::debug!(path, bytes = weight, peer = %caller.address, "request refused; its review takes too much memory");
-                return Ok((Outcome::Denied, answer));
-            }
-            let room = self.room(&self.objects, weight, SMALL_OBJECT_BYTES, peer).await?;
-            let request = review::parse(&body, caller).map_err(|error| {
-                tracing::debug!(path, %error, "review not parsed");
-                (StatusCode::BAD_REQUEST, error.to_string())
-            })?;
-            // The room of the text is free again.
-            (request, room)
-        };
+        let (body, room) = within(deadline, path, self.body(request, peer)).await?;
+        let outline = if webhook.refuses_undecided_deletions() { Outline::read(&body) } else { None };
+        let judged = within(deadline, path, self.judge(webhook, body, room, caller)).await;
+        // Why it is not decided is in the log.
+        match (judged, outline.filter(Outline::deletes)) {
+            (Err(_), Some(outline)) => Ok((Outcome::Denied, outline.undecided(UNDECIDED))),
+            (judged, _) => judged,
+        }
+    }
+
+    /// From a body, with the room it takes, to a verdict.
+    async fn judge(
+        &self,
+        webhook: &dyn Webhook,
+        body: Vec<u8>,
+        body_room: Option<Portion>,
+        caller: Caller,
+    ) -> Result<(Outcome, Vec<u8>), Refusal> {
+        let path = webhook.path();
+        let weight = review::weight(&body);
+        if weight.div_ceil(ROOM_UNIT) > self.objects.share() as usize
+            && let Some(outline) = Outline::read(&body)
+            && let Some(answer) = outline.too_large(webhook.refuses_undecided_deletions(), TOO_MANY_VALUES)
+        {
+            tracing::debug!(path, bytes = weight, peer = %caller.address, "request refused; its review takes too much memory");
+            return Ok((Outcome::Denied, answer));
+        }
+        let _room = self.room(&self.objects, weight, caller.peer()).await?;
+        let request = review::parse(&body, caller).map_err(|error| {
+            tracing::debug!(path, %error, "review not parsed");
+            (StatusCode::BAD_REQUEST, error.to_string())
+        })?;
+        drop((body, body_room));
         let span = review::span(&request);
         self.decide(webhook, &request).instrument(span).await
     }
@@ -127,7 +146,7 @@ impl Exchange {
                 // Any client that reaches the port can claim to be any user.
                 claimed_user = request.claimed_user(),
                 peer = %request.caller.address,
-                reason = denial.message,
+                reason = one_line(&denial.message, REASON_BYTES),
                 left_out,
                 "request refused"
             );
@@ -139,17 +158,14 @@ impl Exchange {
         Ok((outcome, answer))
     }
 
-    /// Waits for room for `bytes`, unless they are few.
-    async fn room(&self, of: &Shares, bytes: usize, few: usize, peer: Peer) -> Result<Option<Portion>, Refusal> {
-        if bytes <= few {
-            return Ok(None);
-        }
+    /// Waits for room for `bytes`.
+    async fn room(&self, of: &Shares, bytes: usize, peer: Peer) -> Result<Portion, Refusal> {
         let units = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
         if units > of.share() {
             tracing::debug!(bytes, "review refused: it takes too much memory; the failure policy decides");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, "the review has too many values".to_owned()));
         }
-        Ok(Some(of.take(peer, units).await))
+        Ok(of.take(peer, units).await)
     }
 
     /// The body, and the room it takes.
@@ -163,13 +179,25 @@ impl Exchange {
             tracing::debug!(length, most, "review refused: it is too long; the failure policy decides");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, format!("a review may have {most} bytes")));
         }
-        let room = self.room(&self.texts, length, SMALL_BODY_BYTES, peer).await?;
+        let room = if length > SMALL_BODY_BYTES { Some(self.room(&self.texts, length, peer).await?) } else { None };
         let bytes = timeout(self.settings.body, read_body(request.into_body(), length))
             .await
             .map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long".to_owned()))?
             .map_err(|_| (StatusCode::BAD_REQUEST, "the body ended too early".to_owned()))?;
         Ok((bytes, room))
     }
+}
+
+/// Ends what takes too long.
+async fn within<T>(
+    deadline: Instant,
+    path: &str,
+    work: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
+    timeout_at(deadline.into(), work).await.unwrap_or_else(|_| {
+        tracing::error!(path, "review timed out; the failure policy decides");
+        Err((StatusCode::INTERNAL_SERVER_ERROR, "the review took too long".to_owned()))
+    })
 }
 
 fn failed(path: &str, request: &review::Request, error: &WebhookError) -> Refusal {
@@ -218,7 +246,71 @@ fn refusal(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::{Mutex, PoisonError};
+
+    use futures::FutureExt as _;
+    use kube::ResourceExt as _;
+    use serde_json::json;
+
     use super::*;
+    use crate::fixtures::caller;
+
+    /// Repeats the object in its denial.
+    struct Repeats;
+
+    impl Webhook for Repeats {
+        fn path(&self) -> &'static str {
+            "/repeats"
+        }
+
+        fn review<'a>(
+            &'a self,
+            request: &'a review::Request,
+        ) -> futures::future::BoxFuture<'a, Result<Verdict, WebhookError>> {
+            let note = request.old_object.as_ref().unwrap().annotations()["note"].clone();
+            Box::pin(async move { Ok(Verdict::Deny(Denial::forbidden(note))) })
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_client_decides_how_long_a_line_of_the_log_is() {
+        let long = format!("\n{{\"level\":\"forged\"}}{}", "x".repeat(60_000));
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "7", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+                "resource": {"group": "", "version": "v1", "resource": "configmaps"}, "name": "a", "namespace": "n",
+                "operation": "DELETE", "userInfo": {"username": long},
+                "oldObject": {"metadata": {"name": "a", "annotations": {"note": long}}}
+            }
+        });
+        let settings = AdmissionSettings::new(([127, 0, 0, 1], 0).into());
+        let exchange = Exchange::new(vec![], settings, AdmissionMetrics::default());
+        let (log, request) = (Log::default(), review::parse(review.to_string().as_bytes(), caller()).unwrap());
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let span = review::span(&request);
+            exchange.decide(&Repeats, &request).instrument(span).now_or_never().unwrap().unwrap();
+        });
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert!(log.contains("request refused") && log.len() < 2000 && log.lines().count() == 1, "{log}");
+    }
 
     #[test]
     fn the_api_servers_timeout_is_kept_with_a_margin() {

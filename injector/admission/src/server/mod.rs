@@ -22,7 +22,11 @@ pub struct AdmissionSettings {
     pub threads: usize,
     /// Most connections, with a share for each address: see `nudge_server::slots`.
     pub connections: usize,
-    /// How long a TLS handshake may take.
+    /// TLS handshakes at the same time, of one address a quarter.
+    pub handshakes: usize,
+    /// How long a connection waits for the turn of its handshake.
+    pub turn: Duration,
+    /// How long a TLS handshake may take, without waiting for its turn.
     pub handshake: Duration,
     /// How long a connection may be idle, or take to send the head of a request. Longer than the 90 s after which the API server
     /// closes idle connections itself: one closed by us just when it is used again would fail a request.
@@ -34,7 +38,7 @@ pub struct AdmissionSettings {
     /// Bodies longer than [`SMALL_BODY_BYTES`] share this many bytes, of which no address has more than a quarter. A body for which there
     /// is no room waits, as long as a review may take.
     pub all_bodies_bytes: usize,
-    /// The objects parsed from them share this many bytes of memory in the same way until the review is over. A body that takes more than a
+    /// The objects parsed from all bodies share this many bytes of memory in the same way until the review is over. A body that takes more than a
     /// quarter is refused before it is parsed, so no review takes more than four bytes for each that a body may have.
     pub all_objects_bytes: usize,
     /// How long a review may take if the API server does not say.
@@ -45,10 +49,8 @@ pub struct AdmissionSettings {
     pub stop: Duration,
 }
 
-/// Bodies up to this length always have room, and so have their objects up to [`SMALL_OBJECT_BYTES`]: 512 times both is still little.
+/// Bodies up to this length always have room: 512 times this is still little.
 pub const SMALL_BODY_BYTES: usize = 64 * 1024;
-/// See [`SMALL_BODY_BYTES`].
-pub const SMALL_OBJECT_BYTES: usize = 512 * 1024;
 
 impl AdmissionSettings {
     /// The usual bounds.
@@ -57,6 +59,8 @@ impl AdmissionSettings {
             address,
             threads: 2,
             connections: 512,
+            handshakes: 64,
+            turn: Duration::from_secs(5),
             handshake: Duration::from_secs(5),
             idle: Duration::from_mins(2),
             body: Duration::from_secs(5),

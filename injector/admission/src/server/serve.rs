@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use nudge_server::accept::{Connection, ConnectionError, Handler, Server};
 use nudge_server::http::{HttpLimits, serve_http};
+use nudge_server::shares::Shares;
 use nudge_server::slots::{Bounds, Slots};
-use nudge_server::tls::{AHEAD_BYTES, Tls};
+use nudge_server::tls::{AHEAD_BYTES, Tls, Turns};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -39,7 +40,7 @@ pub(super) async fn serve(
             config: tls,
             handshake: settings.handshake,
             stall: STALL,
-            turns: None,
+            turns: Some(Turns { shares: Shares::new(settings.handshakes, 1), wait: settings.turn }),
             plain_http: "this port speaks HTTPS to the API server",
         },
         http: HttpLimits { head: settings.idle, head_bytes: HEAD_BYTES, buffer_bytes: HEAD_BYTES },

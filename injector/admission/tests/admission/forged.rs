@@ -154,3 +154,33 @@ async fn what_is_not_enabled_is_as_if_it_were_not_there() -> Result<()> {
     }
     Ok(())
 }
+
+/// A name with a slash would make Nudge read another object, and its answer would show whether that exists.
+#[tokio::test]
+async fn a_name_never_becomes_the_path_of_another_object() -> Result<()> {
+    let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
+    let (attack, space) = (Attack::on(guarded)?, guarded.space("paths").await?);
+    space.create_object::<ConfigMap>(json!({"metadata": {"name": "there"}})).await?;
+    for (path, kind) in
+        [("/mutate/versions", "ConfigMap"), ("/validate/versions", "Secret"), ("/validate/configs", "VersionedConfig")]
+    {
+        for (operation, guess) in [("CREATE", "there"), ("DELETE", "there"), ("CREATE", "absent"), ("DELETE", "absent")]
+        {
+            let refused = async |namespace: &str, object: &Value, because: &str| -> Result<()> {
+                let (status, answer) = attack.post(path, &review(kind, operation, namespace, object)).await?;
+                // An error would let the deletion of a config pass.
+                let denied = path == "/validate/configs" && operation == "DELETE";
+                let (code, because) = if denied { ("200", "could not check the request") } else { ("400", because) };
+                ensure!(status.contains(code) && answer.contains(because), "{path}: {status} {answer}");
+                Ok(())
+            };
+            let (below, beside) = (format!("{}/configmaps/{guess}", space.name), format!("../configmaps/{guess}"));
+            refused(&below, &part("a"), "its namespace is not").await?;
+            refused(&space.name, &part(&beside), "its name is not").await?;
+            let mut object = part("a");
+            object["metadata"]["labels"]["nudge.dev/config"] = json!(beside);
+            refused(&space.name, &object, "a label of its object").await?;
+        }
+    }
+    Ok(())
+}

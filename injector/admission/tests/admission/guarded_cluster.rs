@@ -122,7 +122,7 @@ async fn webhooks(kubeconfig: &str, pods: Pods, rate: Option<Rate>) -> Result<We
     let client = Client::try_from(config)?;
     let lookups = KubeLookups::new(client, subscribers, known, secrets, Enabled::Labelled);
     let lookups = Arc::new(match rate {
-        Some(rate) => lookups.asking_at(rate),
+        Some(rate) => lookups.asking_at(rate, Rate { per_second: 10 * rate.per_second, burst: 10 * rate.burst }),
         None => lookups,
     });
     Ok(guards(&lookups, Arc::new(key())))

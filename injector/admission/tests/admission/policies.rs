@@ -275,7 +275,7 @@ async fn versions_marked(cluster: &Cluster, space: &Space) -> Result<()> {
     let elsewhere = cluster.space("marked").await?;
     for space in [space, &elsewhere] {
         let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
-            {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["hers"], "verbs": ["patch", "update"]}]);
+            {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["hers", "late"], "verbs": ["patch", "update"]}]);
         allow_devs(space, "parts", rules).await?;
         let jane = Space { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: space.name.clone() };
         eventually(SOON, "the role holds", async || made(&jane, immutable("hers")).await.ok()).await?;
@@ -296,6 +296,27 @@ async fn versions_marked(cluster: &Cluster, space: &Space) -> Result<()> {
         // A user who may update the ConfigMap may also copy a mark: it is not valid on another part.
         made(space, marked).await.context("an admin may")?;
         space.api::<ConfigMap>().delete("other", &DeleteParams::default()).await?;
+    }
+    // Nobody is asked for the mark before the object has a label, so it counts as new with each label.
+    let jane = Space { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: elsewhere.name.clone() };
+    let mut late = immutable("late");
+    late["metadata"]["labels"] = json!({});
+    late["metadata"]["annotations"] = json!({"nudge.dev/may-activate": "x"});
+    made(&jane, late).await?;
+    let labelled = async |by: &Space, config: &str| {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"nudge.dev/config": config}}}));
+        by.api::<ConfigMap>().patch("late", &PatchParams::default(), &patch).await
+    };
+    for config in ["shop", "keys"] {
+        assert_eq!(
+            message(POLICY, labelled(&jane, config).await),
+            format!(
+                "ConfigMap late: user \"jane\" may not set its annotation nudge.dev/may-activate, because it decides what ConfigMap {config} \
+                 holds; take the annotation out"
+            )
+        );
+        labelled(&elsewhere, config).await.context("an admin may")?;
+        labelled(&jane, config).await.context("it stays as it is")?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, Request, Verdict, Webhook, WebhookError, Webhooks,
 };
@@ -17,6 +17,7 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -76,6 +77,23 @@ pub(crate) async fn start(
     Ok(AdmissionServer::start(settings, tls(&certified)?, AdmissionMetrics::default(), made).await?)
 }
 
+/// Deletions that it does not decide about are refused.
+struct Guards(&'static str, Arc<dyn Webhook>);
+
+impl Webhook for Guards {
+    fn path(&self) -> &'static str {
+        self.0
+    }
+
+    fn refuses_undecided_deletions(&self) -> bool {
+        true
+    }
+
+    fn review<'a>(&'a self, request: &'a Request) -> Reviewed<'a> {
+        self.1.review(request)
+    }
+}
+
 struct Bench {
     server: AdmissionServer,
     asker: Asker,
@@ -84,7 +102,14 @@ struct Bench {
 impl Bench {
     async fn start(change: impl FnOnce(&mut AdmissionSettings)) -> Result<Self> {
         let authority = Authority::new("bounds")?;
-        let webhooks: Webhooks = vec![Arc::new(Quick), Arc::new(Stuck), Arc::new(Broken("/broken"))];
+        let webhooks: Webhooks = vec![
+            Arc::new(Quick),
+            Arc::new(Stuck),
+            Arc::new(Broken("/broken")),
+            Arc::new(Guards("/guards-stuck", Arc::new(Stuck))),
+            Arc::new(Guards("/guards-quick", Arc::new(Quick))),
+            Arc::new(Guards("/guards-broken", Arc::new(Broken("")))),
+        ];
         let server = start(&authority, webhooks, change).await?;
         Ok(Self { asker: Asker::new(&authority, server.address())?, server })
     }
@@ -222,6 +247,52 @@ async fn a_review_that_hangs_ends_before_the_api_server_gives_up() -> Result<()>
     Ok(())
 }
 
+/// The failure policy of deletions is Ignore: an error would let them pass.
+#[tokio::test]
+async fn a_deletion_that_is_not_decided_is_refused_where_it_would_pass() -> Result<()> {
+    let bench = Bench::start(|settings| {
+        settings.review = Duration::from_millis(300);
+        settings.all_objects_bytes = 4 * 1024 * 1024;
+    })
+    .await?;
+    let by = |user: &str, operation: &str, values: usize| {
+        let mut review = review();
+        review["request"]["userInfo"]["username"] = json!(user);
+        review["request"]["operation"] = json!(operation);
+        review["request"]["oldObject"]["x"] = vec![json!({"a": 0}); values].into();
+        review.to_string()
+    };
+    let denied = async |path: &str, body: &str, code: &str| -> Result<()> {
+        let answer = bench.ask(path, body).await?;
+        let parts = ["HTTP/1.1 200", "\"uid\":\"7\"", "\"allowed\":false", &format!("\"code\":{code}")];
+        ensure!(parts.iter().all(|part| answer.contains(part)), "{path}: {answer}");
+        Ok(())
+    };
+    let deletion = by("eve", "DELETE", 0);
+    denied("/guards-stuck", &deletion, "503").await?;
+    denied("/guards-broken", &deletion, "503").await?;
+    denied("/guards-broken", &by("eve", "DELETE", 20_000), "413").await?;
+    // A name that nothing can have.
+    denied("/guards-broken", &deletion.replace("\"n\"", "\"n/../m\""), "503").await?;
+    // While it waits for room: one that hangs has nearly all of its address.
+    let mut greedy = bench.connect().await?;
+    let large = by("eve", "CREATE", 0).replace("\"a\"", &format!("\"a\",\"x\":\"{}\"", "x".repeat(450 * 1024)));
+    let head = format!("POST /stuck?timeout=5s HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", large.len());
+    greedy.write_all(format!("{head}{large}").as_bytes()).await?;
+    let crowded = by("eve", "DELETE", 100);
+    eventually(SOON, "there is no room", async || denied("/guards-quick", &crowded, "503").await.ok()).await?;
+    drop(greedy);
+    // What fails as its policy says.
+    let status =
+        async |path: &str, body: &str| -> Result<String> { Ok(bench.ask(path, body).await?[9..12].to_owned()) };
+    assert_eq!(status("/guards-broken", &by("eve", "UPDATE", 0)).await?, "500");
+    assert_eq!(status("/broken", &deletion).await?, "500");
+    let empties = "system:serviceaccount:kube-system:namespace-controller";
+    assert_eq!(status("/guards-broken", &by(empties, "DELETE", 0)).await?, "500");
+    assert_eq!(status("/guards-broken", &by(empties, "DELETE", 20_000)).await?, "413");
+    Ok(())
+}
+
 #[tokio::test]
 async fn slow_clients_are_cut() -> Result<()> {
     let brief = Duration::from_millis(50);
@@ -277,6 +348,34 @@ async fn one_address_keeps_nobody_out_by_what_it_has_begun() -> Result<()> {
 }
 
 #[tokio::test]
+async fn one_address_takes_no_more_than_a_quarter_of_the_handshakes() -> Result<()> {
+    let bench = Bench::start(|settings| {
+        settings.handshakes = 4;
+        settings.turn = Duration::from_millis(50);
+        settings.handshake = Duration::from_hours(1);
+    })
+    .await?;
+    let begun = async || -> Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from((HOSTILE, 0)))?;
+        let mut stream = socket.connect(bench.server.address()).await?;
+        // The first byte of a handshake whose rest never comes. It keeps its turn for a second.
+        stream.write_all(&[22]).await?;
+        Ok(stream)
+    };
+    eventually(SOON, "a handshake has no turn", async || {
+        let _first = begun().await.ok()?;
+        let mut second = begun().await.ok()?;
+        let answer = bench.ask("/quick", &review().to_string()).await.ok()?;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        // Only the wait for a turn ends so soon.
+        let cut = timeout(Duration::from_secs(2), second.read(&mut [0; 1])).await.ok()?;
+        (cut.unwrap_or(0) == 0).then_some(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn one_address_takes_no_more_than_a_quarter_of_the_room() -> Result<()> {
     let bench = Bench::start(|settings| {
         settings.body_bytes = 1024 * 1024;
@@ -316,11 +415,41 @@ async fn values_have_a_bound_apart_from_bytes() -> Result<()> {
         review["request"]["oldObject"]["x"] = vec![json!({"a": 0}); count].into();
         review.to_string()
     };
-    // What has room in any case, what takes room, and what no address may take.
+    // What an address may take, and what it may not.
     for (count, status) in [(100, "200"), (350, "200"), (700, "413"), (20_000, "413")] {
         let answer = bench.ask("/quick", &with(count)).await?;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{count}: {answer}");
     }
+    Ok(())
+}
+
+/// Many short reviews that hang take no more than one large one.
+#[tokio::test]
+async fn short_reviews_of_one_address_share_its_room() -> Result<()> {
+    let bench = Bench::start(|settings| {
+        settings.all_objects_bytes = 512 * 1024;
+        settings.review = Duration::from_hours(1);
+        settings.longest_review = Duration::from_hours(1);
+    })
+    .await?;
+    let body = review().to_string();
+    let head = |path| format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let mut held = Vec::new();
+    // Until its share is taken.
+    eventually(SOON, "its own reviews wait", async || {
+        let mut stuck = bench.asker.connect_from(HOSTILE).await.ok()?;
+        stuck.write_all(head("/stuck").as_bytes()).await.ok()?;
+        held.push(stuck);
+        let mut own = bench.asker.connect_from(HOSTILE).await.ok()?;
+        own.write_all(head("/quick?timeout=1s").as_bytes()).await.ok()?;
+        let mut answer = vec![0; 64];
+        let read = timeout(SOON, own.read(&mut answer)).await.ok()?.ok()?;
+        String::from_utf8_lossy(&answer[..read]).contains("500").then_some(())
+    })
+    .await?;
+    assert!(held.len() < 20, "{} reviews held", held.len());
+    let answer = bench.ask("/quick", &body).await?;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     Ok(())
 }
 

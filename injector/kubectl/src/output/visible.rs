@@ -3,23 +3,7 @@
 
 use std::borrow::Cow;
 
-/// Whether a terminal does something else with the character than showing it: control characters, and invisible ones, among them those
-/// that change the direction of text.
-fn is_hidden(char: char) -> bool {
-    char.is_control()
-        || matches!(
-            char,
-            '\u{ad}'
-                | '\u{61c}'
-                | '\u{180e}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{feff}'
-                | '\u{fff9}'..='\u{fffb}'
-                | '\u{e0000}'..='\u{e007f}'
-        )
-}
+use nudge_protocol::bounded_text::is_hidden;
 
 /// The text in one line.
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
@@ -81,6 +65,7 @@ mod tests {
             ("ready\rfailed", "ready\\rfailed"),
             ("user\u{202e}nimda\u{2066}\u{200f}", "user\\u{202e}nimda\\u{2066}\\u{200f}"),
             ("a\u{200b}b\u{feff}\u{e0041}", "a\\u{200b}b\\u{feff}\\u{e0041}"),
+            ("ad\u{3164}min\u{fe0f}\u{e0100}", "ad\\u{3164}min\\u{fe0f}\\u{e0100}"),
         ] {
             assert_eq!((line(written), text(written)), (shown.into(), shown.into()));
         }
