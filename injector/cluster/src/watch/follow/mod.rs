@@ -287,7 +287,7 @@ where
         };
         let page: Page<'_> = serde_json::from_slice(&bytes)
             .map_err(|error| FollowError::List { what, source: kube::Error::SerdeError(error) })?;
-        for object in page.items {
+        for object in page.items.into_iter().flatten() {
             read(object, sink, Change::Found, false);
         }
         match page.metadata.next.filter(|token| !token.is_empty()) {

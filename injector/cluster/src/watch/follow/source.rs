@@ -94,8 +94,9 @@ async fn bounded(body: impl AsyncBufRead + Send) -> kube::Result<Option<Vec<u8>>
 pub(super) struct Page<'a> {
     #[serde(default)]
     pub(super) metadata: PageMeta,
-    #[serde(borrow)]
-    pub(super) items: Vec<&'a RawValue>,
+    /// Absent, or null, where there are none: the API server writes an empty list of metadata so.
+    #[serde(borrow, default)]
+    pub(super) items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Default, Deserialize)]

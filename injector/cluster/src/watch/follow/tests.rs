@@ -20,8 +20,9 @@ struct Scripted {
 
 type Item = PartialObjectMeta<ConfigMap>;
 
-/// A page with these objects, before the page `next`.
+/// A page with these objects, before the page `next`. The API server writes null for none.
 fn page(version: &str, next: &str, items: &[serde_json::Value]) -> Vec<u8> {
+    let items = (!items.is_empty()).then_some(items);
     let list = serde_json::json!({"metadata": {"resourceVersion": version, "continue": next}, "items": items});
     list.to_string().into_bytes()
 }
