@@ -25,12 +25,12 @@ pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
 const REVIEW_TIMEOUT: Duration = Duration::from_millis(1500);
 /// How often one address may make Nudge ask the API server about users and unknown namespaces, in each namespace. The API server is one such
 /// address: clients ask it 50 times a second in the long run by default (client-go, Argo CD, Flux), and each of their
-/// requests needs one access review, seldom three. Others can't use it up, because each has a rate of its own.
+/// requests needs one access review, seldom three. Other clients can't use it up, because each address has a rate of its own.
 const ASKING: Rate = Rate { per_second: 50, burst: 200 };
-/// The same over all namespaces.
-const ASKING_IN_ALL: Rate = Rate { per_second: 200, burst: 800 };
+/// The same over all namespaces: as much as twenty of them.
+const ASKING_IN_ALL: Rate = Rate { per_second: 1000, burst: 4000 };
 /// Access reviews at the same time, of one address a quarter.
-const REVIEWS: usize = 64;
+const REVIEWS: usize = 256;
 /// Most addresses and namespaces that are counted apart.
 const COUNTED: usize = 4096;
 

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::requester::is_namespace_controller;
 use super::review::{TEXT_BYTES, measures};
 
-/// As deep as `serde_json` parses. Deeper lists take memory even where they are skipped.
-const DEPTH: usize = 128;
+/// As deep as the API server parses. Each level takes a byte even where it is skipped.
+const DEPTH: usize = 10_000;
 
 /// The outline of a review. To read it takes at most twice the memory of the body.
 #[derive(Debug)]
@@ -81,6 +81,12 @@ impl Outline {
         self.denied(
             &json!({"status": "Failure", "code": 503, "reason": "ServiceUnavailable", "message": message, "details": details}),
         )
+    }
+
+    /// The answer that denies a creation or an update because of what can't be; `None` for others.
+    pub fn invalid(&self, message: &str) -> Option<Vec<u8>> {
+        let status = json!({"status": "Failure", "code": 422, "reason": "Invalid", "message": message});
+        (!self.deletes && !self.empties).then(|| self.denied(&status))
     }
 
     fn denied(&self, status: &Value) -> Vec<u8> {

@@ -34,7 +34,7 @@ pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Ar
             () = hub.sent_away() => break,
         }
         patience = hub.settings.idle;
-        let Some(request) = Box::pin(read(&mut tls, hub, from)).await else {
+        let Some(request) = Box::pin(read(&mut tls, hub, &slot, from)).await else {
             return Err(ConnectionError::Client);
         };
         let (head, last) = (request.method == hyper::Method::HEAD, request.last);

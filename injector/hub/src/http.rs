@@ -17,6 +17,7 @@ use hyper_util::rt::TokioIo;
 use nudge_protocol::hub::MAX_REQUEST_BYTES;
 use nudge_server::http::{BodyError, HttpLimits, read_body};
 use nudge_server::shares::Portion;
+use nudge_server::slots::Slot;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -57,7 +58,7 @@ impl Body {
 }
 
 /// Reads one request; `None` where none came in time or it was not HTTP, which hyper has answered.
-pub(super) async fn read<S>(stream: &mut S, hub: &Hub, from: Origin) -> Option<Request>
+pub(super) async fn read<S>(stream: &mut S, hub: &Hub, slot: &Slot, from: Origin) -> Option<Request>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -66,7 +67,7 @@ where
     let service = service_fn(|request: hyper::Request<Incoming>| {
         let sender = sender.lock().ok().and_then(|mut sender| sender.take());
         async move {
-            let request = take(request, hub, from).await;
+            let request = take(request, hub, slot, from).await;
             if let Some(sender) = sender {
                 let _ = sender.send(request);
             }
@@ -93,11 +94,13 @@ where
 }
 
 /// Reads the body only where the token can be good: clients that have none of a pod take none of the room for bodies.
-async fn take(request: hyper::Request<Incoming>, hub: &Hub, from: Origin) -> Request {
+async fn take(request: hyper::Request<Incoming>, hub: &Hub, slot: &Slot, from: Origin) -> Request {
     let (head, body) = request.into_parts();
     let length =
         content_length(&head.headers).map_or(MAX_REQUEST_BYTES, |length| usize::try_from(length).unwrap_or(usize::MAX));
     let token = Zeroizing::new(bearer(&head.headers).unwrap_or_default().to_owned());
+    // What waits for a pod that is new is at work: it does not give way as idle.
+    let _busy = slot.busy();
     let body = match hub.admit(&token, from).await {
         Err(refusal) => Err(refusal),
         Ok(_) if length > MAX_REQUEST_BYTES => Err(Refusal::TooLarge),

@@ -90,7 +90,7 @@ impl Default for Settings {
             held_per_pod: 2,
             body_bytes: 16 * 1024 * 1024,
             reviews: 50,
-            review_rate: Rate { per_second: 100, burst: 1000 },
+            review_rate: Rate { per_second: 1000, burst: 2000 },
             review: Duration::from_secs(10),
             refusal: Duration::from_secs(5),
             accepted: Duration::from_mins(10),

@@ -31,8 +31,8 @@ use crate::lookups::LookupError;
 const CONFIG_MAPS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(2), usable: Duration::from_secs(10), most: 2048 };
 /// Most ConfigMaps that are read at the same time, of which one address has no more than a quarter.
-const AT_ONCE: usize = 16;
-/// How often one address may make Nudge read ConfigMaps. The API server is one such address. The pods of a workload share an answer, unless
+const AT_ONCE: usize = 32;
+/// How often one address may make Nudge read ConfigMaps of one namespace. The API server is one such address. The pods of a workload share an answer, unless
 /// there is no such ConfigMap.
 const READING: Rate = Rate { per_second: 200, burst: 500 };
 /// Most addresses that are counted apart.
@@ -81,7 +81,7 @@ pub struct KubePodLookups {
     config_maps: Recent<ObjectKey, ReferencedConfigMap>,
     limits: Recent<String, Arc<[LimitRangeItem]>>,
     room: Arc<Shares>,
-    reading: Rates<Peer>,
+    reading: Arc<Rates<(Peer, String)>>,
 }
 
 impl KubePodLookups {
@@ -93,7 +93,7 @@ impl KubePodLookups {
             config_maps: Recent::new(CONFIG_MAPS),
             limits: Recent::new(LIMITS),
             room: Arc::new(Shares::new(AT_ONCE, 1)),
-            reading: Rates::new(READING, COUNTED, Instant::now()),
+            reading: Arc::new(Rates::new(READING, COUNTED, Instant::now())),
         }
     }
 }
@@ -124,15 +124,16 @@ impl PodLookups for KubePodLookups {
         name: &str,
     ) -> Result<Option<ReferencedConfigMap>, LookupError> {
         let key = ObjectKey::new(PartKind::ConfigMap, namespace, name);
-        if !self.config_maps.is_fresh(&key) && !self.reading.take(caller.peer(), Instant::now()) {
-            let per_second = self.reading.rate().per_second;
-            return Err(LookupError::TooMany { what: format!("read {key}"), address: caller.address, per_second });
-        }
         let ask = || {
             let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
             let (name, what) = (name.to_owned(), format!("read {key}"));
-            let room = Arc::clone(&self.room);
+            let (room, reading) = (Arc::clone(&self.room), Arc::clone(&self.reading));
+            let taker = (caller.peer(), namespace.to_owned());
             async move {
+                if !reading.take(taker, Instant::now()) {
+                    let per_second = reading.rate().per_second;
+                    return Err(LookupError::TooMany { what, address: caller.address, per_second });
+                }
                 // Each answer has up to 1 MiB: this bounds the memory of concurrent ones.
                 let _room = room.take(caller.peer(), 1).await;
                 let found = LookupError::within(LOOKUP_TIMEOUT, || what, api.get_opt(&name)).await?;

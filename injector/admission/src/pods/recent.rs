@@ -59,13 +59,6 @@ where
         Self { settings, entries: Mutex::default() }
     }
 
-    /// Whether [`Self::get`] has an answer without asking.
-    pub(super) fn is_fresh(&self, key: &K) -> bool {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let answered = entries.get(key).and_then(|entry| entry.answered());
-        answered.is_some_and(|at| at.elapsed() < self.settings.fresh)
-    }
-
     /// The answer for `key`, from `ask` where it is not cached. `None` from `ask` means that there is none.
     pub(super) async fn get<E, F>(&self, key: &K, ask: impl FnOnce() -> F) -> Result<Option<V>, E>
     where
@@ -158,9 +151,8 @@ mod tests {
     async fn one_task_asks_for_all_and_a_cached_answer_is_immediate() {
         let (recent, source) = (Recent::new(SETTINGS), Source::default());
         let all = futures::future::join_all((0..50).map(|_| source.asked(&recent, 7))).await;
-        assert!(all.iter().all(|&answer| answer == 1) && recent.is_fresh(&7), "{all:?}");
+        assert!(all.iter().all(|&answer| answer == 1), "{all:?}");
         tokio::time::advance(SETTINGS.fresh).await;
-        assert!(!recent.is_fresh(&7));
         let before = Instant::now();
         let all = futures::future::join_all((0..50).map(|_| source.asked(&recent, 7))).await;
         assert!(all.iter().all(|&answer| answer == 1) && before.elapsed() == Duration::ZERO, "{all:?}");
@@ -174,7 +166,6 @@ mod tests {
     async fn absence_and_failure_are_not_cached() {
         let recent = Recent::<u32, u32>::new(SETTINGS);
         assert_eq!(recent.get(&1, || async { Ok::<_, ()>(None) }).await, Ok(None));
-        assert!(!recent.is_fresh(&1));
         assert_eq!(recent.get(&1, || async { Err::<Option<u32>, _>("away") }).await, Err("away"));
         assert_eq!(recent.get(&1, || async { Ok::<_, ()>(Some(5)) }).await, Ok(Some(5)));
         tokio::time::advance(SETTINGS.fresh).await;

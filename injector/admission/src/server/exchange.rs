@@ -18,7 +18,7 @@ use tokio::time::{timeout, timeout_at};
 use tracing::Instrument as _;
 
 use super::refusal_log::RefusalLog;
-use super::{AdmissionSettings, SMALL_BODY_BYTES};
+use super::{AdmissionSettings, SMALL_BODY_BYTES, SMALL_OBJECT_BYTES};
 use crate::caller::Caller;
 use crate::lookups::LookupError;
 use crate::metrics::{AdmissionMetrics, Outcome};
@@ -45,6 +45,7 @@ pub(super) struct Exchange {
     settings: AdmissionSettings,
     texts: Shares,
     objects: Shares,
+    small_objects: Shares,
     metrics: AdmissionMetrics,
     refusals: RefusalLog,
 }
@@ -54,11 +55,12 @@ type Refusal = (StatusCode, String);
 
 impl Exchange {
     pub(super) fn new(webhooks: Vec<Arc<dyn Webhook>>, settings: AdmissionSettings, metrics: AdmissionMetrics) -> Self {
-        let [texts, largest, objects] = [settings.all_bodies_bytes, settings.body_bytes, settings.all_objects_bytes]
-            .map(|bytes| bytes.div_ceil(ROOM_UNIT));
-        let (texts, objects) = (Shares::new(texts, largest), Shares::new(objects, 1));
+        let units = |bytes: usize| bytes.div_ceil(ROOM_UNIT);
+        let texts = Shares::new(units(settings.all_bodies_bytes), units(settings.body_bytes));
+        let objects = Shares::new(units(settings.all_objects_bytes), 1);
+        let small_objects = Shares::new(units(settings.all_small_objects_bytes), units(SMALL_OBJECT_BYTES));
         let webhooks = webhooks.into_iter().map(|webhook| (webhook.path(), webhook)).collect();
-        Self { webhooks, settings, texts, objects, metrics, refusals: RefusalLog::new(Instant::now()) }
+        Self { webhooks, settings, texts, objects, small_objects, metrics, refusals: RefusalLog::new(Instant::now()) }
     }
 
     /// Answers one request.
@@ -117,11 +119,20 @@ impl Exchange {
             tracing::debug!(path, bytes = weight, peer = %caller.address, "request refused; its review takes too much memory");
             return Ok((Outcome::Denied, answer));
         }
-        let _room = self.room(&self.objects, weight, caller.peer()).await?;
-        let request = review::parse(&body, caller).map_err(|error| {
-            tracing::debug!(path, %error, "review not parsed");
-            (StatusCode::BAD_REQUEST, error.to_string())
-        })?;
+        let objects = if weight > SMALL_OBJECT_BYTES { &self.objects } else { &self.small_objects };
+        let _room = self.room(objects, weight, caller.peer()).await?;
+        let request = match review::parse(&body, caller) {
+            Ok(request) => request,
+            Err(error) => {
+                tracing::debug!(path, %error, "review not parsed");
+                // The API server would refuse such a name after its webhooks: the author reads why.
+                let outline = matches!(error, review::ReviewError::Request(_)).then(|| Outline::read(&body)).flatten();
+                let answer = outline.and_then(|outline| outline.invalid(&error.to_string()));
+                return answer
+                    .map(|answer| (Outcome::Denied, answer))
+                    .ok_or((StatusCode::BAD_REQUEST, error.to_string()));
+            }
+        };
         drop((body, body_room));
         let span = review::span(&request);
         self.decide(webhook, &request).instrument(span).await

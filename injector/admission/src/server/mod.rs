@@ -41,6 +41,8 @@ pub struct AdmissionSettings {
     /// The objects parsed from all bodies share this many bytes of memory in the same way until the review is over. A body that takes more than a
     /// quarter is refused before it is parsed, so no review takes more than four bytes for each that a body may have.
     pub all_objects_bytes: usize,
+    /// Objects that take less than [`SMALL_OBJECT_BYTES`] have so much memory apart, and don't wait for larger ones.
+    pub all_small_objects_bytes: usize,
     /// How long a review may take if the API server does not say.
     pub review: Duration,
     /// The longest that a review may take whatever the API server says.
@@ -51,6 +53,9 @@ pub struct AdmissionSettings {
 
 /// Bodies up to this length always have room: 512 times this is still little.
 pub const SMALL_BODY_BYTES: usize = 64 * 1024;
+
+/// Most objects take less memory than this, in bytes.
+pub const SMALL_OBJECT_BYTES: usize = 512 * 1024;
 
 impl AdmissionSettings {
     /// The usual bounds.
@@ -67,6 +72,7 @@ impl AdmissionSettings {
             body_bytes: 16 * 1024 * 1024,
             all_bodies_bytes: 64 * 1024 * 1024,
             all_objects_bytes: 256 * 1024 * 1024,
+            all_small_objects_bytes: 64 * 1024 * 1024,
             review: Duration::from_millis(2500),
             longest_review: Duration::from_secs(5),
             stop: Duration::from_secs(10),

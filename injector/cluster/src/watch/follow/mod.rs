@@ -250,9 +250,9 @@ where
                 return Err(FollowError::Watch { what, source: kube::Error::Api(status) });
             }
             Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-                *version = Some(read(&object, sink, Change::Put, false));
+                *version = read(&object, sink, Change::Put, false).or(version.take());
             }
-            Some(WatchEvent::Deleted(object)) => *version = Some(read(&object, sink, Change::Gone, true)),
+            Some(WatchEvent::Deleted(object)) => *version = read(&object, sink, Change::Gone, true).or(version.take()),
         }
     }
 }
@@ -297,23 +297,23 @@ where
     }
 }
 
-/// Parses an object and hands it on. Returns its version.
+/// Parses an object and hands it on. Returns its version, if it has one that can be read.
 fn read<T: DeserializeOwned + HasMeta>(
     object: &RawValue,
     sink: &mut impl FnMut(Change<T>),
     change: impl FnOnce(T) -> Change<T>,
     gone: bool,
-) -> String {
+) -> Option<String> {
     match parse::<T>(object) {
         Ok(object) => {
             let version = object.object_meta().resource_version.clone();
             sink(change(object));
-            version.unwrap_or_default()
+            version
         }
         Err(error) => {
             let Names { namespace, name, resource_version } = Names::of(object);
             sink(Change::Unparsed(Unparsed { namespace, name, gone, reason: reason(&error) }));
-            resource_version.unwrap_or_default()
+            resource_version
         }
     }
 }
