@@ -93,47 +93,55 @@ impl Exchange {
     ) -> Result<(Outcome, Vec<u8>), Refusal> {
         let (path, peer) = (webhook.path(), caller.peer());
         let (body, room) = within(deadline, path, self.body(request, peer)).await?;
-        let outline = if webhook.refuses_undecided_deletions() { Outline::read(&body) } else { None };
-        let judged = within(deadline, path, self.judge(webhook, body, room, caller)).await;
+        let (guards, share) = (webhook.refuses_undecided_deletions(), self.objects.share() as usize);
+        let long = body.len() > SMALL_BODY_BYTES;
+        let look = move || {
+            let weight = review::weight(&body);
+            let heavy = weight.div_ceil(ROOM_UNIT) > share;
+            let outline = if guards || heavy { Outline::read(&body) } else { None };
+            Seen { body, room, long, weight, heavy, outline }
+        };
+        let mut seen = apart(long, look).await;
+        let outline = seen.outline.take();
+        if let Some(outline) = outline.as_ref().filter(|_| seen.heavy)
+            && let Some(answer) = outline.too_large(guards, TOO_MANY_VALUES)
+        {
+            tracing::debug!(path, bytes = seen.weight, peer = %caller.address, "request refused; its review takes too much memory");
+            return Ok((Outcome::Denied, answer));
+        }
+        let judged = within(deadline, path, self.judge(webhook, seen, caller)).await;
         // Why it is not decided is in the log.
-        match (judged, outline.filter(Outline::deletes)) {
+        match (judged, outline.filter(|outline| guards && outline.deletes())) {
             (Err(_), Some(outline)) => Ok((Outcome::Denied, outline.undecided(UNDECIDED))),
             (judged, _) => judged,
         }
     }
 
     /// From a body, with the room it takes, to a verdict.
-    async fn judge(
-        &self,
-        webhook: &dyn Webhook,
-        body: Vec<u8>,
-        body_room: Option<Portion>,
-        caller: Caller,
-    ) -> Result<(Outcome, Vec<u8>), Refusal> {
+    async fn judge(&self, webhook: &dyn Webhook, seen: Seen, caller: Caller) -> Result<(Outcome, Vec<u8>), Refusal> {
         let path = webhook.path();
-        let weight = review::weight(&body);
-        if weight.div_ceil(ROOM_UNIT) > self.objects.share() as usize
-            && let Some(outline) = Outline::read(&body)
-            && let Some(answer) = outline.too_large(webhook.refuses_undecided_deletions(), TOO_MANY_VALUES)
-        {
-            tracing::debug!(path, bytes = weight, peer = %caller.address, "request refused; its review takes too much memory");
-            return Ok((Outcome::Denied, answer));
-        }
+        let Seen { body, room, long, weight, .. } = seen;
         let objects = if weight > SMALL_OBJECT_BYTES { &self.objects } else { &self.small_objects };
         let _room = self.room(objects, weight, caller.peer()).await?;
-        let request = match review::parse(&body, caller) {
+        let parse = move || {
+            let parsed = review::parse(&body, caller);
+            // The API server would refuse such a name after its webhooks: the author reads why.
+            let unusable = matches!(parsed, Err(review::ReviewError::Request(_)));
+            let outline = if unusable { Outline::read(&body) } else { None };
+            drop((body, room));
+            (parsed, outline)
+        };
+        let (parsed, outline) = apart(long, parse).await;
+        let request = match parsed {
             Ok(request) => request,
             Err(error) => {
                 tracing::debug!(path, %error, "review not parsed");
-                // The API server would refuse such a name after its webhooks: the author reads why.
-                let outline = matches!(error, review::ReviewError::Request(_)).then(|| Outline::read(&body)).flatten();
                 let answer = outline.and_then(|outline| outline.invalid(&error.to_string()));
                 return answer
                     .map(|answer| (Outcome::Denied, answer))
                     .ok_or((StatusCode::BAD_REQUEST, error.to_string()));
             }
         };
-        drop((body, body_room));
         let span = review::span(&request);
         self.decide(webhook, &request).instrument(span).await
     }
@@ -196,6 +204,33 @@ impl Exchange {
             .map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long".to_owned()))?
             .map_err(|_| (StatusCode::BAD_REQUEST, "the body ended too early".to_owned()))?;
         Ok((bytes, room))
+    }
+}
+
+/// A body that was read, and what is seen of it without parsing its objects.
+struct Seen {
+    body: Vec<u8>,
+    room: Option<Portion>,
+    /// It has more than [`SMALL_BODY_BYTES`].
+    long: bool,
+    weight: usize,
+    /// Its objects may take more memory than any review may.
+    heavy: bool,
+    outline: Option<Outline>,
+}
+
+/// Work over a body. Over a long one it takes a thread of its own: other reviews must not wait for it.
+async fn apart<T: Send + 'static>(long: bool, work: impl FnOnce() -> T + Send + 'static) -> T {
+    if !long {
+        return work();
+    }
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The server stops.
+            Err(_) => std::future::pending().await,
+        },
     }
 }
 
