@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// How long an interruption may last that does not matter: proxies cut streams every now and then.
 const BRIEF: Duration = Duration::from_secs(5);
-/// Failures in a row after which nothing waits for a list any more: they take some six seconds.
+/// Failures in a row after which nothing waits for a list any more: enough that an API server that is away for some seconds does not count.
 const HOPELESS: u32 = 10;
 /// How often a watch that namespaces share is listed again at most, because one of them has room for what was left out.
 const RELIST: Duration = Duration::from_mins(10);

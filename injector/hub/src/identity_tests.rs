@@ -4,10 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::join_all;
-
-use super::*;
 use nudge_server::rates::Rate;
 
+use super::*;
 use crate::claims::tests::{sample, token as signed};
 
 const ONE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

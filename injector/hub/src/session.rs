@@ -1,5 +1,5 @@
-//! Who asks: a pod that the index has, with its service account, and whose token was reviewed. What the token says of itself comes first, so that a token that can't be
-//! good costs no review.
+//! Who asks: a pod that the index has, with its service account, and whose token was reviewed. What the token says of itself comes first, so
+//! that a token that can't be good costs no review.
 
 use std::net::IpAddr;
 use std::sync::Arc;

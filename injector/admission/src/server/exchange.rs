@@ -101,7 +101,7 @@ impl Exchange {
             let outline = if guards || heavy { Outline::read(&body) } else { None };
             Seen { body, room, long, weight, heavy, outline }
         };
-        let mut seen = apart(long, look).await;
+        let mut seen = within(deadline, path, async { Ok(apart(long, look).await) }).await?;
         let outline = seen.outline.take();
         if let Some(outline) = outline.as_ref().filter(|_| seen.heavy)
             && let Some(answer) = outline.too_large(guards, TOO_MANY_VALUES)
@@ -122,16 +122,17 @@ impl Exchange {
         let path = webhook.path();
         let Seen { body, room, long, weight, .. } = seen;
         let objects = if weight > SMALL_OBJECT_BYTES { &self.objects } else { &self.small_objects };
-        let _room = self.room(objects, weight, caller.peer()).await?;
+        let objects_room = self.room(objects, weight, caller.peer()).await?;
         let parse = move || {
             let parsed = review::parse(&body, caller);
             // The API server would refuse such a name after its webhooks: the author reads why.
             let unusable = matches!(parsed, Err(review::ReviewError::Request(_)));
             let outline = if unusable { Outline::read(&body) } else { None };
             drop((body, room));
-            (parsed, outline)
+            // Here too, since parsing goes on when the review has timed out.
+            (parsed, outline, objects_room)
         };
-        let (parsed, outline) = apart(long, parse).await;
+        let (parsed, outline, _objects_room) = apart(long, parse).await;
         let request = match parsed {
             Ok(request) => request,
             Err(error) => {
