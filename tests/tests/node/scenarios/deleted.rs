@@ -45,6 +45,12 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "touch", "/tmp/slow"])?;
         logs.push(log);
     }
+    let configs = home.space.api::<VersionedConfig>();
+    eventually(SOON, "the agents of all pods have reported", async || {
+        let status = configs.get("herd").await.ok()?.status?;
+        (u32::try_from(PODS) == Ok(status.pods.updated)).then_some(())
+    })
+    .await?;
     home.activate("herd", "2").await?;
     let notified = async || logs.iter().position(|log| log.lines().iter().any(|line| line.text == "notified"));
     let first = eventually(SOON, "a pod is notified", notified).await?;
@@ -54,7 +60,6 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         }
     }
     // The rollout stands still on this pod.
-    let configs = home.space.api::<VersionedConfig>();
     let status = configs.get("herd").await?.status.context("no status")?;
     ensure!(status.rollout.stage == Some(RolloutStage::Moving), "{status:#?}");
     let others = || logs.iter().enumerate().filter(|(index, _)| *index != first);
