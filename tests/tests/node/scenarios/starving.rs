@@ -153,7 +153,7 @@ async fn attacked(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> 
 pub(super) fn last(log: &Log) -> Result<String> {
     let last = log.lines().into_iter().rfind(|line| line.text.starts_with("open "));
     let last = last.context("the attack has said nothing")?;
-    ensure!(OffsetDateTime::now_utc() - last.at < time::Duration::seconds(10), "the attack has ended: {}", last.text);
+    ensure!(OffsetDateTime::now_utc() - last.at < time::Duration::seconds(30), "the attack has ended: {}", last.text);
     Ok(last.text)
 }
 
