@@ -32,8 +32,8 @@ const CONFIG_MAPS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(2), usable: Duration::from_secs(10), most: 2048 };
 /// Most ConfigMaps that are read at the same time, of which one address has no more than a quarter.
 const AT_ONCE: usize = 32;
-/// How often one address may make Nudge read ConfigMaps of one namespace. The API server is one such address. The pods of a workload share an answer, unless
-/// there is no such ConfigMap.
+/// How often one address may make Nudge read ConfigMaps of one namespace. The API server is one such address. The pods of a workload share
+/// an answer, unless there is no such ConfigMap.
 const READING: Rate = Rate { per_second: 200, burst: 500 };
 /// Most addresses that are counted apart.
 const COUNTED: usize = 4096;
