@@ -22,6 +22,8 @@ pub const INJECT: &str = "nudge.dev/inject";
 pub const CONFIG_RESTARTS: &str = "nudge.dev/config-restarts";
 /// Annotation of an injected pod: what injection warned of, a line for each.
 pub const WARNINGS: &str = "nudge.dev/warnings";
+/// Annotation of a pod: the labels that it was created with, as JSON. Injection writes it where a step of a rollout has a selector.
+pub const BIRTH_LABELS: &str = "nudge.dev/birth-labels";
 /// Label of a published ConfigMap: the version that it holds.
 pub const PUBLISHED: &str = "nudge.dev/published";
 /// Label of a `ConfigMap` that becomes the first version of a config of its name, once a pod subscribes to it: `"true"`.

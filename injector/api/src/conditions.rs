@@ -22,6 +22,10 @@ pub enum ConditionType {
     Restarted,
     /// Objects with the labels of a version do not belong to it.
     Conflict,
+    /// Pods can be bad for longer than the rollout watches them.
+    WeakEvidence,
+    /// Pods were harmed soon after the version became current.
+    Suspect,
 }
 
 impl ConditionType {
@@ -35,6 +39,8 @@ impl ConditionType {
             Self::Drifted => "Drifted",
             Self::Restarted => "Restarted",
             Self::Conflict => "Conflict",
+            Self::WeakEvidence => "WeakEvidence",
+            Self::Suspect => "Suspect",
         }
     }
 }

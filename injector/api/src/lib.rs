@@ -10,7 +10,11 @@ pub use conditions::{ConditionType, clipped, condition, find_condition, set_cond
 pub use crd::{crd, crd_yaml};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
 pub use status::{
-    BatchWatch, Consent, GroupStatus, PartKind, PartStatus, Phase, PodCounts, PodRestarts, RetiredVersion,
-    RolloutFailure, RolloutStage, RolloutStatus, SkippedPod, VersionState, VersionStatus, VersionedConfigStatus,
+    BackgroundStatus, Consent, EvidenceStatus, HarmedPod, PartKind, PartStatus, Phase, PodCounts, RetiredVersion,
+    RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, VersionState, VersionStatus, VersionedConfigStatus,
+    Watch, WorkloadThreshold,
 };
-pub use versioned_config::{Batch, OnFailure, RolloutSpec, VersionedConfig, VersionedConfigSpec, WithoutAgent};
+pub use versioned_config::{
+    Now, OnFailure, Pods, RolloutSpec, Step, StepSelector, Tolerance, VersionedConfig, VersionedConfigSpec,
+    WithoutAgent,
+};

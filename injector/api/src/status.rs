@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time}
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Reason;
+use crate::{Reason, StepSelector};
 
 /// The state of the config.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -45,6 +45,9 @@ pub struct VersionedConfigStatus {
     pub retired: Vec<RetiredVersion>,
     /// How far pods have been moved.
     pub rollout: RolloutStatus,
+    /// How often pods are harmed without a new version; absent until the first hour was watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub background: Option<BackgroundStatus>,
     /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, Restarted, Conflict.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -104,8 +107,6 @@ pub struct PodCounts {
     pub ready: u32,
     /// Pods that reported a failure.
     pub failed: u32,
-    /// Pods that the target is assigned to and that are not waited for.
-    pub skipped: u32,
     /// Updated of total, such as `10/40`.
     pub summary: String,
 }
@@ -213,9 +214,23 @@ pub struct RetiredVersion {
 pub struct RolloutStatus {
     /// Grows with every change of what any pod is assigned.
     pub revision: u64,
-    /// The workloads with a threshold above 0.
+    /// Pods whose number (of 32 bits) is below this run the target; 4294967296 is all of them. Workloads that are listed have their own
+    /// threshold instead.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 4_294_967_296_u64))]
+    pub threshold: u64,
+    /// Thresholds of workloads with 20 pods or more; of the largest 100.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<GroupStatus>,
+    pub workloads: Vec<WorkloadThreshold>,
+    /// Thresholds of pods that selectors match, beside the one that they have anyway.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub selectors: Vec<SelectorThreshold>,
+    /// How many steps went out.
+    #[serde(skip_serializing_if = "is_zero_u32")]
+    pub step: u32,
+    /// When the last of them did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stepped_at: Option<Time>,
     /// What the rollout does; absent while nothing moves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<RolloutStage>,
@@ -228,24 +243,15 @@ pub struct RolloutStatus {
     /// When the rollout last made progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progressed_at: Option<MicroTime>,
-    /// Since when every pod that is waited for runs the version assigned to it and is Ready.
+    /// How long a step is watched before the next one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub applied_at: Option<MicroTime>,
-    /// Since when that is not so; absent while it is, or while the rollout is held.
+    pub watch: Option<Watch>,
+    /// What is known for and against the target.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unproven_since: Option<MicroTime>,
-    /// How long a batch is watched before the next one; absent while no batch is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub watch: Option<BatchWatch>,
-    /// Pods that the target is assigned to and that are not waited for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub skipped: Vec<SkippedPod>,
-    /// Restarts that pods already had when the target was assigned to them. Pods without restarts are not listed, and at most a thousand are.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub restarts: Vec<PodRestarts>,
-    /// Of pods that are not listed in `restarts`, only restarts from this time on count; absent while all have room.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub restarts_counted_since: Option<Time>,
+    pub evidence: Option<EvidenceStatus>,
+    /// The move stands still until somebody acts or another config was moved: pods that it shares with other configs may be moved by these.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub yields: bool,
     /// The version that was tried last and failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<RolloutFailure>,
@@ -254,7 +260,7 @@ pub struct RolloutStatus {
 /// What a rollout is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RolloutStage {
-    /// The target is assigned to pods batch by batch.
+    /// The target is assigned to pods step by step.
     Moving,
     /// All pods run the target, which is watched for a while.
     Baking,
@@ -266,40 +272,61 @@ pub enum RolloutStage {
     RollingBack,
 }
 
-/// How long a batch is watched.
+/// How long a step is watched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct BatchWatch {
+pub struct Watch {
     /// For how many seconds every pod of it must have been Ready with the new version.
     pub seconds: u32,
     /// Why so long: spec.rollout.minReadySeconds, or which probe.
     pub reason: String,
+    /// Set where the pods can be bad for longer without being seen: they have no probes, or one that needs longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weak: Option<String>,
 }
 
-/// A pod that the target is assigned to and that is not waited for.
+/// What is known for and against the target, in numbers. Only pods count that were healthy when the version was assigned to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EvidenceStatus {
+    /// Pods that the target is assigned to.
+    pub assigned: u32,
+    /// How many of them were harmed.
+    pub harmed: u32,
+    /// Pods that it is not assigned to.
+    pub unassigned: u32,
+    /// How many of these were harmed in the same time.
+    pub unassigned_harmed: u32,
+    /// Pods that the target is assigned to and that are not waited for: they were not healthy, or can't be reached.
+    pub not_waited_for: u32,
+    /// The pod that was harmed first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first: Option<HarmedPod>,
+}
+
+/// A pod that was harmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct SkippedPod {
+pub struct HarmedPod {
     /// Its name.
     pub name: String,
-    /// Its uid.
-    pub uid: String,
-    /// Why: NotReady, RestartedRecently, Pending, Ending, NodeNotReady, NoContact, FailedBefore, NotAcknowledged.
+    /// How: PodNotReady, ContainerRestarted, or what it reported.
     pub reason: Reason,
-    /// This was so already when the target was assigned to it. Such a pod holds nothing up. While another skipped pod is not Ready, there
-    /// is no further batch.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub before: bool,
+    /// How many seconds after its notification; negative where it was harmed before it said that it was notified.
+    pub after_seconds: i64,
 }
 
-/// How often containers of a pod had been restarted when the target was assigned to it.
+/// How often pods of the config were harmed while nothing moved, or where the target was not assigned to them. Both numbers are halved
+/// when they are a week old.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct PodRestarts {
-    /// The pod's uid.
-    pub uid: String,
-    /// Restarts of its containers other than the agent.
-    pub count: i32,
+pub struct BackgroundStatus {
+    /// Since when they are counted, or since when they would be had they not been halved.
+    pub since: Time,
+    /// Seconds for which healthy pods were watched, added up over pods.
+    pub pod_seconds: u64,
+    /// How many pods were harmed in them.
+    pub harmed: u64,
 }
 
 /// A version that failed.
@@ -319,11 +346,30 @@ pub struct RolloutFailure {
 /// The threshold of one workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct GroupStatus {
+pub struct WorkloadThreshold {
     /// Kind and name, such as Deployment/web; absent for pods without a workload. (Kubernetes 1.20 takes an empty string for null.)
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workload: String,
-    /// Pods whose number (of 32 bits) is below this run the target; 4294967296 is all of them.
+    /// Pods whose number is below this run the target.
     #[schemars(range(min = 0, max = 4_294_967_296_u64))]
     pub threshold: u64,
+}
+
+/// The threshold of the pods that a selector matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SelectorThreshold {
+    /// The selector of the step.
+    pub selector: StepSelector,
+    /// Pods whose number is below this run the target.
+    #[schemars(range(min = 0, max = 4_294_967_296_u64))]
+    pub threshold: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn is_zero_u32(number: &u32) -> bool {
+    *number == 0
 }

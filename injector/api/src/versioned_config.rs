@@ -1,5 +1,7 @@
 //! `VersionedConfig`: which version of a config the user wants, and how the move to it is made.
 
+use std::collections::BTreeMap;
+
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,6 +36,10 @@ pub struct VersionedConfigSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
     pub current: Option<String>,
+
+    /// Assigns a version to all pods at once, without steps. It counts while `version` is what `current` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<Now>,
 
     /// How pods are moved to another version.
     #[serde(default)]
@@ -76,6 +82,7 @@ impl Default for VersionedConfigSpec {
     fn default() -> Self {
         Self {
             current: None,
+            now: None,
             rollout: RolloutSpec::default(),
             without_agent: WithoutAgent::default(),
             subscribers: None,
@@ -84,16 +91,28 @@ impl Default for VersionedConfigSpec {
     }
 }
 
+/// A version that is assigned to all pods at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Now {
+    /// The version.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
+    pub version: String,
+    /// Why nobody can wait for steps.
+    #[schemars(length(min = 1, max = 256))]
+    pub reason: String,
+}
+
 /// How pods are moved to another version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutSpec {
-    /// How many pods are moved at a time: a number from 1 of each workload, or a share from 1% to 100% of all pods and at most so much of
-    /// each workload. When absent, one pod of the config is moved first, and then 25% at a time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub batch: Option<Batch>,
-    /// How long every pod of a batch must have been Ready with the new version before the next batch, in seconds. It is longer where the
-    /// readiness and liveness probes of these pods need longer to notice a change, up to 300 seconds.
+    /// How many pods of the config run the new version after each step, added up. The last step is always all pods, also where it is not
+    /// listed.
+    #[schemars(length(min = 1, max = 32))]
+    pub steps: Vec<Step>,
+    /// How long every pod of a step must have been Ready with the new version before the next step, in seconds. It is longer where the
+    /// readiness and liveness probes of these pods need longer to notice a change, after the first step up to 300 seconds.
     #[schemars(range(min = 0, max = 86400))]
     pub min_ready_seconds: u32,
     /// How long all pods run the new version before it is published and becomes current, in seconds.
@@ -105,8 +124,15 @@ pub struct RolloutSpec {
     /// How long the rollout may stand still before it counts as failed, in seconds.
     #[schemars(range(min = 1, max = 604_800))]
     pub progress_deadline_seconds: u32,
+    /// How many of the pods that the new version is assigned to may be harmed: a number, or a share that is rounded down. When absent, Nudge
+    /// weighs harmed pods against those that do not have the version, and against how often pods of the config are harmed without cause.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<Tolerance>,
     /// What a failure leads to.
     pub on_failure: OnFailure,
+    /// Within how many seconds pods that were not harmed are notified of the way back. Those that were harmed are notified at once.
+    #[schemars(range(min = 0, max = 30))]
+    pub rollback_spread_seconds: u32,
     /// Holds the rollout where it is.
     pub paused: bool,
 }
@@ -114,41 +140,134 @@ pub struct RolloutSpec {
 impl Default for RolloutSpec {
     fn default() -> Self {
         Self {
-            batch: None,
+            steps: default_steps(),
             min_ready_seconds: 10,
             bake_seconds: 60,
             ack_timeout_seconds: 30,
             progress_deadline_seconds: 600,
+            tolerance: None,
             on_failure: OnFailure::default(),
+            rollback_spread_seconds: 0,
             paused: false,
         }
     }
 }
 
+/// One step of a rollout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// How many pods have the new version after the step: a number from 1, or a share from 1% to 100%. They are pods of the config, or where
+    /// there is a selector, those that it matches.
+    pub pods: Pods,
+    /// The pods that the step is about. A pod counts by the labels that it was created with. At most 8 selectors differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<StepSelector>,
+    /// How long the next step waits when this one was watched, in seconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 604_800))]
+    pub hold_seconds: u32,
+}
+
+fn is_zero(seconds: &u32) -> bool {
+    *seconds == 0
+}
+
+impl Step {
+    /// A step of so many pods of the config.
+    pub fn of(pods: Pods) -> Self {
+        Self { pods, selector: None, hold_seconds: 0 }
+    }
+}
+
+fn default_steps() -> Vec<Step> {
+    let share = |share: &str| Step::of(Pods::Share(share.to_owned()));
+    vec![Step::of(Pods::Count(1)), share("25%"), share("50%"), share("100%")]
+}
+
+/// Pods with all of these labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StepSelector {
+    /// The labels.
+    #[schemars(length(min = 1, max = 8))]
+    pub match_labels: BTreeMap<String, String>,
+}
+
 /// A number of pods or a share of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Batch {
+pub enum Pods {
     /// So many pods.
     Count(u32),
     /// Such as `25%`.
     Share(String),
 }
 
-impl JsonSchema for Batch {
+impl Pods {
+    /// How many of `all` pods that are: at least one, if there is any.
+    pub fn of(&self, all: usize) -> usize {
+        let count = match self {
+            Self::Count(count) => usize::try_from(*count).unwrap_or(usize::MAX),
+            Self::Share(share) => (all * usize::from(percent(share))).div_ceil(100),
+        };
+        count.clamp(1, all.max(1)).min(all)
+    }
+}
+
+/// The API server accepts shares from 0% to 100% only; anything else counts as the smallest.
+fn percent(share: &str) -> u8 {
+    share.strip_suffix('%').and_then(|number| number.parse().ok()).unwrap_or(0).min(100)
+}
+
+impl JsonSchema for Pods {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Batch".into()
+        "Pods".into()
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        // As every IntOrString of Kubernetes; the pattern is checked for strings only.
-        schemars::json_schema!({
-            "x-kubernetes-int-or-string": true,
-            "minimum": 1,
-            "maximum": 2_147_483_647,
-            "pattern": "^([1-9][0-9]?|100)%$"
-        })
+        int_or_percent(1, "^([1-9][0-9]?|100)%$")
     }
+}
+
+/// How many harmed pods are no reason to go back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Tolerance {
+    /// So many pods.
+    Count(u32),
+    /// Such as `5%` of the pods that the new version is assigned to.
+    Share(String),
+}
+
+impl Tolerance {
+    /// How many of so many pods that are.
+    pub fn of(&self, assigned: u64) -> u64 {
+        match self {
+            Self::Count(count) => u64::from(*count),
+            Self::Share(share) => assigned * u64::from(percent(share)) / 100,
+        }
+    }
+}
+
+impl JsonSchema for Tolerance {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Tolerance".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        int_or_percent(0, "^([0-9]|[1-9][0-9]|100)%$")
+    }
+}
+
+/// As every `IntOrString` of Kubernetes; the pattern is checked for strings only.
+fn int_or_percent(minimum: u32, pattern: &str) -> schemars::Schema {
+    schemars::json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "minimum": minimum,
+        "maximum": 2_147_483_647,
+        "pattern": pattern
+    })
 }
 
 /// What a failed rollout leads to.
@@ -180,6 +299,16 @@ mod tests {
         let empty: VersionedConfigSpec = serde_json::from_str("{}").unwrap();
         assert_eq!(VersionedConfigSpec::default(), empty);
         assert_eq!(empty.history_limit, 10);
+        assert_eq!(empty.rollout.steps.len(), 4);
+    }
+
+    #[test]
+    fn a_share_of_pods_is_rounded_up_and_one_of_harmed_pods_down() {
+        let pods = |text: &str, all| serde_json::from_str::<Pods>(text).unwrap().of(all);
+        assert_eq!([pods("\"25%\"", 8), pods("\"25%\"", 9), pods("\"1%\"", 8), pods("\"100%\"", 8)], [2, 3, 1, 8]);
+        assert_eq!([pods("3", 8), pods("3", 2), pods("3", 0), pods("\"25%\"", 0)], [3, 2, 0, 0]);
+        let harmed = |text: &str, all| serde_json::from_str::<Tolerance>(text).unwrap().of(all);
+        assert_eq!([harmed("0", 8), harmed("2", 8), harmed("\"5%\"", 39), harmed("\"5%\"", 40)], [0, 2, 1, 2]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use nudge_cluster::index::Index;
 use nudge_core::identity::Identity;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::restart::{Memory, Part};
+use nudge_core::rollout::{Evidence, Millis};
 use nudge_core::versions::{Facts, Seals};
 use ring::hmac;
 
@@ -43,6 +44,10 @@ pub struct Controller {
     /// What is known of objects whose version is not sealed yet.
     pub(super) facts: Mutex<HashMap<ConfigKey, Facts>>,
     pub(super) looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
+    /// What was seen of the pods of each config, and when last.
+    evidence: Mutex<HashMap<ConfigKey, (Evidence, Timestamp)>>,
+    /// The beginning of the steady clock.
+    started: Instant,
     /// What is remembered of restarted workloads, and of which part of the rollout that is.
     restarts: Mutex<HashMap<ConfigKey, (Part, Memory)>>,
     away: Mutex<Option<Away>>,
@@ -92,6 +97,8 @@ impl Controller {
             sees: Mutex::default(),
             facts: Mutex::default(),
             looked: Mutex::default(),
+            evidence: Mutex::default(),
+            started: Instant::now(),
             restarts: Mutex::default(),
             away: Mutex::default(),
             beginning: tokio::sync::Mutex::default(),
@@ -122,6 +129,24 @@ impl Controller {
 
     pub(super) fn forget_restarts(&self, key: &ConfigKey) {
         locked(&self.restarts).remove(key);
+    }
+
+    /// The evidence so far. Where changes may have been missed since the last look, nobody looked.
+    pub(super) fn take_evidence(&self, key: &ConfigKey) -> Evidence {
+        let Some((mut evidence, looked)) = locked(&self.evidence).remove(key) else { return Evidence::default() };
+        if self.sees_since(&key.namespace).is_some_and(|since| since > looked) {
+            evidence.blind();
+        }
+        evidence
+    }
+
+    pub(super) fn keep_evidence(&self, key: &ConfigKey, evidence: Evidence) {
+        locked(&self.evidence).insert(key.clone(), (evidence, Timestamp::now()));
+    }
+
+    /// The time that evidence is measured with.
+    pub(super) fn steady(&self) -> Millis {
+        Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX)
     }
 
     /// The nodes that were not Ready when all were listed last.
@@ -160,6 +185,7 @@ impl Controller {
     pub(super) fn forget_config(&self, key: &ConfigKey) {
         locked(&self.facts).remove(key);
         locked(&self.looked).remove(key);
+        locked(&self.evidence).remove(key);
         self.forget_restarts(key);
     }
 
@@ -167,6 +193,7 @@ impl Controller {
     pub fn forget(&self) {
         locked(&self.facts).clear();
         locked(&self.looked).clear();
+        locked(&self.evidence).clear();
         locked(&self.restarts).clear();
         *locked(&self.away) = None;
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use nudge_api::{Explanation, PartKind, VersionedConfig, VersionedConfigStatus};
@@ -13,6 +13,7 @@ use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::keys::ConfigKey;
 use nudge_core::restart;
+use nudge_core::rollout::{Millis, Now};
 use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide};
 
 use super::controller::{Controller, locked, written_by_us};
@@ -36,10 +37,9 @@ pub enum Again {
     At(Duration),
 }
 
-/// How long it is until `time`; at least a moment, to avoid a busy loop.
-fn wait_until(time: &Time) -> Duration {
-    let left = time.0.duration_since(Timestamp::now());
-    Duration::try_from(left).unwrap_or_default().max(Duration::from_millis(20))
+/// So many milliseconds; at least a moment, to avoid a busy loop.
+fn wait(millis: Millis) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0)).max(Duration::from_millis(20))
 }
 
 /// Whether it may begin to move now.
@@ -58,24 +58,14 @@ fn returns(config: &VersionedConfig) -> bool {
     previous.is_some() && config.spec.current.as_ref() == previous
 }
 
+/// Whether its move lets others pass, and may go on now.
+fn yields(config: &VersionedConfig) -> bool {
+    config.status.as_ref().is_some_and(|status| status.rollout.yields)
+}
+
 /// Whether it is being moved, or may begin to move now.
 fn is_moved(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) || may_begin(config)
-}
-
-/// The config without `appliedAt` and `unprovenSince` where the pods were not seen all that time: both count anew.
-fn without_unseen(config: &Arc<VersionedConfig>, sees: Option<Timestamp>) -> Arc<VersionedConfig> {
-    let Some((status, sees)) = config.status.as_ref().zip(sees) else { return Arc::clone(config) };
-    let unseen = |time: &Option<MicroTime>| time.as_ref().is_some_and(|time| time.0 < sees);
-    if !unseen(&status.rollout.applied_at) && !unseen(&status.rollout.unproven_since) {
-        return Arc::clone(config);
-    }
-    let mut config = (**config).clone();
-    if let Some(status) = &mut config.status {
-        status.rollout.applied_at.take_if(|time| time.0 < sees);
-        status.rollout.unproven_since.take_if(|time| time.0 < sees);
-    }
-    Arc::new(config)
 }
 
 impl Controller {
@@ -136,15 +126,16 @@ impl Controller {
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
     ) -> Result<(Arc<VersionedConfig>, Again), CallError> {
-        // Two configs that share pods must not both begin to move in the same moment.
-        let _one = if may_begin(&config) { Some(self.beginning.lock().await) } else { None };
+        // Two configs that share pods must not both begin to move, or go on, in the same moment.
+        let _one = if may_begin(&config) || yields(&config) { Some(self.beginning.lock().await) } else { None };
         let restarting = self.restart(key, &config).await?;
         // The nodes of exactly these pods: a pod that falls later, with its node, would be held against the version.
         let pods = self.index.subscribers(key);
         let nodes_away = if returns(&config) { BTreeSet::new() } else { self.nodes_away(&config, &pods).await? };
         let waiting_for = self.moving_neighbour(key, &pods);
         let mut facts = locked(&self.facts).get(key).cloned().unwrap_or_default();
-        let seen = without_unseen(&config, self.sees_since(&key.namespace));
+        let neighbours = self.neighbours(key, &config, &pods);
+        let mut evidence = self.take_evidence(key);
         let seals = self.seals(key, &config);
         let replaces_keyed_at = self.replaces_keyed_at();
         let mut decision = None;
@@ -153,21 +144,22 @@ impl Controller {
             let now = Time(Timestamp::now());
             let published = self.looked(key).map(|(_, looked)| looked.version);
             let observed = Observed {
-                config: &seen,
+                config: &config,
                 parts: &parts,
                 facts: &facts,
                 secrets_known,
                 left_out: &left_out,
                 pods: &pods,
                 nodes_away: &nodes_away,
+                neighbours: &neighbours,
                 waiting_for: waiting_for.as_deref(),
                 published: published.as_deref(),
                 seals: &seals,
                 replaces_keyed_at: &replaces_keyed_at,
                 restart: &restarting.state,
-                now: &now,
+                now: Now { time: &now, steady: self.steady() },
             };
-            let made = decide(&observed);
+            let made = decide(&observed, &mut evidence);
             let unread = made.unread.clone();
             decision = Some(made);
             // The rest is left to the next reconcile: one config must not keep a worker for itself.
@@ -181,10 +173,11 @@ impl Controller {
                 }
             }
         }
+        self.keep_evidence(key, evidence);
         let Some(mut decision) = decision else { return Ok((config, Again::Never)) };
         let more = match &decision.again {
             _ if !decision.unread.is_empty() => Again::Soon,
-            Some(time) => Again::At(wait_until(time)),
+            Some(millis) => Again::At(wait(*millis)),
             None => Again::Never,
         };
         let more = Self::with_restart(more, &config, &restarting, &mut decision);
@@ -312,23 +305,5 @@ mod tests {
             controller.reconcile(key).await.unwrap();
             assert!(controller.restarts_so_far(key, &part).is_empty());
         }
-    }
-
-    #[test]
-    fn pods_that_were_not_seen_all_the_time_prove_the_target_anew() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
-        let mut status = VersionedConfigStatus::default();
-        status.rollout.applied_at = Some(MicroTime(at(10)));
-        config.status = Some(status);
-        let config = Arc::new(config);
-        let applied = |sees| without_unseen(&config, sees).status.clone().unwrap().rollout.applied_at;
-        assert_eq!(applied(Some(at(11))), None);
-        assert_eq!(applied(Some(at(10))), Some(MicroTime(at(10))));
-        assert_eq!(applied(None), Some(MicroTime(at(10))));
-        let mut config = (*config).clone();
-        config.status.as_mut().unwrap().rollout.unproven_since = Some(MicroTime(at(20)));
-        let seen = without_unseen(&Arc::new(config), Some(at(11))).status.clone().unwrap().rollout;
-        assert_eq!((seen.applied_at, seen.unproven_since), (None, Some(MicroTime(at(20)))));
     }
 }

@@ -1,16 +1,18 @@
 //! What a rollout must know beyond the config and its pods: nodes that are away, and other configs that are being moved.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use nudge_api::VersionedConfig;
+use nudge_api::{VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
+use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
-use nudge_core::pods::PodState;
+use nudge_core::pods::{PodState, SlowestProbe};
+use nudge_core::rollout::{Neighbours, assigned_version};
 use nudge_protocol::ConfigName;
 use nudge_protocol::error_chain::chain;
 
@@ -38,6 +40,11 @@ fn if_allowed(error: CallError) -> Result<BTreeSet<String>, CallError> {
         "reading nodes was forbidden; pods of a node that is away count against the version"
     );
     Ok(BTreeSet::new())
+}
+
+/// Whether it is being moved, and holds others up.
+fn moves_now(status: &VersionedConfigStatus) -> bool {
+    status.rollout.stage.is_some() && !status.rollout.yields
 }
 
 impl Controller {
@@ -100,6 +107,38 @@ impl Controller {
         }
     }
 
+    /// What became of other pods on the nodes of those that are not ready, which do not have the target.
+    pub(super) fn neighbours(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+        pods: &[Arc<PodState>],
+    ) -> HashMap<String, Neighbours> {
+        let Some(status) = config.status.as_ref().filter(|status| status.target.is_some()) else {
+            return HashMap::new();
+        };
+        let nodes: BTreeSet<&str> =
+            pods.iter().filter(|pod| !pod.containers_ready).map(|pod| pod.node.as_str()).collect();
+        if nodes.is_empty() {
+            return HashMap::new();
+        }
+        let identity = Identity::of(config);
+        let target = status.target.as_deref();
+        let interval = pods.iter().filter_map(|pod| pod.slowest_probe.as_ref()).map(SlowestProbe::interval).max();
+        let recent = Duration::from_secs((interval.unwrap_or(0) + 3).min(60).into());
+        let mut all: HashMap<String, Neighbours> = HashMap::new();
+        for (pod, fell) in self.index.pods_on(&nodes) {
+            let subscribes = pod.namespace == *key.namespace && pod.configs.contains(&key.name);
+            if subscribes && assigned_version(status, identity, &pod) == target {
+                continue;
+            }
+            let of = all.entry(pod.node.clone()).or_default();
+            of.pods += 1;
+            of.harmed += u32::from(fell.is_some_and(|fell| fell.elapsed() < recent));
+        }
+        all
+    }
+
     /// Another config of some of these pods that is being moved.
     pub(super) fn moving_neighbour(&self, key: &ConfigKey, pods: &[Arc<PodState>]) -> Option<String> {
         let others: BTreeSet<&ConfigName> = pods.iter().flat_map(|pod| &pod.configs).collect();
@@ -109,7 +148,7 @@ impl Controller {
             };
             // A config that none of these pods may have moves none of them.
             let shared = |pod: &Arc<PodState>| pod.configs.contains(name) && config.spec.admits(&pod.service_account);
-            config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) && pods.iter().any(shared)
+            config.status.as_ref().is_some_and(moves_now) && pods.iter().any(shared)
         };
         others.iter().filter(|name| **name != &key.name).find(moves).map(ToString::to_string)
     }
@@ -122,7 +161,7 @@ mod tests {
     use hyper::http;
     use kube::Client;
     use kube::client::Body;
-    use nudge_api::{RolloutStage, VersionedConfigSpec, VersionedConfigStatus};
+    use nudge_api::{RolloutStage, VersionedConfigSpec};
     use nudge_cluster::index::Index;
     use ring::hmac;
     use serde_json::{Value, json};

@@ -1,6 +1,8 @@
 //! Pods with an agent, and who is woken by their changes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nudge_core::keys::{ConfigKey, PodKey};
 use nudge_core::pods::PodState;
@@ -14,6 +16,8 @@ use super::{Index, IndexEvent, Kind};
 pub struct PodEntry {
     /// What is known of it.
     pub state: Arc<PodState>,
+    /// When its containers last became unready or restarted.
+    fell: Option<Instant>,
     wake: Arc<watch::Sender<()>>,
 }
 
@@ -76,6 +80,14 @@ impl Index {
         pods.map(|entry| Arc::clone(&entry.state)).collect()
     }
 
+    /// The pods on these nodes, and when the containers of each last became unready or restarted.
+    pub fn pods_on(&self, nodes: &BTreeSet<&str>) -> Vec<(Arc<PodState>, Option<Instant>)> {
+        let inner = self.lock();
+        let pods = inner.spaces.values().flat_map(|space| space.pods.values());
+        let there = pods.filter(|entry| nodes.contains(entry.state.node.as_str()) && !entry.state.terminating);
+        there.map(|entry| (Arc::clone(&entry.state), entry.fell)).collect()
+    }
+
     /// Adds a pod, or replaces it.
     pub fn put_pod(&self, state: PodState) {
         let key = state.key();
@@ -96,7 +108,9 @@ impl Index {
             let same = before.filter(|entry| entry.state.uid == state.uid);
             let wake = same.map_or_else(|| Arc::new(watch::Sender::new(())), |entry| Arc::clone(&entry.wake));
             let is_new = same.is_none();
-            let entry = PodEntry { state: Arc::clone(&state), wake: Arc::clone(&wake) };
+            let fell =
+                same.and_then(|entry| if falls(&entry.state, &state) { Some(Instant::now()) } else { entry.fell });
+            let entry = PodEntry { state: Arc::clone(&state), fell, wake: Arc::clone(&wake) };
             let replaced = space.pods.insert(key.clone(), entry);
             if let Some(replaced) = replaced.filter(|_| is_new) {
                 space.unsubscribe(&replaced.state);
@@ -150,6 +164,11 @@ impl Index {
             }
         }
     }
+}
+
+/// Whether its containers became unready or restarted.
+fn falls(before: &PodState, now: &PodState) -> bool {
+    (before.containers_ready && !now.containers_ready) || now.restarts > before.restarts
 }
 
 impl Space {

@@ -6,6 +6,6 @@ mod references;
 mod report;
 
 pub use observed::{ObjectVersion, PodState, by_restart, condition, pod_state, workload};
-pub use probe::{SlowestProbe, slowest_probe};
+pub use probe::{SlowestProbe, slowest_probe, start_seconds};
 pub use references::references;
 pub use report::{Report, ReportState};

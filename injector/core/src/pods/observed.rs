@@ -1,6 +1,7 @@
 //! The few fields of an injected pod that Nudge needs, taken from the whole object.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,7 +13,7 @@ use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, ContainerName, VersionName, labels, pod};
 use ring::digest::{SHA256, digest};
 
-use super::probe::{SlowestProbe, slowest_probe};
+use super::probe::{SlowestProbe, is_sidecar, slowest_probe, start_seconds, subscribed};
 use super::references::references;
 use super::report::{Report, ReportState};
 use crate::keys::{PodKey, PodUid};
@@ -47,6 +48,12 @@ pub struct PodState {
     pub node: String,
     /// It is Ready.
     pub ready: bool,
+    /// The containers that get the configuration are ready.
+    pub containers_ready: bool,
+    /// Since when it is not Ready, in seconds since 1970 by the clock of its node; absent while it is.
+    pub unready_since: Option<i64>,
+    /// It is being evicted, preempted, or taken away with its node (condition DisruptionTarget).
+    pub disrupted: bool,
     /// It is Ready or has been: by the kubelet's own clock, a pod that never was is not Ready since before it was initialized.
     pub was_ready: bool,
     /// Its agent's container is not ready while all others are.
@@ -61,14 +68,22 @@ pub struct PodState {
     pub terminating: bool,
     /// The probe that takes longest to notice that its application got worse.
     pub slowest_probe: Option<SlowestProbe>,
+    /// How long it may take to start, where a startup probe says so, in seconds.
+    pub start_seconds: Option<u32>,
+    /// Which template of its workload it was made of.
+    pub template: String,
+    /// The labels that it was created with, or where that is not known, those that it has.
+    pub labels: Arc<BTreeMap<String, String>>,
     /// Its processes take another version by a restart alone ([`labels::CONFIG_RESTARTS`]): its agent keeps what they were born with.
     pub by_restart: bool,
     /// When it was made, in seconds since 1970.
     pub created: i64,
-    /// Restarts of its containers other than the agent.
+    /// Restarts of its containers that get the configuration and are started again whatever they end with.
     pub restarts: i32,
     /// When one of these last ended before it was started again, in seconds since 1970.
     pub last_restart: Option<i64>,
+    /// Restarts of the agent's container.
+    pub agent_restarts: i32,
     /// What injection warned of, a line for each.
     pub warnings: Option<String>,
     /// What it runs by the condition that the hub wrote.
@@ -125,9 +140,16 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     let condition = |kind: &str| condition(object, kind);
     let all = status.into_iter().flat_map(statuses);
     let containers = containers(spec, &all.clone().collect::<Vec<_>>());
-    let counted = |name: &str| containers.iter().any(|container| container.name.as_str() == name);
-    let counted: Vec<&ContainerStatus> = all.clone().filter(|status| counted(&status.name)).collect();
-    let agent_ready = all.clone().find(|status| status.name == pod::AGENT_CONTAINER).is_none_or(|status| status.ready);
+    let others = |status: &&ContainerStatus| status.name != pod::AGENT_CONTAINER;
+    let users = |status: &&ContainerStatus| containers.iter().any(|container| container.name.as_str() == status.name);
+    let users: Vec<&ContainerStatus> = all.clone().filter(others).filter(users).collect();
+    let subscribed = subscribed(spec);
+    let status_of = |container: &&Container| users.iter().copied().find(|status| status.name == container.name);
+    let restarts_always = spec.restart_policy.as_deref().unwrap_or("Always") == "Always";
+    let counted = subscribed.iter().copied().filter(|container| restarts_always || is_sidecar(container));
+    let counted: Vec<&ContainerStatus> = counted.filter_map(|container| status_of(&container)).collect();
+    let agent_status = all.clone().find(|status| status.name == pod::AGENT_CONTAINER);
+    let agent_ready = agent_status.is_none_or(|status| status.ready);
     let ended = |status: &&ContainerStatus| status.last_state.as_ref()?.terminated.as_ref()?.finished_at.clone();
     let phase = status.and_then(|status| status.phase.as_deref());
     Some(PodState {
@@ -144,16 +166,25 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         containers,
         node: spec.node_name.clone().unwrap_or_default(),
         ready: condition("Ready").is_some_and(|ready| ready.status == "True"),
+        containers_ready: subscribed.iter().all(|container| status_of(container).is_some_and(|status| status.ready)),
+        unready_since: condition("Ready")
+            .filter(|ready| ready.status != "True")
+            .and_then(|ready| Some(ready.last_transition_time.as_ref()?.0.as_second())),
+        disrupted: condition("DisruptionTarget").is_some_and(|target| target.status == "True"),
         was_ready: was_ready(condition("Ready"), condition("Initialized")),
-        agent_away: !agent_ready && counted.iter().all(|status| status.ready),
+        agent_away: !agent_ready && users.iter().all(|status| status.ready),
         running: phase == Some("Running"),
         finished: matches!(phase, Some("Succeeded" | "Failed")),
         terminating: meta.deletion_timestamp.is_some(),
         slowest_probe: slowest_probe(spec),
+        start_seconds: start_seconds(spec),
+        template: template(meta),
+        labels: Arc::new(birth_labels(meta)),
         by_restart: by_restart(meta),
         created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
         restarts: counted.iter().map(|status| status.restart_count).sum(),
         last_restart: counted.iter().filter_map(ended).map(|time| time.0.as_second()).max(),
+        agent_restarts: agent_status.map_or(0, |status| status.restart_count),
         warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),
         report: condition(pod::CONDITION).and_then(Report::read),
         references: references(spec),
@@ -208,6 +239,20 @@ pub fn workload(meta: &ObjectMeta) -> String {
     }
 }
 
+/// What tells the pods of one template of a workload from those of another.
+fn template(meta: &ObjectMeta) -> String {
+    let label = |key: &str| meta.labels.as_ref()?.get(key).cloned();
+    label("pod-template-hash").or_else(|| label("controller-revision-hash")).unwrap_or_default()
+}
+
+/// The labels that selectors of steps are compared with. Injection notes those that the pod is created with: later ones, such as the role
+/// that an operator gives it, move no pod to another version.
+fn birth_labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
+    let noted = meta.annotations.as_ref().and_then(|map| map.get(labels::BIRTH_LABELS));
+    let noted = noted.and_then(|text| serde_json::from_str(text).ok());
+    noted.or_else(|| meta.labels.clone()).unwrap_or_default()
+}
+
 /// Statuses of all containers. The names of a pod's containers differ, those of init containers included.
 fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> + Clone {
     status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
@@ -216,8 +261,8 @@ fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> + Clon
 fn containers(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Vec<PodContainer> {
     let restarts_always = spec.restart_policy.as_deref().unwrap_or("Always") == "Always";
     let never = spec.restart_policy.as_deref() == Some("Never");
-    let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
-    let sidecars = spec.init_containers.iter().flatten().filter(is_sidecar).map(|container| (container, true));
+    let sidecars = spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
+    let sidecars = sidecars.map(|container| (container, true));
     let others = spec.containers.iter().map(|container| (container, false)).chain(sidecars);
     others
         .filter(|(container, _)| container.name != pod::AGENT_CONTAINER)
@@ -335,7 +380,7 @@ mod tests {
         let state = pod_state(&pod(other)).unwrap();
         let seen: Vec<_> = state.containers.iter().map(|one| (one.name.as_str(), one.id.get(..1), one.ended)).collect();
         assert_eq!(seen, [("app", Some("a"), true), ("log", None, false), ("proxy", Some("d"), false)]);
-        assert_eq!(state.restarts, 6);
+        assert_eq!(state.restarts, 3, "of the one that is started again");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How long the probes of a pod may take to notice that its application got worse. Pure.
+//! How long the probes of a pod may take to notice that its application got worse, or that it has started. Pure.
 //!
 //! Of the containers that get the configuration only: a sidecar that takes its time says nothing about a version.
 
@@ -39,6 +39,13 @@ impl SlowestProbe {
     }
 }
 
+impl SlowestProbe {
+    /// The time between two attempts, in seconds.
+    pub fn interval(&self) -> u32 {
+        self.interval
+    }
+}
+
 impl std::fmt::Display for SlowestProbe {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kind = match self.kind {
@@ -54,18 +61,27 @@ impl std::fmt::Display for SlowestProbe {
     }
 }
 
-/// The slowest probe of the pod's containers that get the configuration; of all but the agent where none says that it gets it.
-pub fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
-    let sidecars = spec.init_containers.iter().flatten();
-    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+/// The containers that the probes of a pod are looked at for: those that get the configuration; all but the agent where none says that it
+/// gets it.
+pub(super) fn subscribed(spec: &PodSpec) -> Vec<&Container> {
+    let sidecars = spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
     let others = spec.containers.iter().chain(sidecars).filter(|container| container.name != pod::AGENT_CONTAINER);
     let all: Vec<&Container> = others.collect();
     let subscribes =
         |container: &&&Container| container.env.iter().flatten().any(|variable| variable.name == env::ENDPOINT);
     let subscribed: Vec<&Container> = all.iter().filter(subscribes).copied().collect();
-    let looked_at = if subscribed.is_empty() { all } else { subscribed };
+    if subscribed.is_empty() { all } else { subscribed }
+}
+
+/// Whether it is a native sidecar, which is started again whatever it ended with.
+pub(super) fn is_sidecar(init: &Container) -> bool {
+    init.restart_policy.as_deref() == Some("Always")
+}
+
+/// The slowest probe of the pod's subscribed containers.
+pub fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
     let grace = spec.termination_grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok());
-    let probes = looked_at.into_iter().flat_map(|container| {
+    let probes = subscribed(spec).into_iter().flat_map(|container| {
         let readiness = container.readiness_probe.as_ref().map(|probe| of(Kind::Readiness, container, probe, 0));
         let liveness = container.liveness_probe.as_ref().map(|probe| {
             let own = probe.termination_grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok());
@@ -74,6 +90,19 @@ pub fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
         [readiness, liveness].into_iter().flatten()
     });
     probes.max_by_key(SlowestProbe::seconds)
+}
+
+/// How long the subscribed containers may take from their start until they are ready, in seconds; `None` where no startup probe says so.
+pub fn start_seconds(spec: &PodSpec) -> Option<u32> {
+    let time = |container: &Container, probe: &Probe| {
+        let delay = probe.initial_delay_seconds.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or_default();
+        of(Kind::Readiness, container, probe, 0).seconds().saturating_add(delay)
+    };
+    let one = |container: &&Container| {
+        let startup = time(container, container.startup_probe.as_ref()?);
+        Some(startup.saturating_add(container.readiness_probe.as_ref().map_or(0, |probe| time(container, probe))))
+    };
+    subscribed(spec).iter().filter_map(one).max()
 }
 
 fn of(kind: Kind, container: &Container, probe: &Probe, grace: u32) -> SlowestProbe {
@@ -108,6 +137,17 @@ mod tests {
         let text = "the readiness probe of container app needs 3 x 10 s + 1 s".to_owned();
         assert_eq!(slowest(&json!([{"name": "app", "readinessProbe": {}}])), Some((37, text)));
         assert_eq!(slowest(&json!([{"name": "app"}])), None);
+    }
+
+    #[test]
+    fn a_start_takes_as_long_as_the_startup_probe_and_then_the_readiness_probe_allow() {
+        let start = |container: Value| {
+            let spec: PodSpec = serde_json::from_value(json!({"containers": [container]})).unwrap();
+            start_seconds(&spec)
+        };
+        let slow = json!({"failureThreshold": 30, "initialDelaySeconds": 20});
+        assert_eq!(start(json!({"name": "app", "startupProbe": slow, "readinessProbe": {}})), Some(327 + 37));
+        assert_eq!(start(json!({"name": "app", "readinessProbe": {}})), None);
     }
 
     #[test]

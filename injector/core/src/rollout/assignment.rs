@@ -1,14 +1,16 @@
 //! The version that a pod is to run: a function of the config's status and the pod's identity. Every replica computes the same, and no list
 //! of pods is stored.
 //!
-//! Batches move most pods. Pods whose processes take another version by a restart alone are to run what workloads are restarted with: the
+//! Steps move most pods. Pods whose processes take another version by a restart alone are to run what workloads are restarted with: the
 //! current version until the end of the bake. Only a new pod brings it to them.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::{RolloutStage, VersionedConfigStatus};
 
-use super::batch::threshold;
 use super::subject::pod_number;
+use super::thresholds::{ALL, Place, is_below};
 use crate::identity::Identity;
 use crate::pods::{PodState, by_restart, workload};
 
@@ -17,27 +19,28 @@ pub fn assigned_version<'a>(status: &'a VersionedConfigStatus, identity: Identit
     if pod.by_restart {
         to_publish(status)
     } else {
-        version_by_number(status, identity, pod.uid.as_str(), &pod.workload)
+        version_by_number(status, identity, pod.uid.as_str(), &pod.workload, &pod.labels)
     }
 }
 
-/// The version that batches assign to the pod: the target if the pod's number is below the threshold of its workload, else the current one.
+/// The version that steps assign to the pod: the target if the pod's number is below its threshold, else the current one.
 pub fn version_by_number<'a>(
     status: &'a VersionedConfigStatus,
     identity: Identity,
     pod_uid: &str,
     workload: &str,
+    labels: &BTreeMap<String, String>,
 ) -> Option<&'a str> {
     // Most of the time nothing moves.
     if status.target.is_none() {
         return status.current.as_deref();
     }
-    of_number(status, pod_number(identity, pod_uid), workload)
+    of_place(status, Place { number: pod_number(identity, pod_uid), workload, labels })
 }
 
-/// The version for the pod with this number.
-pub(super) fn of_number<'a>(status: &'a VersionedConfigStatus, number: u32, workload: &str) -> Option<&'a str> {
-    let moved = u64::from(number) < threshold(&status.rollout.groups, workload);
+/// The version for the pod with this place in the order.
+pub(super) fn of_place<'a>(status: &'a VersionedConfigStatus, place: Place<'_>) -> Option<&'a str> {
+    let moved = is_below(&status.rollout, place);
     status.target.as_deref().filter(|_| moved).or(status.current.as_deref())
 }
 
@@ -56,17 +59,17 @@ pub fn newborn<'a>(status: &'a VersionedConfigStatus, identity: Identity, pod: &
         return to_publish(status);
     }
     let workload = workload(pod);
+    let labels = pod.labels.clone().unwrap_or_default();
     if let Some(uid) = pod.uid.as_deref().filter(|uid| !uid.is_empty()) {
-        return version_by_number(status, identity, uid, &workload);
+        return version_by_number(status, identity, uid, &workload, &labels);
     }
-    let all = |threshold: u64| threshold > u64::from(u32::MAX);
-    let moved = status.rollout.groups.iter().any(|group| group.workload == workload && all(group.threshold));
-    status.target.as_deref().filter(|_| moved).or(status.current.as_deref())
+    let last = u32::try_from(ALL - 1).unwrap_or(u32::MAX);
+    of_place(status, Place { number: last, workload: &workload, labels: &labels })
 }
 
 #[cfg(test)]
 mod tests {
-    use nudge_api::{GroupStatus, RolloutStage, RolloutStatus};
+    use nudge_api::{RolloutStage, RolloutStatus, WorkloadThreshold};
     use serde_json::json;
 
     use super::*;
@@ -79,32 +82,32 @@ mod tests {
         VersionedConfigStatus {
             current: Some("1".to_owned()),
             target: target.map(str::to_owned),
-            rollout: RolloutStatus {
-                revision: 1,
-                groups: vec![GroupStatus { workload: "Deployment/web".to_owned(), threshold }],
-                ..RolloutStatus::default()
-            },
+            rollout: RolloutStatus { revision: 1, threshold, ..RolloutStatus::default() },
             ..VersionedConfigStatus::default()
         }
     }
 
     #[test]
-    fn the_threshold_divides_the_pods_of_its_workload_alone() {
-        let share = |threshold, workload: &str| {
-            let status = status(Some("2"), threshold);
+    fn the_threshold_divides_the_pods() {
+        let share = |status: &VersionedConfigStatus, workload: &str| {
             (0..1000)
-                .filter(|n| version_by_number(&status, config(), &format!("pod-{n}"), workload) == Some("2"))
+                .filter(|n| {
+                    version_by_number(status, config(), &format!("pod-{n}"), workload, &BTreeMap::new()) == Some("2")
+                })
                 .count()
         };
-        assert_eq!(share(0, "Deployment/web"), 0);
-        assert_eq!(share(1 << 32, "Deployment/web"), 1000);
-        assert!((200..300).contains(&share(1 << 30, "Deployment/web")), "{}", share(1 << 30, "Deployment/web"));
-        assert_eq!(share(1 << 32, "Deployment/api"), 0);
+        assert_eq!(share(&status(Some("2"), 0), "Deployment/web"), 0);
+        assert_eq!(share(&status(Some("2"), ALL), "Deployment/web"), 1000);
+        let mut quarter = status(Some("2"), 1 << 30);
+        assert!((200..300).contains(&share(&quarter, "Deployment/web")));
+        quarter.rollout.workloads = vec![WorkloadThreshold { workload: "Deployment/api".to_owned(), threshold: 0 }];
+        assert!((200..300).contains(&share(&quarter, "Deployment/web")) && share(&quarter, "Deployment/api") == 0);
     }
 
     #[test]
     fn without_a_target_all_run_the_current_version() {
-        assert_eq!(version_by_number(&status(None, 1 << 32), config(), "pod", "Deployment/web"), Some("1"));
+        let none = status(None, ALL);
+        assert_eq!(version_by_number(&none, config(), "pod", "Deployment/web", &BTreeMap::new()), Some("1"));
     }
 
     #[test]
@@ -118,26 +121,19 @@ mod tests {
             newborn(&status(Some("2"), threshold), config(), &pod(uid)).map(str::to_owned)
         };
         assert_eq!(version(1 << 31, None).as_deref(), Some("1"));
-        assert_eq!(version((1 << 32) - 1, None).as_deref(), Some("1"));
-        assert_eq!(version(1 << 32, None).as_deref(), Some("2"));
-        assert_eq!(
-            newborn(&status(Some("2"), 1 << 32), config(), &ObjectMeta::default()),
-            Some("1"),
-            "another workload"
-        );
+        assert_eq!(version(ALL - 1, None).as_deref(), Some("1"));
+        assert_eq!(version(ALL, None).as_deref(), Some("2"));
         for uid in (0..100).map(|number| format!("pod-{number}")) {
-            let expected =
-                version_by_number(&status(Some("2"), 1 << 31), config(), &uid, "Deployment/web").map(str::to_owned);
-            assert_eq!(version(1 << 31, Some(&uid)), expected);
+            let status = status(Some("2"), 1 << 31);
+            let labels = pod(None).labels.unwrap();
+            let expected = version_by_number(&status, config(), &uid, "Deployment/web", &labels);
+            assert_eq!(version(1 << 31, Some(&uid)).as_deref(), expected);
         }
     }
 
     #[test]
     fn a_pod_that_takes_versions_by_restarts_is_assigned_the_target_when_workloads_are_restarted() {
-        let mut status: VersionedConfigStatus = serde_json::from_value(json!({
-            "current": "1", "target": "2", "rollout": {"groups": [{"workload": "Deployment/web", "threshold": 1_u64 << 32}]},
-        }))
-        .unwrap();
+        let mut status = status(Some("2"), ALL);
         let moved = PodState { workload: "Deployment/web".to_owned(), ..PodState::default() };
         let by_restart = PodState { by_restart: true, ..moved.clone() };
         for (stage, version) in [

@@ -1,9 +1,35 @@
-//! Times that a rollout waits for.
+//! The two clocks of a rollout.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+/// Milliseconds of a clock that never jumps, which only one leader has.
+pub type Millis = i64;
+
+/// Now.
+#[derive(Clone, Copy, Debug)]
+pub struct Now<'a> {
+    /// The time of day, which is stored.
+    pub time: &'a Time,
+    /// The time that this leader's evidence is measured with.
+    pub steady: Millis,
+}
+
+/// So many seconds.
+pub(super) fn seconds(seconds: u32) -> Millis {
+    Millis::from(seconds) * 1000
+}
+
 /// The time so many seconds after another. One that is too late to be represented never comes.
-pub(super) fn after(time: Timestamp, seconds: u32) -> Time {
-    Time(time.checked_add(SignedDuration::from_secs(i64::from(seconds))).unwrap_or(Timestamp::MAX))
+pub(super) fn after(time: Timestamp, seconds: u32) -> Timestamp {
+    time.checked_add(SignedDuration::from_secs(i64::from(seconds))).unwrap_or(Timestamp::MAX)
+}
+
+impl Now<'_> {
+    /// How long it is until `time`; `None` where it has come.
+    pub(crate) fn until(&self, time: Timestamp) -> Option<Millis> {
+        let left = time.duration_since(self.time.0).as_millis();
+        let left = Millis::try_from(left).unwrap_or(Millis::MAX);
+        (left > 0).then_some(left)
+    }
 }

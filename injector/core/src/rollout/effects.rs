@@ -1,9 +1,9 @@
 //! What a transition asks of the controller, beside the next state.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Explanation, Reason};
 
 use super::Rollout;
+use super::clock::Millis;
 use crate::event_record::EventRecord;
 
 /// The outcome of a transition.
@@ -18,8 +18,12 @@ pub struct Effects {
     pub waits_for: Option<Explanation>,
     /// It is held until somebody acts.
     pub held: bool,
-    /// When to look again although nothing is observed to change.
-    pub look_again: Option<Time>,
+    /// It is held until the numbers say more, or the progress deadline passes.
+    pub inconclusive: bool,
+    /// Pods were harmed soon after the version became current: the numbers.
+    pub suspect: Option<String>,
+    /// When to look again although nothing is observed to change, by the steady clock.
+    pub look_again: Option<Millis>,
     /// There may be another transition at once.
     pub more: bool,
 }
@@ -31,7 +35,7 @@ impl Effects {
     }
 
     /// Waits until something is observed, or for a time.
-    pub(super) fn waits(reason: Reason, message: impl Into<String>, look_again: Option<Time>) -> Self {
+    pub(super) fn waits(reason: Reason, message: impl Into<String>, look_again: Option<Millis>) -> Self {
         Self { waits_for: Some(reason.explained(message)), look_again, ..Self::default() }
     }
 
@@ -43,5 +47,21 @@ impl Effects {
     /// Another transition at once, after this Event.
     pub(super) fn event(event: EventRecord) -> Self {
         Self { event: Some(event), ..Self::more() }
+    }
+
+    /// The same with a look at this time at the latest.
+    pub(super) fn by(self, time: Option<Millis>) -> Self {
+        Self { look_again: self.look_again.into_iter().chain(time).min(), ..self }
+    }
+
+    /// Whether the progress deadline ends the wait.
+    pub(super) fn has_deadline(&self) -> bool {
+        self.inconclusive || !self.held
+    }
+
+    /// Whether other configs may move the pods that this one shares with them meanwhile.
+    pub fn yields(&self) -> bool {
+        let waits = self.waits_for.as_ref().map(|why| why.reason);
+        self.held || waits == Some(Reason::WaitingFor)
     }
 }

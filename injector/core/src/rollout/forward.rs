@@ -1,173 +1,314 @@
-//! The move to the target: batches, then the bake, then restarts of workloads.
+//! The move to the target: steps, then the bake, then restarts of workloads.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
-use nudge_api::{Batch, GroupStatus, Reason, SkippedPod};
+use nudge_api::{EvidenceStatus, Pods, Reason, Step, Watch};
 
 use super::back::{begin_leaving, fail, stands_still};
-use super::batch::{is_assigned, is_complete, raised, with_one};
-use super::blame::blame;
-use super::clock::after;
+use super::clock::{Millis, after, seconds};
 use super::effects::Next;
-use super::hold::hold;
-use super::idle::paused;
-use super::proof::{Verdict, prove};
-use super::state::{Base, Idle, Move, Proof, Rollout, Since, Stage};
-use super::subject::JOBS;
-use super::waited_for::{updated, waited_for};
-use super::{Effects, Observation, Restarts, Subject};
+use super::evidence::Evidence;
+use super::idle::{paused, waits_for};
+use super::standing::{Standing, could_judge};
+use super::state::{Base, Idle, Move, Rollout, Stage};
+use super::thresholds::Thresholds;
+use super::verdict::{Names, Verdict, numbers, verdict};
+use super::watch::watch;
+use super::{Effects, Now, Observation, Restarts, Subject};
 use crate::event_record::EventRecord;
 
+/// For how long harm is looked for after the version became current.
+const SUSPECT: Millis = 900_000;
+
 /// One transition of a move.
-pub(super) fn advance(moved: Move, stage: Stage, seen: &Observation<'_>, now: &Time) -> Next {
+pub(super) fn advance(
+    moved: Move,
+    stage: Stage,
+    evidence: &mut Evidence,
+    seen: &Observation<'_>,
+    now: Now<'_>,
+) -> Next {
     if moved.target != seen.requested {
-        return begin_leaving(moved, &stage, seen, now);
+        return begin_leaving(moved, stage, evidence, now);
     }
-    if seen.spec.paused {
-        let effects = paused(&moved.target);
-        return (Rollout::Forward(moved, unwatched(stage)), effects);
+    let at_once = seen.at_once && stage == Stage::Moving && !moved.thresholds.is_all();
+    if at_once {
+        let (moved, effects) = assign(moved, Thresholds::all(), evidence, seen, now);
+        return (Rollout::Forward(moved, stage), Effects { more: true, ..effects });
+    }
+    let moves = if seen.spec.paused {
+        Some(paused(&moved.target))
+    } else {
+        seen.waiting_for.map(|other| waits_for(other, now))
+    };
+    if let Some(effects) = moves {
+        // Nobody looks meanwhile: afterwards the pods prove the target anew.
+        evidence.blind();
+        return (Rollout::Forward(moved, stage), effects);
     }
     if let Some(failure) = moved.failure.as_ref().filter(|failure| failure.generation == seen.generation) {
         let effects = Effects::held(Reason::Failed, stands_still(&failure.message));
         return (Rollout::Forward(moved, stage), effects);
     }
     // Somebody has changed the spec: the target is tried again.
-    let moved = updated(Move { failure: None, ..moved }, seen, now.0.as_second());
-    if let Some(explanation) = blame(&moved, seen) {
-        return fail(moved, stage, seen, now, explanation);
+    let moved = looked(Move { failure: None, ..moved }, evidence, seen, now);
+    let window = moved.watch.as_ref().map_or(0, |watch| watch.seconds);
+    let names = Names { target: &moved.target, current: &moved.base.current };
+    let standing = Standing::of(&moved, evidence, seen, now);
+    let effects = match verdict(evidence, seen, names, window, now.steady) {
+        Verdict::Bad(explanation) => return fail(moved, stage, evidence, seen, now, explanation),
+        Verdict::Inconclusive { message, look_again } => {
+            evidence.proven = None;
+            Some(Effects { look_again, inconclusive: true, ..Effects::held(Reason::Inconclusive, message) })
+        }
+        Verdict::Clear => None,
+    };
+    let waits = effects.or_else(|| unproven(&moved, &standing, evidence, seen, now));
+    if let Some(mut effects) = waits.filter(|_| stage != Stage::Restarting) {
+        let overdue = overdue(&standing, evidence, seen, now);
+        match overdue.filter(|_| effects.has_deadline()) {
+            Some(Err(())) => {
+                let why = effects.waits_for.map_or_else(String::new, |why| why.message);
+                let message = format!("no progress within {} s: {why}", seen.spec.progress_deadline_seconds);
+                return fail(moved, stage, evidence, seen, now, Reason::ProgressDeadlineExceeded.explained(message));
+            }
+            Some(Ok(deadline)) => effects = effects.by(Some(deadline)),
+            None => {}
+        }
+        return (Rollout::Forward(moved, stage), effects.by(evidence.ripens(window, now.steady)));
     }
-    match stage {
-        Stage::Moving(proof) => next_batch(moved, proof, seen, now),
-        Stage::Baking(proof) => bake(moved, proof, seen, now),
-        Stage::Restarting => restart(moved, seen, now),
-    }
+    let (rollout, effects) = match stage {
+        Stage::Moving => next_step(moved, &standing, evidence, seen, now),
+        Stage::Baking => bake(moved, &standing, evidence, seen, now),
+        Stage::Restarting => restart(moved, evidence, seen, now),
+    };
+    (rollout, effects.by(evidence.ripens(window, now.steady)))
 }
 
-/// Nobody looks during a pause: afterwards the pods prove the target anew.
-fn unwatched(stage: Stage) -> Stage {
-    let unknown = |proof: Proof| Proof { since: Since::Unknown, ..proof };
-    match stage {
-        Stage::Moving(proof) => Stage::Moving(unknown(proof)),
-        Stage::Baking(proof) => Stage::Baking(unknown(proof)),
-        Stage::Restarting => Stage::Restarting,
-    }
+/// Looks at the pods. Returns the move with what the status says of them.
+fn looked(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Move {
+    evidence.about(&moved.target);
+    let assigned = |pod: &Subject| moved.thresholds.is_assigned(pod);
+    let window = moved.watch.as_ref().map_or(0, |watch| watch.seconds);
+    let (stepped_at, second) = (moved.stepped_at.0.as_second(), now.time.0.as_second());
+    evidence.look(seen, assigned, window, stepped_at, now.steady, second);
+    let judges = seen.pods.iter().filter(|pod| assigned(pod) && evidence.judges(pod));
+    let watch = watch(judges, moved.step <= 1 && !moved.thresholds.is_all(), seen.spec.min_ready_seconds);
+    let not_waited_for = Standing::of(&moved, evidence, seen, now).not_waited_for;
+    let numbers = EvidenceStatus { not_waited_for, ..numbers(evidence) };
+    Move { watch: Some(watch), evidence: Some(numbers), ..moved }
 }
 
-/// One more batch, once the last one is proven.
-fn next_batch(moved: Move, proof: Proof, seen: &Observation<'_>, now: &Time) -> Next {
-    let (moved, proof) = match proven(moved, proof, Stage::Moving, seen, now) {
-        Ok(proven) => proven,
-        Err(next) => return *next,
-    };
-    if is_complete(&moved.groups, seen.pods) {
-        // Pods that were Ready for long enough need not prove it again.
-        let since = match proof.since {
-            Since::Applied(since) => Since::Applied(since),
-            _ => Since::Unknown,
-        };
-        let moved = Move { progressed_at: MicroTime(now.0), ..moved };
-        return (Rollout::Forward(moved, Stage::Baking(Proof { since, watch: None })), Effects::more());
+/// What the pods are waited for.
+fn unproven(
+    moved: &Move,
+    standing: &Standing,
+    evidence: &mut Evidence,
+    seen: &Observation<'_>,
+    now: Now<'_>,
+) -> Option<Effects> {
+    let Move { target, .. } = moved;
+    if standing.unproven() > 0 {
+        evidence.proven = None;
+        let count = standing.unproven();
+        let pods = if count == 1 { "pod does" } else { "pods do" };
+        let message = format!("{count} {pods} not run version {target} yet, or are not Ready");
+        let acknowledged = now.steady + seconds(seen.spec.ack_timeout_seconds);
+        return Some(Effects::waits(Reason::Progressing, message, Some(acknowledged)));
     }
-    // One pod, until one has proven something: those before it may be gone by now.
-    let groups = if seen.spec.batch.is_none() && waited_for(&moved, seen).is_empty() {
-        let judges = |pod: &Subject| pod.unfit(now.0.as_second()).is_none() && pod.workload != JOBS;
-        with_one(&moved.groups, seen.pods, judges)
-    } else {
-        raised(&moved.groups, seen.pods, seen.spec.batch.as_ref())
-    };
-    let (moved, effects) = assign(moved, groups, seen, now);
-    let moved = Move { progressed_at: MicroTime(now.0), ..moved };
-    (Rollout::Forward(moved, Stage::Moving(Proof::default())), effects)
+    if standing.is_silent() {
+        evidence.proven = None;
+        let (silent, judges) = (standing.silent, standing.judges);
+        let message = format!("{silent} of {judges} pods have not acknowledged version {target} in time");
+        return Some(Effects::waits(Reason::NotAcknowledged, message, None));
+    }
+    None
+}
+
+/// When the move is overdue, or that it is.
+fn overdue(
+    standing: &Standing,
+    evidence: &mut Evidence,
+    seen: &Observation<'_>,
+    now: Now<'_>,
+) -> Option<Result<Millis, ()>> {
+    let (count, since) = evidence.progress.unwrap_or((0, now.steady));
+    let progress = if standing.proven > count { (standing.proven, now.steady) } else { (count, since) };
+    evidence.progress = Some(progress);
+    let deadline = progress.1 + seconds(seen.spec.progress_deadline_seconds);
+    Some(if now.steady >= deadline { Err(()) } else { Ok(deadline) })
+}
+
+/// One more step, once the last one was watched.
+fn next_step(moved: Move, standing: &Standing, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
+    if moved.thresholds.is_all() {
+        if let Some(effects) = nobody_judges(&moved, standing, seen) {
+            return (Rollout::Forward(moved, Stage::Moving), effects);
+        }
+        let moved = Move { progressed_at: MicroTime(now.time.0), ..moved };
+        return (Rollout::Forward(moved, Stage::Baking), Effects::more());
+    }
+    let before = moved.thresholds.clone();
+    let judges = could_judge(&before, now);
+    let candidates = seen.pods.iter().any(&judges);
+    if moved.step > 0 && standing.judges == 0 {
+        // The pods that have it prove nothing: another one is asked, if there is one.
+        if candidates {
+            let thresholds = moved.thresholds.with_one(seen.pods, judges);
+            let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
+            return (Rollout::Forward(moved, Stage::Moving), effects);
+        }
+        if let Some(effects) = nobody_judges(&moved, standing, seen) {
+            return (Rollout::Forward(moved, Stage::Moving), effects);
+        }
+    }
+    if moved.step > 0
+        && let Some(effects) = watched(&moved, standing, evidence, seen, now)
+    {
+        return (Rollout::Forward(moved, Stage::Moving), effects);
+    }
+    let step = usize::try_from(moved.step).unwrap_or(usize::MAX);
+    let last = Step::of(Pods::Share("100%".to_owned()));
+    let Step { pods, selector, .. } = seen.spec.steps.get(step).unwrap_or(&last);
+    let mut thresholds = moved.thresholds.raised(seen.pods, pods, selector.as_ref());
+    let gets = |pod: &Subject| thresholds.is_assigned(pod);
+    if standing.judges == 0 && candidates && selector.is_none() && !seen.pods.iter().any(|pod| judges(pod) && gets(pod))
+    {
+        thresholds = thresholds.with_one(seen.pods, &judges);
+    }
+    let moved = Move { step: moved.step + 1, ..moved };
+    let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
+    (Rollout::Forward(moved, Stage::Moving), effects)
+}
+
+/// What the last step is still watched for; nothing where no pod can be watched.
+fn watched(
+    moved: &Move,
+    standing: &Standing,
+    evidence: &mut Evidence,
+    seen: &Observation<'_>,
+    now: Now<'_>,
+) -> Option<Effects> {
+    let since = *evidence.proven.get_or_insert(now.steady);
+    let Watch { seconds: window, reason, .. } = moved.watch.as_ref()?;
+    let hold = usize::try_from(moved.step).ok().and_then(|step| seen.spec.steps.get(step.checked_sub(1)?));
+    let hold = hold.map_or(0, |step| step.hold_seconds);
+    let end = since + if standing.judges == 0 { 0 } else { seconds(*window) };
+    let (proven, all, target) = (standing.proven, seen.pods.len(), &moved.target);
+    if now.steady < end {
+        let message =
+            format!("{proven} of {all} pods run version {target} and are watched for {window} s, because {reason}");
+        return Some(Effects::waits(Reason::Progressing, message, Some(end)));
+    }
+    let held = now.until(after(moved.stepped_at.0, window.saturating_add(hold))).filter(|_| hold > 0)?;
+    let message =
+        format!("{proven} of {all} pods run version {target}; the step holds for {hold} s, as spec.rollout.steps says");
+    Some(Effects::waits(Reason::Progressing, message, Some(now.steady + held)))
+}
+
+/// Holds where no pod can say anything about the target, although some run.
+fn nobody_judges(moved: &Move, standing: &Standing, seen: &Observation<'_>) -> Option<Effects> {
+    if standing.judges > 0 || standing.may_recover == 0 {
+        return None;
+    }
+    let (target, count) = (&moved.target, standing.not_waited_for);
+    let all = seen.pods.len();
+    let message = format!(
+        "no pod of the config is healthy, so none can show whether version {target} is good. {count} of {all} pods have it: the rollout \
+         goes on when one of them becomes healthy and stays it. Or go back (kubectl nudge rollback), or assign the version to all pods \
+         (kubectl nudge use {target} --now --reason TEXT)"
+    );
+    Some(Effects::held(Reason::NobodyToJudge, message))
 }
 
 /// Assigns the target to the pods below these thresholds.
-fn assign(moved: Move, groups: Vec<GroupStatus>, seen: &Observation<'_>, now: &Time) -> (Move, Effects) {
-    let newly = |pod: &&Subject| is_assigned(&groups, pod) && !is_assigned(&moved.groups, pod);
-    let newly: Vec<&Subject> = seen.pods.iter().filter(newly).collect();
-    let unfit = |pod: &Subject| pod.unfit(now.0.as_second());
-    let skipped: Vec<SkippedPod> = newly.iter().filter_map(|pod| Some(pod.skipped(unfit(pod)?, true))).collect();
-    let waited_for: Vec<&Subject> = newly.iter().copied().filter(|pod| unfit(pod).is_none()).collect();
-    let moved = Move {
-        base: moved.base.reassigned(now),
-        groups,
-        skipped: [moved.skipped, skipped].concat(),
-        restarts: moved.restarts.with(&waited_for),
-        ..moved
-    };
-    let count = newly.len();
+fn assign(
+    moved: Move,
+    thresholds: Thresholds,
+    evidence: &mut Evidence,
+    seen: &Observation<'_>,
+    now: Now<'_>,
+) -> (Move, Effects) {
+    let newly = |pod: &&Subject| thresholds.is_assigned(pod) && !moved.thresholds.is_assigned(pod);
+    let count = seen.pods.iter().filter(newly).count();
+    if thresholds == moved.thresholds {
+        return (moved, Effects::more());
+    }
+    evidence.step(now.steady);
     let event = (count > 0).then(|| {
         let pods = if count == 1 { "pod" } else { "pods" };
-        EventRecord::new(Reason::Batch, format!("version {} is assigned to {count} more {pods}", moved.target))
+        EventRecord::new(Reason::Step, format!("version {} is assigned to {count} more {pods}", moved.target))
     });
-    let look_again = Some(after(now.0, seen.spec.ack_timeout_seconds));
+    let moved = Move {
+        base: moved.base.reassigned(now.time),
+        thresholds,
+        progressed_at: MicroTime(now.time.0),
+        stepped_at: now.time.clone(),
+        ..moved
+    };
+    // Pods that have it take it first; without any there is nothing to wait for.
+    let look_again = Some(now.steady + seconds(seen.spec.ack_timeout_seconds));
     (moved, Effects { event, look_again, more: count == 0, ..Effects::default() })
 }
 
 /// All pods run the target, and are watched.
-fn bake(moved: Move, proof: Proof, seen: &Observation<'_>, now: &Time) -> Next {
-    if !is_complete(&moved.groups, seen.pods) {
-        // The pods of a new workload started with what all others run: the target is assigned to them at once. Batches would begin the bake
-        // anew, again and again where workloads come and go.
-        let groups = raised(&moved.groups, seen.pods, Some(&Batch::Share("100%".to_owned())));
-        let (moved, effects) = assign(moved, groups, seen, now);
-        let since = if matches!(proof.since, Since::Applied(_)) { Since::Unknown } else { proof.since };
-        return (Rollout::Forward(moved, Stage::Baking(Proof { since, ..proof })), effects);
+fn bake(moved: Move, standing: &Standing, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
+    if let Some(effects) = nobody_judges(&moved, standing, seen) {
+        return (Rollout::Forward(moved, Stage::Baking), effects);
     }
-    let (moved, proof) = match proven(moved, proof, Stage::Baking, seen, now) {
-        Ok(proven) => proven,
-        Err(next) => return *next,
-    };
-    let end = after(moved.progressed_at.0, seen.spec.bake_seconds);
+    let since = *evidence.proven.get_or_insert(now.steady);
+    let window = moved.watch.as_ref().map_or(0, |watch| watch.seconds);
+    let watched = since + seconds(window);
+    let baked =
+        now.until(after(moved.progressed_at.0, seen.spec.bake_seconds)).map_or(now.steady, |left| now.steady + left);
+    let end = watched.max(baked);
     // Without pods there is nothing to watch.
-    if !seen.pods.is_empty() && now.0 < end.0 {
+    if standing.judges > 0 && now.steady < end {
         let message = format!("all pods run version {}, which is watched until it is published", moved.target);
-        let effects = Effects::waits(Reason::Baking, message, Some(end));
-        return (Rollout::Forward(moved, Stage::Baking(proof)), effects);
+        return (Rollout::Forward(moved, Stage::Baking), Effects::waits(Reason::Baking, message, Some(end)));
     }
-    let moved = Move { progressed_at: MicroTime(now.0), ..moved };
+    let moved = Move { progressed_at: MicroTime(now.time.0), ..moved };
     (Rollout::Forward(moved, Stage::Restarting), Effects::more())
 }
 
-/// The move, if the pods have proven the target and nothing holds it; else what comes instead, in the same stage.
-fn proven(
-    moved: Move,
-    proof: Proof,
-    stage: fn(Proof) -> Stage,
-    seen: &Observation<'_>,
-    now: &Time,
-) -> Result<(Move, Proof), Box<Next>> {
-    let (moved, proof, verdict) = prove(moved, proof, seen, now);
-    let effects = match verdict {
-        Verdict::Proven => hold(&moved, seen, now),
-        Verdict::Waits(effects) => Some(effects),
-        Verdict::Overdue(explanation) => return Err(Box::new(fail(moved, stage(proof), seen, now, explanation))),
-    };
-    match effects {
-        Some(effects) => Err(Box::new((Rollout::Forward(moved, stage(proof)), effects))),
-        None => Ok((moved, proof)),
-    }
-}
-
 /// The target is published, and workloads that take it by a restart are restarted.
-fn restart(moved: Move, seen: &Observation<'_>, now: &Time) -> Next {
+fn restart(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
     if seen.published != Some(&moved.target) {
         let effects = Effects::waits(Reason::Publishing, format!("version {} is being published", moved.target), None);
         return (Rollout::Forward(moved, Stage::Restarting), effects);
     }
     let effects = match seen.restart {
-        Restarts::Done => return current(moved, now),
+        Restarts::Done => return current(moved, evidence, now),
         Restarts::Busy(message) => Effects::waits(Reason::Restarting, message, None),
         Restarts::Held(message) => Effects::held(Reason::NotRestarted, message),
         Restarts::Failed(message) => {
-            return fail(moved, Stage::Restarting, seen, now, Reason::RestartFailed.explained(message));
+            let why = Reason::RestartFailed.explained(message);
+            return fail(moved, Stage::Restarting, evidence, seen, now, why);
         }
     };
     (Rollout::Forward(moved, Stage::Restarting), effects)
 }
 
 /// The target is proven.
-fn current(Move { base, target, .. }: Move, now: &Time) -> Next {
+fn current(Move { base, target, .. }: Move, evidence: &mut Evidence, now: Now<'_>) -> Next {
+    evidence.suspected_until = Some(now.steady + SUSPECT);
     let message = format!("version {target} is current, {} was", base.current);
-    let base = Base { current: target, previous: Some(base.current), revision: base.revision }.reassigned(now);
+    let base = Base { current: target, previous: Some(base.current), revision: base.revision }.reassigned(now.time);
     let event = EventRecord::new(Reason::Current, message);
     (Rollout::Current(Idle { base, failure: None }), Effects::event(event))
+}
+
+/// A move that begins.
+pub(super) fn begun(base: Base, target: &str, now: &Time) -> Move {
+    Move {
+        base,
+        target: target.to_owned(),
+        began_at: now.clone(),
+        progressed_at: MicroTime(now.0),
+        thresholds: Thresholds::default(),
+        step: 0,
+        stepped_at: now.clone(),
+        watch: None,
+        evidence: None,
+        failure: None,
+    }
 }

@@ -1,35 +1,65 @@
 //! Nothing moves: the beginning of a move, and what keeps it from beginning.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use nudge_api::Reason;
 
-use super::clock::after;
 use super::effects::Next;
-use super::restart_counts::RestartCounts;
-use super::state::{Base, Idle, Move, Proof, Rollout, Stage, next_revision};
-use super::{Effects, Observation};
+use super::evidence::Evidence;
+use super::forward::begun;
+use super::state::{Base, Idle, Rollout, Stage, next_revision};
+use super::verdict::{Names, Verdict, verdict};
+use super::watch::watch;
+use super::{Effects, Now, Observation};
 use crate::event_record::EventRecord;
 
-/// How often the other config is looked at that this one waits for, in seconds.
-const NEIGHBOUR_SECONDS: u32 = 2;
+/// How often the other config is looked at that this one waits for, in milliseconds.
+const NEIGHBOUR: i64 = 2_000;
 
 /// The first version of a config is current at once.
-pub(super) fn first(revision: u64, seen: &Observation<'_>, now: &Time) -> Next {
+pub(super) fn first(revision: u64, seen: &Observation<'_>, now: Now<'_>) -> Next {
     let current = seen.requested.to_owned();
     let message = format!("version {current} is current, the first one");
-    let base = Base { current, previous: None, revision: next_revision(revision, now) };
+    let base = Base { current, previous: None, revision: next_revision(revision, now.time) };
     let event = EventRecord::new(Reason::Current, message);
     (Rollout::Current(Idle { base, failure: None }), Effects::event(event))
 }
 
 /// All pods run the requested version already.
-pub(super) fn at_rest(idle: Idle, seen: &Observation<'_>) -> Rollout {
+pub(super) fn at_rest(idle: Idle, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
     let failure = idle.failure.filter(|failure| failure.generation == seen.generation);
-    Rollout::Current(Idle { failure, ..idle })
+    let idle = Idle { failure, ..idle };
+    let effects = suspicion(&idle.base, evidence, seen, now);
+    (Rollout::Current(idle), effects)
+}
+
+/// Looks at the pods for harm: to a version that became current a short time ago, and else for how often there is any.
+fn suspicion(base: &Base, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Effects {
+    let on_trial = evidence.suspected_until.is_some_and(|until| now.steady < until);
+    if on_trial {
+        evidence.about(&base.current);
+    } else {
+        evidence.about_none();
+    }
+    let window = watch(seen.pods.iter(), false, seen.spec.min_ready_seconds).seconds;
+    let second = now.time.0.as_second();
+    evidence.look(seen, |_| on_trial, window, second, now.steady, second);
+    let effects = Effects::default().by(evidence.ripens(window, now.steady));
+    if !on_trial {
+        return effects;
+    }
+    let names = Names { target: &base.current, current: base.previous.as_deref().unwrap_or("another version") };
+    let effects = effects.by(evidence.suspected_until);
+    match verdict(evidence, seen, names, window, now.steady) {
+        Verdict::Bad(why) => {
+            evidence.suspected_until = None;
+            Effects { suspect: Some(why.message), ..effects }
+        }
+        Verdict::Inconclusive { look_again, .. } => effects.by(look_again),
+        Verdict::Clear => effects,
+    }
 }
 
 /// Another version is requested: the move begins, unless something keeps it from beginning.
-pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: &Time) -> Next {
+pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: Now<'_>) -> Next {
     let (current, requested) = (&base.current, seen.requested);
     let failed =
         |failure: &nudge_api::RolloutFailure| failure.version == requested && failure.generation == seen.generation;
@@ -44,32 +74,26 @@ pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: &
         }
         other => other,
     };
-    if let Some(other) = seen.waiting_for {
-        let message = format!("config {other}, which shares pods with this one, is being moved");
-        let effects = Effects::waits(Reason::WaitingFor, message, Some(after(now.0, NEIGHBOUR_SECONDS)));
-        return (Rollout::Waiting(Idle { base, failure }), effects);
+    if let Some(other) = seen.waiting_for.filter(|_| !seen.at_once) {
+        return (Rollout::Waiting(Idle { base, failure }), waits_for(other, now));
     }
-    if seen.spec.paused {
+    if seen.spec.paused && !seen.at_once {
         return (Rollout::Paused(Idle { base, failure }, requested.to_owned()), paused(requested));
     }
     let count = seen.pods.len();
     let message = format!("moving {count} pods from version {current} to {requested}");
-    let moved = Move {
-        base,
-        target: requested.to_owned(),
-        began_at: now.clone(),
-        progressed_at: MicroTime(now.0),
-        groups: Vec::new(),
-        skipped: Vec::new(),
-        restarts: RestartCounts::default(),
-        failure: None,
-    };
     let event = EventRecord::new(Reason::Progressing, message);
-    (Rollout::Forward(moved, Stage::Moving(Proof::default())), Effects::event(event))
+    (Rollout::Forward(begun(base, requested, now.time), Stage::Moving), Effects::event(event))
 }
 
 /// A move to this version is paused.
 pub(super) fn paused(version: &str) -> Effects {
     let message = format!("the move to version {version} is paused; set spec.rollout.paused to false");
     Effects::held(Reason::Paused, message)
+}
+
+/// Another config is moved first.
+pub(super) fn waits_for(other: &str, now: Now<'_>) -> Effects {
+    let message = format!("config {other}, which shares pods with this one, is being moved");
+    Effects::waits(Reason::WaitingFor, message, Some(now.steady + NEIGHBOUR))
 }

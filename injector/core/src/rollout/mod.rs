@@ -5,37 +5,35 @@
 
 mod assignment;
 mod back;
-mod batch;
-mod blame;
+mod chance;
 mod clock;
 mod effects;
-#[cfg(test)]
-mod exposure_tests;
+mod evidence;
 mod forward;
-mod hold;
+mod harm;
 mod idle;
 mod next;
 mod observation;
-mod proof;
-mod restart_counts;
 mod same_content;
-#[cfg(test)]
-mod simulation;
+mod standing;
 mod state;
 mod stored;
-#[cfg(test)]
-mod stored_tests;
 mod subject;
 #[cfg(test)]
 mod tests;
-mod waited_for;
+mod thresholds;
+mod verdict;
+#[cfg(test)]
+mod verdict_tests;
+mod watch;
 
 pub use assignment::{assigned_version, newborn, to_publish, version_by_number};
-pub use batch::ALL;
+pub use clock::{Millis, Now};
 pub use effects::{Effects, Next};
+pub use evidence::Evidence;
 pub use next::next;
-pub use observation::{Observation, Restarts};
-pub use restart_counts::RestartCounts;
+pub use observation::{Neighbours, Observation, Restarts};
 pub use same_content::is_same;
-pub use state::{Base, Cause, Idle, Move, Proof, Return, Rollout, Since, Stage};
+pub use state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
 pub use subject::{Subject, pod_number};
+pub use thresholds::{ALL, Thresholds};

@@ -1,7 +1,9 @@
-//! What a transition of the rollout looks at, beside its state.
+//! What a transition of the rollout looks at, beside its state and the evidence.
+
+use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::RolloutSpec;
+use nudge_api::{BackgroundStatus, RolloutSpec};
 
 use super::Subject;
 
@@ -18,6 +20,15 @@ pub enum Restarts {
     Held(String),
 }
 
+/// What became of the pods of a node that do not run the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Neighbours {
+    /// How many there are, of any config.
+    pub pods: u32,
+    /// How many of them became unready or restarted a short time ago.
+    pub harmed: u32,
+}
+
 /// What is observed of a config.
 #[derive(Clone, Debug)]
 pub struct Observation<'a> {
@@ -27,8 +38,14 @@ pub struct Observation<'a> {
     pub generation: i64,
     /// The version that the config is to have; pods can be moved to it.
     pub requested: &'a str,
-    /// The pods that batches move.
+    /// The requested version is to be assigned to all pods at once.
+    pub at_once: bool,
+    /// The pods that steps move.
     pub pods: &'a [Subject],
+    /// What became of others on the nodes of pods that are not ready.
+    pub neighbours: &'a HashMap<String, Neighbours>,
+    /// How often pods of the config are harmed anyway.
+    pub background: Option<&'a BackgroundStatus>,
     /// Another config that shares pods with this one and is being moved.
     pub waiting_for: Option<&'a str>,
     /// The version that the published ConfigMap was last brought to, or that could not be written there.

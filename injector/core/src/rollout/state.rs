@@ -1,9 +1,9 @@
 //! The state of a rollout. Each variant holds what is true in that state, and nothing else.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
-use nudge_api::{BatchWatch, GroupStatus, RolloutFailure, SkippedPod};
+use nudge_api::{EvidenceStatus, RolloutFailure, Watch};
 
-use super::restart_counts::RestartCounts;
+use super::thresholds::Thresholds;
 
 /// A config's rollout.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,46 +58,29 @@ pub struct Move {
     pub began_at: Time,
     /// When it last made progress.
     pub progressed_at: MicroTime,
-    /// The workloads with pods that the target is assigned to.
-    pub groups: Vec<GroupStatus>,
-    /// Pods that the target is assigned to and that are not waited for.
-    pub skipped: Vec<SkippedPod>,
-    /// Restarts that pods had before the target was assigned to them.
-    pub restarts: RestartCounts,
+    /// Which pods the target is assigned to.
+    pub thresholds: Thresholds,
+    /// How many steps went out.
+    pub step: u32,
+    /// When the target was last assigned to more pods.
+    pub stepped_at: Time,
+    /// How long a step is watched.
+    pub watch: Option<Watch>,
+    /// What was last known for and against the target.
+    pub evidence: Option<EvidenceStatus>,
     /// Why the target failed, where `onFailure: Pause` holds the move.
     pub failure: Option<RolloutFailure>,
 }
 
 /// How far a move is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The target is assigned to pods batch by batch.
-    Moving(Proof),
+    /// The target is assigned to pods step by step.
+    Moving,
     /// All pods run the target, which is watched for a while.
-    Baking(Proof),
+    Baking,
     /// The target is published, and workloads that take it by a restart are restarted.
     Restarting,
-}
-
-/// Whether the pods that are waited for run the target and are Ready.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Proof {
-    /// Whether they do, and since when.
-    pub since: Since,
-    /// How long they are watched; kept until the next batch.
-    pub watch: Option<BatchWatch>,
-}
-
-/// Since when pods prove the target, or do not.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum Since {
-    /// Nobody has looked since the last change.
-    #[default]
-    Unknown,
-    /// All of them run it and are Ready.
-    Applied(MicroTime),
-    /// At least one of them does not.
-    Unproven(MicroTime),
 }
 
 /// Pods return to the current version.
@@ -113,8 +96,6 @@ pub struct Return {
     pub progressed_at: MicroTime,
     /// Since when workloads were restarted with the target; absent if they were not.
     pub workloads_restarted_at: Option<Time>,
-    /// Pods that leave the target and are not waited for.
-    pub skipped: Vec<SkippedPod>,
 }
 
 /// Why pods return.

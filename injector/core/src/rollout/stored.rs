@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use nudge_api::{Phase, RolloutStage, RolloutStatus, VersionState, VersionedConfigStatus};
 
 use super::Rollout;
-use super::restart_counts::RestartCounts;
-use super::state::{Base, Cause, Idle, Move, Proof, Return, Since, Stage};
+use super::state::{Base, Cause, Idle, Move, Return, Stage};
+use super::thresholds::Thresholds;
 
 impl Rollout {
     /// The rollout of a status, which somebody may have edited: a field that its state does not have is ignored, and a time that is
@@ -17,12 +17,8 @@ impl Rollout {
         let target = status.target.clone().filter(|target| *target != current);
         let base = Base { current, previous, revision: stored.revision };
         match (stored.stage, target) {
-            (Some(RolloutStage::Moving), Some(target)) => {
-                forward(base, target, stored, now, Stage::Moving(proof(stored)))
-            }
-            (Some(RolloutStage::Baking), Some(target)) => {
-                forward(base, target, stored, now, Stage::Baking(proof(stored)))
-            }
+            (Some(RolloutStage::Moving), Some(target)) => forward(base, target, stored, now, Stage::Moving),
+            (Some(RolloutStage::Baking), Some(target)) => forward(base, target, stored, now, Stage::Baking),
             (Some(RolloutStage::Restarting), Some(target)) => forward(base, target, stored, now, Stage::Restarting),
             (Some(stage), Some(target)) => back(base, target, status, stage, now),
             (_, target) => idle(base, target, status),
@@ -81,7 +77,7 @@ impl Rollout {
 
 fn idle(base: Base, target: Option<String>, status: &VersionedConfigStatus) -> Rollout {
     let failure = status.rollout.failure.clone();
-    let base = without_groups(base, &status.rollout);
+    let base = without_thresholds(base, &status.rollout);
     match (status.phase, target, failure) {
         (Phase::Failed, _, Some(failure)) => Rollout::Failed(base, failure),
         (Phase::Progressing, Some(target), failure) => Rollout::Paused(Idle { base, failure }, target),
@@ -97,24 +93,18 @@ fn forward(base: Base, target: String, stored: &RolloutStatus, now: &Time, stage
         target,
         began_at: stored.began_at.clone().unwrap_or_else(|| now.clone()),
         progressed_at: stored.progressed_at.clone().unwrap_or(MicroTime(now.0)),
-        groups: stored.groups.clone(),
-        skipped: stored.skipped.clone(),
-        restarts: RestartCounts {
-            listed: stored.restarts.clone(),
-            others_since: stored.restarts_counted_since.clone(),
+        thresholds: Thresholds {
+            config: stored.threshold,
+            workloads: stored.workloads.clone(),
+            selectors: stored.selectors.clone(),
         },
+        step: stored.step,
+        stepped_at: stored.stepped_at.clone().unwrap_or_else(|| now.clone()),
+        watch: stored.watch.clone(),
+        evidence: stored.evidence.clone(),
         failure,
     };
     Rollout::Forward(moved, stage)
-}
-
-fn proof(stored: &RolloutStatus) -> Proof {
-    let since = match (stored.applied_at.clone(), stored.unproven_since.clone()) {
-        (Some(since), None) => Since::Applied(since),
-        (None, Some(since)) => Since::Unproven(since),
-        _ => Since::Unknown,
-    };
-    Proof { since, watch: stored.watch.clone() }
 }
 
 fn back(base: Base, target: String, status: &VersionedConfigStatus, stage: RolloutStage, now: &Time) -> Rollout {
@@ -125,38 +115,33 @@ fn back(base: Base, target: String, status: &VersionedConfigStatus, stage: Rollo
         (_, failure) => Cause::Leaving(failure),
     };
     let back = Return {
-        base: without_groups(base, stored),
+        base: without_thresholds(base, stored),
         target,
         began_at: stored.began_at.clone().unwrap_or_else(|| now.clone()),
         progressed_at: stored.progressed_at.clone().unwrap_or(MicroTime(now.0)),
         workloads_restarted_at: stored.workloads_restarted_at.clone(),
-        skipped: stored.skipped.clone(),
     };
     Rollout::Back(back, cause)
 }
 
 fn stored_move(moved: Move, stage: Stage) -> RolloutStatus {
-    let (stage, proof) = match stage {
-        Stage::Moving(proof) => (RolloutStage::Moving, proof),
-        Stage::Baking(proof) => (RolloutStage::Baking, proof),
-        Stage::Restarting => (RolloutStage::Restarting, Proof::default()),
+    let stage = match stage {
+        Stage::Moving => RolloutStage::Moving,
+        Stage::Baking => RolloutStage::Baking,
+        Stage::Restarting => RolloutStage::Restarting,
     };
-    let (applied_at, unproven_since) = match proof.since {
-        Since::Unknown => (None, None),
-        Since::Applied(since) => (Some(since), None),
-        Since::Unproven(since) => (None, Some(since)),
-    };
+    let Thresholds { config, workloads, selectors } = moved.thresholds;
     RolloutStatus {
-        groups: moved.groups,
+        threshold: config,
+        workloads,
+        selectors,
+        step: moved.step,
+        stepped_at: (moved.step > 0 || config > 0).then_some(moved.stepped_at),
         stage: Some(stage),
         began_at: Some(moved.began_at),
         progressed_at: Some(moved.progressed_at),
-        applied_at,
-        unproven_since,
-        watch: proof.watch,
-        skipped: moved.skipped,
-        restarts: moved.restarts.listed,
-        restarts_counted_since: moved.restarts.others_since,
+        watch: moved.watch,
+        evidence: moved.evidence,
         failure: moved.failure,
         ..RolloutStatus::default()
     }
@@ -173,16 +158,15 @@ fn stored_return(back: Return, cause: Cause) -> RolloutStatus {
         began_at: Some(back.began_at),
         workloads_restarted_at: back.workloads_restarted_at,
         progressed_at: Some(back.progressed_at),
-        skipped: back.skipped,
         failure,
         ..RolloutStatus::default()
     }
 }
 
 /// Where no pod should be assigned the target, one that is has another assignment from now on.
-fn without_groups(base: Base, stored: &RolloutStatus) -> Base {
-    let revision = base.revision + u64::from(!stored.groups.is_empty());
-    Base { revision, ..base }
+fn without_thresholds(base: Base, stored: &RolloutStatus) -> Base {
+    let any = stored.threshold > 0 || !stored.workloads.is_empty() || !stored.selectors.is_empty();
+    Base { revision: base.revision + u64::from(any), ..base }
 }
 
 fn with_version_states(mut status: VersionedConfigStatus) -> VersionedConfigStatus {

@@ -1,8 +1,12 @@
 //! A pod as a rollout sees it.
 
-use nudge_api::{Explanation, Reason, SkippedPod};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nudge_api::{Explanation, Reason};
 use ring::digest::{SHA256, digest};
 
+use super::thresholds::Place;
 use crate::identity::Identity;
 use crate::pods::{PodState, ReportState, SlowestProbe};
 
@@ -10,7 +14,10 @@ use crate::pods::{PodState, ReportState, SlowestProbe};
 const RESTLESS: i64 = 600;
 
 /// The workload that all Jobs of a namespace count as: their pods may be done before anything is seen of them.
-pub(super) const JOBS: &str = "Job";
+const JOBS: &str = "Job";
+
+/// Reasons for which an agent does not serve the version that is assigned to it.
+const REFUSED: [Reason; 2] = [Reason::TooLarge, Reason::Failed];
 
 /// The pod's position in the order in which pods are moved: the first 32 bits of SHA-256(identity of the config ‖ pod uid), where the
 /// identity is written like a uid.
@@ -29,6 +36,12 @@ pub struct Subject {
     pub uid: String,
     /// Its workload; empty for a bare pod.
     pub workload: String,
+    /// The template of the workload that it was made of.
+    pub template: String,
+    /// The labels that it was created with.
+    pub labels: Arc<BTreeMap<String, String>>,
+    /// Its node.
+    pub node: String,
     /// Its position in the order in which pods are moved.
     pub number: u32,
     /// The version of the config that it says it serves.
@@ -39,8 +52,12 @@ pub struct Subject {
     pub ready: bool,
     /// It is Ready or has been.
     pub was_ready: bool,
-    /// It is not Ready because its agent is being started again, and for no other known reason.
-    pub agent_away: bool,
+    /// Since when it is not Ready by the clock of its node, in seconds since 1970; absent while it is.
+    pub unready_since: Option<i64>,
+    /// The containers that get the configuration are ready.
+    pub containers_ready: bool,
+    /// It is being evicted, preempted, or taken away with its node.
+    pub disrupted: bool,
     /// A container of it has done its work and is not started again.
     pub ending: bool,
     /// It has a node, and its containers were started.
@@ -49,14 +66,18 @@ pub struct Subject {
     pub node_ready: bool,
     /// Its agent has reported since the pod was made.
     pub in_contact: bool,
-    /// Restarts of its containers other than the agent.
+    /// Restarts of its containers that get the configuration.
     pub restarts: i32,
     /// When one of them last ended before it was started again, in seconds since 1970.
     pub last_restart: Option<i64>,
+    /// Restarts of its agent.
+    pub agent_restarts: i32,
     /// What it reported as a failure.
     pub failure: Option<Explanation>,
     /// The probe that takes longest to notice that its application got worse.
     pub slowest_probe: Option<SlowestProbe>,
+    /// How long it may take to start, where a startup probe says so, in seconds.
+    pub start_seconds: Option<u32>,
 }
 
 impl Subject {
@@ -70,55 +91,49 @@ impl Subject {
             name: pod.name.clone(),
             uid: pod.uid.to_string(),
             workload: pod.workload.clone(),
+            template: pod.template.clone(),
+            labels: Arc::clone(&pod.labels),
+            node: pod.node.clone(),
             number: pod_number(identity, pod.uid.as_str()),
             runs: pod.runs(config).map(ToString::to_string),
             // A pod that can't get another of its configs has taken this one all the same.
             acknowledged: matches!(state, Some(ReportState::Acknowledged | ReportState::Unavailable(_))),
             ready: pod.ready,
             was_ready: pod.was_ready,
-            agent_away: pod.agent_away,
+            unready_since: pod.unready_since,
+            containers_ready: pod.containers_ready,
+            disrupted: pod.disrupted,
             ending: pod.ending,
             running: pod.running,
             node_ready,
             in_contact: !matches!(state, None | Some(ReportState::NoContact(_))),
             restarts: pod.restarts,
             last_restart: pod.last_restart,
+            agent_restarts: pod.agent_restarts,
             failure: pod.failure().cloned(),
             slowest_probe: pod.slowest_probe.clone(),
+            start_seconds: pod.start_seconds,
         })
     }
 
-    /// Why nothing can be expected of it, whatever is assigned to it.
-    pub(super) fn unreachable(&self) -> Option<Reason> {
-        if !self.node_ready {
-            return Some(Reason::NodeNotReady);
-        }
-        if !self.running {
-            return Some(Reason::Pending);
-        }
-        if self.ending {
-            return Some(Reason::Ending);
-        }
-        (!self.in_contact).then_some(Reason::NoContact)
+    /// What decides which version it is assigned.
+    pub(super) fn place(&self) -> Place<'_> {
+        Place { number: self.number, workload: &self.workload, labels: &self.labels }
     }
 
-    /// Why it can't be waited for if a version is assigned to it at `now` (seconds since 1970).
-    pub(super) fn unfit(&self, now: i64) -> Option<Reason> {
-        if let Some(reason) = self.unreachable() {
-            return Some(reason);
-        }
-        if !self.ready {
-            return Some(Reason::NotReady);
-        }
-        if self.last_restart.is_some_and(|restart| now - restart < RESTLESS) {
-            return Some(Reason::RestartedRecently);
-        }
-        self.failure.as_ref().map(|_| Reason::FailedBefore)
+    /// Whether anything can be expected of it, whatever is assigned to it: it runs, and its node and its agent are there.
+    pub(super) fn is_reachable(&self) -> bool {
+        self.node_ready && self.running && !self.ending && self.in_contact && !self.disrupted
     }
 
-    /// When it counts as well again if it does not restart once more, in seconds since 1970.
-    pub(super) fn settles(&self) -> Option<i64> {
-        self.last_restart.map(|restart| restart + RESTLESS)
+    /// Whether it is healthy at `now` (seconds since 1970), so that it counts if it gets worse: a pod that restarted a short time ago may be in
+    /// a loop of restarts.
+    pub(super) fn is_healthy(&self, now: i64) -> bool {
+        self.is_reachable()
+            && self.ready
+            && self.failure.is_none()
+            && self.workload != JOBS
+            && self.last_restart.is_none_or(|restart| now - restart >= RESTLESS)
     }
 
     /// Whether it runs `version`, as far as it says, and its containers know.
@@ -126,9 +141,11 @@ impl Subject {
         self.acknowledged && self.runs.as_deref() == Some(version)
     }
 
-    /// Its entry among the pods that are not waited for; `before` where it could not be when the version was assigned to it either.
-    pub(super) fn skipped(&self, reason: Reason, before: bool) -> SkippedPod {
-        SkippedPod { name: self.name.clone(), uid: self.uid.clone(), reason, before }
+    /// What it reported against `version`, which is assigned to it. A report may be about the version before; a refusal is about this one although
+    /// the pod still runs the one before.
+    pub(super) fn reported(&self, version: &str) -> Option<&Explanation> {
+        let about = |reason: Reason| self.runs.as_deref() == Some(version) || REFUSED.contains(&reason);
+        self.failure.as_ref().filter(|failure| about(failure.reason))
     }
 }
 

@@ -1,12 +1,21 @@
-//! Single cases of the transition. The simulation covers the orders of events.
+//! Single cases of the transition.
 
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Batch, OnFailure, Phase, Reason, RolloutSpec, RolloutStage, VersionedConfigStatus};
+use nudge_api::{OnFailure, Phase, Pods, Reason, RolloutSpec, RolloutStage, Step, VersionedConfigStatus};
+use serde_json::json;
 
-use super::restart_counts::ROOM;
-use super::{Effects, Observation, Restarts, Rollout, Subject, next, pod_number, to_publish, version_by_number};
+use super::assignment::of_place;
+use super::{
+    Effects, Evidence, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, pod_number, to_publish,
+};
+use crate::event_record::EventRecord;
 use crate::identity::Identity;
+use crate::pods::slowest_probe;
 
 /// A rollout that a test moves by hand, and its clock.
 pub(super) struct TestRollout {
@@ -14,53 +23,68 @@ pub(super) struct TestRollout {
     pub(super) status: VersionedConfigStatus,
     pub(super) pods: Vec<Subject>,
     pub(super) neighbour: Option<&'static str>,
-    restart: Restarts,
-    generation: i64,
-    millis: i64,
+    pub(super) neighbours: HashMap<String, Neighbours>,
+    pub(super) evidence: Evidence,
+    pub(super) restart: Restarts,
+    pub(super) at_once: bool,
+    pub(super) generation: i64,
+    pub(super) events: Vec<EventRecord>,
+    pub(super) suspect: Option<String>,
+    pub(super) millis: i64,
 }
 
 impl TestRollout {
-    /// Version 1 is current, and so many pods of each of these workloads run it.
+    /// Version 1 is current, so many pods of each of these workloads run it, and everything is at its default: each pod has a readiness probe.
     pub(super) fn new(workloads: &[(&str, usize)]) -> Self {
-        let status = VersionedConfigStatus { current: Some("1".to_owned()), ..VersionedConfigStatus::default() };
-        let spec = RolloutSpec {
-            batch: Some(Batch::Count(1)),
-            min_ready_seconds: 10,
-            bake_seconds: 0,
-            ..RolloutSpec::default()
+        let status = VersionedConfigStatus {
+            current: Some("1".to_owned()),
+            phase: Phase::Current,
+            ..VersionedConfigStatus::default()
         };
         let pods = workloads.iter().flat_map(|(workload, count)| (0..*count).map(move |number| pod(workload, number)));
         Self {
-            spec,
+            spec: RolloutSpec::default(),
             status,
             pods: pods.collect(),
             neighbour: None,
+            neighbours: HashMap::new(),
+            evidence: Evidence::default(),
             restart: Restarts::Done,
+            at_once: false,
             generation: 1,
-            millis: 1_000_900,
+            events: Vec::new(),
+            suspect: None,
+            millis: 1_000_000_900,
         }
     }
 
     /// Makes transitions until nothing more happens at this time. What the last one asks for.
     pub(super) fn rest(&mut self, requested: &str) -> Effects {
         for _ in 0..50 {
-            let now = Time(Timestamp::from_millisecond(self.millis).unwrap());
+            let time = Time(Timestamp::from_millisecond(self.millis).unwrap());
+            let now = Now { time: &time, steady: self.millis };
             let published = self.status.clone();
             let seen = Observation {
                 spec: &self.spec,
                 generation: self.generation,
                 requested,
+                at_once: self.at_once,
                 pods: &self.pods,
+                neighbours: &self.neighbours,
+                background: None,
                 waiting_for: self.neighbour,
                 published: to_publish(&published),
                 current_since: None,
                 restart: &self.restart,
             };
-            let (rollout, effects) = next(Rollout::from_status(&self.status, &now), &seen, &now);
+            let (rollout, mut effects) =
+                next(Rollout::from_status(&self.status, &time), &mut self.evidence, &seen, now);
             let status = rollout.into_status(self.status.clone());
             // As it comes back from the API server; what is written is looked at once more.
             let same = self.status == status;
             self.status = serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap();
+            self.events.extend(effects.event.take());
+            self.suspect = effects.suspect.take().or(self.suspect.take());
             if !effects.more && same {
                 return effects;
             }
@@ -68,55 +92,109 @@ impl TestRollout {
         panic!("it does not come to rest: {:?}", self.status)
     }
 
-    pub(super) fn later(&mut self, millis: i64) {
-        self.millis += millis;
+    /// Looks every second, and whenever it is asked for. What the last look asks for.
+    pub(super) fn watch(&mut self, requested: &str, seconds: i64) -> Effects {
+        let end = self.millis + seconds * 1000;
+        loop {
+            let effects = self.rest(requested);
+            if self.millis >= end {
+                return effects;
+            }
+            let next = effects.look_again.unwrap_or(i64::MAX).max(self.millis + 1);
+            self.millis = next.min(self.millis + 1000).min(end);
+        }
+    }
+
+    pub(super) fn later(&mut self, seconds: i64) {
+        self.millis += seconds * 1000;
+    }
+
+    /// The version that is assigned to each pod.
+    pub(super) fn versions(&self) -> Vec<Option<String>> {
+        self.pods.iter().map(|pod| of_place(&self.status, pod.place()).map(str::to_owned)).collect()
     }
 
     /// Every pod takes what is assigned to it.
     pub(super) fn take(&mut self) {
-        let status = &self.status;
-        for pod in &mut self.pods {
-            pod.runs = version_by_number(status, Identity::of_uid("uid"), &pod.uid, &pod.workload).map(str::to_owned);
+        for (version, pod) in self.versions().into_iter().zip(&mut self.pods) {
+            pod.runs = version;
         }
     }
 
-    /// The next batch gets the version, takes it, and is Ready for as long as it must.
-    pub(super) fn prove_batch(&mut self, version: &str) {
-        self.rest(version);
-        self.take();
-        self.rest(version);
-        self.later(10_000);
-        self.rest(version);
+    pub(super) fn assigned(&self, version: &str) -> usize {
+        self.versions().iter().filter(|assigned| assigned.as_deref() == Some(version)).count()
     }
 
-    pub(super) fn assigned(&self, version: &str) -> usize {
-        let assigned = |pod: &&Subject| {
-            version_by_number(&self.status, Identity::of_uid("uid"), &pod.uid, &pod.workload) == Some(version)
-        };
-        self.pods.iter().filter(assigned).count()
+    /// The pods that the version is assigned to.
+    pub(super) fn with<'a>(&'a mut self, version: &str) -> Vec<&'a mut Subject> {
+        let versions = self.versions();
+        let pods = self.pods.iter_mut().zip(versions);
+        pods.filter(|(_, assigned)| assigned.as_deref() == Some(version)).map(|(pod, _)| pod).collect()
+    }
+
+    /// All pods take the next steps and stay well. How many pods have the version after each.
+    pub(super) fn walk(&mut self, version: &str) -> Vec<usize> {
+        let mut counts = Vec::new();
+        for _ in 0..2000 {
+            self.watch(version, 1);
+            self.take();
+            let count = self.assigned(version);
+            if counts.last() != Some(&count) {
+                counts.push(count);
+            }
+            if self.status.current.as_deref() == Some(version) {
+                break;
+            }
+        }
+        counts
     }
 }
 
 pub(super) fn pod(workload: &str, number: usize) -> Subject {
     let uid = format!("{workload}-{number}");
+    let spec: PodSpec = serde_json::from_value(json!({"containers": [{"name": "app", "readinessProbe": {}}]})).unwrap();
     Subject {
         name: uid.clone(),
         number: pod_number(Identity::of_uid("uid"), &uid),
         workload: workload.to_owned(),
+        template: "a".to_owned(),
+        labels: Arc::new(BTreeMap::new()),
+        node: format!("node-{number}"),
         runs: Some("1".to_owned()),
         acknowledged: true,
         ready: true,
         was_ready: true,
-        agent_away: false,
+        unready_since: None,
+        containers_ready: true,
+        disrupted: false,
         ending: false,
         running: true,
         node_ready: true,
         in_contact: true,
         restarts: 0,
         last_restart: None,
+        agent_restarts: 0,
         failure: None,
-        slowest_probe: None,
+        slowest_probe: slowest_probe(&spec),
+        start_seconds: None,
         uid,
+    }
+}
+
+impl Subject {
+    /// Its probe fails, as of now.
+    pub(super) fn fall(&mut self) {
+        (self.ready, self.containers_ready) = (false, false);
+    }
+
+    pub(super) fn recover(&mut self) {
+        (self.ready, self.containers_ready) = (true, true);
+    }
+
+    /// It crashes, and is started again.
+    pub(super) fn crash(&mut self, millis: i64) {
+        self.restarts += 1;
+        self.last_restart = Some(millis / 1000);
     }
 }
 
@@ -125,85 +203,202 @@ pub(super) fn reason(effects: &Effects) -> Option<Reason> {
     effects.waits_for.as_ref().map(|explanation| explanation.reason)
 }
 
-#[test]
-fn each_batch_has_been_ready_for_as_long_as_is_asked_to_the_millisecond() {
-    let mut rollout = TestRollout::new(&[("web", 3), ("api", 1)]);
-    rollout.rest("2");
-    assert_eq!(rollout.assigned("2"), 2, "one of each workload");
-    for assigned in [3, 4] {
-        rollout.take();
-        rollout.rest("2");
-        rollout.later(9_999);
-        rollout.rest("2");
-        assert_eq!(rollout.assigned("2"), assigned - 1);
-        rollout.later(1);
-        rollout.rest("2");
-        assert_eq!(rollout.assigned("2"), assigned);
-    }
-    rollout.take();
-    rollout.rest("2");
-    rollout.later(10_000);
-    rollout.rest("2");
-    assert_eq!((rollout.status.current.as_deref(), rollout.status.phase), (Some("2"), Phase::Current));
-    assert_eq!(rollout.status.previous.as_deref(), Some("1"));
+/// Why the version failed.
+pub(super) fn failure(rollout: &TestRollout) -> Option<(Reason, String)> {
+    rollout.status.rollout.failure.as_ref().map(|failure| (failure.reason, failure.message.clone()))
+}
+
+pub(super) fn steps(steps: &[&str]) -> Vec<Step> {
+    let pods = |text: &&str| text.parse().map_or_else(|_| Pods::Share((*text).to_owned()), Pods::Count);
+    steps.iter().map(|text| Step::of(pods(text))).collect()
 }
 
 #[test]
-fn a_version_that_no_pod_of_a_workload_takes_is_held_until_one_does() {
-    let mut rollout = TestRollout::new(&[("web", 1), ("api", 1)]);
+fn by_default_one_pod_comes_first_then_a_quarter_half_and_all() {
+    for (workloads, counts) in [
+        (vec![("web", 8)], vec![1, 2, 4, 8]),
+        (vec![("web", 8), ("api", 8)], vec![1, 4, 8, 16]),
+        (vec![("web", 1)], vec![1]),
+        (vec![("web", 3)], vec![1, 2, 3]),
+        (vec![("web", 40), ("api", 60)], vec![1, 25, 50, 100]),
+    ] {
+        let mut rollout = TestRollout::new(&workloads);
+        rollout.rest("1");
+        assert_eq!(rollout.walk("2"), counts, "{workloads:?}");
+        assert_eq!((rollout.status.current.as_deref(), rollout.status.previous.as_deref()), (Some("2"), Some("1")));
+    }
+}
+
+#[test]
+fn a_step_is_a_share_of_the_config_also_where_each_workload_has_one_pod() {
+    let names: Vec<String> = (0..200).map(|number| format!("shop-{number}")).collect();
+    let workloads: Vec<(&str, usize)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    let mut rollout = TestRollout::new(&workloads);
+    assert_eq!(rollout.walk("2"), [1, 50, 100, 200]);
+}
+
+#[test]
+fn large_workloads_have_their_share_of_each_step() {
+    let mut rollout = TestRollout::new(&[("web", 40), ("api", 20), ("one", 4)]);
+    rollout.spec.steps = steps(&["25%", "50%"]);
+    rollout.rest("2");
+    let of = |rollout: &mut TestRollout, workload: &str| {
+        rollout.with("2").iter().filter(|pod| pod.workload == workload).count()
+    };
+    assert_eq!(["web", "api", "one"].map(|workload| of(&mut rollout, workload)), [10, 5, 1]);
+    assert_eq!(rollout.status.rollout.workloads.len(), 2);
+    rollout.take();
+    rollout.watch("2", 40);
+    assert_eq!(["web", "api", "one"].map(|workload| of(&mut rollout, workload)), [20, 10, 2]);
+}
+
+#[test]
+fn pods_that_a_selector_matches_come_first_and_stay() {
+    let mut rollout = TestRollout::new(&[("web", 8), ("canary", 2)]);
+    let labels = BTreeMap::from([("track".to_owned(), "canary".to_owned())]);
+    for pod in rollout.pods.iter_mut().filter(|pod| pod.workload == "canary") {
+        pod.labels = Arc::new(labels.clone());
+    }
+    let selector = Some(nudge_api::StepSelector { match_labels: labels });
+    rollout.spec.steps =
+        [vec![Step { selector, ..Step::of(Pods::Share("100%".to_owned())) }], steps(&["50%"])].concat();
+    rollout.rest("2");
+    assert!(rollout.assigned("2") == 2 && rollout.with("2").iter().all(|pod| pod.workload == "canary"));
+    assert_eq!(rollout.walk("2"), [2, 5, 10]);
+}
+
+#[test]
+fn a_step_is_watched_until_the_probes_of_its_pods_notice_and_then_holds_as_it_says() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.spec.steps[1].hold_seconds = 600;
     rollout.rest("2");
     rollout.take();
-    rollout.pods[1].runs = Some("1".to_owned());
-    rollout.rest("2");
-    rollout.later(i64::from(rollout.spec.ack_timeout_seconds) * 1000);
-    assert_eq!(reason(&rollout.rest("2")), Some(Reason::Progressing), "the others are watched");
-    rollout.later(10_000);
-    let held = rollout.rest("2");
-    assert!(held.held && reason(&held) == Some(Reason::TooManySkipped), "{held:?}");
-    let message = held.waits_for.unwrap().message;
-    assert!(message.contains("no pod of api has taken version 2"), "{message}");
-    assert_eq!(rollout.status.rollout.stage, Some(RolloutStage::Moving));
+    let watched = rollout.rest("2").waits_for.unwrap().message;
+    let because = "because the readiness probe of container app needs 3 x 10 s + 1 s to notice a change";
+    assert_eq!(watched, format!("1 of 8 pods run version 2 and are watched for 37 s, {because}"));
+    rollout.watch("2", 36);
+    assert_eq!(rollout.assigned("2"), 1);
+    rollout.watch("2", 2);
+    assert_eq!(rollout.assigned("2"), 2);
     rollout.take();
+    let held = rollout.watch("2", 40);
+    assert!(held.waits_for.unwrap().message.contains("holds for 600 s"));
+    rollout.watch("2", 590);
+    assert_eq!(rollout.assigned("2"), 2);
+    rollout.watch("2", 10);
+    assert_eq!(rollout.assigned("2"), 4);
+}
+
+#[test]
+fn a_slow_probe_is_waited_for_at_the_first_step_only_and_weak_evidence_is_told() {
+    let spec = json!({"containers": [{"name": "app", "readinessProbe": {"periodSeconds": 600}}]});
+    let slow = slowest_probe(&serde_json::from_value(spec).unwrap());
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.pods.iter_mut().for_each(|pod| pod.slowest_probe.clone_from(&slow));
+    let watch = |rollout: &mut TestRollout| {
+        rollout.rest("2");
+        rollout.take();
+        rollout.rest("2");
+        rollout.status.rollout.watch.clone().map(|watch| (watch.seconds, watch.weak.is_some())).unwrap()
+    };
+    assert_eq!(watch(&mut rollout), (1807, false));
+    rollout.later(1807);
+    assert_eq!(watch(&mut rollout), (300, true));
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.pods.iter_mut().for_each(|pod| pod.slowest_probe = None);
+    assert_eq!(watch(&mut rollout), (10, true), "no probe at all");
+}
+
+#[test]
+fn the_first_pod_is_a_healthy_one() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.pods.sort_by_key(|pod| pod.number);
+    rollout.pods[..3].iter_mut().for_each(Subject::fall);
     rollout.rest("2");
-    rollout.later(10_000);
-    rollout.rest("2");
+    assert_eq!(rollout.assigned("2"), 4, "those before it in the order go with it");
+    assert_eq!(rollout.with("2").iter().filter(|pod| pod.ready).count(), 1);
+}
+
+#[test]
+fn where_the_first_pod_is_gone_before_it_proves_anything_another_one_is_next() {
+    let mut rollout = TestRollout::new(&[("web", 8), ("Job", 8)]);
+    for gone in 0..3 {
+        rollout.watch("2", 1);
+        let judges: Vec<String> =
+            rollout.with("2").iter().filter(|pod| pod.workload == "web").map(|pod| pod.uid.clone()).collect();
+        assert_eq!(judges.len(), 1, "after {gone}");
+        rollout.pods.retain(|pod| pod.uid != judges[0]);
+    }
+}
+
+#[test]
+fn pods_that_were_unhealthy_or_never_started_hold_nothing_up() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.pods[..3].iter_mut().for_each(Subject::fall);
+    for pod in &mut rollout.pods[3..6] {
+        (pod.running, pod.in_contact, pod.was_ready) = (false, false, false);
+        pod.fall();
+    }
+    assert_eq!(rollout.walk("2").last(), Some(&8));
     assert_eq!(rollout.status.current.as_deref(), Some("2"));
 }
 
 #[test]
-fn one_pod_that_was_sick_before_holds_nothing_up() {
-    let mut rollout = TestRollout::new(&[("web", 1)]);
-    rollout.pods[0].ready = false;
-    let held = rollout.rest("2");
-    assert_eq!(reason(&held), Some(Reason::NobodyToJudge), "its agent has not taken the version yet");
+fn where_no_pod_is_healthy_the_first_step_goes_out_and_those_that_recover_speak_for_the_version() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.pods.iter_mut().for_each(Subject::fall);
+    let held = rollout.watch("2", 60);
+    assert_eq!((reason(&held), held.held, rollout.assigned("2")), (Some(Reason::NobodyToJudge), true, 1));
+    let message = held.waits_for.unwrap().message;
+    assert!(message.contains("kubectl nudge rollback") && message.contains("--now"), "{message}");
     rollout.take();
-    rollout.rest("2");
+    rollout.watch("2", 3600);
+    assert_eq!(rollout.assigned("2"), 1, "no deadline ends that");
+    rollout.with("2").into_iter().for_each(Subject::recover);
+    rollout.watch("2", 36);
+    assert_eq!(rollout.assigned("2"), 1);
+    rollout.watch("2", 45);
+    assert!(rollout.assigned("2") > 1);
+    // Each pod that gets it becomes healthy.
+    for _ in 0..400 {
+        rollout.take();
+        rollout.with("2").into_iter().for_each(Subject::recover);
+        rollout.watch("2", 1);
+    }
     assert_eq!(rollout.status.current.as_deref(), Some("2"), "{:?}", rollout.status);
 }
 
 #[test]
-fn an_agent_that_ends_is_waited_for_and_a_container_that_ends_is_not() {
-    let mut rollout = TestRollout::new(&[("web", 2)]);
+fn a_version_is_assigned_to_all_pods_at_once_where_that_is_asked_for_even_while_it_is_paused() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.pods.iter_mut().for_each(Subject::fall);
+    rollout.spec.paused = true;
+    rollout.neighbour = Some("keys");
+    rollout.at_once = true;
     rollout.rest("2");
+    assert_eq!(rollout.assigned("2"), 8);
+}
+
+#[test]
+fn the_previous_version_is_assigned_to_all_in_one_write_even_where_none_is_healthy() {
+    let mut rollout = TestRollout::new(&[("web", 8), ("api", 1)]);
+    (rollout.status.current, rollout.status.previous) = (Some("2".to_owned()), Some("1".to_owned()));
+    for pod in &mut rollout.pods {
+        pod.runs = Some("2".to_owned());
+        pod.fall();
+    }
+    rollout.spec.paused = true;
+    rollout.neighbour = Some("keys");
+    let waits = rollout.rest("1");
+    assert_eq!(
+        (reason(&waits), rollout.assigned("1"), rollout.status.phase),
+        (Some(Reason::RollingBack), 9, Phase::RollingBack)
+    );
+    assert_eq!((rollout.status.rollout.stage, &rollout.status.previous), (Some(RolloutStage::Leaving), &None));
+    assert!(rollout.status.rollout.workloads_restarted_at.is_some(), "restarted workloads are restarted back");
     rollout.take();
-    let first = rollout.pods.iter().position(|pod| pod.runs.as_deref() == Some("2")).unwrap();
-    (rollout.pods[first].ready, rollout.pods[first].agent_away) = (false, true);
-    rollout.later(60_000);
-    assert_eq!(reason(&rollout.rest("2")), Some(Reason::Progressing));
-    assert_eq!(rollout.assigned("2"), 1, "the next one gets it after this one has proven it");
-    (rollout.pods[first].ready, rollout.pods[first].agent_away) = (true, false);
-    rollout.pods[first].restarts = 1;
-    rollout.rest("2");
-    assert_eq!((rollout.status.phase, rollout.assigned("1")), (Phase::RollingBack, 2));
-    rollout.take();
-    let failed = rollout.rest("2");
-    assert!(failed.held && reason(&failed) == Some(Reason::Failed), "{failed:?}");
-    let failure = rollout.status.rollout.failure.clone().unwrap();
-    assert_eq!((failure.version.as_str(), failure.reason), ("2", Reason::ContainerRestarted));
-    // Any change of the spec tries it again; that one restart is known by then.
-    rollout.generation += 1;
-    rollout.rest("2");
-    assert_eq!((rollout.status.rollout.stage, rollout.assigned("2")), (Some(RolloutStage::Moving), 1));
+    rollout.rest("1");
+    assert_eq!((rollout.status.phase, rollout.status.target.as_deref()), (Phase::Current, None));
 }
 
 #[test]
@@ -220,7 +415,7 @@ fn a_target_that_is_not_requested_any_more_is_left_before_the_next_move_begins()
 }
 
 #[test]
-fn a_neighbour_and_a_pause_hold_the_beginning() {
+fn a_neighbour_and_a_pause_hold_the_beginning_and_what_has_begun() {
     let mut rollout = TestRollout::new(&[("web", 2)]);
     rollout.neighbour = Some("keys");
     let waits = rollout.rest("2");
@@ -228,89 +423,39 @@ fn a_neighbour_and_a_pause_hold_the_beginning() {
     rollout.neighbour = None;
     rollout.spec.paused = true;
     let paused = rollout.rest("2");
-    assert!(reason(&paused) == Some(Reason::Paused) && paused.held && rollout.assigned("2") == 0, "{paused:?}");
+    assert!(reason(&paused) == Some(Reason::Paused) && paused.yields() && rollout.assigned("2") == 0, "{paused:?}");
     rollout.spec.paused = false;
     rollout.rest("2");
     assert_eq!(rollout.assigned("2"), 1);
-}
-
-#[test]
-fn no_pod_in_time_is_a_failure() {
-    let mut rollout = TestRollout::new(&[("web", 2)]);
-    rollout.rest("2");
     rollout.take();
-    // Born while it moves, and never Ready: not sick before, and not well.
-    rollout.pods.iter_mut().filter(|pod| pod.runs.as_deref() == Some("2")).for_each(|pod| {
-        (pod.ready, pod.was_ready) = (false, false);
-    });
-    rollout.later(i64::from(rollout.spec.progress_deadline_seconds) * 1000 - 1);
-    assert_eq!(reason(&rollout.rest("2")), Some(Reason::Progressing));
-    rollout.later(1);
-    rollout.rest("2");
-    let failure = rollout.status.rollout.failure.clone().unwrap();
-    assert_eq!(failure.reason, Reason::ProgressDeadlineExceeded);
+    rollout.neighbour = Some("keys");
+    let waits = rollout.watch("2", 3600);
+    assert!(reason(&waits) == Some(Reason::WaitingFor) && waits.yields(), "{waits:?}");
+    rollout.neighbour = None;
+    rollout.watch("2", 36);
+    assert_eq!(rollout.assigned("2"), 1, "it is watched anew");
+    rollout.watch("2", 2);
+    assert_eq!(rollout.assigned("2"), 2);
 }
 
 #[test]
-fn a_pod_whose_work_is_done_is_neither_blamed_nor_waited_for() {
-    let mut rollout = TestRollout::new(&[("Job", 1), ("web", 1)]);
+fn a_silent_pod_alone_stops_nothing_and_many_stop_it() {
+    let mut rollout = TestRollout::new(&[("web", 40)]);
     rollout.rest("2");
+    assert_eq!(reason(&rollout.watch("2", 60)), Some(Reason::NotAcknowledged), "the only one that has it is silent");
     rollout.take();
-    (rollout.pods[0].ready, rollout.pods[0].ending) = (false, true);
-    rollout.rest("2");
-    rollout.later(10_000);
-    rollout.rest("2");
-    assert_eq!((rollout.status.current.as_deref(), rollout.status.phase), (Some("2"), Phase::Current));
-}
-
-#[test]
-fn workloads_that_come_during_the_bake_do_not_begin_it_anew() {
-    let mut rollout = TestRollout::new(&[("web", 1)]);
-    rollout.spec.bake_seconds = 60;
-    rollout.prove_batch("2");
-    assert_eq!(rollout.status.rollout.stage, Some(RolloutStage::Baking));
-    // One every fifteen seconds, as a CronJob or previews of changes make them.
-    for number in 0..3 {
-        rollout.later(15_000);
-        rollout.pods.push(pod(&format!("preview-{number}"), 0));
-        rollout.rest("2");
-        assert_eq!(rollout.assigned("2"), rollout.pods.len());
-        rollout.take();
-        rollout.rest("2");
-        assert_eq!(rollout.status.rollout.stage, Some(RolloutStage::Baking));
-    }
-    // The last one has been Ready for as long as all must be.
-    rollout.later(15_000);
-    rollout.rest("2");
-    assert_eq!(rollout.status.current.as_deref(), Some("2"));
-}
-
-#[test]
-fn a_short_absence_is_not_overdue_because_the_bake_is_long() {
-    let mut rollout = TestRollout::new(&[("web", 1)]);
-    rollout.spec.bake_seconds = 3600;
-    rollout.prove_batch("2");
-    rollout.later(1_200_000);
-    (rollout.pods[0].ready, rollout.pods[0].agent_away) = (false, true);
-    assert_eq!(reason(&rollout.rest("2")), Some(Reason::Progressing));
-    rollout.later(2_000);
-    (rollout.pods[0].ready, rollout.pods[0].agent_away) = (true, false);
-    assert_eq!(reason(&rollout.rest("2")), Some(Reason::Progressing), "watched again for a while");
-    rollout.later(10_000);
-    assert_eq!(reason(&rollout.rest("2")), Some(Reason::Baking));
-    assert_eq!(rollout.status.rollout.failure, None);
-}
-
-#[test]
-fn a_long_pause_is_not_held_against_the_pods_of_the_last_batch() {
-    let mut rollout = TestRollout::new(&[("web", 2)]);
-    rollout.rest("2");
-    rollout.spec.paused = true;
-    assert_eq!(reason(&rollout.rest("2")), Some(Reason::Paused));
-    rollout.later(i64::from(rollout.spec.progress_deadline_seconds) * 2000);
-    rollout.spec.paused = false;
-    let waits = rollout.rest("2");
-    assert_eq!((reason(&waits), rollout.assigned("2")), (Some(Reason::Progressing), 1), "{:?}", rollout.status);
+    rollout.watch("2", 38);
+    assert_eq!(rollout.assigned("2"), 10);
+    rollout.take();
+    rollout.with("2").into_iter().take(2).for_each(|pod| pod.acknowledged = false);
+    rollout.watch("2", 80);
+    assert_eq!(rollout.assigned("2"), 20);
+    rollout.take();
+    rollout.with("2").into_iter().take(6).for_each(|pod| pod.acknowledged = false);
+    assert_eq!(reason(&rollout.watch("2", 80)), Some(Reason::NotAcknowledged));
+    rollout.watch("2", 600);
+    assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::ProgressDeadlineExceeded));
+    assert_eq!(rollout.assigned("1"), 40);
 }
 
 #[test]
@@ -319,138 +464,46 @@ fn on_failure_pause_stands_still_whatever_the_pod_does_next_until_the_spec_chang
     rollout.spec.on_failure = OnFailure::Pause;
     rollout.rest("2");
     rollout.take();
-    let first = rollout.pods.iter().position(|pod| pod.runs.as_deref() == Some("2")).unwrap();
-    rollout.pods[first].ready = false;
+    rollout.rest("2");
+    let millis = rollout.millis;
+    rollout.with("2").into_iter().for_each(|pod| pod.crash(millis));
     let held = rollout.rest("2");
     assert!(held.held && reason(&held) == Some(Reason::Failed), "{held:?}");
-    rollout.pods[first].ready = true;
-    rollout.later(60_000);
-    let held = rollout.rest("2");
+    let held = rollout.watch("2", 1200);
     assert!(held.held && reason(&held) == Some(Reason::Failed) && rollout.assigned("2") == 1, "{held:?}");
     rollout.generation += 1;
-    rollout.rest("2");
-    rollout.later(10_000);
-    rollout.rest("2");
+    rollout.watch("2", 120);
     assert_eq!(rollout.assigned("2"), 2);
 }
 
 #[test]
-fn nothing_is_published_that_no_pod_of_a_workload_proves_in_the_bake() {
-    let mut rollout = TestRollout::new(&[("web", 3)]);
-    rollout.spec.batch = Some(Batch::Count(3));
-    rollout.spec.bake_seconds = 60;
-    rollout.prove_batch("2");
+fn workloads_that_come_during_the_bake_do_not_begin_it_anew() {
+    let mut rollout = TestRollout::new(&[("web", 1)]);
+    rollout.rest("2");
+    rollout.take();
+    rollout.watch("2", 40);
     assert_eq!(rollout.status.rollout.stage, Some(RolloutStage::Baking));
-    // All are replaced, more than a batch of them, and none of the new ones starts.
-    rollout.spec.batch = Some(Batch::Count(1));
-    rollout.pods = (10..13)
-        .map(|number| Subject { running: false, ready: false, was_ready: false, ..pod("web", number) })
-        .collect();
-    rollout.later(60_000);
-    let held = rollout.rest("2");
-    assert!(held.held && reason(&held) == Some(Reason::NobodyToJudge), "{held:?}");
-    assert_eq!(rollout.status.current.as_deref(), Some("1"));
+    // One every five seconds, as a CronJob or previews of changes make them.
+    for number in 0..12 {
+        rollout.pods.push(Subject { was_ready: false, ..pod(&format!("preview-{number}"), 0) });
+        rollout.watch("2", 5);
+        rollout.take();
+        assert_eq!(rollout.assigned("2"), rollout.pods.len(), "they have it from the beginning");
+    }
+    rollout.watch("2", 2);
+    assert_eq!(rollout.status.current.as_deref(), Some("2"), "{:?}", rollout.status.rollout);
 }
 
 #[test]
-fn a_node_that_comes_back_while_workloads_restart_is_no_reason_to_go_back() {
+fn workloads_that_are_restarted_are_waited_for_and_may_fail() {
     let mut rollout = TestRollout::new(&[("web", 1)]);
     rollout.restart = Restarts::Busy("Deployment/api is on its way".to_owned());
-    rollout.rest("2");
-    rollout.take();
-    rollout.rest("2");
-    rollout.later(10_000);
+    for _ in 0..200 {
+        rollout.watch("2", 1);
+        rollout.take();
+    }
     assert_eq!(reason(&rollout.rest("2")), Some(Reason::Restarting));
-    (rollout.pods[0].node_ready, rollout.pods[0].ready) = (false, false);
+    rollout.restart = Restarts::Failed("Deployment/api does not come up".to_owned());
     rollout.rest("2");
-    // The node is seen before its pods are, and they were all started anew.
-    rollout.pods[0].node_ready = true;
-    rollout.pods[0].restarts = 1;
-    rollout.pods[0].last_restart = Some(rollout.millis / 1000);
-    rollout.rest("2");
-    rollout.pods[0].ready = true;
-    rollout.restart = Restarts::Done;
-    rollout.rest("2");
-    assert_eq!((rollout.status.current.as_deref(), rollout.status.phase), (Some("2"), Phase::Current));
-}
-
-#[test]
-fn pods_that_restarted_before_are_looked_at_again_when_that_is_long_ago() {
-    let mut rollout = TestRollout::new(&[("web", 2)]);
-    for pod in &mut rollout.pods {
-        pod.last_restart = Some(rollout.millis / 1000 - 100);
-    }
-    rollout.spec.batch = Some(Batch::Count(1));
-    rollout.rest("2");
-    rollout.take();
-    let held = rollout.rest("2");
-    assert!(held.held && reason(&held) == Some(Reason::NobodyToJudge), "{held:?}");
-    assert_eq!(held.look_again.map(|time| time.0.as_second()), Some(1_000 - 100 + 600));
-    rollout.later(500_000);
-    rollout.prove_batch("2");
-    rollout.prove_batch("2");
-    assert_eq!(rollout.status.current.as_deref(), Some("2"));
-}
-
-/// All have restarted once, long ago, and get the version in batches of ten.
-fn veterans(count: usize) -> TestRollout {
-    let mut rollout = TestRollout::new(&[("web", count)]);
-    rollout.spec.batch = Some(Batch::Count(10));
-    for (number, pod) in rollout.pods.iter_mut().enumerate() {
-        (pod.restarts, pod.last_restart) = (1, Some(rollout.millis / 1000 - 700 - i64::try_from(number).unwrap()));
-    }
-    rollout
-}
-
-#[test]
-fn very_many_pods_that_restarted_long_ago_are_not_blamed_and_the_status_stays_small() {
-    let mut rollout = veterans(100);
-    for _ in 0..10 {
-        rollout.prove_batch("2");
-        let stored = &rollout.status.rollout;
-        assert!(stored.restarts.len() <= ROOM && stored.skipped.is_empty(), "{stored:?}");
-        assert_eq!(stored.failure, None);
-    }
-    rollout.rest("2");
-    assert_eq!((rollout.status.current.as_deref(), rollout.status.phase), (Some("2"), Phase::Current));
-    assert_eq!((rollout.status.rollout.restarts.len(), &rollout.status.rollout.restarts_counted_since), (0, &None));
-}
-
-#[test]
-fn among_very_many_pods_each_that_restarts_after_the_assignment_is_blamed() {
-    for batches in 1..=4 {
-        for which in 0..batches * 10 {
-            let mut rollout = veterans(50);
-            for _ in 1..batches {
-                rollout.prove_batch("2");
-            }
-            rollout.rest("2");
-            rollout.take();
-            rollout.later(1_000);
-            assert_eq!(rollout.assigned("2"), batches * 10);
-            rollout.pods.sort_by_key(|pod| pod.number);
-            rollout.pods[which].restarts += 1;
-            rollout.pods[which].last_restart = Some(rollout.millis / 1000);
-            rollout.rest("2");
-            let failure = rollout.status.rollout.failure.clone().unwrap();
-            assert_eq!(failure.reason, Reason::ContainerRestarted, "pod {which} after {batches} batches");
-            assert_eq!(rollout.assigned("2"), 0);
-        }
-    }
-}
-
-#[test]
-fn of_very_many_silent_pods_the_status_keeps_no_list() {
-    let mut rollout = TestRollout::new(&[("web", 2100)]);
-    rollout.spec.batch = Some(Batch::Share("100%".to_owned()));
-    rollout.rest("2");
-    rollout.later(i64::from(rollout.spec.ack_timeout_seconds) * 1000);
-    let held = rollout.rest("2");
-    assert!(held.held && reason(&held) == Some(Reason::TooManySkipped), "{held:?}");
-    assert!(rollout.status.rollout.skipped.is_empty());
-    rollout.take();
-    rollout.rest("2");
-    rollout.later(10_000);
-    rollout.rest("2");
-    assert_eq!(rollout.status.current.as_deref(), Some("2"));
+    assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::RestartFailed));
 }

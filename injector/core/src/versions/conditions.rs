@@ -46,7 +46,7 @@ impl Progress {
         };
         let moving = || Reason::Progressing.explained(format!("moving to version {target}"));
         let explanation = effects.waits_for.clone().unwrap_or_else(moving);
-        let stalled = effects.held && explanation.reason != Reason::Paused;
+        let stalled = effects.held && !effects.inconclusive && explanation.reason != Reason::Paused;
         Self { explanation, state: if stalled { State::Stalled } else { State::Reconciling } }
     }
 
@@ -64,9 +64,12 @@ pub(super) fn with_conditions(
     mut status: VersionedConfigStatus,
     progress: &Progress,
     conflict: Option<&str>,
+    suspect: Option<&str>,
     generation: Option<i64>,
     now: &Time,
 ) -> VersionedConfigStatus {
+    let weak = status.rollout.watch.as_ref().and_then(|watch| watch.weak.clone());
+    let suspect = suspect.map(|message| clipped(message.to_owned())).or_else(|| suspected(&status));
     let Progress { explanation: Explanation { reason, message }, state } = progress;
     let mut set = |kind: ConditionType, on: Option<bool>, reason: Reason, message: &str| match on {
         Some(on) => {
@@ -78,11 +81,20 @@ pub(super) fn with_conditions(
     set(ConditionType::Reconciling, (*state == State::Reconciling).then_some(true), *reason, message);
     set(ConditionType::Stalled, (*state == State::Stalled).then_some(true), *reason, message);
     set(ConditionType::Conflict, conflict.map(|_| true), Reason::Conflict, conflict.unwrap_or_default());
+    set(ConditionType::WeakEvidence, weak.as_ref().map(|_| true), Reason::WeakEvidence, &weak.unwrap_or_default());
+    set(ConditionType::Suspect, suspect.as_ref().map(|_| true), Reason::Suspect, &suspect.unwrap_or_default());
     // An edit of spec does not change what other conditions say, and a client that waits for one (kubectl wait) ignores an older generation.
     for condition in &mut status.conditions {
         condition.observed_generation = generation;
     }
     status
+}
+
+/// What was said against the version that is current: it is gone with the version.
+fn suspected(status: &VersionedConfigStatus) -> Option<String> {
+    let condition = status.conditions.iter().find(|condition| condition.type_ == ConditionType::Suspect.as_str())?;
+    let about = format!(" on {} ", status.current.as_deref()?);
+    condition.message.contains(&about).then(|| condition.message.clone())
 }
 
 /// Objects with labels of versions that they do not belong to, and invalid versions that spec.current does not name.

@@ -27,7 +27,6 @@ pub(super) fn pod_counts(
         }
         counts.failed += u32::from(pod.failure().is_some());
     }
-    counts.skipped = u32::try_from(status.rollout.skipped.len()).unwrap_or(u32::MAX);
     counts.summary = format!("{}/{}", counts.updated, counts.total);
     counts
 }

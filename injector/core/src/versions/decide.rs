@@ -1,6 +1,6 @@
 //! What the status of a config should be: from the object, its parts, its pods and the time to the next status and its Events.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -16,7 +16,7 @@ use crate::event_record::EventRecord;
 use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::pods::PodState;
-use crate::rollout::{Effects, Observation, Restarts, Rollout, Subject, next};
+use crate::rollout::{Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subject, next};
 
 /// What is known of a config.
 pub struct Observed<'a> {
@@ -34,6 +34,8 @@ pub struct Observed<'a> {
     pub pods: &'a [Arc<PodState>],
     /// Nodes of these pods that are not Ready, as far as they were looked at.
     pub nodes_away: &'a BTreeSet<String>,
+    /// What became of other pods on the nodes of these pods.
+    pub neighbours: &'a HashMap<String, Neighbours>,
     /// Another config that shares pods with this one and is being moved.
     pub waiting_for: Option<&'a str>,
     /// The version that the published ConfigMap was last brought to, or that could not be written there.
@@ -45,7 +47,7 @@ pub struct Observed<'a> {
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
     /// Now.
-    pub now: &'a Time,
+    pub now: Now<'a>,
 }
 
 /// What follows from it.
@@ -57,16 +59,17 @@ pub struct Decision {
     pub unread: Vec<(PartKind, String)>,
     /// The Events to write.
     pub events: Vec<EventRecord>,
-    /// When to look again although nothing is observed to change.
-    pub again: Option<Time>,
+    /// After how long to look again although nothing is observed to change.
+    pub again: Option<Millis>,
 }
 
 /// Most transitions of a rollout at one look.
 const MOST_TRANSITIONS: usize = 16;
 
-/// Decides.
-pub fn decide(observed: &Observed<'_>) -> Decision {
-    let Observed { config, parts, facts, secrets_known, left_out, pods, seals, now, .. } = *observed;
+/// Decides. `evidence`: what this leader has seen of the pods so far.
+pub fn decide(observed: &Observed<'_>, evidence: &mut Evidence) -> Decision {
+    let Observed { config, parts, facts, secrets_known, left_out, pods, seals, now: clocks, .. } = *observed;
+    let now = clocks.time;
     let before = config.status.clone().unwrap_or_default();
     let hidden = (!secrets_known).then_some(PartKind::Secret);
     let unseen: Vec<PartKind> = left_out.iter().copied().chain(hidden).collect();
@@ -95,7 +98,7 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
     // While the requested version can't be moved to, pods stay with the current one, or return to it.
     let aim = requested.as_ref().ok().or(status.current.as_ref());
     let (rollout, effects) = match aim {
-        Some(aim) => transitions(rollout, &status, observed, aim, &mut events),
+        Some(aim) => transitions(rollout, evidence, &status, observed, aim, &mut events),
         None => (rollout, Effects::default()),
     };
     let (rollout, progress) = match requested {
@@ -106,24 +109,30 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
         Err(explanation) => (rollout.waiting(), Progress::impossible(explanation)),
     };
     let mut status = rollout.into_status(status);
+    status.rollout.yields = status.rollout.stage.is_some() && effects.yields();
+    status.background = evidence.background(status.background, clocks);
     status.pods = pod_counts(config, &status, pods);
     events.extend(progress.event(&before.conditions));
     events.extend(conflict_event(conflict.as_deref(), &before.conditions));
-    let status = with_conditions(status, &progress, conflict.as_deref(), generation, now);
-    let later = replaces.filter(|&time| time != now).cloned();
-    let again = effects.look_again.into_iter().chain(later).min();
+    let suspect = effects.suspect.as_deref();
+    events.extend(suspect.map(|message| EventRecord::warning(Reason::Suspect, message)));
+    let status = with_conditions(status, &progress, conflict.as_deref(), suspect, generation, now);
+    let later = replaces.filter(|&time| time != now).and_then(|time| clocks.until(time.0));
+    let again = effects.look_again.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).min();
     Decision { status, unread: inventory.unread, events, again }
 }
 
 /// When digests of the form before are replaced: not while something moves, because workloads would be restarted for it.
 fn replaces_keyed<'a>(status: &VersionedConfigStatus, observed: &Observed<'a>) -> Option<&'a Time> {
     let Observed { replaces_keyed_at, now, .. } = *observed;
+    let now = now.time;
     (status.rollout.stage.is_none() && has_keyed(status)).then(|| replaces_keyed_at.max(now))
 }
 
 /// Makes transitions towards `aim` until there is something to wait for.
 fn transitions(
     mut rollout: Rollout,
+    evidence: &mut Evidence,
     status: &VersionedConfigStatus,
     observed: &Observed<'_>,
     aim: &str,
@@ -133,21 +142,24 @@ fn transitions(
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let identity = Identity::of(config);
     let subject = |pod: &Arc<PodState>| Subject::of(pod, name, identity, !observed.nodes_away.contains(&pod.node));
-    // Batches can't move pods that take a version by a restart, and these prove nothing.
+    // Steps can't move pods that take a version by a restart, and these prove nothing.
     let moved = observed.pods.iter().filter(|pod| !pod.by_restart);
     let subjects: Vec<Subject> = moved.filter_map(subject).collect();
     let seen = Observation {
         spec: &config.spec.rollout,
         generation: config.metadata.generation.unwrap_or_default(),
         requested: aim,
+        at_once: config.spec.now.as_ref().is_some_and(|now| now.version == aim),
         pods: &subjects,
+        neighbours: observed.neighbours,
+        background: status.background.as_ref(),
         waiting_for: observed.waiting_for,
         published: observed.published,
         current_since: current_since(status),
         restart: observed.restart,
     };
     for _ in 0..MOST_TRANSITIONS {
-        let (next, mut effects) = next(rollout, &seen, observed.now);
+        let (next, mut effects) = next(rollout, evidence, &seen, observed.now);
         rollout = next;
         events.extend(effects.event.take());
         if !effects.more {
@@ -155,7 +167,7 @@ fn transitions(
         }
     }
     // The rest at the next look.
-    (rollout, Effects { look_again: Some(observed.now.clone()), ..Effects::default() })
+    (rollout, Effects { look_again: Some(observed.now.steady), ..Effects::default() })
 }
 
 /// Since when workloads may have been restarted with the current version: since it was published, or at the earliest since it was sealed.

@@ -1,6 +1,6 @@
 //! Cases of [`decide`], from the objects to the status.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -20,7 +20,7 @@ use crate::keys::PartMeta;
 use crate::keys::PodUid;
 use crate::pods::PodState;
 use crate::pods::{Report, ReportState};
-use crate::rollout::{Restarts, to_publish};
+use crate::rollout::{Evidence, Now, Restarts, to_publish};
 
 fn at(second: i64) -> Time {
     Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
@@ -34,6 +34,7 @@ struct Fixture {
     config: VersionedConfig,
     parts: Vec<Arc<PartMeta>>,
     facts: Facts,
+    evidence: Evidence,
     now: i64,
 }
 
@@ -43,7 +44,7 @@ impl Fixture {
         let mut config = VersionedConfig::new("shop", spec);
         config.metadata.uid = Some("uid".to_owned());
         config.metadata.generation = Some(1);
-        Self { config, parts: Vec::new(), facts: Facts::new(), now: 1 }
+        Self { config, parts: Vec::new(), facts: Facts::new(), evidence: Evidence::default(), now: 1 }
     }
 
     fn with(mut self, version: &str) -> Self {
@@ -77,14 +78,15 @@ impl Fixture {
                 left_out: &[],
                 pods: &[],
                 nodes_away: &BTreeSet::new(),
+                neighbours: &HashMap::new(),
                 waiting_for: None,
                 seals: &seals(),
                 replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: self.config.status.as_ref().and_then(to_publish),
                 restart: &Restarts::Done,
-                now: &at(self.now),
+                now: Now { time: &at(self.now), steady: self.now * 1000 },
             };
-            let decision = decide(&observed);
+            let decision = decide(&observed, &mut self.evidence);
             events.extend(decision.events.clone());
             if self.config.status.as_ref() == Some(&decision.status) {
                 return Decision { events, ..decision };
@@ -249,7 +251,7 @@ fn a_status_of_the_release_before_keeps_its_digests_until_no_older_hub_runs_and_
     let upgraded = fixture.step();
     assert_eq!(upgraded.status.identity, sealed.identity, "the one that numbers follow from already");
     assert_eq!(upgraded.status.versions[0].parts[0].digest, "hmac-sha256:pin");
-    assert_eq!(upgraded.again, Some(at(REPLACES_KEYED_AT)));
+    assert_eq!(upgraded.again, Some((REPLACES_KEYED_AT - fixture.now) * 1000));
     // Put back by somebody, as before.
     fixture.parts = vec![Arc::new(PartMeta { uid: "again".to_owned(), ..(*secret()).clone() })];
     fixture.facts.insert("again".to_owned(), PartFacts { uid: "again".to_owned(), ..facts(&secret(), "pin") });
@@ -345,26 +347,30 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
     fixture.step();
     fixture.config.spec.current = Some("2".to_owned());
     let decide_with = |fixture: &Fixture, restart: &Restarts| {
-        decide(&Observed {
-            config: &fixture.config,
-            parts: &fixture.parts,
-            facts: &fixture.facts,
-            secrets_known: true,
-            left_out: &[],
-            pods: &pods,
-            nodes_away: &BTreeSet::new(),
-            waiting_for: None,
-            seals: &seals(),
-            replaces_keyed_at: &at(REPLACES_KEYED_AT),
-            published: Some("2"),
-            restart,
-            now: &at(50),
-        })
+        decide(
+            &Observed {
+                config: &fixture.config,
+                parts: &fixture.parts,
+                facts: &fixture.facts,
+                secrets_known: true,
+                left_out: &[],
+                pods: &pods,
+                nodes_away: &BTreeSet::new(),
+                neighbours: &HashMap::new(),
+                waiting_for: None,
+                seals: &seals(),
+                replaces_keyed_at: &at(REPLACES_KEYED_AT),
+                published: Some("2"),
+                restart,
+                now: Now { time: &at(50), steady: 50_000 },
+            },
+            &mut Evidence::default(),
+        )
         .status
     };
     let held = decide_with(&fixture, &Restarts::Held("Deployment/web was not restarted".to_owned()));
     assert_eq!(held.rollout.stage, Some(nudge_api::RolloutStage::Restarting), "no batch and no bake moves them");
-    assert!(held.rollout.groups.is_empty() && held.current.as_deref() == Some("1"));
+    assert_eq!(held.current.as_deref(), Some("1"));
     assert_eq!((held.pods.total, held.pods.updated), (2, 1), "{:?}", held.pods);
     let reasons: Vec<&str> = held.conditions.iter().map(|it| it.reason.as_str()).collect();
     assert_eq!(reasons, ["NotRestarted", "NotRestarted"], "Ready and Stalled: {:?}", held.conditions);

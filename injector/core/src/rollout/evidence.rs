@@ -1,0 +1,460 @@
+//! What one leader has seen of a config's pods: since when each is healthy, which were harmed, and for how long they were watched.
+//!
+//! It is kept in memory, and measured with a clock that never jumps. A new leader begins without any: what happened while nobody looked is
+//! no evidence. What is known of pods that are gone is dropped.
+
+use std::collections::HashMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::SignedDuration;
+use nudge_api::{BackgroundStatus, Reason};
+
+use super::clock::{Millis, Now, seconds};
+use super::harm::{Harm, Kind};
+use super::{Observation, Subject};
+
+/// How long containers must be unready until that is harm.
+pub(super) const UNREADY: Millis = 3_000;
+/// How long evidence is added up before it begins anew.
+const EPOCH: Millis = 900_000;
+const HOUR: Millis = 3_600_000;
+const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// How long a pod without a startup probe has to become ready, in seconds.
+const START_SECONDS: u32 = 300;
+/// Clocks of nodes may differ by so many seconds.
+const CLOCKS_DIFFER: i64 = 60;
+/// Restarts of a new pod after which it counts as failing.
+const NEWBORN_RESTARTS: i32 = 2;
+
+/// What is known of one pod.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// The last look at which it was there.
+    look: u64,
+    /// Since when it is healthy.
+    healthy: Option<Millis>,
+    /// Since when its containers are not ready.
+    unready: Option<Millis>,
+    restarts: i32,
+    agent_restarts: i32,
+    /// It was healthy when the target was assigned to it, or for as long as a step is watched: what becomes of it counts.
+    judges: bool,
+    /// It was healthy when the target was assigned to it, and fell while nobody looked.
+    fell_unseen: bool,
+    harmed: bool,
+    /// Since when the target is assigned to it.
+    assigned: Option<Millis>,
+    /// Since when it says that it runs the target.
+    notified: Option<Millis>,
+    birth: Option<Birth>,
+}
+
+/// A pod that was not Ready when it was seen first.
+#[derive(Clone, Copy, Debug)]
+struct Birth {
+    /// The target was assigned to it then.
+    on_target: bool,
+    /// When it must be Ready, since its containers run.
+    due: Option<Millis>,
+    /// It did not start in time, or restarts.
+    fails: bool,
+    /// It has become Ready.
+    done: bool,
+}
+
+/// New pods of one template.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Newborns {
+    /// New pods with the target that fail.
+    pub(super) failing: u32,
+    /// New pods with the current version that fail too.
+    pub(super) failing_before: u32,
+    /// New pods with the current version that became Ready.
+    pub(super) well_before: u32,
+    /// Pods of this template that are or were Ready on the target without having started on it.
+    pub(super) known: bool,
+}
+
+/// What one leader has seen.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    look: u64,
+    looked: Option<Millis>,
+    pods: HashMap<String, Seen>,
+    /// The version that `assigned`, `harms` and the numbers below are about.
+    target: Option<String>,
+    epoch_began: Option<Millis>,
+    epoch: u32,
+    harms: Vec<Harm>,
+    /// Milliseconds for which healthy pods with the target were watched in this epoch, added up.
+    exposure: u64,
+    /// Of how many pods that was at the last look, and of how many without the target.
+    at_risk: (u32, u32),
+    /// Not written into the status yet: milliseconds for which healthy pods without the target were watched, and harm to them.
+    background: (u64, u64),
+    background_since: Option<Millis>,
+    /// Since when all pods that are waited for have proven the target.
+    pub(super) proven: Option<Millis>,
+    /// Until when harm is looked for after the version became current.
+    pub(super) suspected_until: Option<Millis>,
+    /// How many have, at most, and since when: the last progress.
+    pub(super) progress: Option<(usize, Millis)>,
+}
+
+impl Evidence {
+    /// Begins to collect evidence about this target, unless it has begun.
+    pub(super) fn about(&mut self, target: &str) {
+        if self.target.as_deref() == Some(target) {
+            return;
+        }
+        let pods = std::mem::take(&mut self.pods);
+        let afresh = |(uid, seen): (String, Seen)| {
+            let seen = Seen { harmed: false, fell_unseen: false, assigned: None, notified: None, birth: None, ..seen };
+            (uid, seen)
+        };
+        *self = Self {
+            target: Some(target.to_owned()),
+            pods: pods.into_iter().map(afresh).collect(),
+            look: self.look,
+            looked: self.looked,
+            background: self.background,
+            background_since: self.background_since,
+            ..Self::default()
+        };
+    }
+
+    /// No version is on trial.
+    pub(super) fn about_none(&mut self) {
+        if self.target.is_some() {
+            self.about("");
+            self.target = None;
+        }
+    }
+
+    /// Nobody looked from the last look until now: pods prove the target anew, and what happened is no harm.
+    pub fn blind(&mut self) {
+        self.looked = None;
+        self.proven = None;
+        self.progress = None;
+        self.epoch_began = None;
+        self.at_risk = (0, 0);
+        for seen in self.pods.values_mut() {
+            seen.healthy = None;
+            seen.unready = None;
+        }
+    }
+
+    /// Another step went out, or another stage began.
+    pub(super) fn step(&mut self, now: Millis) {
+        self.proven = None;
+        self.progress = Some((0, now));
+    }
+
+    /// Looks at the pods. `window`: for how many seconds a pod must be healthy to count again. `stepped_at`: when the target was last assigned to
+    /// more pods, in seconds since 1970.
+    pub(super) fn look(
+        &mut self,
+        seen: &Observation<'_>,
+        is_assigned: impl Fn(&Subject) -> bool,
+        window: u32,
+        stepped_at: i64,
+        now: Millis,
+        now_seconds: i64,
+    ) {
+        let first = self.looked.is_none();
+        self.look += 1;
+        let passed = self.looked.map_or(0, |looked| u64::try_from(now - looked).unwrap_or(0));
+        self.exposure += passed * u64::from(self.at_risk.0);
+        self.background.0 += passed * u64::from(self.at_risk.1);
+        self.looked = Some(now);
+        self.turn_epoch(now);
+        let target = self.target.clone().unwrap_or_default();
+        let mut fallen: Vec<(&Subject, Kind, Millis, Option<Millis>, bool)> = Vec::new();
+        let mut at_risk = (0, 0);
+        for pod in seen.pods {
+            let assigned = self.target.is_some() && is_assigned(pod);
+            let healthy = pod.is_healthy(now_seconds);
+            // One that is seen to appear is new: it counts when it was healthy for as long as a step is watched.
+            let new = !self.pods.contains_key(&pod.uid);
+            if new {
+                self.pods.insert(pod.uid.clone(), Seen::new(pod, healthy && first));
+            }
+            let Some(known) = self.pods.get_mut(&pod.uid) else { continue };
+            known.look = self.look;
+            let restarted = pod.restarts > known.restarts;
+            // The whole pod was started anew, as after a reboot of its node.
+            let with_agent = pod.agent_restarts > known.agent_restarts;
+            (known.restarts, known.agent_restarts) = (pod.restarts, pod.agent_restarts);
+            if assigned && known.assigned.is_none() {
+                known.assigned = Some(now);
+                let fell = pod.was_ready
+                    && !pod.ready
+                    && pod.unready_since.is_some_and(|since| since + CLOCKS_DIFFER > stepped_at);
+                known.judges = (healthy && (first || !new)) || (first && fell && pod.is_reachable());
+            } else if !assigned {
+                known.assigned = None;
+            }
+            known.fell_unseen |= first && known.judges && !pod.ready;
+            if assigned && known.notified.is_none() && pod.runs.as_deref() == Some(&target) {
+                known.notified = Some(now);
+            }
+            known.unready = if pod.containers_ready { None } else { known.unready.or(Some(now)) };
+            known.healthy = if pod.ready && pod.containers_ready && pod.is_reachable() && !restarted {
+                known.healthy.or(Some(now))
+            } else {
+                None
+            };
+            let long = known.healthy.is_some_and(|since| now - since >= seconds(window));
+            if long && !known.harmed && !known.judges {
+                known.judges = true;
+            }
+            known.fell_unseen &= known.healthy.is_none();
+            known.grow(pod, assigned, now);
+            if !known.judges || known.harmed {
+                continue;
+            }
+            let reported = pod.reported(&target).filter(|_| assigned);
+            let unready = known.unready.filter(|since| now - since >= UNREADY);
+            let kind = if let Some(why) = reported {
+                Some((Kind::Reported(why.clone()), now))
+            } else if restarted && !with_agent && !first {
+                Some((Kind::Restarted, now))
+            } else if known.fell_unseen {
+                None
+            } else {
+                unready.map(|since| (Kind::Unready, since))
+            };
+            let told = known.notified.or(known.assigned);
+            match kind.filter(|_| pod.is_reachable() || reported.is_some()) {
+                Some((kind, at)) => {
+                    known.harmed = true;
+                    fallen.push((pod, kind, at, told, assigned));
+                }
+                None if assigned => at_risk.0 += 1,
+                None => at_risk.1 += 1,
+            }
+        }
+        let present = self.look;
+        self.pods.retain(|_, known| known.look == present);
+        self.write_down(fallen, at_risk);
+        self.at_risk = at_risk;
+        self.excuse(seen);
+    }
+
+    /// Writes harm down, one after the other: each with the share of pods with the target among those that were not harmed then.
+    fn write_down(&mut self, fallen: Vec<(&Subject, Kind, Millis, Option<Millis>, bool)>, at_risk: (u32, u32)) {
+        let count = |assigned: bool| u32::try_from(fallen.iter().filter(|one| one.4 == assigned).count()).unwrap_or(0);
+        let mut left = (at_risk.0 + count(true), at_risk.1 + count(false));
+        for (pod, kind, at, told, assigned) in fallen {
+            let share = f64::from(left.0) / f64::from(left.0 + left.1);
+            if assigned {
+                left.0 -= 1;
+            } else {
+                (left.1, self.background.1) = (left.1 - 1, self.background.1 + 1);
+            }
+            if self.target.is_some() {
+                self.harms.push(Harm {
+                    name: pod.name.clone(),
+                    uid: pod.uid.clone(),
+                    node: pod.node.clone(),
+                    kind,
+                    at,
+                    after: told.map(|told| at - told),
+                    assigned,
+                    share,
+                    excused: false,
+                    interval: pod.slowest_probe.as_ref().map_or(0, |probe| probe.interval()),
+                });
+            }
+        }
+    }
+
+    /// Finds harm that is nobody's fault: the pod was taken away, its node is away, or as many others on its node were harmed.
+    fn excuse(&mut self, seen: &Observation<'_>) {
+        if self.harms.iter().all(|harm| harm.excused) {
+            return;
+        }
+        let pods: HashMap<&str, &Subject> = seen.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
+        let mut nodes: HashMap<&str, (u32, u32)> = HashMap::new();
+        for pod in seen.pods {
+            let known = self.pods.get(&pod.uid);
+            if let Some(known) = known.filter(|known| known.assigned.is_some() && known.judges) {
+                let (all, harmed) = nodes.entry(&pod.node).or_default();
+                (*all, *harmed) = (*all + 1, *harmed + u32::from(known.harmed));
+            }
+        }
+        for harm in self.harms.iter_mut().filter(|harm| !harm.excused && harm.kind.may_be_excused()) {
+            let taken_away = match pods.get(harm.uid.as_str()) {
+                None => harm.kind == Kind::Unready,
+                Some(pod) => pod.disrupted || !pod.node_ready || pod.ending,
+            };
+            let others = seen.neighbours.get(&harm.node).copied().unwrap_or_default();
+            let (all, harmed) = nodes.get(harm.node.as_str()).copied().unwrap_or_default();
+            let weather = harm.assigned
+                && others.harmed > 0
+                && u64::from(others.harmed) * u64::from(all) >= u64::from(harmed) * u64::from(others.pods);
+            harm.excused = taken_away || weather;
+        }
+    }
+
+    fn turn_epoch(&mut self, now: Millis) {
+        match self.epoch_began {
+            Some(began) if now - began < EPOCH => {}
+            began => {
+                self.epoch += 1;
+                self.epoch_began = Some(now);
+                if began.is_some() {
+                    self.exposure = 0;
+                    self.harms.clear();
+                }
+            }
+        }
+    }
+
+    /// How many times 15 minutes of evidence have begun.
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch.max(1)
+    }
+
+    /// What the status says of harm without a new version, brought up to date once in an hour.
+    pub(crate) fn background(&mut self, known: Option<BackgroundStatus>, now: Now<'_>) -> Option<BackgroundStatus> {
+        let since = *self.background_since.get_or_insert(now.steady);
+        if now.steady - since < HOUR || self.background.0 < 1000 {
+            return known;
+        }
+        let (watched, harmed) = std::mem::take(&mut self.background);
+        self.background_since = Some(now.steady);
+        let began = now.time.0.checked_sub(SignedDuration::from_millis(now.steady - since));
+        let fresh = BackgroundStatus { since: Time(began.unwrap_or(now.time.0)), pod_seconds: 0, harmed: 0 };
+        let known = known.unwrap_or(fresh);
+        let sum = BackgroundStatus {
+            pod_seconds: known.pod_seconds.saturating_add(watched / 1000),
+            harmed: known.harmed.saturating_add(harmed),
+            ..known
+        };
+        if now.time.0.duration_since(sum.since.0) < WEEK {
+            return Some(sum);
+        }
+        let half = sum.since.0.checked_add(WEEK / 2).unwrap_or(now.time.0);
+        Some(BackgroundStatus { since: Time(half), pod_seconds: sum.pod_seconds / 2, harmed: sum.harmed / 2 })
+    }
+
+    /// Pod-seconds for which healthy pods with the target were watched in this epoch.
+    pub(super) fn exposure_seconds(&self) -> u64 {
+        self.exposure / 1000
+    }
+
+    /// What was harmed in this epoch without an excuse.
+    pub(super) fn harms(&self) -> impl Iterator<Item = &Harm> {
+        self.harms.iter().filter(|harm| !harm.excused)
+    }
+
+    /// Healthy pods with the target, and without it, that were not harmed.
+    pub(super) fn at_risk(&self) -> (u32, u32) {
+        self.at_risk
+    }
+
+    /// Whether what becomes of the pod counts.
+    pub(super) fn judges(&self, pod: &Subject) -> bool {
+        self.pods.get(&pod.uid).is_some_and(|known| known.judges)
+    }
+
+    /// Whether the pod was harmed.
+    pub(super) fn is_harmed(&self, pod: &str) -> bool {
+        self.pods.get(pod).is_some_and(|known| known.harmed)
+    }
+
+    /// Whether the pod is healthy now.
+    pub(super) fn is_well(&self, pod: &str) -> bool {
+        self.pods.get(pod).is_some_and(|known| known.healthy.is_some())
+    }
+
+    /// Since when the target is assigned to the pod.
+    pub(super) fn assigned(&self, pod: &Subject) -> Option<Millis> {
+        self.pods.get(&pod.uid)?.assigned
+    }
+
+    /// When harm will have lasted for long enough, or a pod will count again: the next look although nothing changes.
+    pub(super) fn ripens(&self, window: u32, now: Millis) -> Option<Millis> {
+        let pods = self.pods.values().filter(|known| !known.harmed);
+        let times = pods.flat_map(|known| {
+            let harm = known.unready.filter(|_| known.judges).map(|since| since + UNREADY);
+            let counts = known.healthy.filter(|_| !known.judges).map(|since| since + seconds(window));
+            let starts = known.birth.filter(|birth| !birth.done && !birth.fails).and_then(|birth| birth.due);
+            [harm, counts, starts]
+        });
+        times.flatten().filter(|time| *time > now).min()
+    }
+
+    /// New pods by workload and template.
+    pub(super) fn newborns<'a>(&self, pods: &'a [Subject]) -> HashMap<(&'a str, &'a str), Newborns> {
+        let mut all: HashMap<_, Newborns> = HashMap::new();
+        for pod in pods {
+            let Some(known) = self.pods.get(&pod.uid) else { continue };
+            let of = all.entry((pod.workload.as_str(), pod.template.as_str())).or_default();
+            match known.birth {
+                Some(birth) if birth.on_target => of.failing += u32::from(birth.fails),
+                Some(birth) => {
+                    of.failing_before += u32::from(birth.fails);
+                    of.well_before += u32::from(birth.done);
+                }
+                None => of.known = true,
+            }
+        }
+        all
+    }
+
+    /// A new pod with the target that fails.
+    pub(super) fn failing<'a>(&self, pods: &'a [Subject], of: (&str, &str)) -> Option<&'a Subject> {
+        let fails = |pod: &&Subject| {
+            let birth = self.pods.get(&pod.uid).and_then(|known| known.birth);
+            (pod.workload.as_str(), pod.template.as_str()) == of
+                && birth.is_some_and(|birth| birth.on_target && birth.fails)
+        };
+        pods.iter().find(fails)
+    }
+}
+
+impl Seen {
+    fn new(pod: &Subject, healthy: bool) -> Self {
+        let birth = Birth { on_target: false, due: None, fails: false, done: false };
+        Self {
+            look: 0,
+            healthy: None,
+            unready: None,
+            restarts: pod.restarts,
+            agent_restarts: pod.agent_restarts,
+            judges: healthy,
+            fell_unseen: false,
+            harmed: false,
+            assigned: None,
+            notified: None,
+            // Of one that is in a loop of restarts already, nobody knows with what it began.
+            birth: (!pod.was_ready && pod.restarts < NEWBORN_RESTARTS).then_some(birth),
+        }
+    }
+
+    /// Looks at a pod that has not become Ready since it was made.
+    fn grow(&mut self, pod: &Subject, assigned: bool, now: Millis) {
+        let Some(birth) = &mut self.birth else { return };
+        if birth.due.is_none() {
+            birth.on_target = assigned;
+            let time = seconds(pod.start_seconds.unwrap_or(START_SECONDS));
+            birth.due = pod.running.then_some(now + time);
+        }
+        birth.done |= pod.ready;
+        let late = birth.due.is_some_and(|due| now >= due) || pod.restarts >= NEWBORN_RESTARTS;
+        birth.fails = !birth.done && (birth.fails || (pod.is_reachable() && late));
+    }
+}
+
+impl Kind {
+    /// The reason that the status has for it.
+    pub(super) fn reason(&self) -> Reason {
+        match self {
+            Self::Unready => Reason::PodNotReady,
+            Self::Restarted => Reason::ContainerRestarted,
+            Self::Reported(why) => why.reason,
+        }
+    }
+}

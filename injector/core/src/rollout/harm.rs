@@ -1,0 +1,69 @@
+//! What befell a pod.
+
+use nudge_api::{Explanation, HarmedPod};
+
+use super::clock::Millis;
+
+/// Harm that begins so soon after the notification of its pod needs no comparison with others.
+const AT_ONCE: Millis = 5_000;
+/// Added to the period of a probe: until then others are seen to be harmed that were harmed in the same moment.
+const MARGIN: Millis = 3_000;
+/// The longest time for which others are looked at.
+const LONGEST: Millis = 60_000;
+
+/// How a pod was harmed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind {
+    /// Its containers became unready.
+    Unready,
+    /// A container of it restarted.
+    Restarted,
+    /// Its agent reported that it can't take the version.
+    Reported(Explanation),
+}
+
+/// A pod that was harmed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Harm {
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) node: String,
+    pub(super) kind: Kind,
+    /// When it began.
+    pub(super) at: Millis,
+    /// How long after the pod said that it has the target, or before.
+    pub(super) after: Option<Millis>,
+    /// The target was assigned to it.
+    pub(super) assigned: bool,
+    /// The share of pods with the target among all that could be harmed then.
+    pub(super) share: f64,
+    /// It was not the version's fault.
+    pub(super) excused: bool,
+    /// Time between two attempts of its slowest probe, in seconds.
+    pub(super) interval: u32,
+}
+
+impl Kind {
+    /// A report says what it is about.
+    pub(super) fn may_be_excused(&self) -> bool {
+        !matches!(self, Self::Reported(_))
+    }
+}
+
+impl Harm {
+    /// Whether it began so soon after the notification that nothing else can be the cause.
+    pub(super) fn is_at_once(&self) -> bool {
+        self.after.is_some_and(|after| after <= AT_ONCE)
+    }
+
+    /// When others that were harmed in the same moment have been seen to be.
+    pub(super) fn compared_at(&self) -> Millis {
+        self.at + (Millis::from(self.interval) * 1000 + MARGIN).min(LONGEST)
+    }
+
+    /// As the status has it.
+    pub(super) fn status(&self) -> HarmedPod {
+        let after_seconds = self.after.unwrap_or_default() / 1000;
+        HarmedPod { name: self.name.clone(), reason: self.kind.reason(), after_seconds }
+    }
+}

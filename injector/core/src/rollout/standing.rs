@@ -1,0 +1,63 @@
+//! How far the pods with the target are.
+
+use super::clock::seconds;
+use super::evidence::Evidence;
+use super::state::Move;
+use super::{Now, Observation, Subject, Thresholds};
+
+/// How many pods with the target are where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// What becomes of them counts, and they can be waited for.
+    pub(super) judges: usize,
+    /// Of these: they run the target and are Ready.
+    pub(super) proven: usize,
+    /// Of these: they did not acknowledge the target in time.
+    pub(super) silent: usize,
+    /// They can't be waited for.
+    pub(super) not_waited_for: u32,
+    /// Of these: they run, so that they may become healthy.
+    pub(super) may_recover: usize,
+}
+
+impl Standing {
+    /// Counts them.
+    pub(super) fn of(moved: &Move, evidence: &Evidence, seen: &Observation<'_>, now: Now<'_>) -> Self {
+        let mut standing = Self::default();
+        for pod in seen.pods.iter().filter(|pod| moved.thresholds.is_assigned(pod)) {
+            let waited_for = evidence.judges(pod) && (!evidence.is_harmed(&pod.uid) || evidence.is_well(&pod.uid));
+            if !waited_for || !pod.is_reachable() {
+                standing.not_waited_for += 1;
+                standing.may_recover += usize::from(pod.is_reachable());
+                continue;
+            }
+            standing.judges += 1;
+            let taken = pod.has_taken(&moved.target);
+            let late = || {
+                evidence.assigned(pod).is_none_or(|since| now.steady - since >= seconds(seen.spec.ack_timeout_seconds))
+            };
+            if taken && pod.ready {
+                standing.proven += 1;
+            } else if !taken && pod.ready && late() {
+                standing.silent += 1;
+            }
+        }
+        standing
+    }
+
+    /// Pods that are not where they should be, and may still come there.
+    pub(super) fn unproven(&self) -> usize {
+        self.judges - self.proven - self.silent
+    }
+
+    /// Whether more are silent than that others could speak for them.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent > 0 && (self.proven == 0 || self.silent > (self.judges / 4).max(1))
+    }
+}
+
+/// Whether a pod without the target could judge it.
+pub(super) fn could_judge(thresholds: &Thresholds, now: Now<'_>) -> impl Fn(&Subject) -> bool {
+    let seconds = now.time.0.as_second();
+    move |pod| !thresholds.is_assigned(pod) && pod.is_healthy(seconds)
+}

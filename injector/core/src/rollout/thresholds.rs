@@ -1,0 +1,212 @@
+//! Which pods the target is assigned to: those whose number is below a threshold.
+//!
+//! One threshold decides for the config. Workloads with many pods have their own, so that a step has its share of each of them. Pods that a
+//! selector matches have the target also where they are below its threshold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nudge_api::{Pods, RolloutStatus, SelectorThreshold, StepSelector, WorkloadThreshold};
+
+use super::Subject;
+
+/// The threshold that every pod is below.
+pub const ALL: u64 = 1 << 32;
+
+/// Workloads with at least so many pods have their own threshold.
+const LARGE: usize = 20;
+/// At most so many of them.
+const MOST_LARGE: usize = 100;
+
+/// The thresholds of a move.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Thresholds {
+    /// Of pods whose workload is not listed.
+    pub config: u64,
+    /// Of large workloads.
+    pub workloads: Vec<WorkloadThreshold>,
+    /// Of pods that selectors match.
+    pub selectors: Vec<SelectorThreshold>,
+}
+
+/// What decides about a pod.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) number: u32,
+    pub(super) workload: &'a str,
+    pub(super) labels: &'a BTreeMap<String, String>,
+}
+
+/// Whether the selector matches these labels.
+fn matches(selector: &StepSelector, labels: &BTreeMap<String, String>) -> bool {
+    selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+/// Whether the target of this rollout is assigned to the pod.
+pub(super) fn is_below(status: &RolloutStatus, pod: Place<'_>) -> bool {
+    below(status.threshold, &status.workloads, &status.selectors, pod)
+}
+
+fn below(config: u64, workloads: &[WorkloadThreshold], selectors: &[SelectorThreshold], pod: Place<'_>) -> bool {
+    let number = u64::from(pod.number);
+    let own = workloads.iter().find(|own| own.workload == pod.workload).map_or(config, |own| own.threshold);
+    number < own || selectors.iter().any(|other| number < other.threshold && matches(&other.selector, pod.labels))
+}
+
+impl Thresholds {
+    /// The target is assigned to all pods, and to all that are created.
+    pub(super) fn all() -> Self {
+        Self { config: ALL, ..Self::default() }
+    }
+
+    /// Whether it is.
+    pub(super) fn is_all(&self) -> bool {
+        self.config == ALL
+    }
+
+    /// Whether it is assigned to the pod.
+    pub(super) fn is_assigned(&self, pod: &Subject) -> bool {
+        below(self.config, &self.workloads, &self.selectors, pod.place())
+    }
+
+    /// The thresholds at which so many pods have the target: of those that the selector matches, or of the config. None sinks.
+    pub(super) fn raised(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
+        match selector {
+            Some(selector) => self.raised_selector(pods, count, selector),
+            None => self.raised_config(pods, count),
+        }
+    }
+
+    fn raised_selector(&self, pods: &[Subject], count: &Pods, selector: &StepSelector) -> Self {
+        let mut next = self.clone();
+        let matched: Vec<&Subject> = pods.iter().filter(|pod| matches(selector, &pod.labels)).collect();
+        let wanted = count.of(matched.len());
+        let threshold = self.reaching(&matched, wanted, matched.len());
+        match next.selectors.iter_mut().find(|other| other.selector == *selector) {
+            Some(own) => own.threshold = own.threshold.max(threshold),
+            None => next.selectors.push(SelectorThreshold { selector: selector.clone(), threshold }),
+        }
+        next
+    }
+
+    /// The threshold at which so many of these pods have the target.
+    fn reaching(&self, pods: &[&Subject], wanted: usize, all: usize) -> u64 {
+        if wanted >= all {
+            return ALL;
+        }
+        let assigned = pods.iter().filter(|pod| self.is_assigned(pod)).count();
+        let mut open: Vec<u32> = pods.iter().filter(|pod| !self.is_assigned(pod)).map(|pod| pod.number).collect();
+        open.sort_unstable();
+        let more = wanted.saturating_sub(assigned);
+        more.checked_sub(1).and_then(|last| open.get(last)).map_or(0, |number| u64::from(*number) + 1)
+    }
+
+    fn raised_config(&self, pods: &[Subject], count: &Pods) -> Self {
+        let wanted = count.of(pods.len());
+        if wanted >= pods.len() && matches!(count, Pods::Share(share) if share == "100%") {
+            return Self::all();
+        }
+        let mut groups: BTreeMap<&str, Vec<&Subject>> = BTreeMap::new();
+        for pod in pods {
+            groups.entry(&pod.workload).or_default().push(pod);
+        }
+        let large = large(&groups);
+        let small: Vec<&Subject> = pods.iter().filter(|pod| !large.contains(pod.workload.as_str())).collect();
+        // The rest of those that were large keeps what it has, so that nobody goes back.
+        let mut next = Self { workloads: Vec::new(), ..self.clone() };
+        next.workloads.extend(self.workloads.iter().filter(|own| !groups.contains_key(own.workload.as_str())).cloned());
+        let mut lists: Vec<(Option<&str>, Vec<&Subject>)> =
+            large.iter().map(|&workload| (Some(workload), groups.remove(workload).unwrap_or_default())).collect();
+        if !small.is_empty() {
+            lists.push((None, small));
+        }
+        let have = |list: &[&Subject]| list.iter().filter(|pod| self.is_assigned(pod)).count();
+        let counts: Vec<(usize, usize)> = lists.iter().map(|(_, list)| (list.len(), have(list))).collect();
+        for ((workload, list), wanted) in lists.iter().zip(shares(&counts, wanted)) {
+            let threshold = self.reaching(list, wanted, usize::MAX);
+            match workload {
+                None => next.config = next.config.max(threshold),
+                Some(workload) => {
+                    let known = self.workloads.iter().find(|own| own.workload == *workload);
+                    let threshold = threshold.max(known.map_or(self.config, |own| own.threshold));
+                    next.workloads.push(WorkloadThreshold { workload: (*workload).to_owned(), threshold });
+                }
+            }
+        }
+        // One that has shrunk keeps its own threshold, unless it is the config's.
+        let listed: BTreeSet<String> = next.workloads.iter().map(|own| own.workload.clone()).collect();
+        let shrunk = self.workloads.iter().filter(|own| !listed.contains(&own.workload) && own.threshold > next.config);
+        next.workloads.extend(shrunk.cloned().collect::<Vec<_>>());
+        next.workloads.retain(|own| own.threshold != next.config);
+        next.workloads.sort_by(|one, other| one.workload.cmp(&other.workload));
+        next
+    }
+
+    /// The thresholds with one more pod: one that `judges`, if there is any. Pods that come before it in the order can't judge, and go with
+    /// it. The one is chosen for which the fewest of these are Ready.
+    pub(super) fn with_one(&self, pods: &[Subject], judges: impl Fn(&Subject) -> bool) -> Self {
+        let own = |pod: &Subject| self.workloads.iter().any(|own| own.workload == pod.workload);
+        let mut groups: BTreeMap<Option<&str>, Vec<&Subject>> = BTreeMap::new();
+        for pod in pods.iter().filter(|pod| !self.is_assigned(pod)) {
+            groups.entry(own(pod).then_some(pod.workload.as_str())).or_default().push(pod);
+        }
+        let judge = |open: &mut Vec<&Subject>| {
+            open.sort_by_key(|pod| pod.number);
+            let at = open.iter().position(|pod| judges(pod))?;
+            Some((open[..at].iter().filter(|pod| pod.ready).count(), open[at].number))
+        };
+        let best = groups.iter_mut().filter_map(|(group, open)| Some((judge(open)?, *group))).min();
+        let lowest = || {
+            let open = pods.iter().filter(|pod| !self.is_assigned(pod));
+            open.map(|pod| ((0, pod.number), own(pod).then_some(pod.workload.as_str()))).min()
+        };
+        let mut next = self.clone();
+        let Some(((_, number), group)) = best.or_else(lowest) else { return next };
+        let threshold = u64::from(number) + 1;
+        match group {
+            None => next.config = threshold,
+            Some(workload) => {
+                next.workloads
+                    .iter_mut()
+                    .filter(|own| own.workload == workload)
+                    .for_each(|own| own.threshold = threshold);
+            }
+        }
+        next
+    }
+}
+
+/// The workloads that have their own threshold.
+fn large<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>) -> BTreeSet<&'a str> {
+    let mut large: Vec<(usize, &str)> =
+        groups.iter().filter(|(_, pods)| pods.len() >= LARGE).map(|(workload, pods)| (pods.len(), *workload)).collect();
+    // With one group there is nothing to share.
+    if large.len() == 1 && groups.len() == 1 {
+        return BTreeSet::new();
+    }
+    large.sort_by(|one, other| other.cmp(one));
+    large.into_iter().take(MOST_LARGE).map(|(_, workload)| workload).collect()
+}
+
+/// How many of `wanted` pods each group has, by its size; none has less than it has already. Those with the largest remainders get one more.
+fn shares(groups: &[(usize, usize)], wanted: usize) -> Vec<usize> {
+    let all: usize = groups.iter().map(|(size, _)| size).sum();
+    if all == 0 {
+        return vec![0; groups.len()];
+    }
+    let mut shares: Vec<usize> = groups.iter().map(|(size, have)| (size * wanted / all).max(*have)).collect();
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse((groups[at].0 * wanted % all, groups[at].0)));
+    let mut left = wanted.saturating_sub(shares.iter().sum());
+    while left > 0 {
+        let before = left;
+        for &at in &order {
+            if left > 0 && shares[at] < groups[at].0 {
+                (shares[at], left) = (shares[at] + 1, left - 1);
+            }
+        }
+        if left == before {
+            break;
+        }
+    }
+    shares
+}

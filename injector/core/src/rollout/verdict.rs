@@ -1,0 +1,202 @@
+//! Whether the target is bad, by the numbers.
+//!
+//! Harm to pods with the target is weighed twice. Against chance: so many pods are harmed without any cause with a probability of less than
+//! 0.001 × 2⁻ᵏ. That they were watched for E pod-seconds and k of them were harmed is a Poisson process; since the probabilities of all k add up
+//! to 0.001, a look after each harm errs in one rollout of a thousand. Against the environment: where pods without the target were harmed
+//! too, so many of the harmed ones have the target by chance with a probability of less than 0.001. Each harm counts with the share of pods
+//! that had the target then (the log-rank test; Mantel 1966), and how many of them have it has a Poisson binomial distribution.
+
+use nudge_api::{EvidenceStatus, Explanation, Reason};
+
+use super::Observation;
+use super::chance::{poisson_binomial_tail, poisson_tail};
+use super::clock::{Millis, seconds};
+use super::evidence::Evidence;
+use super::harm::{Harm, Kind};
+
+/// How often a rollout may go back by chance.
+const ERROR: f64 = 0.001;
+/// Pods are harmed at least so often by chance: one a pod and week.
+const RATE: f64 = 1.0 / 604_800.0;
+/// Harm that is less probable by chance holds the rollout.
+const SURPRISE: f64 = 0.05;
+
+/// What the numbers say.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// Nothing against the target.
+    Clear,
+    /// Not enough to go back, too much to go on.
+    Inconclusive {
+        message: String,
+        /// When the numbers may say more although nothing changes.
+        look_again: Option<Millis>,
+    },
+    /// The target is bad.
+    Bad(Explanation),
+}
+
+/// The names of both versions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Names<'a> {
+    pub(super) target: &'a str,
+    pub(super) current: &'a str,
+}
+
+/// How often a pod is harmed by chance, in a second.
+fn rate(seen: &Observation<'_>) -> f64 {
+    let own = seen.background.filter(|background| background.pod_seconds > 0);
+    #[allow(clippy::cast_precision_loss)] // numbers of harm and of pod-seconds in two weeks
+    let own = own.map_or(0.0, |background| background.harmed as f64 / background.pod_seconds as f64);
+    own.max(RATE)
+}
+
+/// What of the error may be spent in this part of the evidence: most of it in the first 15 minutes, all together no more than it.
+fn spend(epoch: u32) -> f64 {
+    if epoch <= 1 { 0.9 * ERROR } else { 0.1 * ERROR / f64::from(epoch) / f64::from(epoch - 1) }
+}
+
+/// The verdict. `window`: how long a step is watched, in seconds.
+pub(super) fn verdict(
+    evidence: &Evidence,
+    seen: &Observation<'_>,
+    names: Names<'_>,
+    window: u32,
+    now: Millis,
+) -> Verdict {
+    let harmed: Vec<&Harm> = evidence.harms().filter(|harm| harm.assigned).collect();
+    let numbers = numbers(evidence);
+    if seen.spec.tolerance.is_none()
+        && let Some((harm, why)) = harmed.iter().find_map(|harm| match &harm.kind {
+            Kind::Reported(why) => Some((harm, why)),
+            _ => None,
+        })
+    {
+        let message = format!("pod {} reported of version {}: {}", harm.name, names.target, why.message);
+        return Verdict::Bad(why.reason.explained(message));
+    }
+    let Some(first) = harmed.first() else { return newborns(evidence, seen, names) };
+    let compares = numbers.unassigned > numbers.unassigned_harmed;
+    let patience = 2 * seconds(window);
+    let due_at = |harm: &Harm| match compares {
+        _ if harm.is_at_once() => harm.at,
+        true => harm.compared_at(),
+        false => harm.at + patience,
+    };
+    let is_due = |harm: &&&Harm| now >= due_at(harm) && (compares || harm.is_at_once() || !evidence.is_well(&harm.uid));
+    let due = harmed.iter().filter(is_due).count();
+    let due = u32::try_from(due).unwrap_or(u32::MAX);
+    let said = said(&harmed, &numbers, names);
+    if due > 0 && is_too_many(evidence, seen, &numbers, due) && is_not_the_environment(evidence, &numbers, due) {
+        return Verdict::Bad(first.kind.reason().explained(said));
+    }
+    let unwell = harmed.iter().filter(|harm| !evidence.is_well(&harm.uid)).count();
+    let pending = harmed.iter().any(|harm| now < due_at(harm) && (compares || !evidence.is_well(&harm.uid)));
+    let holds = match seen.spec.tolerance {
+        Some(_) => false,
+        None => numbers.unassigned_harmed > 0 || chance(evidence, seen, numbers.harmed) < SURPRISE,
+    };
+    let late = first.at + patience;
+    if pending || (unwell > 0 && (holds || now < late)) {
+        let message = format!(
+            "{said}: that may have another cause. No more pods get version {} until these are Ready again",
+            names.target
+        );
+        let times = harmed.iter().map(|harm| due_at(harm)).chain([late]).filter(|time| *time > now);
+        return Verdict::Inconclusive { message, look_again: times.min() };
+    }
+    newborns(evidence, seen, names)
+}
+
+/// The probability that so many pods with the target are harmed by chance.
+fn chance(evidence: &Evidence, seen: &Observation<'_>, harmed: u32) -> f64 {
+    #[allow(clippy::cast_precision_loss)] // pod-seconds of 15 minutes
+    let exposure = evidence.exposure_seconds() as f64;
+    poisson_tail(exposure * rate(seen), harmed)
+}
+
+fn is_too_many(evidence: &Evidence, seen: &Observation<'_>, numbers: &EvidenceStatus, harmed: u32) -> bool {
+    match &seen.spec.tolerance {
+        Some(tolerance) => u64::from(harmed) > tolerance.of(u64::from(numbers.assigned)),
+        None => chance(evidence, seen, harmed) < spend(evidence.epoch()) * 0.5_f64.powi(harmed.min(1000).cast_signed()),
+    }
+}
+
+fn is_not_the_environment(evidence: &Evidence, numbers: &EvidenceStatus, harmed: u32) -> bool {
+    let shares = || evidence.harms().map(|harm| harm.share).collect::<Vec<_>>();
+    numbers.unassigned_harmed == 0 || poisson_binomial_tail(&shares(), harmed) < ERROR
+}
+
+/// The numbers of the evidence.
+pub(super) fn numbers(evidence: &Evidence) -> EvidenceStatus {
+    let count = |assigned: bool| {
+        let harms = evidence.harms().filter(|harm| harm.assigned == assigned).count();
+        u32::try_from(harms).unwrap_or(u32::MAX)
+    };
+    let (harmed, unassigned_harmed) = (count(true), count(false));
+    let (assigned, unassigned) = evidence.at_risk();
+    EvidenceStatus {
+        assigned: assigned + harmed,
+        harmed,
+        unassigned: unassigned + unassigned_harmed,
+        unassigned_harmed,
+        not_waited_for: 0,
+        first: evidence.harms().find(|harm| harm.assigned).map(Harm::status),
+    }
+}
+
+/// The numbers in words, such as: 3 of 40 pods on 1.0.2 became unready (first: web-7d, 12 s after its notification); of 120 on 1.0.1 none.
+fn said(harmed: &[&Harm], numbers: &EvidenceStatus, names: Names<'_>) -> String {
+    let all = |kind: &Kind| harmed.iter().all(|harm| harm.kind == *kind);
+    let verb = if all(&Kind::Unready) {
+        "became unready"
+    } else if all(&Kind::Restarted) {
+        "restarted"
+    } else {
+        "were harmed"
+    };
+    let of = |count: u32, all: u32| format!("{count} of {all} {}", if all == 1 { "pod" } else { "pods" });
+    let first = numbers.first.as_ref().map_or_else(String::new, |first| {
+        let after = match first.after_seconds {
+            ..0 => "before its notification was seen".to_owned(),
+            seconds => format!("{seconds} s after its notification"),
+        };
+        format!(" (first: {}, {after})", first.name)
+    });
+    let others = match (numbers.unassigned, numbers.unassigned_harmed) {
+        (0, _) => format!("no pod runs {} to compare with", names.current),
+        (all, 0) => format!("of {all} on {} none", names.current),
+        (all, harmed) => format!("of {all} on {} {harmed}", names.current),
+    };
+    format!("{} on {} {verb}{first}; {others}", of(numbers.harmed, numbers.assigned), names.target)
+}
+
+/// Whether new pods fail with the target.
+fn newborns(evidence: &Evidence, seen: &Observation<'_>, names: Names<'_>) -> Verdict {
+    let born = evidence.newborns(seen.pods);
+    let mut verdict = Verdict::Clear;
+    for (&(workload, template), new) in born.iter().filter(|(_, new)| new.failing > 0) {
+        let sisters = seen.pods.iter().filter(|pod| pod.workload == workload).count();
+        let enough = new.failing >= if new.well_before > 0 || sisters == 1 { 1 } else { 2 };
+        let another = born.keys().any(|&(other, of)| other == workload && of != template);
+        let Some(pod) = evidence.failing(seen.pods, (workload, template)).filter(|_| enough) else { continue };
+        let message = format!(
+            "{} new {} of {} did not become Ready with version {} (first: {})",
+            new.failing,
+            if new.failing == 1 { "pod" } else { "pods" },
+            if workload.is_empty() { "no workload" } else { workload },
+            names.target,
+            pod.name
+        );
+        if new.failing_before == 0 && (new.known || !another) {
+            return Verdict::Bad(Reason::NewPodsFailing.explained(message));
+        }
+        let message = if new.failing_before > 0 {
+            format!("{message}; new pods with {} fail too", names.current)
+        } else {
+            format!("{message}; their template is new, too")
+        };
+        verdict = Verdict::Inconclusive { message, look_again: None };
+    }
+    verdict
+}

@@ -1,0 +1,291 @@
+//! What counts for and against a version, and what does not: with everything at its default.
+
+use nudge_api::{Phase, Reason, RolloutStage, Tolerance};
+
+use super::tests::{TestRollout, failure, pod, reason, steps};
+use super::{Evidence, Neighbours, Subject};
+
+/// So many of these pods have the version, have taken it, and are watched.
+fn at_step(workload: &str, count: usize, step: usize) -> TestRollout {
+    let mut rollout = TestRollout::new(&[(workload, count)]);
+    rollout.rest("1");
+    rollout.rest("2");
+    for _ in 1..step {
+        rollout.take();
+        rollout.watch("2", 38);
+    }
+    rollout.take();
+    rollout.rest("2");
+    rollout
+}
+
+/// The first pod with the version is harmed as `harm` does it, after so many seconds.
+fn one_harmed(rollout: &mut TestRollout, after: i64, harm: impl Fn(&mut Subject, i64)) -> String {
+    rollout.watch("2", after);
+    let millis = rollout.millis;
+    let pod = rollout.with("2").remove(0);
+    harm(pod, millis);
+    pod.name.clone()
+}
+
+#[test]
+fn a_version_that_makes_pods_unready_reaches_the_first_step_alone() {
+    for count in [3, 8, 40, 500] {
+        let mut rollout = at_step("web", count, 1);
+        let name = one_harmed(&mut rollout, 25, |pod, _| pod.fall());
+        let held = rollout.watch("2", 5);
+        assert_eq!(reason(&held), Some(Reason::Inconclusive), "others are looked at first");
+        rollout.watch("2", 8);
+        let others = count - 1;
+        let message = format!(
+            "1 of 1 pod on 2 became unready (first: {name}, 25 s after its notification); of {others} on 1 none"
+        );
+        assert_eq!(failure(&rollout), Some((Reason::PodNotReady, message)));
+        assert_eq!((rollout.assigned("1"), rollout.status.phase), (count, Phase::RollingBack));
+    }
+}
+
+#[test]
+fn a_crash_on_notification_waits_for_nobody() {
+    let mut rollout = at_step("web", 8, 1);
+    one_harmed(&mut rollout, 1, Subject::crash);
+    rollout.rest("2");
+    assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::ContainerRestarted));
+    assert_eq!(rollout.assigned("1"), 8);
+}
+
+#[test]
+fn a_refusal_of_the_agent_waits_for_nobody() {
+    let mut rollout = at_step("web", 40, 3);
+    one_harmed(&mut rollout, 30, |pod, _| pod.failure = Some(Reason::NoHandler.explained("it has none")));
+    rollout.rest("2");
+    let (reason, message) = failure(&rollout).unwrap();
+    assert!(reason == Reason::NoHandler && message.ends_with("reported of version 2: it has none"), "{message}");
+}
+
+#[test]
+fn what_befalls_others_too_is_the_environment() {
+    let mut rollout = at_step("web", 40, 2);
+    rollout.watch("2", 20);
+    // A dependency is away: everybody is harmed within one period of the probe.
+    for at in 0..40 {
+        rollout.pods[at].fall();
+        rollout.watch("2", i64::from(at % 4 == 0));
+    }
+    let held = rollout.watch("2", 120);
+    assert_eq!((reason(&held), held.inconclusive, rollout.assigned("2")), (Some(Reason::Inconclusive), true, 10));
+    let message = held.waits_for.unwrap().message;
+    assert!(message.starts_with("10 of 10 pods on 2 became unready (first: "), "{message}");
+    assert!(message.contains("; of 30 on 1 30: that may have another cause"), "{message}");
+    rollout.pods.iter_mut().for_each(Subject::recover);
+    assert_eq!(rollout.walk("2").last(), Some(&40));
+    assert_eq!(rollout.status.current.as_deref(), Some("2"));
+}
+
+#[test]
+fn an_outage_that_does_not_end_is_left_at_the_deadline() {
+    let mut rollout = at_step("web", 40, 2);
+    rollout.pods.iter_mut().for_each(Subject::fall);
+    rollout.watch("2", 590);
+    assert_eq!(rollout.assigned("2"), 10);
+    rollout.watch("2", 20);
+    assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::ProgressDeadlineExceeded));
+}
+
+#[test]
+fn one_flap_among_many_pods_holds_for_as_long_as_it_lasts() {
+    let mut rollout = at_step("web", 500, 3);
+    one_harmed(&mut rollout, 20, |pod, _| pod.fall());
+    assert_eq!(reason(&rollout.watch("2", 20)), Some(Reason::Inconclusive));
+    rollout.pods.iter_mut().for_each(Subject::recover);
+    rollout.watch("2", 38);
+    assert_eq!(rollout.assigned("2"), 500, "{:?}", failure(&rollout));
+}
+
+#[test]
+fn without_others_to_compare_with_it_is_held_for_two_windows() {
+    for recovers in [true, false] {
+        let mut rollout = at_step("web", 1, 1);
+        one_harmed(&mut rollout, 25, |pod, _| pod.fall());
+        rollout.watch("2", 70);
+        assert_eq!((failure(&rollout), rollout.assigned("2")), (None, 1));
+        if recovers {
+            rollout.pods.iter_mut().for_each(Subject::recover);
+        }
+        rollout.watch("2", 120);
+        assert_eq!(failure(&rollout).is_some(), !recovers);
+        assert_eq!(rollout.status.current.as_deref(), Some(if recovers { "2" } else { "1" }));
+    }
+}
+
+#[test]
+fn what_happens_to_pods_that_are_taken_away_is_no_harm() {
+    let cases: [(&str, fn(&mut Subject)); 5] = [
+        ("node", |pod| (pod.node_ready, pod.ready, pod.containers_ready) = (false, false, false)),
+        ("disrupted", |pod| {
+            pod.fall();
+            pod.disrupted = true;
+        }),
+        ("reboot", |pod| {
+            pod.restarts += 1;
+            pod.agent_restarts += 1;
+        }),
+        ("gate", |pod| pod.ready = false),
+        ("ended", |pod| {
+            pod.fall();
+            pod.ending = true;
+        }),
+    ];
+    for (name, harm) in cases {
+        let mut rollout = at_step("web", 8, 2);
+        one_harmed(&mut rollout, 20, |pod, _| harm(pod));
+        rollout.watch("2", 60);
+        assert_eq!(failure(&rollout), None, "{name}");
+        rollout.pods.iter_mut().for_each(|pod| {
+            pod.recover();
+            (pod.node_ready, pod.disrupted, pod.ending) = (true, false, false);
+        });
+        assert_eq!(rollout.walk("2").last(), Some(&8), "{name}");
+    }
+    let mut rollout = at_step("web", 8, 2);
+    let name = one_harmed(&mut rollout, 20, |pod, _| pod.fall());
+    rollout.watch("2", 5);
+    rollout.pods.retain(|pod| pod.name != name);
+    assert_eq!(rollout.walk("2").last(), Some(&7), "evicted");
+}
+
+#[test]
+fn a_pod_that_is_unready_for_less_than_three_seconds_is_not_harmed() {
+    let mut rollout = at_step("web", 8, 1);
+    for _ in 0..20 {
+        rollout.with("2").into_iter().for_each(Subject::fall);
+        rollout.watch("2", 2);
+        rollout.with("2").into_iter().for_each(Subject::recover);
+        rollout.watch("2", 2);
+    }
+    assert_eq!((failure(&rollout), rollout.assigned("2")), (None, 1), "nor does it prove anything");
+    rollout.with("2").into_iter().for_each(Subject::fall);
+    rollout.watch("2", 2);
+    rollout.with("2").into_iter().for_each(Subject::recover);
+    rollout.watch("2", 1);
+    // Ready for two seconds at a time.
+    rollout.with("2").into_iter().for_each(Subject::fall);
+    rollout.watch("2", 4);
+    rollout.with("2").into_iter().for_each(Subject::recover);
+    rollout.watch("2", 12);
+    assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::PodNotReady));
+}
+
+#[test]
+fn where_others_on_the_node_flap_in_the_same_share_the_node_is_blamed() {
+    for (others, harmed, blames) in [(4, 4, false), (4, 3, true), (4, 0, true)] {
+        let mut rollout = at_step("web", 8, 1);
+        let node = rollout.with("2")[0].node.clone();
+        rollout.neighbours.insert(node, Neighbours { pods: others, harmed });
+        one_harmed(&mut rollout, 20, |pod, _| pod.fall());
+        rollout.watch("2", 30);
+        assert_eq!(failure(&rollout).is_some(), blames, "{harmed} of {others}");
+    }
+}
+
+#[test]
+fn what_happened_while_nobody_looked_is_no_harm_but_holds() {
+    // A new leader knows nothing of the last one's evidence.
+    let mut rollout = at_step("web", 8, 2);
+    let now = rollout.millis / 1000;
+    rollout.with("2").into_iter().for_each(|pod| {
+        pod.fall();
+        pod.unready_since = Some(now + 5);
+    });
+    rollout.evidence = Evidence::default();
+    let held = rollout.watch("2", 500);
+    assert_eq!((reason(&held), rollout.assigned("2")), (Some(Reason::Progressing), 2), "{held:?}");
+    rollout.watch("2", 110);
+    assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::ProgressDeadlineExceeded));
+    // The same in a pause, after which the pods recover.
+    let mut rollout = at_step("web", 8, 2);
+    rollout.spec.paused = true;
+    rollout.rest("2");
+    rollout.pods.iter_mut().for_each(Subject::fall);
+    rollout.later(86_400);
+    rollout.spec.paused = false;
+    rollout.watch("2", 60);
+    assert_eq!((failure(&rollout), rollout.assigned("2")), (None, 2));
+    rollout.pods.iter_mut().for_each(Subject::recover);
+    assert_eq!(rollout.walk("2").last(), Some(&8));
+}
+
+#[test]
+fn a_tolerance_replaces_chance_and_not_the_comparison() {
+    for (tolerance, harmed, blames) in
+        [(Tolerance::Count(0), 1, true), (Tolerance::Count(2), 2, false), (Tolerance::Share("10%".to_owned()), 3, true)]
+    {
+        let mut rollout = TestRollout::new(&[("web", 80)]);
+        rollout.spec.steps = steps(&["25%"]);
+        rollout.spec.tolerance = Some(tolerance.clone());
+        rollout.rest("1");
+        rollout.rest("2");
+        rollout.take();
+        rollout.watch("2", 20);
+        rollout.with("2").into_iter().take(harmed).for_each(Subject::fall);
+        rollout.watch("2", 30);
+        assert_eq!(failure(&rollout).is_some(), blames, "{harmed} with {tolerance:?}");
+    }
+}
+
+/// A new pod of this template, which is not Ready yet.
+fn newborn(number: usize, template: &str) -> Subject {
+    let mut new = Subject { was_ready: false, template: template.to_owned(), ..pod("web", number) };
+    new.fall();
+    new
+}
+
+#[test]
+fn new_pods_that_do_not_start_are_evidence_if_there_are_two_or_older_ones_started() {
+    for (count, blames) in [(1, false), (2, true)] {
+        let mut rollout = at_step("web", 8, 1);
+        rollout.spec.steps = steps(&["100%"]);
+        rollout.generation += 1;
+        rollout.watch("2", 40);
+        rollout.take();
+        rollout.pods.extend((100..100 + count).map(|number| newborn(number, "a")));
+        rollout.watch("2", 1);
+        rollout.pods.iter_mut().filter(|pod| !pod.ready).for_each(|pod| pod.restarts = 2);
+        rollout.watch("2", 5);
+        assert_eq!(failure(&rollout).map(|failure| failure.0), blames.then_some(Reason::NewPodsFailing), "{count}");
+    }
+}
+
+#[test]
+fn new_pods_of_a_new_template_are_not_the_versions_fault_alone() {
+    let mut rollout = at_step("web", 8, 1);
+    rollout.spec.steps = steps(&["100%"]);
+    rollout.watch("2", 40);
+    rollout.take();
+    rollout.pods.extend((100..103).map(|number| newborn(number, "b")));
+    rollout.watch("2", 1);
+    rollout.pods.iter_mut().filter(|pod| !pod.ready).for_each(|pod| pod.restarts = 2);
+    let held = rollout.watch("2", 5);
+    assert_eq!((reason(&held), failure(&rollout)), (Some(Reason::Inconclusive), None));
+}
+
+#[test]
+fn harm_soon_after_the_version_became_current_is_told() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.rest("1");
+    rollout.walk("2");
+    assert_eq!(rollout.status.current.as_deref(), Some("2"));
+    rollout.watch("2", 300);
+    rollout.pods[..4].iter_mut().for_each(Subject::fall);
+    rollout.watch("2", 90);
+    let suspect = rollout.suspect.clone().unwrap();
+    assert!(suspect.starts_with("4 of 8 pods on 2 became unready"), "{suspect}");
+    assert_eq!((rollout.status.rollout.stage, rollout.status.phase), (None::<RolloutStage>, Phase::Current));
+    // After fifteen minutes nobody looks any more.
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.walk("2");
+    rollout.watch("2", 1000);
+    rollout.pods[..4].iter_mut().for_each(Subject::fall);
+    rollout.watch("2", 90);
+    assert_eq!(rollout.suspect, None);
+}

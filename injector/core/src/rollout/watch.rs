@@ -1,0 +1,32 @@
+//! How long a step is watched: until the probes of its pods have noticed if they got worse.
+
+use nudge_api::Watch;
+
+use super::Subject;
+
+/// The longest time for which a step is watched because of a probe, in seconds. The first one has no such limit.
+const LONGEST: u32 = 300;
+
+/// How long the step is watched that has these pods.
+pub(super) fn watch<'a>(pods: impl Iterator<Item = &'a Subject>, first: bool, min_ready_seconds: u32) -> Watch {
+    let (mut slowest, mut without): (Option<_>, Option<&Subject>) = (None, None);
+    for pod in pods {
+        match &pod.slowest_probe {
+            None => without = without.or(Some(pod)),
+            Some(probe) => slowest = slowest.max(Some((probe.seconds(), probe.to_string()))),
+        }
+    }
+    let longest = if first { u32::MAX } else { LONGEST.max(min_ready_seconds) };
+    let weak = match &slowest {
+        Some((seconds, probe)) if *seconds > longest => {
+            Some(format!("{probe} to notice a change, which is {seconds} s"))
+        }
+        _ => without.map(|pod| format!("pod {} has no readiness or liveness probe", pod.name)),
+    };
+    match slowest {
+        Some((seconds, probe)) if seconds > min_ready_seconds => {
+            Watch { seconds: seconds.min(longest), reason: format!("{probe} to notice a change"), weak }
+        }
+        _ => Watch { seconds: min_ready_seconds, reason: "spec.rollout.minReadySeconds says so".to_owned(), weak },
+    }
+}
