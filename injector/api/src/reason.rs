@@ -130,6 +130,7 @@ reasons! {
     OnDelete Controller true "The workload has the update strategy OnDelete."
     Partition Controller true "The update of the workload has a partition."
     Unwell Controller true "The workload was not well before its restart."
+    TemplateChanged Controller true "Somebody has changed the workload's template since its restart, and it did not come up."
     NotBack Controller true "The workload did not become ready with the old content either."
     NotEvicted Controller true "A PodDisruptionBudget kept a pod from being evicted."
     Stale Controller true "Pods that nothing restarts have the old content."

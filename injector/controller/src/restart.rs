@@ -1,22 +1,24 @@
 //! Restarts the workloads that take a version by a restart: lists them, decides, and writes one template at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
+use kube::{Api, ResourceExt as _};
 use nudge_api::{Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, WithoutAgent};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::listing::each;
 use nudge_core::keys::ConfigKey;
+use nudge_core::pods::{container_restarts, workload as workload_of};
 use nudge_core::restart::{
-    Behind, DIGEST, Kind, Look, Memory, Next, Part, RESTARTED, RETRY_SECONDS, Report, RestartReport, Restarted,
-    Workload, behind, content_digest, judge, next, rolls,
+    Behind, DIGEST, Kind, Look, Memory, Next, Part, PodRestarts, RESTARTED, RETRY_SECONDS, Report, RestartReport,
+    Restarted, Workload, behind, content_digest, judge, next, rolls,
 };
 use nudge_core::rollout::{Restarts as State, to_publish};
 use nudge_protocol::bounded_text::clipped;
@@ -120,8 +122,13 @@ impl Controller {
         let mut memory = self.restarts_so_far(key, &part);
         memory.forget_refusals(now);
         memory.keep_workloads(workloads.iter().map(|(workload, _)| workload));
+        let settle = config.spec.rollout.min_ready_seconds;
+        self.count_restarts(key, &mut workloads, &memory, since).await?;
+        for (workload, _) in &workloads {
+            memory.watch(workload, settle, since, now);
+        }
         let look = |workloads: &[(Workload, String)], memory: &Memory| {
-            next(&Look { workloads, behind: &behind, back, since, deadline, memory, now: Timestamp::now() })
+            next(&Look { workloads, behind: &behind, back, since, deadline, settle, memory, now: Timestamp::now() })
         };
         let steps = self.restart_all(key, &mut workloads, &mut memory, look).await;
         let mut found =
@@ -131,7 +138,7 @@ impl Controller {
                 found.reports = reports;
                 let marks = workloads.iter().filter_map(|(it, _)| Some((it.id(), it.restarted.as_ref()?.at)));
                 let marks: Vec<(String, Timestamp)> = marks.filter(|(_, at)| *at >= since).collect();
-                let since = marks.iter().map(|(_, at)| *at).max().unwrap_or(since);
+                let since = marks.iter().map(|(_, at)| *at).chain(memory.progressed()).max().unwrap_or(since);
                 // All pods of a namespace are listed only for those that no rolling update restarts.
                 let loose = holds || memory.has_groups() || pods.iter().any(|pod| pod.by_restart && !rolls(pod));
                 let evicted = if loose {
@@ -213,6 +220,35 @@ impl Controller {
         let config = |name: &str| configs.get(name).map(|config| &**config);
         let with_digest = |workload: Workload| content_digest(&workload.uses, config).map(|digest| (workload, digest));
         Ok(all.into_iter().filter_map(with_digest).collect())
+    }
+
+    /// Counts how often containers were started again in pods of workloads whose controllers would not notice.
+    async fn count_restarts(
+        &self,
+        key: &ConfigKey,
+        workloads: &mut [(Workload, String)],
+        memory: &Memory,
+        since: Timestamp,
+    ) -> Result<(), CallError> {
+        let counted = |workload: &Workload| {
+            let mark = workload.mark().filter(|mark| mark.at >= since && !mark.unwell);
+            workload.unprobed && mark.is_some() && !memory.has_settled(workload)
+        };
+        let open = workloads.iter_mut().map(|(workload, _)| workload).filter(|workload| counted(workload));
+        let mut open: HashMap<String, &mut Workload> = open.map(|workload| (workload.id(), workload)).collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        for workload in open.values_mut() {
+            workload.restarts = Some(PodRestarts::default());
+        }
+        each::<Pod>(&self.client, &key.namespace, |pod| {
+            let of = open.get_mut(&workload_of(&pod.metadata));
+            if let Some(workload) = of.filter(|workload| workload.digest.as_ref() == pod.annotations().get(DIGEST)) {
+                workload.restarts.get_or_insert_default().add(container_restarts(&pod));
+            }
+        })
+        .await
     }
 
     /// Writes the digest into the workload's template. Returns the workload after that; `None` where it was deleted.

@@ -63,7 +63,7 @@ impl ConfigMetrics {
                 *count += i64::from(is(kind.as_str(), bad));
             }
             let counts = &status.pods;
-            let counts = [counts.total, counts.updated, counts.ready, counts.failed, counts.skipped];
+            let counts = [counts.total, counts.updated, counts.ready, counts.failed];
             pods.iter_mut().zip(counts).for_each(|(sum, count)| *sum += i64::from(count));
         }
         for (phase, count) in PHASES.iter().zip(phases) {
@@ -72,7 +72,7 @@ impl ConfigMetrics {
         for ((kind, _), count) in TROUBLES.iter().zip(troubles) {
             self.troubles.get_or_create(&TroubleLabel { condition: kind.as_str() }).set(count);
         }
-        for (state, count) in ["total", "updated", "ready", "failed", "skipped"].into_iter().zip(pods) {
+        for (state, count) in ["total", "updated", "ready", "failed"].into_iter().zip(pods) {
             self.pods.get_or_create(&StateLabel { state }).set(count);
         }
     }
@@ -93,7 +93,7 @@ mod tests {
             let config = json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {},
                 "metadata": {"name": name, "namespace": "secret-space", "uid": name, "resourceVersion": "1"},
-                "status": {"phase": phase, "pods": {"total": 3, "skipped": 1}, "conditions": [
+                "status": {"phase": phase, "pods": {"total": 3, "failed": 1}, "conditions": [
                     {"type": "Restarted", "status": "False", "reason": "Paused", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
             });
             index.put_config(serde_json::from_value(config).unwrap());
@@ -105,7 +105,7 @@ mod tests {
             "configs{phase=\"Failed\"} 2",
             "configs{phase=\"Waiting\"} 0",
             "config_troubles{condition=\"Restarted\"} 3",
-            "config_pods{state=\"skipped\"} 3",
+            "config_pods{state=\"failed\"} 3",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} in {text}");
         }

@@ -25,8 +25,8 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    attackers, deleted, demo, exposure, failures, forged, handlers, jobs, memory, quick_start, refresh, removal,
-    restarts, rollback, rollout, secrets, starving, takeover, users, webhooks, workload_restarts,
+    attackers, deleted, demo, exposure, failures, forged, handlers, jobs, long_restarts, memory, quick_start, refresh,
+    removal, restarts, rollback, rollout, secrets, starving, takeover, users, webhooks, workload_restarts,
 };
 use crate::suite::{Run, Suite};
 
@@ -40,6 +40,7 @@ const SCENARIOS: &[(&str, Run)] = &[
     ("exposure", |suite| Box::pin(exposure::run(suite))),
     ("rollback", |suite| Box::pin(rollback::run(suite))),
     ("restarts", |suite| Box::pin(restarts::run(suite))),
+    ("long_restarts", |suite| Box::pin(long_restarts::run(suite))),
     ("workload_restarts", |suite| Box::pin(workload_restarts::run(suite))),
     ("refresh", |suite| Box::pin(refresh::run(suite))),
     ("secrets", |suite| Box::pin(secrets::run(suite))),

@@ -2,6 +2,7 @@
 //! this test stands for the kubelet that runs their pods.
 
 mod by_restart;
+mod progress;
 
 use std::time::Duration;
 

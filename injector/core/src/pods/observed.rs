@@ -258,6 +258,12 @@ fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> + Clon
     status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
 }
 
+/// How often the containers of a pod other than the agent were started again.
+pub fn container_restarts(pod: &Pod) -> i32 {
+    let all = pod.status.iter().flat_map(statuses).filter(|status| status.name != pod::AGENT_CONTAINER);
+    all.map(|status| status.restart_count).sum()
+}
+
 fn containers(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Vec<PodContainer> {
     let restarts_always = spec.restart_policy.as_deref().unwrap_or("Always") == "Always";
     let never = spec.restart_policy.as_deref() == Some("Never");

@@ -14,6 +14,9 @@ use crate::rollout::{Restarts as State, is_same, to_publish};
 /// The controllers that restart their pods by a rolling update.
 const ROLLING: [&str; 3] = ["Deployment/", "StatefulSet/", "DaemonSet/"];
 
+/// Why a restart is not waited for that may come to its end all the same.
+const NOT_WAITED_FOR: [Reason; 2] = [Reason::Unwell, Reason::TemplateChanged];
+
 /// Whether a rolling update restarts this pod.
 pub fn rolls(pod: &PodState) -> bool {
     ROLLING.iter().any(|kind| pod.workload.starts_with(kind))
@@ -48,7 +51,7 @@ pub struct Behind<'a> {
     pub version: &'a str,
     /// The rollout leaves another version.
     pub back: bool,
-    /// When the stage began, or a workload was last restarted.
+    /// When the stage began, or a workload's restart last progressed.
     pub since: Timestamp,
     /// Deadline of the restarts, in seconds.
     pub deadline: u32,
@@ -68,7 +71,7 @@ pub fn judge(behind: &Behind<'_>, reports: &mut Vec<Report>) -> State {
         let is_known = ROLLING.iter().any(|kind| id.starts_with(kind)) || behind.groups.contains(id);
         // A workload that was not well before may progress all the same. On the way back only restarted ones can.
         let may_progress = !back || behind.restarted.contains(id) || behind.groups.contains(id);
-        let waits = is_known && may_progress && report.is_none_or(|report| report.why.reason == Reason::Unwell);
+        let waits = is_known && may_progress && report.is_none_or(|report| NOT_WAITED_FOR.contains(&report.why.reason));
         if waits && !over(behind.since, behind.deadline, behind.now) {
             return State::Busy(format!("{count} pods of {id} do not run version {version} yet"));
         }
@@ -165,7 +168,7 @@ mod tests {
         assert!(message.contains("2 pods of Deployment/web do not run version 2"), "{message}");
         assert!(message.ends_with("Deployment/web is NotAllowed"), "{message}");
         // A restarted workload has its deadline; so has one that was not well before.
-        for report in [None, Some(Reason::Unwell)] {
+        for report in [None, Some(Reason::Unwell), Some(Reason::TemplateChanged)] {
             assert!(held("Deployment/web", report, 159).starts_with("Busy"));
             assert!(held("ReplicaSet/own", report, 159).starts_with("Busy"));
             assert!(held("Deployment/web", report, 160).contains("only by a restart"));

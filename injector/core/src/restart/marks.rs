@@ -23,19 +23,24 @@ pub struct Restarted {
     pub digest: String,
     /// The workload was not well before, so the restart is not waited for.
     pub unwell: bool,
+    /// What the template was like, but for the digest. Absent in marks of earlier releases.
+    pub template: Option<String>,
 }
 
 impl Restarted {
     /// The annotation's value.
     pub fn text(&self) -> String {
-        format!("{} {}{}", self.at, self.digest, if self.unwell { " unwell" } else { "" })
+        let unwell = if self.unwell { " unwell" } else { "" };
+        let template = self.template.as_ref().map_or_else(String::new, |template| format!(" {template}"));
+        format!("{} {}{unwell}{template}", self.at, self.digest)
     }
 
     /// Reads the annotation's value. Only Nudge writes it; anything else counts as none.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split(' ');
         let (at, digest) = (fields.next()?.parse().ok()?, fields.next()?.to_owned());
-        Some(Self { at, digest, unwell: fields.next() == Some("unwell") })
+        let (unwell, rest): (Vec<&str>, Vec<&str>) = fields.partition(|field| *field == "unwell");
+        Some(Self { at, digest, unwell: !unwell.is_empty(), template: rest.first().map(ToString::to_string) })
     }
 }
 
@@ -53,8 +58,9 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        for unwell in [false, true] {
-            let one = Restarted { at: Timestamp::from_second(1_700_000_000).unwrap(), digest: "d".to_owned(), unwell };
+        for (unwell, template) in [(false, None), (true, None), (false, Some("t")), (true, Some("t"))] {
+            let (at, template) = (Timestamp::from_second(1_700_000_000).unwrap(), template.map(str::to_owned));
+            let one = Restarted { at, digest: "d".to_owned(), unwell, template };
             assert_eq!(Restarted::parse(&one.text()), Some(one));
         }
         assert_eq!(Restarted::parse("yesterday d"), None);

@@ -1,5 +1,5 @@
-//! What a leader remembers in one part of a rollout: which workloads can't be restarted, which it has restarted, and how many pods of each
-//! group were Ready before. The next leader starts without it, and tries once more.
+//! What a leader remembers in one part of a rollout: which workloads can't be restarted, which it has restarted, how far their restarts had
+//! come, and how many pods of each group were Ready before. The next leader starts without it: it tries once more, and waits anew.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -7,8 +7,9 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::RolloutStage;
 
 use super::clock::over;
+use super::marks::Restarted;
 use super::report::Report;
-use super::workload::Workload;
+use super::workload::{PodRestarts, Progress, Steps, Workload};
 
 /// Most digests that are remembered of one object, one for each content of its configs in this part. When a forgotten restart is undone,
 /// it is tried once more.
@@ -41,6 +42,30 @@ struct OfWorkload {
     refused: Option<Report>,
     /// The digests that restarts gave it, oldest first.
     digests: VecDeque<String>,
+    watched: Option<Watched>,
+}
+
+/// A restart as this leader has seen it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Watched {
+    mark: Restarted,
+    /// When it last progressed, or was first seen.
+    pub(super) progressed: Timestamp,
+    /// The farthest that it came. Who falls back and recovers has not progressed, so there is an end.
+    steps: Steps,
+    /// Since when all pods are available and no container was started again.
+    pub(super) complete: Option<Timestamp>,
+    /// How often containers had been started again when it was first seen, and at the last look.
+    restarts: Option<(PodRestarts, PodRestarts)>,
+    /// It has come up, once and for all.
+    settled: bool,
+}
+
+impl Watched {
+    /// How often containers of one pod were started again, at most.
+    pub(super) fn restarts(&self) -> i32 {
+        self.restarts.map_or(0, |(first, last)| last.most - first.most)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,6 +113,55 @@ impl Memory {
     /// Whether a restart gave this workload the digest. If it lacks the digest now, somebody has undone the restart.
     pub fn was_restarted(&self, workload: &Workload, digest: &str) -> bool {
         self.workloads.get(&workload.uid).is_some_and(|known| known.digests.iter().any(|known| known == digest))
+    }
+
+    /// Looks at the restart of a workload in the stage that began at `since`.
+    pub fn watch(&mut self, workload: &Workload, settle: u32, since: Timestamp, now: Timestamp) {
+        let Some(mark) = workload.mark().filter(|mark| mark.at >= since) else { return };
+        let watched = &mut self.workloads.entry(workload.uid.clone()).or_default().watched;
+        let watched = match watched {
+            Some(watched) if watched.mark == *mark => watched,
+            _ => watched.insert(Watched {
+                mark: mark.clone(),
+                progressed: now,
+                steps: Steps::default(),
+                complete: None,
+                restarts: None,
+                settled: false,
+            }),
+        };
+        if let Some(steps) = workload.steps.filter(|steps| *steps > watched.steps) {
+            (watched.steps, watched.progressed) = (steps, now);
+        }
+        let again = match (workload.restarts, &mut watched.restarts) {
+            (Some(count), Some((_, last))) => count.all > std::mem::replace(last, count).all,
+            (Some(count), none) => {
+                *none = Some((count, count));
+                false
+            }
+            (None, _) => false,
+        };
+        if workload.progress == Progress::Complete && !again {
+            let complete = *watched.complete.get_or_insert(now);
+            watched.settled |= over(complete, settle, now);
+        } else {
+            watched.complete = None;
+        }
+    }
+
+    pub(super) fn watched(&self, workload: &Workload, mark: &Restarted) -> Option<&Watched> {
+        self.workloads.get(&workload.uid)?.watched.as_ref().filter(|watched| watched.mark == *mark)
+    }
+
+    /// Whether all pods of the workload were available for long enough after its last restart.
+    pub fn has_settled(&self, workload: &Workload) -> bool {
+        let watched = workload.mark().and_then(|mark| self.watched(workload, mark));
+        watched.is_some_and(|watched| watched.settled)
+    }
+
+    /// When a restart last progressed.
+    pub fn progressed(&self) -> Option<Timestamp> {
+        self.workloads.values().filter_map(|known| Some(known.watched.as_ref()?.progressed)).max()
     }
 
     /// Remembers that pods of this group can't be evicted.

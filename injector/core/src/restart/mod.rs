@@ -22,4 +22,4 @@ pub use next::{Look, Next, next};
 pub use pods::{Group, NextPod, Old, Stale, next_pod, stale_pods};
 pub use report::{Report, RestartReport, write_condition};
 pub use template::{Uses, refreshed_for, restarted_for};
-pub use workload::{Kind, Progress, Workload};
+pub use workload::{Kind, PodRestarts, Progress, Steps, Workload};

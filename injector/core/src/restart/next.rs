@@ -12,6 +12,9 @@ use super::memory::Memory;
 use super::report::Report;
 use super::workload::{Progress, Workload};
 
+/// How often a container of a new pod may be started again before the pod counts as one that does not come up.
+const RESTARTS: i32 = 1;
+
 /// The workloads of one config at one moment, and what the decision needs besides.
 #[derive(Clone, Debug)]
 pub struct Look<'a> {
@@ -23,8 +26,10 @@ pub struct Look<'a> {
     pub back: bool,
     /// When the stage began: restarts before it say nothing about the version.
     pub since: Timestamp,
-    /// Deadline in seconds of a workload without its own.
+    /// Deadline in seconds of a workload without its own, from its last progress.
     pub deadline: u32,
+    /// How long an unprobed workload must stay up before it counts as up, in seconds.
+    pub settle: u32,
     /// What this leader remembers of this part of the rollout.
     pub memory: &'a Memory,
     /// Now.
@@ -67,12 +72,20 @@ fn late(id: &str) -> String {
 
 /// How far the restart of this mark is.
 fn restart_progress(look: &Look<'_>, workload: &Workload, mark: &Restarted) -> RestartProgress {
-    let in_time = !over(mark.at, look.deadline, look.now);
+    let watched = look.memory.watched(workload, mark);
+    let progressed = watched.map_or(mark.at, |watched| watched.progressed.max(mark.at));
+    let settle = if workload.unprobed { look.settle } else { 0 };
+    let in_time = !over(progressed, look.deadline.saturating_add(settle), look.now);
+    let crashes = workload.unprobed && watched.is_some_and(|watched| watched.restarts() > RESTARTS);
     // On the way back, the Deployment's condition is about the version that is left until the Deployment progresses.
     let patient = match workload.progress {
-        Progress::Complete => return RestartProgress::Complete,
+        Progress::Complete | Progress::Ended if settle == 0 || look.memory.has_settled(workload) => {
+            return RestartProgress::Complete;
+        }
+        // Its controller calls a pod available whose containers were started, and looks no further.
+        Progress::Complete | Progress::Ended => in_time && !crashes,
         Progress::Failed => look.back && in_time,
-        Progress::Moving => in_time || (workload.has_deadline && !look.back),
+        Progress::Moving => (in_time || (workload.has_deadline && !look.back)) && !crashes,
     };
     if patient { RestartProgress::Moving } else { RestartProgress::Late }
 }
@@ -90,16 +103,21 @@ fn undone(look: &Look<'_>, workload: &Workload, ours: Option<&Restarted>, digest
 /// How far an earlier restart is, for another of the workload's configs. A second restart before its end would hide whether the first one
 /// failed.
 fn earlier_restart(look: &Look<'_>, workload: &Workload) -> Option<RestartProgress> {
-    let mark = workload.restarted.as_ref().filter(|mark| workload.digest.as_ref() == Some(&mark.digest))?;
+    let mark = workload.mark()?;
     // On the way back nothing waits, and neither does a workload that is held or was unwell.
-    if look.back || mark.unwell || workload.hold.is_some() || workload.progress == Progress::Complete {
+    if look.back || mark.unwell || workload.hold.is_some() {
         return None;
     }
     if mark.at >= look.since {
-        return Some(restart_progress(look, workload, mark));
+        return match restart_progress(look, workload, mark) {
+            RestartProgress::Complete => None,
+            RestartProgress::Late if workload.is_changed() => None,
+            progress => Some(progress),
+        };
     }
     // The rollout that restarted it also judges it, until its deadline.
-    (!over(mark.at, look.deadline, look.now)).then_some(RestartProgress::Moving)
+    let waits = workload.progress != Progress::Complete && !over(mark.at, look.deadline, look.now);
+    waits.then_some(RestartProgress::Moving)
 }
 
 /// Decides. The reports are about all workloads.
@@ -141,6 +159,13 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
                 reports.push(Report::new(Reason::Unwell, &id, message));
             }
             RestartProgress::Moving => _ = waits.get_or_insert(being_restarted(&id)),
+            RestartProgress::Late if workload.is_changed() => {
+                let message = format!(
+                    "{id} did not come up, but somebody has changed its template since its restart, so this says nothing \
+                     about the version"
+                );
+                reports.push(Report::new(Reason::TemplateChanged, &id, message));
+            }
             RestartProgress::Late if look.back => {
                 let hint = "see its pods, and delete one that keeps a StatefulSet from replacing it";
                 reports.push(Report::new(Reason::NotBack, &id, format!("{}: {hint}", late(&id))));
@@ -164,7 +189,8 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
         let unwell = if look.back { before } else { workload.progress != Progress::Complete };
         // Clocks of leaders differ, and a mark must not be older than the stage.
         let at = look.now.max(look.since);
-        Next::Restart { index: *index, mark: Restarted { at, digest: digest.clone(), unwell } }
+        let template = Some(workload.template.clone());
+        Next::Restart { index: *index, mark: Restarted { at, digest: digest.clone(), unwell, template } }
     });
     (step.unwrap_or(Next::Done), reports)
 }

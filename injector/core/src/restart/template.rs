@@ -2,15 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
-use nudge_protocol::labels;
+use nudge_protocol::pod::AGENT_CONTAINER;
+use nudge_protocol::{Notify, labels};
 use serde_json::json;
 
 use super::marks::{REFRESH, annotation, found};
 use crate::injection;
 use crate::pods::{by_restart, references};
+
+/// How containers are notified; with a dot and a name, that container.
+const NOTIFY: &str = "nudge.dev/notify";
 
 /// The configs that pods of a template take only at their start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,13 +37,15 @@ impl Uses {
     }
 }
 
-/// The configs that pods of this template take by a restart. None for pods whose agent notifies them of changes.
+/// The configs that pods of this template take by a restart. Of pods whose agent notifies them of changes: those that only variables bring.
 pub fn restarted_for(meta: &ObjectMeta, spec: &PodSpec) -> Uses {
-    let injected = injection::opts_in(meta);
     // The annotation holds for pods with and without an agent.
-    let left_alone = annotation(meta, labels::CONFIG_RESTARTS) == Some("false") || (injected && !by_restart(meta));
-    if left_alone {
+    if annotation(meta, labels::CONFIG_RESTARTS) == Some("false") {
         return Uses::default();
+    }
+    let injected = injection::opts_in(meta);
+    if injected && !by_restart(meta) {
+        return Uses { published: config_maps(&unnotified(meta, spec)), configs: BTreeSet::new() };
     }
     let published = if annotation(meta, REFRESH) == Some("true") { read_once(spec) } else { config_maps(spec) };
     let configs = if injected { subscribed(meta, spec) } else { BTreeSet::new() };
@@ -58,6 +64,19 @@ pub fn refreshed_for(meta: &ObjectMeta, spec: &PodSpec, config: &str) -> bool {
     let agent = found(meta.labels.as_ref(), labels::AGENT).is_some();
     let volumes = PodSpec { volumes: spec.volumes.clone(), ..PodSpec::default() };
     !agent && annotation(meta, REFRESH) == Some("true") && config_maps(&volumes).contains(config)
+}
+
+/// The containers that no agent notifies, and nothing else. Init containers that end have done their work.
+fn unnotified(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
+    let notify = |container: &Container| {
+        let own = annotation(meta, &format!("{NOTIFY}.{}", container.name)).or_else(|| annotation(meta, NOTIFY));
+        own.unwrap_or(Notify::None.as_str()).to_owned()
+    };
+    let sidecars = spec.init_containers.iter().flatten();
+    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    let all = spec.containers.iter().chain(sidecars).filter(|container| container.name != AGENT_CONTAINER);
+    let left = all.filter(|container| notify(container) == Notify::None.as_str());
+    PodSpec { containers: left.cloned().collect(), ..PodSpec::default() }
 }
 
 /// All ConfigMaps that variables and volumes reference.
@@ -129,13 +148,33 @@ mod tests {
         let opted_out = json!({"labels": {"nudge.dev/inject": "true"}, "annotations": {"nudge.dev/inject": "false"}});
         assert!(!names(opted_out, spec()).is_empty(), "without an agent these pods need a restart");
         let opted_in = json!({"labels": {"nudge.dev/inject": "false"}, "annotations": {"nudge.dev/inject": "true"}});
-        assert!(names(opted_in, spec()).is_empty());
+        assert_eq!(names(opted_in, spec()), ["by-env-from"], "the agent brings what volumes have");
+    }
+
+    #[test]
+    fn with_an_agent_what_only_variables_bring() {
+        let mut spec = spec();
+        let reads = |name: &str| json!({"name": name, "envFrom": [{"configMapRef": {"name": format!("of-{name}")}}]});
+        spec["containers"] = json!([reads("app"), reads("web"), reads("nudge-agent")]);
+        let mut proxy = reads("proxy");
+        proxy["restartPolicy"] = "Always".into();
+        spec["initContainers"].as_array_mut().unwrap().push(proxy);
+        let of = |annotations: Value| {
+            let meta = json!({"labels": {"nudge.dev/inject": "true"}, "annotations": annotations});
+            names(meta, spec.clone())
+        };
+        assert_eq!(of(json!({})), ["of-app", "of-proxy", "of-web"]);
+        assert_eq!(of(json!({"nudge.dev/notify": "SIGHUP"})), Vec::<String>::new());
+        let some = json!({"nudge.dev/notify": "webhook", "nudge.dev/notify.web": "none"});
+        assert_eq!(of(some), ["of-web"]);
+        assert_eq!(of(json!({"nudge.dev/notify.app": "SIGUSR1"})), ["of-proxy", "of-web"]);
+        assert!(of(json!({"nudge.dev/config-restarts": "false"})).is_empty());
     }
 
     #[test]
     fn with_an_agent_only_pods_that_ask_for_restarts() {
         for meta in [
-            json!({"labels": {"nudge.dev/inject": "true"}}),
+            json!({"labels": {"nudge.dev/inject": "true"}, "annotations": {"nudge.dev/notify": "SIGHUP"}}),
             json!({"annotations": {"nudge.dev/inject": "true", "nudge.dev/config-restarts": "false"}}),
             json!({"annotations": {"nudge.dev/config-restarts": "false"}}),
         ] {

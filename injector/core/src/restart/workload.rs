@@ -4,6 +4,8 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::Reason;
+use nudge_protocol::hex::hex;
+use ring::digest::{SHA256, digest};
 
 use super::marks::{DIGEST, RESTARTED, Restarted, annotation};
 use super::template::{Uses, restarted_for};
@@ -25,10 +27,38 @@ pub enum Kind {
 pub enum Progress {
     /// All pods have the present template and are available.
     Complete,
+    /// Its controller says that all pods came up with the present template. Not all are available now, for whatever reason.
+    Ended,
     /// Not all pods yet.
     Moving,
     /// Its controller has given up.
     Failed,
+}
+
+/// How many of its pods are new, and up. More new pods are progress, and so are more that are up of the same number of new ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Steps {
+    /// Pods with the present template.
+    pub updated: i32,
+    /// Pods that are Ready, and once more those that are available.
+    pub up: i32,
+}
+
+/// How often containers of pods with the present digest were started again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodRestarts {
+    /// In the pod where that was most often.
+    pub most: i32,
+    /// In all of them.
+    pub all: i32,
+}
+
+impl PodRestarts {
+    /// Adds those of a pod.
+    pub fn add(&mut self, restarts: i32) {
+        self.most = self.most.max(restarts);
+        self.all = self.all.saturating_add(restarts);
+    }
 }
 
 /// What a restart needs to know of a workload.
@@ -52,6 +82,14 @@ pub struct Workload {
     pub hold: Option<(Reason, &'static str)>,
     /// How far its rollout is.
     pub progress: Progress,
+    /// The same in numbers; `None` while they are about an older template.
+    pub steps: Option<Steps>,
+    /// Nothing but the start of its containers makes a pod available: there is neither a readiness probe nor `minReadySeconds`.
+    pub unprobed: bool,
+    /// Of an unprobed one that is being restarted, if they were counted.
+    pub restarts: Option<PodRestarts>,
+    /// Stands for the template, but for what only restarts its pods.
+    pub template: String,
     /// Its controller reports a rollout that takes too long.
     pub has_deadline: bool,
 }
@@ -62,21 +100,38 @@ impl Workload {
         format!("{:?}/{}", self.kind, self.name)
     }
 
-    fn new(kind: Kind, meta: &ObjectMeta, template: &PodTemplateSpec) -> Option<Self> {
+    /// Our last restart, if its pods are to have the digest of it.
+    pub fn mark(&self) -> Option<&Restarted> {
+        self.restarted.as_ref().filter(|mark| self.digest.as_ref() == Some(&mark.digest))
+    }
+
+    /// Whether somebody has changed the template since our last restart.
+    pub fn is_changed(&self) -> bool {
+        let before = self.restarted.as_ref().and_then(|mark| mark.template.as_ref());
+        before.is_some_and(|before| *before != self.template)
+    }
+
+    fn new(kind: Kind, meta: &ObjectMeta, template: &PodTemplateSpec, min_ready: Option<i32>) -> Option<Self> {
         let none = ObjectMeta::default();
         let (of_pods, spec) = (template.metadata.as_ref().unwrap_or(&none), template.spec.as_ref()?);
         let owner = controlling_owner(meta);
+        let uses = restarted_for(of_pods, spec);
+        let probed = spec.containers.iter().any(|container| container.readiness_probe.is_some());
         // A terminating workload needs no restart.
         meta.deletion_timestamp.is_none().then(|| Self {
             kind,
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
-            uses: restarted_for(of_pods, spec),
+            template: if uses == Uses::default() { String::new() } else { fingerprint(template) },
+            uses,
             digest: annotation(of_pods, DIGEST).map(str::to_owned),
             restarted: annotation(meta, RESTARTED).and_then(Restarted::parse),
             owner: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)),
             hold: None,
             progress: Progress::Moving,
+            steps: None,
+            unprobed: !probed && min_ready.unwrap_or(0) == 0,
+            restarts: None,
             has_deadline: false,
         })
     }
@@ -84,29 +139,35 @@ impl Workload {
     /// Of a Deployment.
     pub fn of_deployment(object: &Deployment) -> Option<Self> {
         let spec = object.spec.as_ref()?;
-        let mut workload = Self::new(Kind::Deployment, &object.metadata, &spec.template)?;
+        let mut workload = Self::new(Kind::Deployment, &object.metadata, &spec.template, spec.min_ready_seconds)?;
         workload.has_deadline = spec.progress_deadline_seconds.is_some_and(|seconds| seconds < i32::MAX);
         if spec.paused == Some(true) {
             workload.hold = Some((Reason::Paused, "is paused; its pods are replaced when it is resumed"));
         }
         let status = object.status.clone().unwrap_or_default();
         let (replicas, updated) = (spec.replicas.unwrap_or(1), status.updated_replicas.unwrap_or(0));
-        let late = status.conditions.iter().flatten().any(|condition| {
-            condition.type_ == "Progressing"
-                && condition.status == "False"
-                && condition.reason.as_deref() == Some("ProgressDeadlineExceeded")
-        });
-        let complete = updated >= replicas
-            && status.replicas.unwrap_or(0) <= updated
-            && status.available_replicas.unwrap_or(0) >= updated;
-        workload.progress = progress(&object.metadata, status.observed_generation, complete, late);
-        Some(workload)
+        let progressing = status.conditions.iter().flatten().find(|condition| condition.type_ == "Progressing");
+        let reason = progressing.and_then(|condition| condition.reason.as_deref());
+        let available = status.available_replicas.unwrap_or(0);
+        // The controller leaves the reason of the template before, when it comes upon a ReplicaSet that is there already.
+        let all_new = updated >= replicas && status.replicas.unwrap_or(0) <= updated;
+        let progress = if all_new && available >= updated {
+            Progress::Complete
+        } else if all_new && reason == Some("NewReplicaSetAvailable") {
+            Progress::Ended
+        } else if reason == Some("ProgressDeadlineExceeded") {
+            Progress::Failed
+        } else {
+            Progress::Moving
+        };
+        let up = status.ready_replicas.unwrap_or(0).saturating_add(available);
+        Some(workload.at(&object.metadata, status.observed_generation, progress, Steps { updated, up }))
     }
 
     /// Of a StatefulSet.
     pub fn of_stateful_set(object: &StatefulSet) -> Option<Self> {
         let spec = object.spec.as_ref()?;
-        let mut workload = Self::new(Kind::StatefulSet, &object.metadata, &spec.template)?;
+        let mut workload = Self::new(Kind::StatefulSet, &object.metadata, &spec.template, spec.min_ready_seconds)?;
         let strategy = spec.update_strategy.clone().unwrap_or_default();
         let partition = strategy.rolling_update.and_then(|rolling| rolling.partition).unwrap_or(0);
         if strategy.type_.as_deref() == Some("OnDelete") {
@@ -118,46 +179,57 @@ impl Workload {
         let status = object.status.clone().unwrap_or_default();
         let replicas = spec.replicas.unwrap_or(1);
         // Old servers do not count available pods.
-        let complete = status.ready_replicas.unwrap_or(0) >= replicas
-            && status.updated_replicas.unwrap_or(0) >= replicas
-            && status.current_revision == status.update_revision;
-        workload.progress = progress(
-            &object.metadata,
-            status.observed_generation,
-            complete || (replicas == 0 && status.replicas == 0),
-            false,
-        );
-        Some(workload)
+        let (ready, updated) = (status.ready_replicas.unwrap_or(0), status.updated_replicas.unwrap_or(0));
+        let available = status.available_replicas.unwrap_or(ready);
+        let complete =
+            available >= replicas && updated >= replicas && status.current_revision == status.update_revision;
+        let progress =
+            if complete || (replicas == 0 && status.replicas == 0) { Progress::Complete } else { Progress::Moving };
+        let steps = Steps { updated, up: ready.saturating_add(available) };
+        Some(workload.at(&object.metadata, status.observed_generation, progress, steps))
     }
 
     /// Of a DaemonSet.
     pub fn of_daemon_set(object: &DaemonSet) -> Option<Self> {
         let spec = object.spec.as_ref()?;
-        let mut workload = Self::new(Kind::DaemonSet, &object.metadata, &spec.template)?;
+        let mut workload = Self::new(Kind::DaemonSet, &object.metadata, &spec.template, spec.min_ready_seconds)?;
         if spec.update_strategy.as_ref().is_some_and(|strategy| strategy.type_.as_deref() == Some("OnDelete")) {
             workload.hold =
                 Some((Reason::OnDelete, "has the update strategy OnDelete; delete its pods to restart them"));
         }
         let status = object.status.clone().unwrap_or_default();
         let scheduled = status.desired_number_scheduled;
-        let complete = status.updated_number_scheduled.unwrap_or(0) >= scheduled
-            && status.number_available.unwrap_or(0) >= scheduled;
-        workload.progress = progress(&object.metadata, status.observed_generation, complete, false);
-        Some(workload)
+        let (updated, available) = (status.updated_number_scheduled.unwrap_or(0), status.number_available.unwrap_or(0));
+        let complete = updated >= scheduled && available >= scheduled;
+        let progress = if complete { Progress::Complete } else { Progress::Moving };
+        let steps = Steps { updated, up: status.number_ready.saturating_add(available) };
+        Some(workload.at(&object.metadata, status.observed_generation, progress, steps))
+    }
+
+    /// With what its status says, unless that is about an older template.
+    fn at(self, meta: &ObjectMeta, observed: Option<i64>, progress: Progress, steps: Steps) -> Self {
+        if observed.unwrap_or(0) < meta.generation.unwrap_or(0) {
+            return self;
+        }
+        Self { progress, steps: Some(steps), ..self }
     }
 }
 
-fn progress(meta: &ObjectMeta, observed: Option<i64>, complete: bool, late: bool) -> Progress {
-    // The status is about an older template.
-    if observed.unwrap_or(0) < meta.generation.unwrap_or(0) {
-        Progress::Moving
-    } else if complete {
-        Progress::Complete
-    } else if late {
-        Progress::Failed
-    } else {
-        Progress::Moving
+/// Annotations that replace pods and change nothing else: ours, and those of `kubectl nudge restart` and `kubectl rollout restart`.
+const ONLY_RESTART: [&str; 3] = [DIGEST, "nudge.dev/restarted-at", "kubectl.kubernetes.io/restartedAt"];
+
+/// Stands for the template, but for what only restarts its pods. The API server keeps what it has once stored, so nothing but a change
+/// changes it.
+fn fingerprint(template: &PodTemplateSpec) -> String {
+    let mut template = template.clone();
+    if let Some(meta) = &mut template.metadata {
+        meta.annotations.iter_mut().for_each(|all| all.retain(|name, _| !ONLY_RESTART.contains(&name.as_str())));
+        meta.annotations.take_if(|all| all.is_empty());
     }
+    template.metadata.take_if(|meta| *meta == ObjectMeta::default());
+    // Plain data with sorted maps: serialising it can't fail, and is the same everywhere.
+    let text = serde_json::to_vec(&template).unwrap_or_default();
+    hex(&digest(&SHA256, &text).as_ref()[..8])
 }
 
 #[cfg(test)]
@@ -198,8 +270,63 @@ mod tests {
         let late = json!({"observedGeneration": 2, "conditions": [
             {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]});
         assert_eq!(deployment(&json!({}), late).progress, Progress::Failed);
+        let mut flaps = json!({"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 1, "conditions": [
+            {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]});
+        assert_eq!(deployment(&json!({}), flaps.clone()).progress, Progress::Ended);
+        for (field, value) in [("observedGeneration", 1), ("updatedReplicas", 0), ("replicas", 4)] {
+            let known = flaps[field].take();
+            flaps[field] = value.into();
+            assert_eq!(
+                deployment(&json!({}), flaps.clone()).progress,
+                Progress::Moving,
+                "of the template before: {field}"
+            );
+            flaps[field] = known;
+        }
         let paused = deployment(&json!({"paused": true, "progressDeadlineSeconds": i32::MAX}), done);
         assert_eq!((paused.hold.map(|(reason, _)| reason), paused.has_deadline), (Some(Reason::Paused), false));
+    }
+
+    #[test]
+    fn numbers_of_an_older_template_say_nothing() {
+        let status = json!({"observedGeneration": 2, "updatedReplicas": 1, "readyReplicas": 2, "availableReplicas": 1});
+        let steps = deployment(&json!({}), status.clone()).steps;
+        assert_eq!(steps, Some(Steps { updated: 1, up: 3 }));
+        let mut before = status;
+        before["observedGeneration"] = 1.into();
+        assert_eq!(deployment(&json!({}), before).steps, None);
+        // A new pod is more than all that were up before.
+        assert!(Steps { updated: 2, up: 0 } > Steps { updated: 1, up: 1000 });
+    }
+
+    #[test]
+    fn an_unprobed_workload_has_neither_a_readiness_probe_nor_min_ready_seconds() {
+        let mut probed = template();
+        probed["spec"]["containers"][0]["readinessProbe"] = json!({});
+        let unprobed = |spec: Value| deployment(&spec, json!({})).unprobed;
+        assert!(unprobed(json!({})) && unprobed(json!({"minReadySeconds": 0})));
+        assert!(!unprobed(json!({"minReadySeconds": 5})) && !unprobed(json!({"template": probed})));
+    }
+
+    #[test]
+    fn a_template_is_changed_by_anything_but_its_digest() {
+        let fingerprint = |template: Value| deployment(&json!({"template": template}), json!({})).template;
+        let ours = fingerprint(template());
+        let mut later = template();
+        later["metadata"]["annotations"]["nudge.dev/config-digest"] = "e".into();
+        later["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"] = "now".into();
+        assert_eq!(fingerprint(later.clone()), ours);
+        let mut none = template();
+        none["metadata"]["annotations"] = json!({});
+        assert_eq!(fingerprint(none), ours);
+        let before = Some(Restarted::parse(&format!("2026-01-01T00:00:00Z d {ours}")).unwrap());
+        let is_changed = |template: &Value, replicas: i32| {
+            let spec = json!({"template": template, "replicas": replicas});
+            Workload { restarted: before.clone(), ..deployment(&spec, json!({})) }.is_changed()
+        };
+        assert!(!is_changed(&later, 2) && !is_changed(&later, 60), "who scales it does not change it");
+        later["spec"]["containers"][0]["image"] = "other".into();
+        assert!(is_changed(&later, 2));
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub(crate) mod failures;
 pub(crate) mod forged;
 pub(crate) mod handlers;
 pub(crate) mod jobs;
+pub(crate) mod long_restarts;
 pub(crate) mod memory;
 pub(crate) mod quick_start;
 pub(crate) mod refresh;
