@@ -19,6 +19,10 @@ pub(super) const UNREADY: Millis = 3_000;
 const EPOCH: Millis = 900_000;
 const HOUR: Millis = 3_600_000;
 const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// How soon before or after harm the agent must have been started anew, too, for both to be the fault of the node.
+const WITH_AGENT: Millis = 60_000;
+/// How long a pod must be healthy again, before others were looked at, for its harm to be forgiven once.
+const BRIEF: Millis = 2_500;
 /// How long a pod without a startup probe has to become ready, in seconds.
 const START_SECONDS: u32 = 300;
 /// Clocks of nodes may differ by so many seconds.
@@ -37,11 +41,15 @@ struct Seen {
     unready: Option<Millis>,
     restarts: i32,
     agent_restarts: i32,
+    /// When its agent was last seen to have restarted.
+    agent_restarted: Option<Millis>,
     /// It was healthy when the target was assigned to it, or for as long as a step is watched: what becomes of it counts.
     judges: bool,
     /// It was healthy when the target was assigned to it, and fell while nobody looked.
     fell_unseen: bool,
     harmed: bool,
+    /// It was unready for a short time, which was forgiven.
+    forgiven: bool,
     /// Since when the target is assigned to it.
     assigned: Option<Millis>,
     /// Since when it says that it runs the target.
@@ -93,6 +101,8 @@ pub struct Evidence {
     /// Not written into the status yet: milliseconds for which healthy pods without the target were watched, and harm to them.
     background: (u64, u64),
     background_since: Option<Millis>,
+    /// When the last step went out.
+    stepped: Option<Millis>,
     /// Since when all pods that are waited for have proven the target.
     pub(super) proven: Option<Millis>,
     /// Until when harm is looked for after the version became current.
@@ -147,7 +157,18 @@ impl Evidence {
     /// Another step went out, or another stage began.
     pub(super) fn step(&mut self, now: Millis) {
         self.proven = None;
+        self.stepped = Some(now);
         self.progress = Some((0, now));
+    }
+
+    /// The target is assigned to these pods now: those that are healthy judge it, whatever becomes of them before the next look.
+    pub(super) fn assign<'a>(&mut self, pods: impl Iterator<Item = &'a Subject>, now: Millis, now_seconds: i64) {
+        for pod in pods {
+            if let Some(known) = self.pods.get_mut(&pod.uid) {
+                known.assigned = Some(now);
+                known.judges = pod.is_healthy(now_seconds);
+            }
+        }
     }
 
     /// Looks at the pods. `window`: for how many seconds a pod must be healthy to count again. `stepped_at`: when the target was last assigned to
@@ -183,7 +204,9 @@ impl Evidence {
             known.look = self.look;
             let restarted = pod.restarts > known.restarts;
             // The whole pod was started anew, as after a reboot of its node.
-            let with_agent = pod.agent_restarts > known.agent_restarts;
+            if pod.agent_restarts > known.agent_restarts {
+                known.agent_restarted = Some(now);
+            }
             (known.restarts, known.agent_restarts) = (pod.restarts, pod.agent_restarts);
             if assigned && known.assigned.is_none() {
                 known.assigned = Some(now);
@@ -205,7 +228,7 @@ impl Evidence {
                 None
             };
             let long = known.healthy.is_some_and(|since| now - since >= seconds(window));
-            if long && !known.harmed && !known.judges {
+            if long && !known.harmed && !known.judges && !pod.is_of_job() {
                 known.judges = true;
             }
             known.fell_unseen &= known.healthy.is_none();
@@ -217,7 +240,7 @@ impl Evidence {
             let unready = known.unready.filter(|since| now - since >= UNREADY);
             let kind = if let Some(why) = reported {
                 Some((Kind::Reported(why.clone()), now))
-            } else if restarted && !with_agent && !first {
+            } else if restarted && !first {
                 Some((Kind::Restarted, now))
             } else if known.fell_unseen {
                 None
@@ -234,6 +257,7 @@ impl Evidence {
                 None => at_risk.1 += 1,
             }
         }
+        self.forgive(now);
         let present = self.look;
         self.pods.retain(|_, known| known.look == present);
         self.write_down(fallen, at_risk);
@@ -269,6 +293,20 @@ impl Evidence {
         }
     }
 
+    /// Forgets that pods were unready for a moment, as all of a node are whose kubelet was started again: once for each pod.
+    fn forgive(&mut self, now: Millis) {
+        let pods = &mut self.pods;
+        self.harms.retain(|harm| {
+            let Some(known) = pods.get_mut(&harm.uid).filter(|_| harm.kind == Kind::Unready) else { return true };
+            let well = known.healthy.is_some_and(|since| now - since >= BRIEF && since < harm.compared_at());
+            if !well || known.forgiven || now > harm.compared_at() + BRIEF {
+                return true;
+            }
+            (known.forgiven, known.harmed) = (true, false);
+            false
+        });
+    }
+
     /// Finds harm that is nobody's fault: the pod was taken away, its node is away, or as many others on its node were harmed.
     fn excuse(&mut self, seen: &Observation<'_>) {
         if self.harms.iter().all(|harm| harm.excused) {
@@ -293,7 +331,9 @@ impl Evidence {
             let weather = harm.assigned
                 && others.harmed > 0
                 && u64::from(others.harmed) * u64::from(all) >= u64::from(harmed) * u64::from(others.pods);
-            harm.excused = taken_away || weather;
+            let with_agent = self.pods.get(&harm.uid).and_then(|known| known.agent_restarted);
+            let with_agent = with_agent.is_some_and(|at| (at - harm.at).abs() <= WITH_AGENT);
+            harm.excused = taken_away || weather || with_agent;
         }
     }
 
@@ -352,6 +392,22 @@ impl Evidence {
     /// Healthy pods with the target, and without it, that were not harmed.
     pub(super) fn at_risk(&self) -> (u32, u32) {
         self.at_risk
+    }
+
+    /// Pods that have the target since `before`, and those that got it later: how many judge, and how many of these were harmed.
+    pub(super) fn by_age(&self, before: Millis) -> [(u32, u32); 2] {
+        let mut counts = [(0, 0); 2];
+        for known in self.pods.values().filter(|known| known.judges) {
+            let Some(assigned) = known.assigned else { continue };
+            let (all, harmed) = &mut counts[usize::from(assigned >= before)];
+            (*all, *harmed) = (*all + 1, *harmed + u32::from(known.harmed));
+        }
+        counts
+    }
+
+    /// When the last step went out.
+    pub(super) fn stepped(&self) -> Option<Millis> {
+        self.stepped
     }
 
     /// Whether what becomes of the pod counts.
@@ -424,9 +480,11 @@ impl Seen {
             unready: None,
             restarts: pod.restarts,
             agent_restarts: pod.agent_restarts,
+            agent_restarted: None,
             judges: healthy,
             fell_unseen: false,
             harmed: false,
+            forgiven: false,
             assigned: None,
             notified: None,
             // Of one that is in a loop of restarts already, nobody knows with what it began.

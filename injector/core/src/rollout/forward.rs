@@ -234,6 +234,7 @@ fn assign(
         return (moved, Effects::more());
     }
     evidence.step(now.steady);
+    evidence.assign(seen.pods.iter().filter(newly), now.steady, now.time.0.as_second());
     let event = (count > 0).then(|| {
         let pods = if count == 1 { "pod" } else { "pods" };
         EventRecord::new(Reason::Step, format!("version {} is assigned to {count} more {pods}", moved.target))

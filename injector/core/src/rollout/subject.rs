@@ -136,6 +136,11 @@ impl Subject {
             && self.last_restart.is_none_or(|restart| now - restart >= RESTLESS)
     }
 
+    /// Whether it is of a Job.
+    pub(super) fn is_of_job(&self) -> bool {
+        self.workload == JOBS
+    }
+
     /// Whether it runs `version`, as far as it says, and its containers know.
     pub(super) fn has_taken(&self, version: &str) -> bool {
         self.acknowledged && self.runs.as_deref() == Some(version)

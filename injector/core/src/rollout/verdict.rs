@@ -83,18 +83,25 @@ pub(super) fn verdict(
         true => harm.compared_at(),
         false => harm.at + patience,
     };
-    let is_due = |harm: &&&Harm| now >= due_at(harm) && (compares || harm.is_at_once() || !evidence.is_well(&harm.uid));
+    // Without others to compare with, a pod that was unready and is well again is no evidence. One that restarted is.
+    let stays = |harm: &Harm| compares || harm.kind != Kind::Unready || !evidence.is_well(&harm.uid);
+    let is_due = |harm: &&&Harm| now >= due_at(harm) && (harm.is_at_once() || stays(harm));
     let due = harmed.iter().filter(is_due).count();
     let due = u32::try_from(due).unwrap_or(u32::MAX);
     let said = said(&harmed, &numbers, names);
-    if due > 0 && is_too_many(evidence, seen, &numbers, due) && is_not_the_environment(evidence, &numbers, due) {
+    let sudden = !compares && began_before_the_step(evidence, first, window);
+    if due > 0
+        && is_too_many(evidence, seen, &numbers, due)
+        && is_not_the_environment(evidence, &numbers, due)
+        && !sudden
+    {
         return Verdict::Bad(first.kind.reason().explained(said));
     }
     let unwell = harmed.iter().filter(|harm| !evidence.is_well(&harm.uid)).count();
-    let pending = harmed.iter().any(|harm| now < due_at(harm) && (compares || !evidence.is_well(&harm.uid)));
+    let pending = harmed.iter().any(|harm| now < due_at(harm) && stays(harm));
     let holds = match seen.spec.tolerance {
         Some(_) => false,
-        None => numbers.unassigned_harmed > 0 || chance(evidence, seen, numbers.harmed) < SURPRISE,
+        None => sudden || numbers.unassigned_harmed > 0 || chance(evidence, seen, numbers.harmed) < SURPRISE,
     };
     let late = first.at + patience;
     if pending || (unwell > 0 && (holds || now < late)) {
@@ -125,6 +132,19 @@ fn is_too_many(evidence: &Evidence, seen: &Observation<'_>, numbers: &EvidenceSt
 fn is_not_the_environment(evidence: &Evidence, numbers: &EvidenceStatus, harmed: u32) -> bool {
     let shares = || evidence.harms().map(|harm| harm.share).collect::<Vec<_>>();
     numbers.unassigned_harmed == 0 || poisson_binomial_tail(&shares(), harmed) < ERROR
+}
+
+/// Whether what harms all pods may have begun while some did not have the target: probes need a while to notice it. Then those that had it
+/// for longer were harmed in at least half the share of those that had just got it. A version that harms them would have done so before.
+fn began_before_the_step(evidence: &Evidence, first: &Harm, window: u32) -> bool {
+    let Some(stepped) =
+        evidence.stepped().filter(|stepped| !first.is_at_once() && first.at < stepped + seconds(window))
+    else {
+        return false;
+    };
+    let [(longer, longer_harmed), (fresh, fresh_harmed)] = evidence.by_age(stepped);
+    let (longer, fresh) = (u64::from(longer), u64::from(fresh));
+    longer_harmed > 0 && 2 * u64::from(longer_harmed) * fresh >= u64::from(fresh_harmed) * longer
 }
 
 /// The numbers of the evidence.

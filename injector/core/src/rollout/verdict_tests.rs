@@ -169,11 +169,25 @@ fn a_pod_that_is_unready_for_less_than_three_seconds_is_not_harmed() {
     rollout.with("2").into_iter().for_each(Subject::recover);
     rollout.watch("2", 1);
     // Ready for two seconds at a time.
-    rollout.with("2").into_iter().for_each(Subject::fall);
-    rollout.watch("2", 4);
-    rollout.with("2").into_iter().for_each(Subject::recover);
-    rollout.watch("2", 12);
+    for _ in 0..3 {
+        rollout.with("2").into_iter().for_each(Subject::fall);
+        rollout.watch("2", 4);
+        rollout.with("2").into_iter().for_each(Subject::recover);
+        rollout.watch("2", 2);
+    }
     assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::PodNotReady));
+}
+
+#[test]
+fn one_short_time_of_unreadiness_is_forgiven_and_the_next_is_not() {
+    let mut rollout = at_step("web", 8, 1);
+    for (times, blames) in [(1, false), (2, true)] {
+        one_harmed(&mut rollout, 8, |pod, _| pod.fall());
+        rollout.watch("2", 8);
+        rollout.with("2").into_iter().for_each(Subject::recover);
+        rollout.watch("2", 14);
+        assert_eq!(failure(&rollout).is_some(), blames, "{times}");
+    }
 }
 
 #[test]

@@ -386,21 +386,25 @@ fn a_part_that_may_have_been_left_out_is_not_gone() {
     let parts = std::mem::take(&mut fixture.parts);
     let versions = |left_out: &[PartKind]| {
         let config = &fixture.config;
-        let decision = decide(&Observed {
-            config,
-            parts: &[],
-            facts: &fixture.facts,
-            secrets_known: true,
-            left_out,
-            pods: &[],
-            nodes_away: &BTreeSet::new(),
-            waiting_for: None,
-            seals: &seals(),
-            replaces_keyed_at: &at(REPLACES_KEYED_AT),
-            published: Some("1"),
-            restart: &Restarts::Done,
-            now: &at(50),
-        });
+        let decision = decide(
+            &Observed {
+                config,
+                parts: &[],
+                facts: &fixture.facts,
+                secrets_known: true,
+                left_out,
+                pods: &[],
+                nodes_away: &BTreeSet::new(),
+                neighbours: &HashMap::new(),
+                waiting_for: None,
+                seals: &seals(),
+                replaces_keyed_at: &at(REPLACES_KEYED_AT),
+                published: Some("1"),
+                restart: &Restarts::Done,
+                now: Now { time: &at(50), steady: 50_000 },
+            },
+            &mut Evidence::default(),
+        );
         let status = decision.status;
         (status.versions.iter().map(|it| (it.version.clone(), it.state)).collect::<Vec<_>>(), status.retired.len())
     };
