@@ -2,7 +2,8 @@
 //!
 //! `bench local` measures an agent on this machine, `bench hub` the hub with very many agents, `bench activation` the way
 //! through a real API server, `bench admission` the injection of pods,
-//! `bench crowd` the control plane's memory, `bench namespaces` what many enabled namespaces cost it. The other commands are the processes that they start.
+//! `bench crowd` the control plane's memory, `bench namespaces` what many enabled namespaces cost it, `bench judgement` which versions are
+//! rolled back in simulated clusters. The other commands are the processes that they start.
 
 mod activation;
 mod admission;
@@ -13,6 +14,7 @@ mod crowd;
 mod floor;
 mod hub;
 mod idle;
+mod judgement;
 mod load;
 mod local;
 mod memory;
@@ -58,6 +60,8 @@ enum Command {
     Crowd(crowd::Options),
     /// Measures what many enabled namespaces cost each role of the control plane
     Namespaces(namespaces::Options),
+    /// Simulates rollouts of good and bad versions in all weathers
+    Judgement(judgement::Options),
     /// Catches SIGUSR1 and reports to a pipe when; ends when nobody reads it
     #[command(name = subscriber::NAME, hide = true)]
     Subscriber { pipe: PathBuf },
@@ -82,6 +86,7 @@ fn run(started: Monotonic) -> Result<()> {
     match Arguments::parse().command {
         Command::Subscriber { pipe } => subscriber::run(&pipe, started),
         Command::Floor { folder, pipe } => floor::run(&folder, &pipe),
+        Command::Judgement(options) => judgement::run(&options),
         Command::Hub(options) => {
             let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
             runtime.block_on(until_interrupted(hub::run(options)))

@@ -1,0 +1,239 @@
+//! The rules of the control plane, driven as its leader drives them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{Phase, Reason, RolloutSpec, RolloutStage, VersionedConfigStatus};
+use nudge_core::pods::{SlowestProbe, slowest_probe};
+use nudge_core::rollout::{Observation, Restarts, Rollout, Subject, next, to_publish};
+
+use super::judge::{Judge, Look, Millis, Progress, SeenPod, Version, View};
+
+/// The name of these rules in the table.
+pub(crate) const NAME: &str = "before";
+/// When the simulated rollout is requested, in seconds since 1970.
+const BEGIN: i64 = 1_800_000_000;
+/// As in `nudge_core::versions`.
+const MOST_TRANSITIONS: usize = 16;
+
+const CURRENT: &str = "1";
+const TARGET: &str = "2";
+
+/// A leader with what it has stored and what it has seen.
+pub(crate) struct Engine {
+    status: VersionedConfigStatus,
+    spec: RolloutSpec,
+    generation: i64,
+    published: String,
+    subjects: Vec<Subject>,
+    /// The pod of each subject, and the subject of each pod that counts.
+    pods: Vec<usize>,
+    positions: Vec<Option<usize>>,
+    /// Of each workload.
+    thresholds: Vec<u64>,
+    probe: Option<SlowestProbe>,
+}
+
+impl Engine {
+    pub(crate) fn new() -> Self {
+        Self {
+            status: VersionedConfigStatus {
+                current: Some(CURRENT.to_owned()),
+                phase: Phase::Current,
+                ..VersionedConfigStatus::default()
+            },
+            spec: RolloutSpec::default(),
+            generation: 2,
+            published: CURRENT.to_owned(),
+            subjects: Vec::new(),
+            pods: Vec::new(),
+            positions: Vec::new(),
+            thresholds: Vec::new(),
+            probe: None,
+        }
+    }
+
+    /// Takes over what changed since the last look.
+    fn observe(&mut self, view: &View) {
+        if self.positions.is_empty() {
+            self.probe = slowest_probe(&view.template);
+            self.spec.bake_seconds = view.bake_seconds.unwrap_or(self.spec.bake_seconds);
+        }
+        if self.spec.paused != view.paused {
+            self.spec.paused = view.paused;
+            self.generation += 1;
+        }
+        for pod in self.positions.len()..view.pods.len() {
+            self.positions.push(None);
+            self.update(pod, view);
+        }
+        for &pod in &view.changed {
+            self.update(pod, view);
+        }
+        if view.nodes_changed {
+            for (subject, &pod) in self.subjects.iter_mut().zip(&self.pods) {
+                subject.node_ready = node_ready(&view.pods[pod], view);
+            }
+        }
+    }
+
+    fn update(&mut self, pod: usize, view: &View) {
+        let seen = &view.pods[pod];
+        match (self.positions[pod], seen.terminating || seen.gone) {
+            (None, true) => {}
+            (Some(position), true) => {
+                self.subjects.swap_remove(position);
+                self.pods.swap_remove(position);
+                self.positions[pod] = None;
+                if let Some(&moved) = self.pods.get(position) {
+                    self.positions[moved] = Some(position);
+                }
+            }
+            (Some(position), false) => brought_up(&mut self.subjects[position], seen, view),
+            (None, false) => {
+                let mut subject = subject(seen, view, self.probe.as_ref());
+                brought_up(&mut subject, seen, view);
+                self.positions[pod] = Some(self.subjects.len());
+                self.subjects.push(subject);
+                self.pods.push(pod);
+            }
+        }
+    }
+
+    fn progress(&self, held: Option<Reason>) -> Progress {
+        match (self.status.phase, self.status.rollout.stage) {
+            (Phase::RollingBack | Phase::Failed, _) | (_, Some(RolloutStage::RollingBack)) => Progress::RolledBack,
+            (Phase::Current, _) if self.status.current.as_deref() == Some(TARGET) => Progress::Passed,
+            _ => match held {
+                Some(Reason::Paused) | None => Progress::Moving,
+                Some(_) => Progress::Held,
+            },
+        }
+    }
+}
+
+impl Judge for Engine {
+    fn look(&mut self, now: Millis, view: &View) -> Look {
+        self.observe(view);
+        let now = time(now);
+        let before = self.status.rollout.revision;
+        let mut rollout = Rollout::from_status(&self.status, &now);
+        let (mut again, mut held, mut message) = (Some(now.clone()), None, String::new());
+        for _ in 0..MOST_TRANSITIONS {
+            let seen = Observation {
+                spec: &self.spec,
+                generation: self.generation,
+                requested: TARGET,
+                pods: &self.subjects,
+                waiting_for: None,
+                published: Some(&self.published),
+                current_since: None,
+                restart: &Restarts::Done,
+            };
+            let (after, effects) = next(rollout, &seen, &now);
+            rollout = after;
+            if let Some(failure) = failure(&rollout) {
+                message = failure;
+            }
+            if !effects.more {
+                again = effects.look_again;
+                held = effects.waits_for.filter(|_| effects.held);
+                break;
+            }
+        }
+        self.status = rollout.into_status(std::mem::take(&mut self.status));
+        // The published ConfigMap is written at once, and that is seen.
+        if let Some(publish) = to_publish(&self.status).filter(|publish| *publish != self.published) {
+            self.published = publish.to_owned();
+            again = Some(now);
+        }
+        let reassigned = self.status.rollout.revision != before;
+        if reassigned {
+            let groups = &self.status.rollout.groups;
+            let of =
+                |name: &String| groups.iter().find(|group| group.workload == *name).map_or(0, |group| group.threshold);
+            self.thresholds = view.workloads.iter().map(of).collect();
+            if self.status.target.is_none() {
+                self.thresholds.clear();
+            }
+        }
+        let progress = self.progress(held.as_ref().map(|held| held.reason));
+        if let Some(held) = held {
+            message = held.message;
+        }
+        Look { progress, reassigned, again: again.map(|time| millis(&time)), message }
+    }
+
+    fn assigned(&self, view: &View, pod: usize) -> Version {
+        let seen = &view.pods[pod];
+        let threshold = self.thresholds.get(seen.workload).copied().unwrap_or_default();
+        // After the rollout there are no thresholds.
+        let all = self.status.current.as_deref() == Some(TARGET);
+        if all || u64::from(seen.number) < threshold { Version::Target } else { Version::Current }
+    }
+
+    fn hand_over(&mut self) {
+        // Nothing is remembered but the status.
+    }
+}
+
+fn failure(rollout: &Rollout) -> Option<String> {
+    match rollout {
+        Rollout::Back(_, nudge_core::rollout::Cause::RollingBack(failure)) => Some(failure.message.clone()),
+        _ => None,
+    }
+}
+
+fn time(now: Millis) -> Time {
+    let millis = i64::try_from(now).unwrap_or(i64::MAX - BEGIN * 1000) + BEGIN * 1000;
+    Time(Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX))
+}
+
+fn millis(time: &Time) -> Millis {
+    Millis::try_from(time.0.as_millisecond() - BEGIN * 1000).unwrap_or(0)
+}
+
+fn node_ready(seen: &SeenPod, view: &View) -> bool {
+    seen.node.is_none_or(|node| view.nodes[node].ready)
+}
+
+/// What never changes of a pod.
+fn subject(seen: &SeenPod, view: &View, probe: Option<&SlowestProbe>) -> Subject {
+    Subject {
+        name: seen.uid.clone(),
+        uid: seen.uid.clone(),
+        workload: view.workloads[seen.workload].clone(),
+        number: seen.number,
+        runs: None,
+        acknowledged: false,
+        ready: false,
+        was_ready: false,
+        agent_away: false,
+        ending: false,
+        running: false,
+        node_ready: true,
+        in_contact: false,
+        restarts: 0,
+        last_restart: None,
+        failure: None,
+        slowest_probe: probe.cloned(),
+    }
+}
+
+/// What changes.
+fn brought_up(subject: &mut Subject, seen: &SeenPod, view: &View) {
+    let runs = seen.runs.map(|version| if version == Version::Target { TARGET } else { CURRENT });
+    if subject.runs.as_deref() != runs {
+        subject.runs = runs.map(str::to_owned);
+    }
+    subject.acknowledged = seen.acknowledged;
+    subject.ready = seen.ready;
+    subject.was_ready = seen.was_ready;
+    subject.agent_away = !seen.agent_ready && seen.app_ready && !seen.ready;
+    subject.ending = seen.ending;
+    subject.running = seen.running;
+    subject.node_ready = node_ready(seen, view);
+    subject.in_contact = seen.runs.is_some();
+    subject.restarts = seen.restarts + seen.sidecar_restarts;
+    subject.last_restart = seen.last_restart.max(seen.last_sidecar_restart).map(|second| BEGIN + second);
+    subject.failure = seen.refused.then(|| Reason::Failed.explained("it can't take it"));
+}

@@ -1,0 +1,40 @@
+//! What became of one rollout, and of many.
+
+use super::judge::{Millis, Progress};
+
+/// What became of a rollout.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) progress: Option<Progress>,
+    /// Since when, and why.
+    pub(crate) since: Millis,
+    pub(crate) message: String,
+    /// It was inconclusive for a time.
+    pub(crate) was_inconclusive: bool,
+    /// How often the target was assigned to more pods, to how many first, and when.
+    pub(crate) steps: usize,
+    pub(crate) first_step: usize,
+    pub(crate) first_assigned: Millis,
+    /// Most pods that it was assigned to at a time.
+    pub(crate) exposed: usize,
+    /// Pods that were born with the target and that it harms.
+    pub(crate) born_harmed: usize,
+    /// Pods that did not have the target when the weather struck.
+    pub(crate) unassigned: Option<usize>,
+    pub(crate) looks: u64,
+    pub(crate) duration: Millis,
+    /// How long pods were not Ready that could have been.
+    pub(crate) unwell: Millis,
+}
+
+impl Outcome {
+    pub(super) fn stands(&mut self, progress: Progress, now: Millis, message: String) {
+        self.was_inconclusive |= progress == Progress::Inconclusive;
+        (self.progress, self.since, self.message) = (Some(progress), now, message);
+    }
+
+    /// The target was stopped: rolled back, or held because of doubts at the end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        matches!(self.progress, Some(Progress::RolledBack | Progress::Inconclusive))
+    }
+}

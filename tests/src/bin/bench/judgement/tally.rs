@@ -1,0 +1,115 @@
+//! What became of all rollouts of a cell.
+
+use super::cell::Cell;
+use super::cluster::DAY;
+use super::judge::{Millis, Progress};
+use super::outcome::Outcome;
+use super::statistics::quantile;
+use super::versions::Kind;
+use super::weather::Weather;
+
+/// So many pods without the target show what the weather is like.
+const COMPARES: usize = 20;
+
+/// What became of all rollouts of a cell.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) runs: u64,
+    pub(crate) rolled_back: u64,
+    /// Of the runs: the weather struck while at least 20 pods did not have the target. Of these: rolled back.
+    pub(crate) compared: u64,
+    pub(crate) compared_rolled_back: u64,
+    pub(crate) inconclusive: u64,
+    pub(crate) held: u64,
+    pub(crate) passed: u64,
+    /// Still moving at the end.
+    pub(crate) unfinished: u64,
+    /// Inconclusive at any time.
+    pub(crate) ever_inconclusive: u64,
+    /// Stopped when only the first step had been assigned.
+    pub(crate) first_step_only: u64,
+    pub(crate) looks: u64,
+    exposed: Vec<u64>,
+    stopped_after: Vec<u64>,
+    /// Beyond what is usual and what the event lasts.
+    pub(crate) longest_stall: Millis,
+    /// The first run that did not pass, and why.
+    example: Option<(u64, String)>,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, cell: &Cell, number: u64, outcome: &Outcome) {
+        // What crashes at starts can't be found without any.
+        if cell.version.kind == Kind::CrashAtStart && outcome.born_harmed < 2 {
+            return;
+        }
+        self.runs += 1;
+        self.looks += outcome.looks;
+        let of = match outcome.progress.unwrap_or(Progress::Moving) {
+            Progress::RolledBack => &mut self.rolled_back,
+            Progress::Inconclusive => &mut self.inconclusive,
+            Progress::Held => &mut self.held,
+            Progress::Passed => &mut self.passed,
+            Progress::Moving => &mut self.unfinished,
+        };
+        *of += 1;
+        if outcome.unassigned.is_some_and(|unassigned| unassigned >= COMPARES) {
+            self.compared += 1;
+            self.compared_rolled_back += u64::from(outcome.progress == Some(Progress::RolledBack));
+        }
+        self.ever_inconclusive += u64::from(outcome.was_inconclusive);
+        if outcome.is_stopped() {
+            self.first_step_only += u64::from(outcome.steps == 1);
+            self.exposed.push(outcome.exposed as u64);
+            self.stopped_after.push(outcome.since.saturating_sub(outcome.first_assigned));
+        }
+        if outcome.progress != Some(Progress::Passed) && self.example.as_ref().is_none_or(|(first, _)| number < *first)
+        {
+            self.example = Some((number, outcome.message.clone()));
+        }
+        if outcome.progress != Some(Progress::RolledBack) && !cell.version.is_bad() {
+            let event = if cell.weather == Weather::Pause { DAY } else { 0 };
+            let stall = outcome.duration.saturating_sub(cell.usual() + event + outcome.unwell);
+            self.longest_stall = self.longest_stall.max(stall);
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.rolled_back += other.rolled_back;
+        self.compared += other.compared;
+        self.compared_rolled_back += other.compared_rolled_back;
+        self.inconclusive += other.inconclusive;
+        self.held += other.held;
+        self.passed += other.passed;
+        self.unfinished += other.unfinished;
+        self.ever_inconclusive += other.ever_inconclusive;
+        self.first_step_only += other.first_step_only;
+        self.looks += other.looks;
+        self.exposed.extend(other.exposed);
+        self.stopped_after.extend(other.stopped_after);
+        self.longest_stall = self.longest_stall.max(other.longest_stall);
+        self.example = self.example.take().into_iter().chain(other.example).min();
+        self.exposed.sort_unstable();
+        self.stopped_after.sort_unstable();
+    }
+
+    pub(crate) fn stopped(&self) -> u64 {
+        self.rolled_back + self.inconclusive
+    }
+
+    /// Why one was rolled back or held.
+    pub(crate) fn example(&self) -> Option<&str> {
+        self.example.as_ref().map(|(_, message)| message.as_str())
+    }
+
+    /// Pods that had the target when it was stopped.
+    pub(crate) fn exposed(&self, thousandths: usize) -> u64 {
+        quantile(&self.exposed, thousandths)
+    }
+
+    /// From the first assignment on.
+    pub(crate) fn stopped_after(&self, thousandths: usize) -> Millis {
+        quantile(&self.stopped_after, thousandths)
+    }
+}
