@@ -1,15 +1,20 @@
 //! The rules of the control plane, driven as its leader drives them.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Phase, Reason, RolloutSpec, RolloutStage, VersionedConfigStatus};
 use nudge_core::pods::{SlowestProbe, slowest_probe};
-use nudge_core::rollout::{Observation, Restarts, Rollout, Subject, next, to_publish};
+use nudge_core::rollout::{
+    Cause, Evidence, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, to_publish,
+};
 
 use super::judge::{Judge, Look, Millis, Progress, SeenPod, Version, View};
 
 /// The name of these rules in the table.
-pub(crate) const NAME: &str = "before";
+pub(crate) const NAME: &str = "after";
 /// When the simulated rollout is requested, in seconds since 1970.
 const BEGIN: i64 = 1_800_000_000;
 /// As in `nudge_core::versions`.
@@ -21,6 +26,9 @@ const TARGET: &str = "2";
 /// A leader with what it has stored and what it has seen.
 pub(crate) struct Engine {
     status: VersionedConfigStatus,
+    evidence: Evidence,
+    /// The requested version has been another one until now.
+    rests: bool,
     spec: RolloutSpec,
     generation: i64,
     published: String,
@@ -28,6 +36,8 @@ pub(crate) struct Engine {
     /// The pod of each subject, and the subject of each pod that counts.
     pods: Vec<usize>,
     positions: Vec<Option<usize>>,
+    /// When each pod became unready or restarted.
+    fell: Vec<Option<Millis>>,
     /// Of each workload.
     thresholds: Vec<u64>,
     probe: Option<SlowestProbe>,
@@ -41,19 +51,22 @@ impl Engine {
                 phase: Phase::Current,
                 ..VersionedConfigStatus::default()
             },
+            evidence: Evidence::default(),
+            rests: true,
             spec: RolloutSpec::default(),
             generation: 2,
             published: CURRENT.to_owned(),
             subjects: Vec::new(),
             pods: Vec::new(),
             positions: Vec::new(),
+            fell: Vec::new(),
             thresholds: Vec::new(),
             probe: None,
         }
     }
 
     /// Takes over what changed since the last look.
-    fn observe(&mut self, view: &View) {
+    fn observe(&mut self, now: Millis, view: &View) {
         if self.positions.is_empty() {
             self.probe = slowest_probe(&view.template);
             self.spec.bake_seconds = view.bake_seconds.unwrap_or(self.spec.bake_seconds);
@@ -64,10 +77,11 @@ impl Engine {
         }
         for pod in self.positions.len()..view.pods.len() {
             self.positions.push(None);
-            self.update(pod, view);
+            self.fell.push(None);
+            self.update(pod, now, view);
         }
         for &pod in &view.changed {
-            self.update(pod, view);
+            self.update(pod, now, view);
         }
         if view.nodes_changed {
             for (subject, &pod) in self.subjects.iter_mut().zip(&self.pods) {
@@ -76,7 +90,7 @@ impl Engine {
         }
     }
 
-    fn update(&mut self, pod: usize, view: &View) {
+    fn update(&mut self, pod: usize, now: Millis, view: &View) {
         let seen = &view.pods[pod];
         match (self.positions[pod], seen.terminating || seen.gone) {
             (None, true) => {}
@@ -88,7 +102,13 @@ impl Engine {
                     self.positions[moved] = Some(position);
                 }
             }
-            (Some(position), false) => brought_up(&mut self.subjects[position], seen, view),
+            (Some(position), false) => {
+                let subject = &mut self.subjects[position];
+                if subject.containers_ready && !seen.app_ready || subject.restarts < seen.restarts {
+                    self.fell[pod] = Some(now);
+                }
+                brought_up(subject, seen, view);
+            }
             (None, false) => {
                 let mut subject = subject(seen, view, self.probe.as_ref());
                 brought_up(&mut subject, seen, view);
@@ -99,10 +119,30 @@ impl Engine {
         }
     }
 
-    fn progress(&self, held: Option<Reason>) -> Progress {
+    /// What became of pods without the target on the nodes of those that are not ready, as the controller finds it.
+    fn neighbours(&self, now: Millis, view: &View) -> HashMap<String, Neighbours> {
+        let unready = self.subjects.iter().filter(|pod| !pod.containers_ready);
+        let nodes: BTreeSet<&str> = unready.map(|pod| pod.node.as_str()).collect();
+        if nodes.is_empty() {
+            return HashMap::new();
+        }
+        let recent = 1000 * Millis::from((self.probe.as_ref().map_or(0, SlowestProbe::interval) + 3).min(60));
+        let mut all: HashMap<String, Neighbours> = HashMap::new();
+        for (subject, &pod) in self.subjects.iter().zip(&self.pods) {
+            if nodes.contains(subject.node.as_str()) && self.assigned(view, pod) == Version::Current {
+                let of = all.entry(subject.node.clone()).or_default();
+                of.pods += 1;
+                of.harmed += u32::from(self.fell[pod].is_some_and(|fell| now - fell < recent));
+            }
+        }
+        all
+    }
+
+    fn progress(&self, inconclusive: bool, held: Option<Reason>) -> Progress {
         match (self.status.phase, self.status.rollout.stage) {
             (Phase::RollingBack | Phase::Failed, _) | (_, Some(RolloutStage::RollingBack)) => Progress::RolledBack,
             (Phase::Current, _) if self.status.current.as_deref() == Some(TARGET) => Progress::Passed,
+            _ if inconclusive => Progress::Inconclusive,
             _ => match held {
                 Some(Reason::Paused) | None => Progress::Moving,
                 Some(_) => Progress::Held,
@@ -113,29 +153,39 @@ impl Engine {
 
 impl Judge for Engine {
     fn look(&mut self, now: Millis, view: &View) -> Look {
-        self.observe(view);
+        self.observe(now, view);
+        let neighbours = if self.status.target.is_some() { self.neighbours(now, view) } else { HashMap::new() };
+        let steady = i64::try_from(now).unwrap_or(i64::MAX);
         let now = time(now);
         let before = self.status.rollout.revision;
         let mut rollout = Rollout::from_status(&self.status, &now);
-        let (mut again, mut held, mut message) = (Some(now.clone()), None, String::new());
+        let (mut again, mut held, mut inconclusive, mut message) = (Some(steady), None, false, String::new());
         for _ in 0..MOST_TRANSITIONS {
             let seen = Observation {
                 spec: &self.spec,
                 generation: self.generation,
-                requested: TARGET,
+                requested: if self.rests { CURRENT } else { TARGET },
+                at_once: false,
                 pods: &self.subjects,
+                neighbours: &neighbours,
+                background: None,
                 waiting_for: None,
                 published: Some(&self.published),
                 current_since: None,
                 restart: &Restarts::Done,
             };
-            let (after, effects) = next(rollout, &seen, &now);
+            let (after, effects) = next(rollout, &mut self.evidence, &seen, Now { time: &now, steady });
             rollout = after;
             if let Some(failure) = failure(&rollout) {
                 message = failure;
             }
+            // The leader has looked at the pods before another version was requested.
+            if std::mem::take(&mut self.rests) {
+                continue;
+            }
             if !effects.more {
                 again = effects.look_again;
+                inconclusive = effects.inconclusive;
                 held = effects.waits_for.filter(|_| effects.held);
                 break;
             }
@@ -144,23 +194,24 @@ impl Judge for Engine {
         // The published ConfigMap is written at once, and that is seen.
         if let Some(publish) = to_publish(&self.status).filter(|publish| *publish != self.published) {
             self.published = publish.to_owned();
-            again = Some(now);
+            again = Some(steady);
         }
         let reassigned = self.status.rollout.revision != before;
         if reassigned {
-            let groups = &self.status.rollout.groups;
-            let of =
-                |name: &String| groups.iter().find(|group| group.workload == *name).map_or(0, |group| group.threshold);
+            let rollout = &self.status.rollout;
+            let own: BTreeMap<&str, u64> =
+                rollout.workloads.iter().map(|own| (own.workload.as_str(), own.threshold)).collect();
+            let of = |name: &String| own.get(name.as_str()).copied().unwrap_or(rollout.threshold);
             self.thresholds = view.workloads.iter().map(of).collect();
             if self.status.target.is_none() {
                 self.thresholds.clear();
             }
         }
-        let progress = self.progress(held.as_ref().map(|held| held.reason));
+        let progress = self.progress(inconclusive, held.as_ref().map(|held| held.reason));
         if let Some(held) = held {
             message = held.message;
         }
-        Look { progress, reassigned, again: again.map(|time| millis(&time)), message }
+        Look { progress, reassigned, again: again.and_then(|at| Millis::try_from(at).ok()), message }
     }
 
     fn assigned(&self, view: &View, pod: usize) -> Version {
@@ -172,13 +223,13 @@ impl Judge for Engine {
     }
 
     fn hand_over(&mut self) {
-        // Nothing is remembered but the status.
+        self.evidence = Evidence::default();
     }
 }
 
 fn failure(rollout: &Rollout) -> Option<String> {
     match rollout {
-        Rollout::Back(_, nudge_core::rollout::Cause::RollingBack(failure)) => Some(failure.message.clone()),
+        Rollout::Back(_, Cause::RollingBack(failure)) => Some(failure.message.clone()),
         _ => None,
     }
 }
@@ -186,10 +237,6 @@ fn failure(rollout: &Rollout) -> Option<String> {
 fn time(now: Millis) -> Time {
     let millis = i64::try_from(now).unwrap_or(i64::MAX - BEGIN * 1000) + BEGIN * 1000;
     Time(Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX))
-}
-
-fn millis(time: &Time) -> Millis {
-    Millis::try_from(time.0.as_millisecond() - BEGIN * 1000).unwrap_or(0)
 }
 
 fn node_ready(seen: &SeenPod, view: &View) -> bool {
@@ -202,20 +249,27 @@ fn subject(seen: &SeenPod, view: &View, probe: Option<&SlowestProbe>) -> Subject
         name: seen.uid.clone(),
         uid: seen.uid.clone(),
         workload: view.workloads[seen.workload].clone(),
+        template: seen.template.to_string(),
+        labels: Arc::default(),
+        node: String::new(),
         number: seen.number,
         runs: None,
         acknowledged: false,
         ready: false,
         was_ready: false,
-        agent_away: false,
+        unready_since: None,
+        containers_ready: false,
+        disrupted: false,
         ending: false,
         running: false,
         node_ready: true,
         in_contact: false,
         restarts: 0,
         last_restart: None,
+        agent_restarts: 0,
         failure: None,
         slowest_probe: probe.cloned(),
+        start_seconds: None,
     }
 }
 
@@ -228,12 +282,18 @@ fn brought_up(subject: &mut Subject, seen: &SeenPod, view: &View) {
     subject.acknowledged = seen.acknowledged;
     subject.ready = seen.ready;
     subject.was_ready = seen.was_ready;
-    subject.agent_away = !seen.agent_ready && seen.app_ready && !seen.ready;
+    subject.unready_since = seen.unready_since.map(|second| BEGIN + second);
+    subject.containers_ready = seen.app_ready;
+    subject.disrupted = seen.disrupted;
+    if let (Some(node), true) = (seen.node, subject.node.is_empty()) {
+        subject.node = format!("node-{node}");
+    }
     subject.ending = seen.ending;
     subject.running = seen.running;
     subject.node_ready = node_ready(seen, view);
     subject.in_contact = seen.runs.is_some();
-    subject.restarts = seen.restarts + seen.sidecar_restarts;
-    subject.last_restart = seen.last_restart.max(seen.last_sidecar_restart).map(|second| BEGIN + second);
+    subject.restarts = seen.restarts;
+    subject.last_restart = seen.last_restart.map(|second| BEGIN + second);
+    subject.agent_restarts = seen.agent_restarts;
     subject.failure = seen.refused.then(|| Reason::Failed.explained("it can't take it"));
 }

@@ -3,6 +3,7 @@
 use super::cell::{Cell, cells};
 use super::cluster::{Cluster, SECOND};
 use super::judge::{Judge, Look, Millis, Progress, Version, View};
+use super::targets::{is_missed_by_far, is_small};
 use super::versions::{Kind, Target};
 use super::weather::Weather;
 use super::{Budget, simulate};
@@ -134,4 +135,13 @@ fn weather_is_seen_by_those_who_look() {
     for quiet in [Weather::Calm, Weather::Leaders, Weather::Pause] {
         assert_eq!(seen(quiet).1.len(), 1, "{quiet}");
     }
+}
+
+#[test]
+fn the_rules_reach_their_targets_in_small_fleets() {
+    let budget = Budget { runs: 60, pods: u64::MAX, seed: 1, jobs: 2 };
+    let small = cells(1.0).into_iter().filter(is_small);
+    let missed = small.map(|cell| simulate(&cell, &budget)).filter(|(cell, tally)| is_missed_by_far(cell, tally));
+    let missed: Vec<String> = missed.map(|(cell, tally)| format!("{cell}: {tally:?}")).collect();
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
