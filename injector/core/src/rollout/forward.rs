@@ -11,7 +11,7 @@ use super::idle::{paused, waits_for};
 use super::standing::{Standing, could_judge};
 use super::state::{Base, Idle, Move, Rollout, Stage};
 use super::thresholds::Thresholds;
-use super::verdict::{Names, Verdict, numbers, verdict};
+use super::verdict::{Names, Verdict, is_expected, numbers, verdict};
 use super::watch::watch;
 use super::{Effects, Now, Observation, Restarts, Subject};
 use crate::event_record::EventRecord;
@@ -56,8 +56,8 @@ pub(super) fn advance(
     let standing = Standing::of(&moved, evidence, seen, now);
     let effects = match verdict(evidence, seen, names, window, now.steady) {
         Verdict::Bad(explanation) => return fail(moved, stage, evidence, seen, now, explanation),
-        Verdict::Inconclusive { message, look_again } => {
-            evidence.proven = None;
+        Verdict::Inconclusive { message, look_again, expected } => {
+            evidence.proven = evidence.proven.filter(|_| expected);
             Some(Effects { look_again, inconclusive: true, ..Effects::held(Reason::Inconclusive, message) })
         }
         Verdict::Clear => None,
@@ -108,7 +108,8 @@ fn unproven(
 ) -> Option<Effects> {
     let Move { target, .. } = moved;
     if standing.unproven() > 0 {
-        evidence.proven = None;
+        let expected = standing.fallen == standing.unproven() && is_expected(evidence, seen, standing.fallen);
+        evidence.proven = evidence.proven.filter(|_| expected);
         let count = standing.unproven();
         let pods = if count == 1 { "pod does" } else { "pods do" };
         let message = format!("{count} {pods} not run version {target} yet, or are not Ready");

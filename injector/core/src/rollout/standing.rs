@@ -12,6 +12,8 @@ pub(super) struct Standing {
     pub(super) judges: usize,
     /// Of these: they run the target and are Ready.
     pub(super) proven: usize,
+    /// Of these: they run the target, and are not Ready.
+    pub(super) fallen: usize,
     /// Of these: they did not acknowledge the target in time.
     pub(super) silent: usize,
     /// They can't be waited for.
@@ -38,7 +40,9 @@ impl Standing {
             };
             if taken && pod.ready {
                 standing.proven += 1;
-            } else if !taken && pod.ready && late() {
+            } else if taken {
+                standing.fallen += 1;
+            } else if pod.ready && late() {
                 standing.silent += 1;
             }
         }

@@ -31,6 +31,8 @@ pub(super) enum Verdict {
         message: String,
         /// When the numbers may say more although nothing changes.
         look_again: Option<Millis>,
+        /// So much harm is to be expected: the pods that are well are watched meanwhile.
+        expected: bool,
     },
     /// The target is bad.
     Bad(Explanation),
@@ -110,7 +112,7 @@ pub(super) fn verdict(
             names.target
         );
         let times = harmed.iter().map(|harm| due_at(harm)).chain([late]).filter(|time| *time > now);
-        return Verdict::Inconclusive { message, look_again: times.min() };
+        return Verdict::Inconclusive { message, look_again: times.min(), expected: !holds };
     }
     newborns(evidence, seen, names)
 }
@@ -120,6 +122,11 @@ fn chance(evidence: &Evidence, seen: &Observation<'_>, harmed: u32) -> f64 {
     #[allow(clippy::cast_precision_loss)] // pod-seconds of 15 minutes
     let exposure = evidence.exposure_seconds() as f64;
     poisson_tail(exposure * rate(seen), harmed)
+}
+
+/// Whether so many pods may well be harmed by chance.
+pub(super) fn is_expected(evidence: &Evidence, seen: &Observation<'_>, harmed: usize) -> bool {
+    seen.spec.tolerance.is_none() && chance(evidence, seen, u32::try_from(harmed).unwrap_or(u32::MAX)) >= SURPRISE
 }
 
 fn is_too_many(evidence: &Evidence, seen: &Observation<'_>, numbers: &EvidenceStatus, harmed: u32) -> bool {
@@ -216,7 +223,7 @@ fn newborns(evidence: &Evidence, seen: &Observation<'_>, names: Names<'_>) -> Ve
         } else {
             format!("{message}; their template is new, too")
         };
-        verdict = Verdict::Inconclusive { message, look_again: None };
+        verdict = Verdict::Inconclusive { message, look_again: None, expected: false };
     }
     verdict
 }
