@@ -13,7 +13,7 @@ use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, ContainerName, VersionName, labels, pod};
 use ring::digest::{SHA256, digest};
 
-use super::probe::{SlowestProbe, is_sidecar, slowest_probe, start_seconds, subscribed};
+use super::probe::{SlowestProbe, is_sidecar, notices_after, slowest_probe, start_seconds, subscribed};
 use super::references::references;
 use super::report::{Report, ReportState};
 use crate::keys::{PodKey, PodUid};
@@ -68,6 +68,8 @@ pub struct PodState {
     pub terminating: bool,
     /// The probe that takes longest to notice that its application got worse.
     pub slowest_probe: Option<SlowestProbe>,
+    /// How long its readiness probes take at least to notice that it got worse, in seconds.
+    pub notices_after: u32,
     /// How long it may take to start, where a startup probe says so, in seconds.
     pub start_seconds: Option<u32>,
     /// Which template of its workload it was made of.
@@ -177,6 +179,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         finished: matches!(phase, Some("Succeeded" | "Failed")),
         terminating: meta.deletion_timestamp.is_some(),
         slowest_probe: slowest_probe(spec),
+        notices_after: notices_after(spec),
         start_seconds: start_seconds(spec),
         template: template(meta),
         labels: Arc::new(birth_labels(meta)),

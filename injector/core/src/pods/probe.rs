@@ -92,6 +92,14 @@ pub fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
     probes.max_by_key(SlowestProbe::seconds)
 }
 
+/// How long the readiness probes take at least to notice that the application got worse, in seconds: what they notice sooner had begun before.
+pub fn notices_after(spec: &PodSpec) -> u32 {
+    let probes =
+        subscribed(spec).into_iter().filter_map(|container| Some((container, container.readiness_probe.as_ref()?)));
+    let least = probes.map(|(container, probe)| of(Kind::Readiness, container, probe, 0));
+    least.map(|probe| (probe.failures - 1).saturating_mul(probe.interval)).min().unwrap_or(0)
+}
+
 /// How long the subscribed containers may take from their start until they are ready, in seconds; `None` where no startup probe says so.
 pub fn start_seconds(spec: &PodSpec) -> Option<u32> {
     let time = |container: &Container, probe: &Probe| {
@@ -148,6 +156,18 @@ mod tests {
         let slow = json!({"failureThreshold": 30, "initialDelaySeconds": 20});
         assert_eq!(start(json!({"name": "app", "startupProbe": slow, "readinessProbe": {}})), Some(327 + 37));
         assert_eq!(start(json!({"name": "app", "readinessProbe": {}})), None);
+    }
+
+    #[test]
+    fn the_fastest_readiness_probe_needs_all_its_periods_but_one() {
+        let least = |containers: Value| {
+            let spec: PodSpec = serde_json::from_value(json!({"containers": containers})).unwrap();
+            notices_after(&spec)
+        };
+        let fast = json!({"name": "b", "readinessProbe": {"periodSeconds": 2, "failureThreshold": 2}});
+        assert_eq!(least(json!([{"name": "a", "readinessProbe": {}}])), 20);
+        assert_eq!(least(json!([{"name": "a", "readinessProbe": {}}, fast])), 2);
+        assert_eq!(least(json!([{"name": "a", "livenessProbe": {}}])), 0);
     }
 
     #[test]

@@ -233,6 +233,13 @@ impl Evidence {
             }
             known.fell_unseen &= known.healthy.is_none();
             known.grow(pod, assigned, now);
+            if known.harmed && restarted && !first {
+                // It did not become unready because of what was before: it had ended.
+                let ended = self.harms.iter_mut().find(|harm| harm.uid == pod.uid && harm.is_older());
+                if let Some(harm) = ended {
+                    (harm.kind, harm.at, harm.excused) = (Kind::Restarted, now, false);
+                }
+            }
             if !known.judges || known.harmed {
                 continue;
             }
@@ -287,6 +294,7 @@ impl Evidence {
                     assigned,
                     share,
                     excused: false,
+                    notices_after: pod.notices_after,
                     interval: pod.slowest_probe.as_ref().map_or(0, |probe| probe.interval()),
                 });
             }
@@ -307,7 +315,8 @@ impl Evidence {
         });
     }
 
-    /// Finds harm that is nobody's fault: the pod was taken away, its node is away, or as many others on its node were harmed.
+    /// Finds harm that is not the version's fault: it had begun before, the pod was taken away, its node is away, or as many others on its node
+    /// were harmed.
     fn excuse(&mut self, seen: &Observation<'_>) {
         if self.harms.iter().all(|harm| harm.excused) {
             return;
@@ -333,7 +342,7 @@ impl Evidence {
                 && u64::from(others.harmed) * u64::from(all) >= u64::from(harmed) * u64::from(others.pods);
             let with_agent = self.pods.get(&harm.uid).and_then(|known| known.agent_restarted);
             let with_agent = with_agent.is_some_and(|at| (at - harm.at).abs() <= WITH_AGENT);
-            harm.excused = taken_away || weather || with_agent;
+            harm.excused = taken_away || weather || with_agent || (harm.assigned && harm.is_older());
         }
     }
 
@@ -415,9 +424,11 @@ impl Evidence {
         self.pods.get(&pod.uid).is_some_and(|known| known.judges)
     }
 
-    /// Whether the pod was harmed.
-    pub(super) fn is_harmed(&self, pod: &str) -> bool {
-        self.pods.get(pod).is_some_and(|known| known.harmed)
+    /// Whether the pod may show more about the target: it was not harmed, is well again, or was harmed for another reason a short time ago.
+    pub(super) fn is_waited_for(&self, pod: &str, patience: Millis, now: Millis) -> bool {
+        let Some(known) = self.pods.get(pod) else { return false };
+        let excused = || self.harms.iter().any(|harm| harm.uid == pod && harm.excused && now < harm.at + patience);
+        !known.harmed || known.healthy.is_some() || excused()
     }
 
     /// Whether the pod is healthy now.

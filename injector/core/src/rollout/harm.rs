@@ -6,6 +6,8 @@ use super::clock::Millis;
 
 /// Harm that begins so soon after the notification of its pod needs no comparison with others.
 const AT_ONCE: Millis = 5_000;
+/// A notification is seen so much later than it was, at most.
+const SEEN_LATE: Millis = 5_000;
 /// Added to the period of a probe: until then others are seen to be harmed that were harmed in the same moment.
 const MARGIN: Millis = 3_000;
 /// The longest time for which others are looked at.
@@ -41,6 +43,8 @@ pub(super) struct Harm {
     pub(super) excused: bool,
     /// Time between two attempts of its slowest probe, in seconds.
     pub(super) interval: u32,
+    /// How long its readiness probes take at least to notice harm, in seconds.
+    pub(super) notices_after: u32,
 }
 
 impl Kind {
@@ -54,6 +58,12 @@ impl Harm {
     /// Whether it began so soon after the notification that nothing else can be the cause.
     pub(super) fn is_at_once(&self) -> bool {
         self.after.is_some_and(|after| after <= AT_ONCE)
+    }
+
+    /// Whether the probes noticed it sooner than they could have noticed anything that began with the notification.
+    pub(super) fn is_older(&self) -> bool {
+        self.kind == Kind::Unready
+            && self.after.is_some_and(|after| after + SEEN_LATE < Millis::from(self.notices_after) * 1000)
     }
 
     /// When others that were harmed in the same moment have been seen to be.

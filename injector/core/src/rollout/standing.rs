@@ -26,8 +26,9 @@ impl Standing {
     /// Counts them.
     pub(super) fn of(moved: &Move, evidence: &Evidence, seen: &Observation<'_>, now: Now<'_>) -> Self {
         let mut standing = Self::default();
+        let patience = 2 * seconds(moved.watch.as_ref().map_or(0, |watch| watch.seconds));
         for pod in seen.pods.iter().filter(|pod| moved.thresholds.is_assigned(pod)) {
-            let waited_for = evidence.judges(pod) && (!evidence.is_harmed(&pod.uid) || evidence.is_well(&pod.uid));
+            let waited_for = evidence.judges(pod) && evidence.is_waited_for(&pod.uid, patience, now.steady);
             if !waited_for || !pod.is_reachable() {
                 standing.not_waited_for += 1;
                 standing.may_recover += usize::from(pod.is_reachable());

@@ -76,6 +76,8 @@ pub struct Subject {
     pub failure: Option<Explanation>,
     /// The probe that takes longest to notice that its application got worse.
     pub slowest_probe: Option<SlowestProbe>,
+    /// How long its readiness probes take at least to notice that it got worse, in seconds.
+    pub notices_after: u32,
     /// How long it may take to start, where a startup probe says so, in seconds.
     pub start_seconds: Option<u32>,
 }
@@ -112,6 +114,7 @@ impl Subject {
             agent_restarts: pod.agent_restarts,
             failure: pod.failure().cloned(),
             slowest_probe: pod.slowest_probe.clone(),
+            notices_after: pod.notices_after,
             start_seconds: pod.start_seconds,
         })
     }

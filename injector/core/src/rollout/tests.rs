@@ -176,6 +176,7 @@ pub(super) fn pod(workload: &str, number: usize) -> Subject {
         agent_restarts: 0,
         failure: None,
         slowest_probe: slowest_probe(&spec),
+        notices_after: 20,
         start_seconds: None,
         uid,
     }

@@ -182,12 +182,25 @@ fn a_pod_that_is_unready_for_less_than_three_seconds_is_not_harmed() {
 fn one_short_time_of_unreadiness_is_forgiven_and_the_next_is_not() {
     let mut rollout = at_step("web", 8, 1);
     for (times, blames) in [(1, false), (2, true)] {
-        one_harmed(&mut rollout, 8, |pod, _| pod.fall());
+        one_harmed(&mut rollout, 20, |pod, _| pod.fall());
         rollout.watch("2", 8);
         rollout.with("2").into_iter().for_each(Subject::recover);
         rollout.watch("2", 14);
         assert_eq!(failure(&rollout).is_some(), blames, "{times}");
     }
+}
+
+#[test]
+fn what_a_probe_notices_too_soon_had_begun_before_the_notification() {
+    let mut rollout = at_step("web", 8, 1);
+    one_harmed(&mut rollout, 10, |pod, _| pod.fall());
+    rollout.watch("2", 60);
+    assert_eq!((failure(&rollout), rollout.assigned("2")), (None, 1));
+    // Its container had ended, and is started again now.
+    let millis = rollout.millis;
+    rollout.with("2").into_iter().for_each(|pod| pod.crash(millis));
+    rollout.watch("2", 15);
+    assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::ContainerRestarted));
 }
 
 #[test]

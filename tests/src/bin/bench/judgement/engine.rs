@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Phase, Reason, RolloutSpec, RolloutStage, VersionedConfigStatus};
-use nudge_core::pods::{SlowestProbe, slowest_probe};
+use nudge_core::pods::{SlowestProbe, notices_after, slowest_probe};
 use nudge_core::rollout::{
     Cause, Evidence, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, to_publish,
 };
@@ -269,6 +269,7 @@ fn subject(seen: &SeenPod, view: &View, probe: Option<&SlowestProbe>) -> Subject
         agent_restarts: 0,
         failure: None,
         slowest_probe: probe.cloned(),
+        notices_after: notices_after(&view.template),
         start_seconds: None,
     }
 }
