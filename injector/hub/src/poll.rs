@@ -83,7 +83,7 @@ impl Hub {
                 Err(refusal) => return refused(refusal),
             };
             let until = {
-                let Views { all, fetching, again } =
+                let Views { all, fetching, again, spread } =
                     views(&self.index, &self.contents, &pod, |name| polled(&request, name));
                 if let Some(mut landed) = fetching
                     && started.elapsed() < self.settings.resolve
@@ -119,7 +119,8 @@ impl Hub {
                     Verdict::Behind => behind,
                     Verdict::Answer | Verdict::Doubt => {
                         let print = fingerprint(&all, &pod.containers_hash);
-                        match repeats.not_before(print).filter(|time| *time > now) {
+                        let later = repeats.not_before(print).max(spread.map(|left| now + left));
+                        match later.filter(|time| *time > now) {
                             Some(_) if now >= deadline => return (Reply::nothing(), PollResult::Unchanged),
                             Some(time) => time.min(deadline),
                             None => {

@@ -1,14 +1,16 @@
 //! What a pod should have of one config, by what this replica knows: pure, apart from looking at the contents kept.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use nudge_api::{PartKind, VersionedConfig};
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{PartKind, RolloutStage, VersionedConfig};
 use nudge_cluster::index::Index;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::PodState;
-use nudge_core::rollout::{assigned_version, is_same};
+use nudge_core::rollout::{assigned_version, is_same, pod_number};
 use nudge_protocol::hub::{HubProblem, HubReason, PollRequest, ReportRequest};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use nudge_protocol::{ConfigName, VersionName};
@@ -59,6 +61,22 @@ pub(super) struct Views {
     pub(super) fetching: Option<watch::Receiver<()>>,
     /// When a problem is worth another look.
     pub(super) again: Option<Instant>,
+    /// For how long the pod is not told yet what changed.
+    pub(super) spread: Option<Duration>,
+}
+
+/// For how long a pod that was not harmed is not told yet that pods return to another version (`spec.rollout.rollbackSpreadSeconds`). Every
+/// replica comes to the same time, apart from its clock.
+fn spread(config: &VersionedConfig, pod: &PodState, now: Timestamp) -> Option<Duration> {
+    let rollout = &config.status.as_ref()?.rollout;
+    let returns = matches!(rollout.stage, Some(RolloutStage::RollingBack | RolloutStage::Leaving));
+    let within = Duration::from_secs(config.spec.rollout.rollback_spread_seconds.into());
+    if !returns || within.is_zero() || !pod.ready || !pod.containers_ready {
+        return None;
+    }
+    let share = f64::from(pod_number(Identity::of(config), pod.uid.as_str())) / f64::from(u32::MAX);
+    let passed = Duration::try_from(now.duration_since(rollout.progressed_at.as_ref()?.0)).unwrap_or_default();
+    within.mul_f64(share).checked_sub(passed).filter(|left| !left.is_zero())
 }
 
 /// What the pod should have, whose agent `has` that.
@@ -68,11 +86,13 @@ pub(super) fn views<'a>(
     pod: &PodState,
     has: impl Fn(&ConfigName) -> Option<Has<'a>>,
 ) -> Views {
-    let mut views = Views { all: Vec::with_capacity(pod.configs.len()), fetching: None, again: None };
+    let mut views = Views { all: Vec::with_capacity(pod.configs.len()), fetching: None, again: None, spread: None };
     let allowed = index.secrets_allowed(&pod.namespace);
     for name in &pod.configs {
         let key = ConfigKey::new(&*pod.namespace, name.clone());
         let config = index.config(&key);
+        let later = config.as_ref().and_then(|config| spread(config, pod, Timestamp::now()));
+        views.spread = views.spread.max(later);
         let view = if let Some(config) = config.as_ref().filter(|config| !config.spec.admits(&pod.service_account)) {
             not_admitted(pod, name, config)
         } else if let Some(config) = config {
@@ -198,5 +218,44 @@ fn bound(views: &mut [View]) {
         } else {
             sum += content.block.len();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+    use nudge_api::{VersionedConfigSpec, VersionedConfigStatus};
+    use nudge_core::keys::PodUid;
+
+    use super::*;
+
+    #[test]
+    fn pods_that_were_not_harmed_are_told_of_a_return_one_after_the_other() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
+        let mut status = VersionedConfigStatus::default();
+        status.rollout.stage = Some(RolloutStage::RollingBack);
+        status.rollout.progressed_at = Some(MicroTime(at(100)));
+        config.status = Some(status);
+        config.spec.rollout.rollback_spread_seconds = 10;
+        let pod = |number: u32| PodState {
+            uid: PodUid::new(&format!("pod-{number}")).unwrap(),
+            ready: true,
+            containers_ready: true,
+            ..PodState::default()
+        };
+        let delays = |config: &VersionedConfig, second| -> Vec<Option<Duration>> {
+            (0..100).map(|number| spread(config, &pod(number), at(second))).collect()
+        };
+        let all: Vec<Duration> = delays(&config, 100).into_iter().flatten().collect();
+        assert!(all.len() == 100 && all.iter().all(|delay| *delay < Duration::from_secs(10)));
+        let early = all.iter().filter(|delay| **delay < Duration::from_secs(5)).count();
+        assert!((30..70).contains(&early), "{early}");
+        assert_eq!(delays(&config, 105).iter().flatten().count(), 100 - early);
+        assert_eq!(delays(&config, 110).iter().flatten().count(), 0);
+        let harmed = PodState { containers_ready: false, ..pod(1) };
+        assert_eq!(spread(&config, &harmed, at(100)), None, "it is told at once");
+        config.status.as_mut().unwrap().rollout.stage = Some(RolloutStage::Moving);
+        assert_eq!(spread(&config, &pod(1), at(100)), None);
     }
 }
