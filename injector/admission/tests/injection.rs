@@ -32,7 +32,7 @@ fn settings() -> InjectionSettings {
 fn facts(features: Features) -> Result<Facts> {
     let part = |kind, name: &str, part| MountedPart { kind, name: name.to_owned(), part };
     let parts = vec![part(PartKind::ConfigMap, "shop-1.0.0", 1), part(PartKind::Secret, "shop-keys-1.0.0", 2)];
-    let shop = ResolvedConfig { version: Some("1.0.0".to_owned()), parts, closed: false };
+    let shop = ResolvedConfig { version: Some("1.0.0".to_owned()), parts, ..ResolvedConfig::default() };
     Ok(Facts {
         features,
         hub_ca: "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".to_owned(),

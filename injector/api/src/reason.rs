@@ -109,7 +109,6 @@ reasons! {
     Inconclusive Controller true "Pods were harmed, and it is not sure that the version is to blame."
     Suspect Controller true "Pods were harmed soon after the version became current."
     WeakEvidence Controller false "The pods can be bad for longer than they are watched."
-    EvidenceEnough Controller false "The probes of the pods notice a bad version while it is watched."
     NobodyToJudge Controller true "No healthy pod can prove the version."
     NotAcknowledged Controller true "Too many pods did not acknowledge the version in time."
     // The published ConfigMap.

@@ -13,14 +13,16 @@ pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
     hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
-/// The target for a pod below its workload's threshold, else the current version.
+/// The target for a pod below its threshold, which is that of its workload if it has one of its own, else that of the config. Selectors are
+/// left out.
 pub fn assigned<'a>(
     status: &'a VersionedConfigStatus,
     config_uid: &str,
     pod_uid: &str,
     workload: &str,
 ) -> Option<&'a str> {
-    let group = status.rollout.groups.iter().find(|group| group.workload == workload);
-    let below = group.is_some_and(|group| u64::from(pod_number(config_uid, pod_uid)) < group.threshold);
+    let rollout = &status.rollout;
+    let own = rollout.workloads.iter().find(|own| own.workload == workload);
+    let below = u64::from(pod_number(config_uid, pod_uid)) < own.map_or(rollout.threshold, |own| own.threshold);
     status.target.as_deref().filter(|_| below).or(status.current.as_deref())
 }

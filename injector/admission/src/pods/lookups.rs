@@ -184,8 +184,10 @@ fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
 
 /// The config as a new pod gets it. Without parts where one of them may not be served here: the agent takes the mounted ones for all.
 fn resolved(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
-    let Some(status) = &config.status else { return ResolvedConfig::default() };
-    let Some(version) = newborn(status, Identity::of(config), pod) else { return ResolvedConfig::default() };
+    let selects = config.spec.rollout.steps.iter().any(|step| step.selector.is_some());
+    let none = ResolvedConfig { selects, ..ResolvedConfig::default() };
+    let Some(status) = &config.status else { return none };
+    let Some(version) = newborn(status, Identity::of(config), pod) else { return none };
     let parts = status.version(version).map(|version| version.parts.as_slice()).unwrap_or_default();
     let withheld = !secrets && parts.iter().any(|part| part.kind == PartKind::Secret);
     let parts = if withheld { &[] } else { parts };
@@ -196,7 +198,7 @@ fn resolved(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> Resolv
             .zip(1_u32..)
             .map(|(part, number)| MountedPart { kind: part.kind, name: part.name.clone(), part: number })
             .collect(),
-        closed: false,
+        ..none
     }
 }
 
@@ -233,6 +235,23 @@ mod tests {
     fn a_config_without_a_version_resolves() {
         let resolved = resolved(&shop(VersionedConfigStatus::default()), &ObjectMeta::default(), true);
         assert_eq!(resolved, ResolvedConfig::default());
+    }
+
+    #[test]
+    fn a_selector_of_any_step_is_seen_with_and_without_a_version() {
+        let current = VersionedConfigStatus {
+            current: Some("1".to_owned()),
+            versions: vec![sealed("1", &["shop-1"])],
+            ..VersionedConfigStatus::default()
+        };
+        let step = json!({"pods": 1, "selector": {"matchLabels": {"zone": "a"}}});
+        for status in [VersionedConfigStatus::default(), current] {
+            let mut config = shop(status);
+            let selects = |config: &VersionedConfig| resolved(config, &ObjectMeta::default(), true).selects;
+            assert!(!selects(&config));
+            config.spec.rollout.steps.push(serde_json::from_value(step.clone()).unwrap());
+            assert!(selects(&config));
+        }
     }
 
     #[test]

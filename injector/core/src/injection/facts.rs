@@ -64,6 +64,8 @@ pub struct ResolvedConfig {
     pub parts: Vec<MountedPart>,
     /// The pod's service account is not among the config's subscribers.
     pub closed: bool,
+    /// A step of its rollout has a selector.
+    pub selects: bool,
 }
 
 /// What injection needs to know beyond the pod.

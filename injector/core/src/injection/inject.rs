@@ -81,6 +81,7 @@ pub fn inject(
         share_processes: targets.signalled().next().is_some() && user.spec.host_pid != Some(true),
         pull_secrets: &settings.image_pull_secrets,
         warnings: &warnings,
+        birth_labels: configs.iter().any(|name| facts.configs.get(name).is_some_and(|config| config.selects)),
     };
     let patch = apply(pod, &plan).map_err(|error| Refusal::Pod(format!("this pod can't be changed: {error}")))?;
     Ok(Injection { patch, warnings, mounted: volumes.mounted.clone() })

@@ -208,6 +208,7 @@ fn bare(mut pod: Value, before: &Value) -> Value {
     }
     if let Some(annotations) = pod["metadata"].get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.remove("nudge.dev/warnings");
+        annotations.remove("nudge.dev/birth-labels");
     }
     without_empty(&mut pod);
     pod

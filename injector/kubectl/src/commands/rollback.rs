@@ -16,7 +16,7 @@ use crate::version::stored::{no_current_version, sealed};
   kubectl nudge rollback game --wait
 
 During a rollout, and after a failed rollout, rollback returns to the version that is still current. Otherwise it returns to the \
-version before.")]
+version before. All pods return at once, also where the rollout is paused or no pod is healthy.")]
 pub(crate) struct Rollback {
     /// The config
     pub(crate) config: ConfigName,
@@ -47,7 +47,7 @@ pub(crate) async fn run(session: &Session, command: &Rollback) -> Result<(), Fai
     let config = session.config(command.config.as_str()).await?;
     let version = destination(&config)?.to_owned();
     sealed(&config, &version)?;
-    switch(session, &config, &version, command.wait, command.dry.dry_run).await
+    switch(session, &config, &version, None, command.wait, command.dry.dry_run).await
 }
 
 #[cfg(test)]

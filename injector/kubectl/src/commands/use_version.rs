@@ -18,23 +18,47 @@ use crate::version::stored::{objects, sealed};
 #[command(after_help = "Examples:
   kubectl nudge use game 1.0.1
   kubectl nudge use game 1.0.1 --wait --timeout=10m || echo 'not current'
+  kubectl nudge use game 1.0.2 --now --reason='the old password is revoked'
 
-A version that failed is tried again when you use it again.")]
+A version that failed is tried again when you use it again.
+
+--now assigns the version to every pod in one write: without steps, also where the rollout is paused or waits for another config. \
+Nothing is tried out, and no pod is left to compare with, so a bad version reaches every pod before it is rolled back. Use it when \
+waiting does more harm than a bad version would, such as when a password was revoked. To go back, use kubectl nudge rollback, which \
+needs no --now.")]
 pub(crate) struct Use {
     /// The config
     pub(crate) config: ConfigName,
     /// The version, which must be complete
     pub(crate) version: VersionName,
+    /// Assign the version to every pod at once, without steps
+    #[arg(long, requires = "reason")]
+    pub(crate) now: bool,
+    /// Why nobody can wait for steps; it is kept in spec.now (with --now)
+    #[arg(long, requires = "now", value_name = "TEXT", value_parser = reason)]
+    pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) wait: Wait,
     #[command(flatten)]
     pub(crate) dry: Dry,
 }
 
+/// The most characters of a reason.
+const LONGEST_REASON: usize = 256;
+
+/// A reason as `spec.now` can hold it.
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("say why nobody can wait for steps".to_owned()),
+        text if text.chars().count() > LONGEST_REASON => Err(format!("use {LONGEST_REASON} characters at most")),
+        text => Ok(text.to_owned()),
+    }
+}
+
 pub(crate) async fn run(session: &Session, command: &Use) -> Result<(), Failure> {
     let version = command.version.as_str();
     let config = complete(session, command.config.as_str(), version).await?;
-    switch(session, &config, version, command.wait, command.dry.dry_run).await
+    switch(session, &config, version, command.reason.as_deref(), command.wait, command.dry.dry_run).await
 }
 
 /// The config, once the version is complete. A version without objects is refused at once.
@@ -55,5 +79,36 @@ async fn complete(session: &Session, name: &str, version: &str) -> Result<Versio
             )));
         }
         sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::commands::arguments::{Arguments, Command};
+
+    fn parsed(flags: &[&str]) -> Result<Option<String>, clap::error::ErrorKind> {
+        let arguments = ["kubectl-nudge", "use", "game", "2"].into_iter().chain(flags.iter().copied());
+        match Arguments::try_parse_from(arguments).map_err(|error| error.kind())?.command {
+            Command::Use(command) => Ok(command.reason),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn now_and_its_reason_come_together() {
+        use clap::error::ErrorKind::{MissingRequiredArgument, ValueValidation};
+        assert_eq!(parsed(&[]), Ok(None));
+        assert_eq!(parsed(&["--now", "--reason", " leaked key "]), Ok(Some("leaked key".to_owned())));
+        for alone in [&["--now"][..], &["--reason=x"]] {
+            assert_eq!(parsed(alone), Err(MissingRequiredArgument), "{alone:?}");
+        }
+        let longest = "é".repeat(LONGEST_REASON);
+        assert_eq!(parsed(&["--now", "--reason", &longest]), Ok(Some(longest.clone())));
+        for bad in [" ", &format!("{longest}x")] {
+            assert_eq!(parsed(&["--now", "--reason", bad]), Err(ValueValidation), "{bad:?}");
+        }
     }
 }

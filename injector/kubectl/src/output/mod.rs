@@ -3,6 +3,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod progress;
+pub(crate) mod rollout;
 pub(crate) mod status;
 pub(crate) mod table;
 pub(crate) mod visible;

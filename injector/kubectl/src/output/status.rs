@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nudge_api::{BatchWatch, ConditionType, PodCounts, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{
+    ConditionType, EvidenceStatus, PodCounts, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, Watch,
+};
 use nudge_core::identity::Identity;
 use nudge_core::pods::PodState;
 use nudge_core::rollout::assigned_version;
 use serde::Serialize;
 
+use super::rollout::{StepReport, said_of_evidence, said_of_watch, step};
 use crate::output::table::{or_none, table};
 use crate::output::visible;
 
@@ -31,9 +34,15 @@ pub(crate) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     published: Option<String>,
     paused: bool,
-    /// How long the batch is watched.
+    /// How far the rollout is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    watch: Option<BatchWatch>,
+    step: Option<StepReport>,
+    /// How long a step is watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    watch: Option<Watch>,
+    /// What is known for and against the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evidence: Option<EvidenceStatus>,
     counts: PodCounts,
     /// The number of pods by version of their agent.
     agents: BTreeMap<String, usize>,
@@ -67,9 +76,6 @@ struct PodReport {
     /// The version that the pod reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    /// Why the rollout does not wait for the pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    skipped: Option<Reason>,
     /// Why the pod does not run the assigned version.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
@@ -81,8 +87,6 @@ struct PodReport {
 fn pod_report(pod: &PodState, config: &str, identity: Identity, status: &VersionedConfigStatus) -> PodReport {
     let assigned = assigned_version(status, identity, pod).map(str::to_owned);
     let version = pod.runs(config).map(ToString::to_string);
-    let skipped =
-        status.rollout.skipped.iter().find(|skipped| skipped.uid == pod.uid.as_str()).map(|skipped| skipped.reason);
     let why = pod.report.as_ref().map(|report| report.state.explanation());
     let is_current = version == assigned && assigned.is_some() && why.is_none_or(|why| why.is_none());
     let message = (!is_current).then(|| {
@@ -109,7 +113,6 @@ fn pod_report(pod: &PodState, config: &str, identity: Identity, status: &Version
         ready: pod.ready,
         assigned,
         version,
-        skipped,
         message,
         warnings: pod.warnings.iter().flat_map(|text| text.lines()).map(str::to_owned).collect(),
     }
@@ -135,7 +138,11 @@ pub(crate) fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
         reason: it.reason.clone(),
         message: it.message.clone(),
     };
+    let has_target = |pod: &&PodReport| pod.assigned.is_some() && pod.assigned == status.target;
+    let assigned = reports.iter().filter(has_target).count();
     Report {
+        step: step(config, (assigned, reports.len())),
+        evidence: status.rollout.evidence.clone(),
         phase: status.phase.as_str().to_owned(),
         stage: status.rollout.stage,
         desired: config.spec.current.clone(),
@@ -157,14 +164,17 @@ pub(crate) fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
 impl Report {
     /// The row in a list of configs.
     fn row(&self, with_namespace: bool) -> Vec<String> {
-        let ready = self.conditions.iter().find(|it| it.kind == ConditionType::Ready.as_str() && it.status != "True");
+        let find = |kind: ConditionType, status| {
+            self.conditions.iter().find(move |it| it.kind == kind.as_str() && (it.status == "True") == status)
+        };
+        let told = find(ConditionType::Ready, false).or_else(|| find(ConditionType::Suspect, true));
         let row = vec![
             self.config.clone(),
             or_none(self.current.as_deref()),
             or_none(self.desired.as_deref()),
             self.phase.clone(),
             self.counts.summary.clone(),
-            ready.map(|it| it.reason.clone()).unwrap_or_default(),
+            told.map(|it| it.reason.clone()).unwrap_or_default(),
         ];
         if with_namespace { [vec![self.namespace.clone()], row].concat() } else { row }
     }
@@ -183,12 +193,14 @@ impl Report {
         {
             lines.extend(version.clone().map(|version| (name, version)));
         }
-        if let Some(watch) = &self.watch {
-            lines.push(("Watch", format!("{} s for each batch, because {}", watch.seconds, watch.reason)));
+        lines.extend(self.step.as_ref().map(|step| ("Step", step.to_string())));
+        lines.extend(self.watch.as_ref().map(|watch| ("Watch", said_of_watch(watch))));
+        if let (Some(evidence), Some(target)) = (&self.evidence, &self.target) {
+            lines.push(("Evidence", said_of_evidence(evidence, target, or_none(self.current.as_deref()).as_str())));
         }
         let counts = &self.counts;
         let summary = if counts.summary.is_empty() { "0/0" } else { &counts.summary };
-        lines.push(("Pods", format!("{summary} updated, {} failed, {} skipped", counts.failed, counts.skipped)));
+        lines.push(("Pods", format!("{summary} updated, {} failed", counts.failed)));
         if !self.agents.is_empty() {
             let agents = self.agents.iter().map(|(version, count)| format!("{version} ({count})"));
             lines.push(("Agents", agents.collect::<Vec<_>>().join(", ")));
@@ -203,11 +215,6 @@ impl Report {
         }
         if !self.pods.is_empty() {
             let cells = |pod: &PodReport| {
-                let message = match (&pod.skipped, &pod.message) {
-                    (Some(skipped), Some(message)) => format!("skipped ({skipped}); {message}"),
-                    (Some(skipped), None) => format!("skipped ({skipped})"),
-                    (None, message) => message.clone().unwrap_or_default(),
-                };
                 let ready = if pod.ready { "yes" } else { "no" }.to_owned();
                 let version = |version: &Option<String>| or_none(version.as_deref());
                 vec![
@@ -217,7 +224,7 @@ impl Report {
                     version(&pod.assigned),
                     ready,
                     pod.agent.clone(),
-                    message,
+                    pod.message.clone().unwrap_or_default(),
                 ]
             };
             let cells: Vec<Vec<String>> = self.pods.iter().map(cells).collect();
@@ -352,18 +359,62 @@ mod tests {
     }
 
     #[test]
-    fn only_pods_of_the_config_are_listed_and_skipped_ones_are_marked() {
+    fn only_pods_of_the_config_are_listed() {
         let mut stranger = pod(None);
         stranger.namespace = "other".into();
         let status = json!({"current": "2", "phase": "Progressing", "pods": {"total": 1, "summary": "1/1"},
-            "rollout": {"revision": 1, "stage": "Moving", "skipped": [{"name": "web-1", "uid": "u1", "reason": "NotReady"}]}});
+            "rollout": {"revision": 1, "stage": "Moving"}});
         let report = report(&config(&status), &[stranger, pod(Some(("True", "Applied", "shop=2")))]);
         assert_eq!(report.pods.len(), 1);
         let text = report.text();
         assert!(text.contains("Phase:     Progressing, Moving\n"), "{text}");
-        assert!(text.contains("web-1   <none>     2         2          yes     0.1.0   skipped (NotReady)"), "{text}");
+        assert!(text.contains("web-1   <none>     2         2          yes     0.1.0   \n"), "{text}");
         assert!(text.contains("POD     WORKLOAD   VERSION   ASSIGNED   READY   AGENT   MESSAGE\n"), "{text}");
         let list = list(&[report], true);
         assert!(list.starts_with("NAMESPACE   CONFIG   CURRENT   DESIRED   PHASE         PODS   REASON\n"), "{list}");
+    }
+
+    #[test]
+    fn the_text_and_the_document_say_how_the_target_is_judged() {
+        let status = json!({"current": "1", "target": "2", "phase": "Progressing", "rollout": {
+            "stage": "Moving", "threshold": 1_u64 << 31, "step": 1,
+            "watch": {"seconds": 36, "reason": "the readiness probe of container app needs 36 s", "weak": "pod web-2 has no readiness or liveness probe"},
+            "evidence": {"assigned": 1, "harmed": 1, "unassigned": 3, "notWaitedFor": 2,
+                "first": {"name": "web-1", "reason": "ContainerRestarted", "afterSeconds": 12}}}});
+        let report = report(&config(&status), &[pod(None)]);
+        let text = report.text();
+        let lines: Vec<&str> =
+            text.lines().filter(|line| ["Step:", "Watch", "Evide"].contains(&&line[..5.min(line.len())])).collect();
+        let expected = [
+            "Step:      1 of 4, 1 of 1 pods have version 2",
+            "Watch:     36 s for each step, because the readiness probe of container app needs 36 s; weak evidence: pod web-2 has no readiness or \
+             liveness probe",
+            "Evidence:  1 of 1 pod on 2 harmed (first: web-1, ContainerRestarted, 12 s after its notification); of 3 on 1 none; 2 not waited for",
+        ];
+        assert_eq!(lines, expected, "{text}");
+        let document = serde_json::to_value(&report).unwrap();
+        assert_eq!(document["step"], json!({"number": 1, "of": 4, "version": "2", "assigned": 1, "pods": 1}));
+        assert_eq!(
+            (&document["watch"], &document["evidence"]),
+            (
+                &status["rollout"]["watch"],
+                &json!({
+            "assigned": 1, "harmed": 1, "unassigned": 3, "unassignedHarmed": 0, "notWaitedFor": 2,
+            "first": {"name": "web-1", "reason": "ContainerRestarted", "afterSeconds": 12}})
+            )
+        );
+    }
+
+    #[test]
+    fn a_list_names_a_config_that_is_suspect() {
+        let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let row = |conditions: &[serde_json::Value]| {
+            report(&config(&json!({"current": "2", "phase": "Current", "conditions": conditions})), &[]).row(false)
+        };
+        let ready = condition("Ready", "True", "Current");
+        assert_eq!(row(&[ready.clone()])[5], "");
+        assert_eq!(row(&[ready, condition("Suspect", "True", "Suspect")])[5], "Suspect");
+        let waits = condition("Ready", "False", "Progressing");
+        assert_eq!(row(&[waits, condition("Suspect", "True", "Suspect")])[5], "Progressing");
     }
 }

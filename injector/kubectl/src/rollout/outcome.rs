@@ -82,8 +82,9 @@ fn view(status: &VersionedConfigStatus, version: &str, pods: Option<PodCount>, w
     if let Some(failure) = failure {
         line = format!("{line}: {}", failure.message);
     }
-    if moving && status.pods.skipped > 0 {
-        line = format!("{line}, {} skipped", status.pods.skipped);
+    let not_waited_for = status.rollout.evidence.as_ref().map_or(0, |evidence| evidence.not_waited_for);
+    if moving && not_waited_for > 0 {
+        line = format!("{line}, {not_waited_for} not waited for");
     }
     if let Some(why) = why {
         line = if stage.is_none() { why.to_owned() } else { format!("{line}; {why}") };
@@ -157,8 +158,8 @@ mod tests {
         let status = |stage: &str, reason: &str, message: &str| {
             json!({
                 "observedGeneration": 3, "phase": "Progressing", "current": "1", "target": "2",
-                "pods": {"total": 40, "updated": 38, "skipped": 1, "summary": "38/40"},
-                "rollout": {"revision": 1, "stage": stage, "failure": {"version": "2", "generation": 3, "reason": "x", "message": "it is ill"}},
+                "pods": {"total": 40, "updated": 38, "summary": "38/40"},
+                "rollout": {"revision": 1, "stage": stage, "evidence": {"notWaitedFor": 1}, "failure": {"version": "2", "generation": 3, "reason": "x", "message": "it is ill"}},
                 "conditions": [{"type": "Ready", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
             })
         };
@@ -172,12 +173,12 @@ mod tests {
         assert_eq!((held.done, held.total, held.passing), (4, 40, false));
         assert_eq!(
             held.line,
-            "moving to version 2: assigned to 10 of 40 pods, 1 skipped; it is paused, or run kubectl nudge resume shop"
+            "moving to version 2: assigned to 10 of 40 pods, 1 not waited for; it is paused, or run kubectl nudge resume shop"
         );
         let moving = status("Moving", "Progressing", "moving to version 2");
-        assert_eq!(view(&moving, of(10, 4)).line, "moving to version 2: assigned to 10 of 40 pods, 1 skipped");
+        assert_eq!(view(&moving, of(10, 4)).line, "moving to version 2: assigned to 10 of 40 pods, 1 not waited for");
         assert!(view(&moving, of(0, 0)).passing && !view(&moving, of(1, 0)).passing);
-        assert_eq!(view(&moving, None).line, "moving to version 2, 1 skipped");
+        assert_eq!(view(&moving, None).line, "moving to version 2, 1 not waited for");
         let back = view(&status("RollingBack", "RollingBack", "x"), of(0, 3));
         assert_eq!((back.done, back.line.as_str()), (37, "rolling back from version 2: it is ill"));
     }

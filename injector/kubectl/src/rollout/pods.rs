@@ -97,7 +97,7 @@ mod tests {
         let config: VersionedConfig = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop", "uid": "c"},
             "spec": {"current": "2"},
-            "status": {"current": "1", "target": "2", "rollout": {"revision": 1, "groups": [{"workload": "", "threshold": 1_u64 << 32}]}},
+            "status": {"current": "1", "target": "2", "rollout": {"revision": 1, "threshold": 1_u64 << 32}},
         }))
         .unwrap();
         let mut pods = Pods::default();

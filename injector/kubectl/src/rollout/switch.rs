@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::api::Patch;
 use nudge_api::{Consent, Phase, VersionedConfig};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::dry_run::DryRun;
@@ -16,11 +16,12 @@ use crate::session::{Session, patching};
 /// How long the control plane may take to seal a version whose objects exist, or to see a change of spec.
 pub(crate) const CONTROL_PLANE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Moves the config to a version.
+/// Moves the config to a version; with a reason, all pods at once.
 pub(crate) async fn switch(
     session: &Session,
     config: &VersionedConfig,
     version: &str,
+    now: Option<&str>,
     wait: Wait,
     dry: DryRun,
 ) -> Result<(), Failure> {
@@ -32,7 +33,8 @@ pub(crate) async fn switch(
     }
     let is_current = status.current.as_deref() == Some(version) && status.phase == Phase::Current;
     let named = config.spec.current.as_deref() == Some(version);
-    if is_current && named {
+    // A plain switch also removes what an earlier one left.
+    if is_current && named && (now.is_some() || config.spec.now.is_none()) {
         return session.out.line(&format!("config {name}: version {version} is already current"));
     }
     let mut generation = config.metadata.generation.unwrap_or_default();
@@ -44,14 +46,15 @@ pub(crate) async fn switch(
         // A version that failed is tried again only after a change of spec.
         let before = status.current.as_deref().filter(|_| named && failed && dry == DryRun::None);
         if anew {
-            set(session, name, status.current.as_deref(), dry).await?;
+            set(session, name, status.current.as_deref(), None, dry).await?;
             wait_until_unnamed(session, name, version).await?;
         } else if before.is_some() {
-            set(session, name, before, dry).await?;
+            set(session, name, before, None, dry).await?;
         }
-        generation = set(session, name, Some(version), dry).await?.metadata.generation.unwrap_or(generation);
+        generation = set(session, name, Some(version), now, dry).await?.metadata.generation.unwrap_or(generation);
     }
-    session.out.line(&format!("config {name}: spec.current is {version}{}", dry.suffix()))?;
+    let at_once = if now.is_some() { ", for all pods at once" } else { "" };
+    session.out.line(&format!("config {name}: spec.current is {version}{at_once}{}", dry.suffix()))?;
     if wait.wait && dry == DryRun::None {
         Box::pin(wait_for(session, name, version, generation, wait.timeout)).await?;
         session.out.line(&format!("config {name}: version {version} is current"))?;
@@ -78,8 +81,33 @@ async fn wait_until_unnamed(session: &Session, name: &str, version: &str) -> Res
     }
 }
 
-async fn set(session: &Session, name: &str, version: Option<&str>, dry: DryRun) -> Result<VersionedConfig, Failure> {
-    let patch = json!({"spec": {"current": version}});
+/// Both fields in one write: `spec.now` never stands beside a version that it was not meant for.
+fn patch(version: Option<&str>, now: Option<&str>) -> Value {
+    let now = now.map(|reason| json!({"version": version, "reason": reason}));
+    json!({"spec": {"current": version, "now": now}})
+}
+
+async fn set(
+    session: &Session,
+    name: &str,
+    version: Option<&str>,
+    now: Option<&str>,
+    dry: DryRun,
+) -> Result<VersionedConfig, Failure> {
+    let patch = patch(version, now);
     let patched = session.api::<VersionedConfig>().patch(name, &patching(dry), &Patch::Merge(&patch)).await;
     patched.map_err(doing(format!("setting spec.current of config {name}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_write_sets_the_version_and_whether_it_goes_to_all_pods_at_once() {
+        let now = json!({"spec": {"current": "2", "now": {"version": "2", "reason": "the old password is revoked"}}});
+        assert_eq!(patch(Some("2"), Some("the old password is revoked")), now);
+        assert_eq!(patch(Some("2"), None), json!({"spec": {"current": "2", "now": null}}));
+        assert_eq!(patch(None, None), json!({"spec": {"current": null, "now": null}}));
+    }
 }

@@ -6,6 +6,7 @@ use json_patch::{Patch, PatchError};
 use nudge_protocol::{labels, pod};
 use serde_json::{Value, json};
 
+use super::birth_labels;
 use super::container_patch::ContainerPatch;
 use super::covers::covers;
 use super::edit::{Edit, Step, steps};
@@ -26,6 +27,8 @@ pub(in crate::injection) struct Plan<'a> {
     pub(in crate::injection) share_processes: bool,
     pub(in crate::injection) pull_secrets: &'a [String],
     pub(in crate::injection) warnings: &'a [String],
+    /// Whether the labels that the pod is created with are noted.
+    pub(in crate::injection) birth_labels: bool,
 }
 
 /// The patch that makes `pod` match the plan.
@@ -56,6 +59,7 @@ pub(in crate::injection) fn apply(pod: &Value, plan: &Plan<'_>) -> Result<Patch,
         edit.add(steps!["metadata", "labels", labels::AGENT], json!(VERSION))?;
     }
     warnings::write(&mut edit, plan.warnings, injected_before)?;
+    birth_labels::write(&mut edit, plan.birth_labels)?;
     Ok(edit.patch())
 }
 

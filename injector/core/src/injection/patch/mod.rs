@@ -4,6 +4,7 @@
 
 mod agent_container;
 mod apply;
+mod birth_labels;
 mod container_patch;
 mod covers;
 mod edit;

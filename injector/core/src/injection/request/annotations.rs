@@ -54,5 +54,10 @@ pub(super) const KNOWN: [&str; 15] = [
 ];
 
 /// Annotations that Nudge itself writes on pods and their templates.
-pub(super) const OURS: [&str; 4] =
-    ["nudge.dev/config-digest", "nudge.dev/refreshed", "nudge.dev/restarted-at", labels::WARNINGS];
+pub(super) const OURS: [&str; 5] = [
+    "nudge.dev/config-digest",
+    "nudge.dev/refreshed",
+    "nudge.dev/restarted-at",
+    labels::WARNINGS,
+    labels::BIRTH_LABELS,
+];

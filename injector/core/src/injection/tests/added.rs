@@ -170,3 +170,23 @@ fn with_the_nodes_network_the_port_is_declared_and_dns_is_a_warning() {
     assert_eq!(warned(&with_spec(&json!({"port": "9400"}), &spec)), "");
     assert!(warned(&with_spec(&json!({}), &json!({"dnsPolicy": "None"}))).contains("dnsPolicy: None"));
 }
+
+#[test]
+fn the_labels_at_creation_are_noted_where_a_step_of_a_config_of_the_pod_has_a_selector() {
+    let mut pod = pod(&json!({}));
+    pod["metadata"]["labels"] = json!({"zone": "a"});
+    let noted = |facts: &Facts, pod: &Value| {
+        let (injected, _) = try_with(pod, facts).unwrap();
+        let (again, _) = try_with(&injected, facts).unwrap();
+        assert_eq!(injected, again, "a second run changes nothing");
+        injected["metadata"]["annotations"].get("nudge.dev/birth-labels").cloned()
+    };
+    let mut facts = facts();
+    let other = ResolvedConfig { selects: true, ..ResolvedConfig::default() };
+    facts.configs.insert(ConfigName::new("other").unwrap(), other);
+    assert_eq!(noted(&facts, &pod), None, "the pod does not get that config");
+    facts.configs.get_mut(&ConfigName::new("shop").unwrap()).unwrap().selects = true;
+    assert_eq!(noted(&facts, &pod), Some(json!(r#"{"zone":"a"}"#)));
+    pod["metadata"]["annotations"]["nudge.dev/birth-labels"] = json!(r#"{"zone":"b"}"#);
+    assert_eq!(noted(&facts, &pod), Some(json!(r#"{"zone":"a"}"#)), "a pod can't choose other ones");
+}

@@ -140,7 +140,7 @@ fn more_parts_than_are_mounted_leave_a_config_out_as_a_whole() {
     let many = |numbers: Vec<u32>| ResolvedConfig {
         version: Some("1".to_owned()),
         parts: numbers.into_iter().map(part).collect(),
-        closed: false,
+        ..ResolvedConfig::default()
     };
     facts.configs.insert(ConfigName::new("large").unwrap(), many((1..=31).collect()));
     facts.configs.insert(ConfigName::new("torn").unwrap(), many(vec![1, 3]));

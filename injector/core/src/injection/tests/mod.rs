@@ -27,7 +27,7 @@ pub(super) fn settings() -> InjectionSettings {
 pub(super) fn facts() -> Facts {
     let part = |kind, name: &str, part| MountedPart { kind, name: name.to_owned(), part };
     let parts = vec![part(PartKind::ConfigMap, "shop-1.0.0", 1), part(PartKind::Secret, "shop-keys-1", 2)];
-    let shop = ResolvedConfig { version: Some("1.0.0".to_owned()), parts, closed: false };
+    let shop = ResolvedConfig { version: Some("1.0.0".to_owned()), parts, ..ResolvedConfig::default() };
     Facts {
         features: Features { native_sidecars: true, ..Features::default() },
         hub_ca: "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n".to_owned(),

@@ -1,0 +1,71 @@
+//! The labels that a pod is created with, as an annotation: selectors of steps are compared with them, whatever becomes of the labels.
+
+use std::collections::BTreeMap;
+
+use json_patch::PatchError;
+use nudge_protocol::labels::{AGENT, BIRTH_LABELS};
+use serde_json::{Value, json};
+
+use super::edit::{Edit, steps};
+
+/// Longest text, in bytes. Of a pod with more labels nothing is noted, so that it does not exceed what annotations may have together; the
+/// labels that it has count.
+const MAX_BYTES: usize = 16 * 1024;
+
+/// The labels as JSON, without the one that injection adds.
+fn text(labels: &Value) -> Option<String> {
+    let given = labels.as_object().into_iter().flatten().filter(|(key, _)| *key != AGENT);
+    let given: BTreeMap<&String, &str> = given.filter_map(|(key, value)| Some((key, value.as_str()?))).collect();
+    serde_json::to_string(&given).ok().filter(|text| text.len() <= MAX_BYTES)
+}
+
+/// Sets or removes the annotation. A pod may have it as a copy of another pod.
+pub(super) fn write(edit: &mut Edit, wanted: bool) -> Result<(), PatchError> {
+    let required = wanted.then(|| text(&edit.object()["metadata"]["labels"])).flatten();
+    let present = edit.object()["metadata"]["annotations"].get(BIRTH_LABELS).cloned();
+    match (present, required) {
+        (None, None) => Ok(()),
+        (Some(_), None) => edit.remove(steps!["metadata", "annotations", BIRTH_LABELS]),
+        (Some(present), Some(text)) if present == text => Ok(()),
+        (_, Some(text)) => {
+            edit.map(steps!["metadata"])?;
+            edit.map(steps!["metadata", "annotations"])?;
+            edit.add(steps!["metadata", "annotations", BIRTH_LABELS], json!(text))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(pod: &Value, wanted: bool) -> (Value, usize) {
+        let mut edit = Edit::new(pod);
+        write(&mut edit, wanted).unwrap();
+        (edit.object().clone(), edit.patch().0.len())
+    }
+
+    #[test]
+    fn the_annotation_has_the_labels_of_this_creation() {
+        let pod =
+            |labels: Value, annotations: Value| json!({"metadata": {"labels": labels, "annotations": annotations}});
+        let noted = |text: &str| json!({BIRTH_LABELS: text});
+        let zone = json!({"zone": "a", AGENT: "0.1.0"});
+        let (first, _) = after(&pod(zone.clone(), Value::Null), true);
+        assert_eq!(first["metadata"]["annotations"], noted(r#"{"zone":"a"}"#));
+        assert_eq!(after(&first, true), (first.clone(), 0), "a second run changes nothing");
+        let copy = pod(json!({"zone": "b"}), noted(r#"{"zone":"a"}"#));
+        assert_eq!(after(&copy, true).0["metadata"]["annotations"], noted(r#"{"zone":"b"}"#));
+        assert_eq!(after(&copy, false).0["metadata"]["annotations"], json!({}));
+        assert_eq!(after(&pod(zone, json!({})), false).1, 0);
+        assert_eq!(after(&json!({"metadata": {}}), true).0["metadata"]["annotations"], noted("{}"));
+    }
+
+    #[test]
+    fn too_many_labels_are_not_noted() {
+        let labels = |count: usize| (0..count).map(|at| (format!("l{at}"), json!("x".repeat(63)))).collect::<Value>();
+        let pod = |count| json!({"metadata": {"labels": labels(count)}});
+        assert_eq!(after(&pod(100), true).1, 2);
+        assert_eq!(after(&pod(1000), true).1, 0);
+    }
+}
