@@ -132,8 +132,8 @@ impl Controller {
     }
 
     /// The evidence so far. Where changes may have been missed since the last look, nobody looked.
-    pub(super) fn take_evidence(&self, key: &ConfigKey) -> Evidence {
-        let Some((mut evidence, looked)) = locked(&self.evidence).remove(key) else { return Evidence::default() };
+    pub(super) fn evidence(&self, key: &ConfigKey) -> Evidence {
+        let Some((mut evidence, looked)) = locked(&self.evidence).get(key).cloned() else { return Evidence::default() };
         if self.sees_since(&key.namespace).is_some_and(|since| since > looked) {
             evidence.blind();
         }

@@ -135,7 +135,7 @@ impl Controller {
         let waiting_for = self.moving_neighbour(key, &pods);
         let mut facts = locked(&self.facts).get(key).cloned().unwrap_or_default();
         let neighbours = self.neighbours(key, &config, &pods);
-        let mut evidence = self.take_evidence(key);
+        let mut evidence = self.evidence(key);
         let seals = self.seals(key, &config);
         let replaces_keyed_at = self.replaces_keyed_at();
         let mut decision = None;
@@ -173,7 +173,6 @@ impl Controller {
                 }
             }
         }
-        self.keep_evidence(key, evidence);
         let Some(mut decision) = decision else { return Ok((config, Again::Never)) };
         let more = match &decision.again {
             _ if !decision.unread.is_empty() => Again::Soon,
@@ -183,11 +182,14 @@ impl Controller {
         let more = Self::with_restart(more, &config, &restarting, &mut decision);
         self.keep(key, facts, &decision.status);
         if config.status.as_ref() == Some(&decision.status) {
+            self.keep_evidence(key, evidence);
             return Ok((config, more));
         }
         let mut next = (*config).clone();
         next.status = Some(decision.status);
+        // What is not written is decided anew, by the same evidence.
         let written = self.write(key, &next).await?;
+        self.keep_evidence(key, evidence);
         let before = config.status.clone().unwrap_or_default();
         self.metrics.changed(&before, written.status.as_ref().unwrap_or(&before));
         for event in &decision.events {
