@@ -275,7 +275,7 @@ mod tests {
     use hyper::http;
     use kube::Client;
     use kube::client::Body;
-    use nudge_api::{RolloutStage, VersionedConfigSpec};
+    use nudge_api::RolloutStage;
     use nudge_cluster::index::Index;
     use nudge_core::restart::{Memory, Part};
     use ring::hmac;
