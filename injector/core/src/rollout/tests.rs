@@ -6,7 +6,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{OnFailure, Phase, Pods, Reason, RolloutSpec, RolloutStage, Step, VersionedConfigStatus};
+use nudge_api::{
+    BackgroundStatus, OnFailure, Phase, Pods, Reason, RolloutSpec, RolloutStage, Step, VersionedConfigStatus,
+};
 use serde_json::json;
 
 use super::assignment::of_place;
@@ -25,6 +27,7 @@ pub(super) struct TestRollout {
     pub(super) neighbour: Option<&'static str>,
     pub(super) neighbours: HashMap<String, Neighbours>,
     pub(super) evidence: Evidence,
+    pub(super) background: Option<BackgroundStatus>,
     pub(super) restart: Restarts,
     pub(super) at_once: bool,
     pub(super) generation: i64,
@@ -49,6 +52,7 @@ impl TestRollout {
             neighbour: None,
             neighbours: HashMap::new(),
             evidence: Evidence::default(),
+            background: None,
             restart: Restarts::Done,
             at_once: false,
             generation: 1,
@@ -71,7 +75,7 @@ impl TestRollout {
                 at_once: self.at_once,
                 pods: &self.pods,
                 neighbours: &self.neighbours,
-                background: None,
+                background: self.background.as_ref(),
                 waiting_for: self.neighbour,
                 published: to_publish(&published),
                 current_since: None,
@@ -79,6 +83,7 @@ impl TestRollout {
             };
             let (rollout, mut effects) =
                 next(Rollout::from_status(&self.status, &time), &mut self.evidence, &seen, now);
+            self.background = self.evidence.background(self.background.clone(), now);
             let status = rollout.into_status(self.status.clone());
             // As it comes back from the API server; what is written is looked at once more.
             let same = self.status == status;

@@ -1,6 +1,8 @@
 //! What counts for and against a version, and what does not: with everything at its default.
 
-use nudge_api::{Phase, Reason, RolloutStage, Tolerance};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{BackgroundStatus, Phase, Reason, RolloutStage, Tolerance};
 
 use super::tests::{TestRollout, failure, pod, reason, steps};
 use super::{Evidence, Neighbours, Subject};
@@ -294,6 +296,39 @@ fn new_pods_of_a_new_template_are_not_the_versions_fault_alone() {
     rollout.pods.iter_mut().filter(|pod| !pod.ready).for_each(|pod| pod.restarts = 2);
     let held = rollout.watch("2", 5);
     assert_eq!((reason(&held), failure(&rollout)), (Some(Reason::Inconclusive), None));
+}
+
+#[test]
+fn how_often_pods_are_harmed_anyway_is_counted_hourly_and_halved_weekly() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.watch("1", 1800);
+    rollout.pods[0].fall();
+    rollout.watch("1", 60);
+    rollout.pods[0].recover();
+    assert_eq!(rollout.background, None, "not before an hour has passed");
+    rollout.watch("1", 1740);
+    let hour = rollout.background.clone().unwrap();
+    assert_eq!(hour.harmed, 1);
+    assert!((7 * 3600..=8 * 3600).contains(&hour.pod_seconds), "{hour:?}");
+    let since = hour.since.clone();
+    rollout.background = Some(BackgroundStatus { pod_seconds: 1_000_000, harmed: 100, ..hour });
+    rollout.later(7 * 86_400);
+    rollout.evidence.blind();
+    rollout.watch("1", 10);
+    let week = rollout.background.clone().unwrap();
+    assert!(week.harmed == 50 && week.pod_seconds / 1000 == 500 && week.since > since, "{week:?}");
+}
+
+#[test]
+fn pods_that_are_often_harmed_anyway_say_less() {
+    for (harmed, blames) in [(0, true), (1000, false)] {
+        let mut rollout = at_step("web", 8, 1);
+        let since = Time(Timestamp::from_millisecond(rollout.millis).unwrap());
+        rollout.background = Some(BackgroundStatus { since, pod_seconds: 1_000_000, harmed });
+        one_harmed(&mut rollout, 25, |pod, _| pod.fall());
+        let held = rollout.watch("2", 20);
+        assert_eq!(failure(&rollout).is_some(), blames, "{harmed}: {held:?}");
+    }
 }
 
 #[test]
