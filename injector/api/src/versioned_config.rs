@@ -190,7 +190,7 @@ fn default_steps() -> Vec<Step> {
 #[serde(rename_all = "camelCase")]
 pub struct StepSelector {
     /// The labels.
-    #[schemars(length(min = 1, max = 8))]
+    #[schemars(extend("minProperties" = 1, "maxProperties" = 8, "additionalProperties" = {"type": "string", "maxLength": 63}))]
     pub match_labels: BTreeMap<String, String>,
 }
 

@@ -9,12 +9,13 @@ use prometheus_client::registry::Registry;
 
 const PHASES: [Phase; 5] = [Phase::Waiting, Phase::Current, Phase::Progressing, Phase::RollingBack, Phase::Failed];
 /// Conditions that need attention, and the status in which they do.
-const TROUBLES: [(ConditionType, &str); 5] = [
+const TROUBLES: [(ConditionType, &str); 6] = [
     (ConditionType::Stalled, "True"),
     (ConditionType::Published, "False"),
     (ConditionType::Drifted, "True"),
     (ConditionType::Restarted, "False"),
     (ConditionType::Conflict, "True"),
+    (ConditionType::Suspect, "True"),
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -51,7 +52,7 @@ impl ConfigMetrics {
     }
 
     pub(super) fn update(&self, index: &Index) {
-        let (mut phases, mut troubles, mut pods) = ([0; 5], [0; 5], [0_i64; 5]);
+        let (mut phases, mut troubles, mut pods) = ([0; 5], [0; 6], [0_i64; 5]);
         for status in index.configs().iter().filter_map(|key| index.config(key)?.status.clone()) {
             for (phase, count) in PHASES.iter().zip(&mut phases) {
                 *count += i64::from(*phase == status.phase);
@@ -63,7 +64,8 @@ impl ConfigMetrics {
                 *count += i64::from(is(kind.as_str(), bad));
             }
             let counts = &status.pods;
-            let counts = [counts.total, counts.updated, counts.ready, counts.failed];
+            let left = status.rollout.evidence.as_ref().map_or(0, |evidence| evidence.not_waited_for);
+            let counts = [counts.total, counts.updated, counts.ready, counts.failed, left];
             pods.iter_mut().zip(counts).for_each(|(sum, count)| *sum += i64::from(count));
         }
         for (phase, count) in PHASES.iter().zip(phases) {
@@ -72,7 +74,7 @@ impl ConfigMetrics {
         for ((kind, _), count) in TROUBLES.iter().zip(troubles) {
             self.troubles.get_or_create(&TroubleLabel { condition: kind.as_str() }).set(count);
         }
-        for (state, count) in ["total", "updated", "ready", "failed"].into_iter().zip(pods) {
+        for (state, count) in ["total", "updated", "ready", "failed", "not_waited_for"].into_iter().zip(pods) {
             self.pods.get_or_create(&StateLabel { state }).set(count);
         }
     }
@@ -93,7 +95,7 @@ mod tests {
             let config = json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {},
                 "metadata": {"name": name, "namespace": "secret-space", "uid": name, "resourceVersion": "1"},
-                "status": {"phase": phase, "pods": {"total": 3, "failed": 1}, "conditions": [
+                "status": {"phase": phase, "pods": {"total": 3, "failed": 1}, "rollout": {"evidence": {"notWaitedFor": 2}}, "conditions": [
                     {"type": "Restarted", "status": "False", "reason": "Paused", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
             });
             index.put_config(serde_json::from_value(config).unwrap());
@@ -106,6 +108,7 @@ mod tests {
             "configs{phase=\"Waiting\"} 0",
             "config_troubles{condition=\"Restarted\"} 3",
             "config_pods{state=\"failed\"} 3",
+            "config_pods{state=\"not_waited_for\"} 6",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} in {text}");
         }

@@ -167,14 +167,14 @@ impl Report {
         let find = |kind: ConditionType, status| {
             self.conditions.iter().find(move |it| it.kind == kind.as_str() && (it.status == "True") == status)
         };
-        let told = find(ConditionType::Ready, false).or_else(|| find(ConditionType::Suspect, true));
+        let shown = find(ConditionType::Ready, false).or_else(|| find(ConditionType::Suspect, true));
         let row = vec![
             self.config.clone(),
             or_none(self.current.as_deref()),
             or_none(self.desired.as_deref()),
             self.phase.clone(),
             self.counts.summary.clone(),
-            told.map(|it| it.reason.clone()).unwrap_or_default(),
+            shown.map(|it| it.reason.clone()).unwrap_or_default(),
         ];
         if with_namespace { [vec![self.namespace.clone()], row].concat() } else { row }
     }
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(report.pods.len(), 1);
         let text = report.text();
         assert!(text.contains("Phase:     Progressing, Moving\n"), "{text}");
-        assert!(text.contains("web-1   <none>     2         2          yes     0.1.0   \n"), "{text}");
+        assert!(text.contains("web-1   <none>     2         2          yes     0.1.0\n"), "{text}");
         assert!(text.contains("POD     WORKLOAD   VERSION   ASSIGNED   READY   AGENT   MESSAGE\n"), "{text}");
         let list = list(&[report], true);
         assert!(list.starts_with("NAMESPACE   CONFIG   CURRENT   DESIRED   PHASE         PODS   REASON\n"), "{list}");
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn the_text_and_the_document_say_how_the_target_is_judged() {
         let status = json!({"current": "1", "target": "2", "phase": "Progressing", "rollout": {
-            "stage": "Moving", "threshold": 1_u64 << 31, "step": 1,
+            "stage": "Moving", "threshold": 1_u64 << 32, "step": 1,
             "watch": {"seconds": 36, "reason": "the readiness probe of container app needs 36 s", "weak": "pod web-2 has no readiness or liveness probe"},
             "evidence": {"assigned": 1, "harmed": 1, "unassigned": 3, "notWaitedFor": 2,
                 "first": {"name": "web-1", "reason": "ContainerRestarted", "afterSeconds": 12}}}});
