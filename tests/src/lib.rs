@@ -36,5 +36,5 @@ pub use fakes::fake_hub::FakeHub;
 pub use fakes::hook_server::{Answer, Delivery, HookServer};
 pub use kubelet::Kubelet;
 pub use kubelet::pod::Pod;
-pub use kubelet::subscriber::subscriber;
+pub use kubelet::subscriber::{serving, subscriber};
 pub use process::Process;

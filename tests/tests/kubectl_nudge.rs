@@ -172,12 +172,8 @@ async fn set_rollout(space: &Space, rollout: Value) -> Result<()> {
     Ok(())
 }
 
-async fn set_ready(space: &Space, ready: &str) -> Result<()> {
-    let now = k8s_openapi::jiff::Timestamp::now().to_string();
-    let patch = json!({"status": {"conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": now}]}});
-    let pods = space.api::<k8s_openapi::api::core::v1::Pod>();
-    pods.patch_status("web", &PatchParams::default(), &Patch::Strategic(&patch)).await?;
-    Ok(())
+async fn set_ready(space: &Space, ready: bool) -> Result<()> {
+    space.set_ready("web", ready).await
 }
 
 #[tokio::test]
@@ -213,7 +209,7 @@ async fn waiting_ends_with_the_result_of_the_rollout() -> Result<()> {
         json!([{"pod": "web", "agent": "0.1.0", "ready": true, "assigned": "2", "version": "2"}])
     );
     let text = works(installation, &space, &["status", "game"]).await?;
-    assert!(text.contains("Pods:      1/1 updated, 0 failed, 0 skipped"), "{text}");
+    assert!(text.contains("Pods:      1/1 updated, 0 failed\n"), "{text}");
     let headers = text.lines().find(|line| line.starts_with("POD ")).unwrap_or_default();
     let headers: Vec<&str> = headers.split_whitespace().collect();
     assert_eq!(headers, ["POD", "WORKLOAD", "VERSION", "ASSIGNED", "READY", "AGENT", "MESSAGE"], "{text}");
@@ -228,20 +224,23 @@ async fn waiting_ends_with_the_result_of_the_rollout() -> Result<()> {
     set_rollout(&space, json!({"bakeSeconds": 600})).await?;
     let waiting = ends(installation, &space, 3, &["use", "game", "3", "--wait", "--timeout=50s"]);
     let breaking = async {
-        status(&space, "game", "the batch is watched", |status| status.rollout.applied_at.is_some()).await?;
-        set_ready(&space, "False").await
+        let runs = |status: &VersionedConfigStatus| {
+            status.target.as_deref() == Some("3") && status.rollout.threshold > 0 && status.pods.updated == 1
+        };
+        status(&space, "game", "the step is watched", runs).await?;
+        set_ready(&space, false).await
     };
     let (failed, broken) = tokio::join!(waiting, breaking);
     broken?;
     let failed = failed?.stderr;
     assert!(failed.contains("rolling back from version 3"), "{failed}");
     assert!(
-        failed.contains("error: config game: version 3 failed and 2 runs again (PodNotReady): pod web was Ready"),
+        failed.contains("error: config game: version 3 failed and 2 runs again (PodNotReady): 1 of 1 pod on 3 became unready (first: web, "),
         "{failed}"
     );
 
     // The version is tried again when it is used again; a rollback returns to the current one.
-    set_ready(&space, "True").await?;
+    set_ready(&space, true).await?;
     works(installation, &space, &["use", "game", "3"]).await?;
     status(&space, "game", "it is tried again", |status| status.target.as_deref() == Some("3")).await?;
     let back = works(installation, &space, &["rollback", "game", "--wait", "--timeout=50s"]).await?;
@@ -553,7 +552,7 @@ async fn what_the_cluster_says_cannot_command_the_terminal() -> Result<()> {
     let status = json!({"status": {
         "current": "1", "previous": evil, "published": evil, "phase": "Waiting", "conditions": [condition],
         "versions": [version("1", &map), version("2", &other), version(evil, &other)],
-        "pods": {"total": 1, "updated": 1, "ready": 1, "failed": 0, "skipped": 0, "summary": evil},
+        "pods": {"total": 1, "updated": 1, "ready": 1, "failed": 0, "summary": evil},
         "rollout": {"revision": 1, "watch": {"seconds": 1, "reason": evil}},
     }});
     space.api::<VersionedConfig>().patch_status("shop", &PatchParams::default(), &Patch::Merge(&status)).await?;

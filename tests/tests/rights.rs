@@ -182,7 +182,7 @@ async fn everything(space: &Space, apart: &Apart) -> Result<()> {
 
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "0"}})).await?;
     // Versions with both kinds of parts, an agent, and workloads without one.
-    let rollout = json!({"batch": "100%", "minReadySeconds": 0, "bakeSeconds": 0});
+    let rollout = json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0});
     for name in ["shop", "vault"] {
         let config: VersionedConfig = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use nudge_api::{Batch, Phase, RolloutSpec, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
+use nudge_api::{Phase, Pods, RolloutSpec, Step, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
 use nudge_tests::cluster::installation::{bind, deploy};
 use nudge_tests::cluster::{Options, Space};
 use nudge_tests::{Cluster, Finished, Installation, binary, eventually};
@@ -54,7 +54,7 @@ fn part(config: &str, version: &str, value: &str) -> Value {
 fn config(name: &str, current: Option<&str>) -> VersionedConfig {
     let current = current.map(str::to_owned);
     let rollout = RolloutSpec {
-        batch: Some(Batch::Share("100%".to_owned())),
+        steps: vec![Step::of(Pods::Share("100%".to_owned()))],
         min_ready_seconds: 0,
         bake_seconds: 0,
         ..RolloutSpec::default()

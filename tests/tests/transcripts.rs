@@ -10,13 +10,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod as PodObject};
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{Phase, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::assigned::pod_number;
-use nudge_tests::cluster::installation::{agent_token, hub_ca, injected_pod};
+use nudge_tests::cluster::installation::{agent_token, hub_ca, injected_pod_with};
 use nudge_tests::commands::transcript::{Piece, difference, parse, render};
 use nudge_tests::{Finished, Installation, Pod, Replica, binary, eventually};
 use serde_json::{Value, json};
@@ -28,9 +27,8 @@ const LONG: Duration = Duration::from_secs(90);
 const WRITE: &str = "NUDGE_WRITE_TRANSCRIPTS";
 /// Replaces every time.
 const TIME: &str = "2026-01-01T12:00:00Z";
-/// Two pods of each of two workloads. The first pod of each is in the first batch.
-const PODS: [[&str; 2]; 2] =
-    [["api-5d8f7c6b9d-4kq2z", "api-5d8f7c6b9d-w7x5n"], ["web-7d4b9c6f5-mz8rt", "web-7d4b9c6f5-x2x7p"]];
+/// Two pods of each of two workloads, in the order in which they are assigned a version.
+const PODS: [&str; 4] = ["api-5d8f7c6b9d-4kq2z", "web-7d4b9c6f5-mz8rt", "api-5d8f7c6b9d-w7x5n", "web-7d4b9c6f5-x2x7p"];
 
 fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../injector/KUBECTL.md")
@@ -162,68 +160,62 @@ impl<'a> Stage<'a> {
 
     /// Sets the condition that a kubelet sets after readiness probes.
     async fn set_ready(&self, pod: &str, ready: bool) -> Result<()> {
-        let status = if ready { "True" } else { "False" };
-        let condition = json!({"type": "Ready", "status": status, "lastTransitionTime": Timestamp::now().to_string()});
-        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
-        self.space.api::<PodObject>().patch_status(pod, &PatchParams::default(), &patch).await?;
-        Ok(())
+        self.space.set_ready(pod, ready).await
     }
 
     /// Starts the pods of config `game` with their agents.
     async fn start_pods(&mut self) -> Result<()> {
         let config = self.space.api::<VersionedConfig>().get("game").await?;
         let config = config.uid().context("the config has no uid")?;
-        for pair in PODS {
-            for object in self.in_order(&config, pair).await? {
-                let token = agent_token(&self.space, &object).await?;
-                let hub = format!("https://{}", self.replica.hub);
-                let mut pod = Pod::of(hub, &hub_ca(&self.space).await?, &token)?;
-                pod.configs = "game";
-                pod.start().await?;
-                self.pods.push(pod);
-            }
+        for (place, name) in PODS.iter().enumerate() {
+            let object = self.in_place(&config, name, place).await?;
+            let token = agent_token(&self.space, &object).await?;
+            let hub = format!("https://{}", self.replica.hub);
+            let mut pod = Pod::of(hub, &hub_ca(&self.space).await?, &token)?;
+            pod.configs = "game";
+            pod.start().await?;
+            self.pods.push(pod);
         }
         self.stands("game", "all pods run it", |status| status.pods.summary == "4/4").await
     }
 
-    /// Two pods, in the order in which they are assigned a version. The order depends on their uids, so it takes some attempts.
-    async fn in_order(&self, config: &str, names: [&str; 2]) -> Result<Vec<PodObject>> {
+    /// A pod that has this place in the order in which pods are assigned a version. That depends on its uid, so it takes some attempts.
+    async fn in_place(&self, config: &str, name: &str, place: usize) -> Result<PodObject> {
+        let (set, _) = name.rsplit_once('-').context("a pod's name")?;
+        let (_, hash) = set.rsplit_once('-').context("a pod's name")?;
+        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set, "controller": true});
+        let meta = json!({"name": name, "labels": {"pod-template-hash": hash}, "ownerReferences": [owner]});
         let api = self.space.api::<PodObject>();
-        for _ in 0..32 {
-            let mut pods = Vec::new();
-            for name in names {
-                let pod = injected_pod(&self.space, name, "game").await?;
-                let (set, _) = name.rsplit_once('-').context("a pod's name")?;
-                let (_, hash) = set.rsplit_once('-').context("a pod's name")?;
-                let owner =
-                    json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set, "controller": true});
-                let meta = json!({"labels": {"pod-template-hash": hash}, "ownerReferences": [owner]});
-                api.patch(name, &PatchParams::default(), &Patch::Merge(json!({"metadata": meta}))).await?;
-                pods.push(pod);
+        for _ in 0..64 {
+            let pod = injected_pod_with(&self.space, "game", &meta, &json!({})).await?;
+            let number = pod_number(config, pod.metadata.uid.as_deref().unwrap_or_default());
+            // A quarter of all numbers for each.
+            if usize::try_from(number >> 30)? == place {
+                return Ok(pod);
             }
-            let numbers: Vec<u32> =
-                pods.iter().map(|pod| pod_number(config, pod.metadata.uid.as_deref().unwrap_or_default())).collect();
-            if numbers[0] < numbers[1] {
-                return Ok(pods);
-            }
-            for name in names {
-                api.delete(name, &DeleteParams::default().grace_period(0)).await?;
-            }
-            let gone = async || {
-                let mut gone = true;
-                for name in names {
-                    gone &= matches!(api.get_opt(name).await, Ok(None));
-                }
-                gone.then_some(())
-            };
-            eventually(LONG, "the pods are gone", gone).await?;
+            api.delete(name, &DeleteParams::default().grace_period(0)).await?;
+            let gone = async || matches!(api.get_opt(name).await, Ok(None)).then_some(());
+            eventually(LONG, "the pod is gone", gone).await?;
         }
-        bail!("32 pairs of pods had the wrong order")
+        bail!("64 pods had another place")
     }
 }
 
-/// The text with equal times.
+/// The text with equal times, also of what a pod did so many seconds after its notification.
 fn normal(text: &str) -> String {
+    const AFTER: &str = " s after its notification";
+    let mut parts = text.split(AFTER).peekable();
+    let mut out = String::new();
+    while let Some(part) = parts.next() {
+        out += &match parts.peek() {
+            Some(_) => format!("{}1{AFTER}", part.trim_end_matches(|letter: char| letter.is_ascii_digit())),
+            None => part.to_owned(),
+        };
+    }
+    with_equal_times(&out)
+}
+
+fn with_equal_times(text: &str) -> String {
     let mask = "dddd-dd-ddTdd:dd:dd";
     let is_time = |text: &str| {
         let fits = |(byte, mask): (u8, u8)| if mask == b'd' { byte.is_ascii_digit() } else { byte == mask };
@@ -249,6 +241,7 @@ fn normal(text: &str) -> String {
 fn times_are_equal() {
     assert_eq!(normal("é 2026-11-21T21:56:09Z x 2026-11-21T21:56:09.123Z"), format!("é {TIME} x {TIME}"));
     assert_eq!(normal("2026-11-21"), "2026-11-21");
+    assert_eq!(normal("a, 12 s after its notification; b"), "a, 1 s after its notification; b");
 }
 
 #[tokio::test]

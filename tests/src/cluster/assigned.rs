@@ -1,5 +1,7 @@
 //! The version that a pod is assigned, read from the config's status as ARCHITECTURE.md ("Rollout") describes it.
 
+use std::collections::BTreeMap;
+
 use nudge_api::VersionedConfigStatus;
 use ring::digest::{SHA256, digest};
 
@@ -13,16 +15,20 @@ pub fn pod_number(config_uid: &str, pod_uid: &str) -> u32 {
     hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
-/// The target for a pod below its threshold, which is that of its workload if it has one of its own, else that of the config. Selectors are
-/// left out.
+/// The target for a pod below the threshold of its workload, which is that of the config where it has none of its own, or below that of a
+/// selector that matches its labels; else the current version.
 pub fn assigned<'a>(
     status: &'a VersionedConfigStatus,
     config_uid: &str,
     pod_uid: &str,
     workload: &str,
+    labels: &BTreeMap<String, String>,
 ) -> Option<&'a str> {
-    let rollout = &status.rollout;
+    let (rollout, number) = (&status.rollout, u64::from(pod_number(config_uid, pod_uid)));
     let own = rollout.workloads.iter().find(|own| own.workload == workload);
-    let below = u64::from(pod_number(config_uid, pod_uid)) < own.map_or(rollout.threshold, |own| own.threshold);
+    let selected = rollout.selectors.iter().any(|one| {
+        number < one.threshold && one.selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+    });
+    let below = selected || number < own.map_or(rollout.threshold, |own| own.threshold);
     status.target.as_deref().filter(|_| below).or(status.current.as_deref())
 }

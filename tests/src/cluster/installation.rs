@@ -298,7 +298,7 @@ impl<'a> Installation<'a> {
 
 /// `spec.rollout` of a config whose pods are all moved at once, and watched for no longer than it takes.
 pub fn at_once() -> serde_json::Value {
-    json!({"batch": "100%", "minReadySeconds": 0, "bakeSeconds": 0})
+    json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0})
 }
 
 /// The webhooks of a manifest, answered at `address` on this machine instead of behind a Service.
@@ -360,20 +360,22 @@ pub async fn hub_ca(space: &Space) -> Result<String> {
 
 /// A pod as the injector makes it, for an agent and a container `app`, running and ready.
 pub async fn injected_pod(space: &Space, name: &str, configs: &str) -> Result<Pod> {
+    injected_pod_with(space, configs, &json!({"name": name}), &json!({})).await
+}
+
+/// The same with more metadata, and with more in the container.
+pub async fn injected_pod_with(space: &Space, configs: &str, meta: &Value, container: &Value) -> Result<Pod> {
     if space.api::<ServiceAccount>().get_opt("app").await?.is_none() {
         // Another test step may have been faster.
         let _ = space.service_account("app").await;
     }
+    let (mut meta, mut app) = (meta.clone(), container.clone());
+    meta["labels"]["nudge.dev/agent"] = "0.1.0".into();
+    (app["name"], app["image"]) = ("app".into(), "test".into());
+    let agent = json!({"name": "nudge-agent", "image": "test", "env": [{"name": "NUDGE_CONFIGS", "value": configs}]});
     let pod = json!({
-        "metadata": {"name": name, "labels": {"nudge.dev/agent": "0.1.0"}},
-        "spec": {
-            "serviceAccountName": "app",
-            "automountServiceAccountToken": false,
-            "containers": [
-                {"name": "nudge-agent", "image": "test", "env": [{"name": "NUDGE_CONFIGS", "value": configs}]},
-                {"name": "app", "image": "test"},
-            ],
-        },
+        "metadata": meta,
+        "spec": {"serviceAccountName": "app", "automountServiceAccountToken": false, "containers": [agent, app]},
     });
     let pod = space.create_object::<Pod>(pod).await?;
     space.run(&pod).await

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
@@ -118,6 +119,26 @@ impl Space {
         }});
         let patch = Patch::Merge(&status);
         Ok(self.api::<Pod>().patch_status(&pod.name_any(), &PatchParams::default(), &patch).await?)
+    }
+
+    /// What a kubelet writes when the readiness probe of the container `app` changes its mind.
+    pub async fn set_ready(&self, pod: &str, ready: bool) -> Result<()> {
+        self.change_app(pod, ready, |app| app["ready"] = ready.into()).await
+    }
+
+    /// Changes the status of the container `app` as its kubelet does, and whether the pod is Ready.
+    pub async fn change_app(&self, pod: &str, ready: bool, change: impl FnOnce(&mut Value)) -> Result<()> {
+        let pods = self.api::<Pod>();
+        let before = pods.get(pod).await?.status.and_then(|status| status.container_statuses);
+        let mut statuses = serde_json::to_value(before)?;
+        let all = statuses.as_array_mut().context("no containers")?;
+        change(all.iter_mut().find(|status| status["name"] == "app").context("no app")?);
+        let (status, now) = (if ready { "True" } else { "False" }, Timestamp::now().to_string());
+        let conditions =
+            ["ContainersReady", "Ready"].map(|kind| json!({"type": kind, "status": status, "lastTransitionTime": now}));
+        let patch = Patch::Strategic(json!({"status": {"containerStatuses": statuses, "conditions": conditions}}));
+        pods.patch_status(pod, &PatchParams::default(), &patch).await?;
+        Ok(())
     }
 
     /// A token of a service account for an audience, bound to a pod or to none. The server believes a token that it has

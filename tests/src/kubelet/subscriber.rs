@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod as PodObject;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::Pod;
 use crate::cluster::Space;
-use crate::cluster::installation::{agent_token, hub_ca, injected_pod};
+use crate::cluster::installation::{agent_token, hub_ca, injected_pod_with};
 
 /// Starts both for a new pod of the config `shop`, whose key `number` is read; `meta` is merged into the pod's metadata, and `app` is
 /// the program `app` of these tests.
@@ -20,17 +19,27 @@ pub async fn subscriber(
     meta: &Value,
     app: &str,
 ) -> Result<(PodObject, Pod)> {
-    let object = injected_pod(space, name, "shop").await?;
-    let patch = Patch::Merge(json!({"metadata": meta}));
-    let object = space
-        .api::<PodObject>()
-        .patch(&object.metadata.name.context("no name")?, &PatchParams::default(), &patch)
-        .await?;
-    let pod = Pod::of(format!("https://{hub}"), &hub_ca(space).await?, &agent_token(space, &object).await?)?;
+    let mut meta = meta.clone();
+    meta["name"] = name.into();
+    let object = injected_pod_with(space, "shop", &meta, &json!({})).await?;
+    let pod = serving(space, hub, &object, "shop", app).await?;
+    Ok((object, pod))
+}
+
+/// Starts both for a pod that is there, which has these configs.
+pub async fn serving(
+    space: &Space,
+    hub: SocketAddr,
+    object: &PodObject,
+    configs: &'static str,
+    app: &str,
+) -> Result<Pod> {
+    let mut pod = Pod::of(format!("https://{hub}"), &hub_ca(space).await?, &agent_token(space, object).await?)?;
+    pod.configs = configs;
     let files = pod.path("files");
     let mut pod = pod.with(&["--mount-path", files.to_str().context("a path")?, "--notify", "app=SIGUSR1"]);
     let read = files.join("number");
     pod.start_app(app, &["--catch", "SIGUSR1", "--read", read.to_str().context("a path")?]).await?;
     pod.start().await?;
-    Ok((object, pod))
+    Ok(pod)
 }

@@ -26,7 +26,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
     attackers, deleted, demo, exposure, failures, forged, handlers, jobs, long_restarts, memory, quick_start, refresh,
-    removal, restarts, rollback, rollout, secrets, starving, takeover, users, webhooks, workload_restarts,
+    removal, restarts, rollback, rollout, secrets, starving, takeover, users, weather, webhooks, workload_restarts,
 };
 use crate::suite::{Run, Suite};
 
@@ -38,6 +38,7 @@ const SCENARIOS: &[(&str, Run)] = &[
     ("webhooks", |suite| Box::pin(webhooks::run(suite))),
     ("rollout", |suite| Box::pin(rollout::run(suite))),
     ("exposure", |suite| Box::pin(exposure::run(suite))),
+    ("weather", |suite| Box::pin(weather::run(suite))),
     ("rollback", |suite| Box::pin(rollback::run(suite))),
     ("restarts", |suite| Box::pin(restarts::run(suite))),
     ("long_restarts", |suite| Box::pin(long_restarts::run(suite))),

@@ -47,7 +47,7 @@ async fn shop(installation: &Installation<'_>, purpose: &str, spec: Value) -> Re
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "0"}})).await?;
     version(&space, "1").await?;
     let mut all = json!({"current": "1", "rollout": {
-        "batch": "100%", "minReadySeconds": 0, "bakeSeconds": 0, "progressDeadlineSeconds": 120}});
+        "steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0, "progressDeadlineSeconds": 120}});
     for (key, value) in spec.as_object().context("an object")? {
         all[key] = value.clone();
     }

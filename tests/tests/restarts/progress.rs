@@ -15,7 +15,7 @@ const SLOW: i64 = 6;
 #[tokio::test]
 async fn a_stateful_set_takes_longer_than_the_deadline_while_it_progresses() -> Result<()> {
     let Some((installation, _)) = installation().await? else { return Ok(()) };
-    let rollout = json!({"batch": "100%", "minReadySeconds": 0, "bakeSeconds": 0, "progressDeadlineSeconds": DEADLINE});
+    let rollout = json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0, "progressDeadlineSeconds": DEADLINE});
     let space = shop(installation, "slow", json!({"rollout": rollout})).await?;
     bind(&space, "nudge-restart").await?;
     let spec = json!({"replicas": 3, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": template("db")});
@@ -104,7 +104,7 @@ async fn crash(space: &Space, pod: &Pod, turn: i32) -> Result<()> {
 #[tokio::test]
 async fn pods_that_crash_after_their_start_fail_without_a_probe_too() -> Result<()> {
     let Some((installation, _)) = installation().await? else { return Ok(()) };
-    let rollout = json!({"batch": "100%", "minReadySeconds": 10, "bakeSeconds": 0, "progressDeadlineSeconds": 600});
+    let rollout = json!({"steps": [{"pods": "100%"}], "minReadySeconds": 10, "bakeSeconds": 0, "progressDeadlineSeconds": 600});
     let space = shop(installation, "crash", json!({"rollout": rollout})).await?;
     bind(&space, "nudge-restart").await?;
     deployment(&space, "web", json!({})).await?;

@@ -1,17 +1,22 @@
-//! Pods that were sick before, whose node is away, or that have finished: skipped, and never held against a version.
+//! Pods that were sick before, whose node is away, or that have finished: not waited for, and never held against a version.
 
-use anyhow::{Context, Result, ensure};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use nudge_api::VersionedConfigStatus;
+use nudge_tests::Installation;
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::injected_pod;
-use nudge_tests::{Installation, eventually};
 use serde_json::json;
 
-use super::rollout_under_test::{LONG, RolloutUnderTest};
+use super::rollout_under_test::RolloutUnderTest;
+
+/// How often the application crashes, and for how long pods are watched, which is longer.
+const CRASHES: Duration = Duration::from_millis(700);
+const WATCHED: u32 = 4;
 
 /// A node that has stopped to report.
 async fn lost_node(space: &Space) -> Result<String> {
@@ -25,34 +30,24 @@ async fn lost_node(space: &Space) -> Result<String> {
     Ok(name)
 }
 
-/// Ends a container of the pod once more, as its kubelet reports it.
-async fn crash(rollout: &RolloutUnderTest, name: &str) -> Result<()> {
-    let pod = rollout.space.api::<Pod>().get(name).await?;
-    let mut statuses = pod.status.and_then(|status| status.container_statuses).context("no containers")?;
-    let app = statuses.iter_mut().find(|status| status.name == "app").context("no app")?;
-    app.restart_count += 1;
-    let now = Timestamp::now().to_string();
-    let mut app = serde_json::to_value(&app)?;
-    app["lastState"] = json!({"terminated": {"exitCode": 1, "finishedAt": now}});
-    rollout.patch_pod(name, &json!({"containerStatuses": [app]})).await?;
-    rollout.make_ready(name, false).await?;
-    rollout.make_ready(name, true).await
-}
-
-fn skipped(status: &VersionedConfigStatus) -> Vec<(&str, &str)> {
-    status.rollout.skipped.iter().map(|skipped| (skipped.name.as_str(), skipped.reason.as_str())).collect()
+/// Ends the application again and again.
+async fn crashes(rollout: &RolloutUnderTest, name: &str) -> Result<VersionedConfigStatus> {
+    let mut turns = tokio::time::interval(CRASHES);
+    loop {
+        turns.tick().await;
+        rollout.crash(name, true).await?;
+    }
 }
 
 #[tokio::test]
-async fn sick_and_lost_and_finished_pods_are_skipped_and_not_blamed() -> Result<()> {
+async fn sick_and_lost_and_finished_pods_are_not_waited_for_and_not_blamed() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
-    let rollout = RolloutUnderTest::new(installation, replica.hub, 16, "25%").await?;
+    let rollout = RolloutUnderTest::new(installation, replica.hub, 16, &["1", "25%"]).await?;
     let crashing = rollout.members[0].name.clone();
     let lost = rollout.members[2].name.clone();
-    ensure!(rollout.members[0].workload == rollout.members[2].workload, "not of one workload");
 
     // One crashes again and again, from before the rollout on.
-    crash(&rollout, &crashing).await?;
+    rollout.crash(&crashing, true).await?;
     // One was Ready, and its node has gone silent.
     let node = lost_node(&rollout.space).await?;
     let binding = json!({"metadata": {"name": lost}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
@@ -64,26 +59,22 @@ async fn sick_and_lost_and_finished_pods_are_skipped_and_not_blamed() -> Result<
     injected_pod(&rollout.space, "finished", "shop").await?;
     rollout.patch_pod("finished", &json!({"phase": "Succeeded"})).await?;
 
-    rollout.wants("2").await?;
-    let others: Vec<_> = rollout.members.iter().filter(|member| ![&crashing, &lost].contains(&&member.name)).collect();
     // Held while all are watched, so that it can be looked at.
-    rollout.set(json!({"rollout": {"bakeSeconds": 3600}})).await?;
-    for member in &others {
-        eventually(LONG, "the others are notified", async || member.was_notified("2").then_some(())).await?;
-        crash(&rollout, &crashing).await?;
-    }
+    rollout.set(json!({"rollout": {"minReadySeconds": WATCHED, "bakeSeconds": 3600}})).await?;
+    rollout.wants("2").await?;
     let all = |status: &VersionedConfigStatus| status.conditions.iter().any(|condition| condition.reason == "Baking");
-    let status = rollout.stands("all that count are notified", all).await?;
+    let status = tokio::select! {
+        status = rollout.stands("all that count are notified", all) => status?,
+        failed = crashes(&rollout, &crashing) => failed?,
+    };
     ensure!(status.rollout.failure.is_none(), "{status:#?}");
-    let skipped = skipped(&status);
-    ensure!(skipped.iter().any(|(name, _)| *name == crashing), "{skipped:?}");
-    ensure!(
-        skipped.contains(&(lost.as_str(), "NodeNotReady")) || skipped.contains(&(lost.as_str(), "NotReady")),
-        "{skipped:?}"
-    );
-    ensure!(skipped.len() == 2 && status.pods.total == 16, "{skipped:?} of {:?}", status.pods);
+    for member in rollout.members.iter().filter(|member| ![&crashing, &lost].contains(&&member.name)) {
+        ensure!(member.was_notified("2"), "{} does not have it", member.name);
+    }
+    let evidence = status.rollout.evidence.unwrap_or_default();
+    ensure!((evidence.harmed, evidence.not_waited_for, status.pods.total) == (0, 2, 16), "{evidence:?}");
 
-    rollout.set(json!({"rollout": {"bakeSeconds": 0}})).await?;
+    rollout.set(json!({"rollout": {"minReadySeconds": 1, "bakeSeconds": 0}})).await?;
     rollout.is_current("2").await?;
     // Its agent is well, whatever becomes of its application.
     rollout.all_end_with("2").await

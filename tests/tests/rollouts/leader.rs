@@ -4,22 +4,27 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use nudge_api::VersionedConfigStatus;
 use nudge_tests::cluster::Options;
 use nudge_tests::{Cluster, Installation, Pair, eventually};
 use rand::RngExt as _;
+use serde_json::json;
 
 use super::plain::Plain;
 use super::rollout_under_test::{LONG, RolloutUnderTest, by_hand};
 
 /// About as long as a rollout of these tests takes; a kill may come after its end.
 const ROLLOUT: Duration = Duration::from_millis(5500);
+/// Longer than harm is looked at before a verdict.
+const AWAY: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn the_leader_is_killed_at_random_moments_and_no_application_is_notified_twice() -> Result<()> {
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let mut pair = Pair::start(&installation).await?;
-    let rollout = RolloutUnderTest::new(&installation, pair.hub(), 4, "25%").await?;
+    let rollout = RolloutUnderTest::new(&installation, pair.hub(), 4, &["25%", "50%"]).await?;
     for kill in 0..by_hand("NUDGE_LEADER_KILLS", 3) {
         let version = (kill + 2).to_string();
         let leads = pair.leader().await?;
@@ -51,11 +56,38 @@ async fn the_leader_is_killed_at_random_moments_and_no_application_is_notified_t
 }
 
 #[tokio::test]
+async fn what_happens_while_nobody_leads_holds_and_is_not_blamed() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let mut pair = Pair::start(&installation).await?;
+    let rollout = RolloutUnderTest::new(&installation, pair.hub(), 4, &["1"]).await?;
+    rollout.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
+    rollout.wants("2").await?;
+    let status = rollout.step_runs("2").await?;
+    let only = rollout.assigned(&status)[0];
+    let leads = pair.leader().await?;
+    pair.kill(leads)?;
+    rollout.make_ready(&only.name, false).await?;
+    let generation = rollout.set(json!({"rollout": {"minReadySeconds": 1}})).await?;
+    let waits = |status: &VersionedConfigStatus| {
+        let of_pods = |condition: &Condition| condition.message.contains("not run version 2 yet, or are not Ready");
+        status.observed_generation == Some(generation) && status.conditions.iter().any(of_pods)
+    };
+    rollout.stands("the new leader waits for it", waits).await?;
+    tokio::time::sleep(AWAY).await; // the time is what is tried, nothing is waited for
+    let status = rollout.status().await?;
+    ensure!(status.rollout.failure.is_none() && rollout.assigned(&status).len() == 1, "{status:#?}");
+    rollout.make_ready(&only.name, true).await?;
+    rollout.is_current("2").await?;
+    rollout.all_end_with("2").await
+}
+
+#[tokio::test]
 async fn the_leader_is_killed_while_a_workload_restarts_and_it_is_restarted_once() -> Result<()> {
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let mut pair = Pair::start(&installation).await?;
-    let rollout = RolloutUnderTest::new(&installation, pair.hub(), 2, "100%").await?;
+    let rollout = RolloutUnderTest::new(&installation, pair.hub(), 2, &["100%"]).await?;
     let plain = Plain::start(&rollout.space).await?;
     plain.comes_up(false);
     let leads = pair.leader().await?;

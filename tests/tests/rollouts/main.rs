@@ -4,6 +4,7 @@
 
 mod blame;
 mod handwritten;
+mod judgement;
 mod leader;
 mod pausing;
 mod phases;

@@ -10,9 +10,9 @@ use super::rollout_under_test::{LONG, RolloutUnderTest};
 #[tokio::test]
 async fn a_pause_holds_and_the_last_word_counts() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
-    let rollout = RolloutUnderTest::new(installation, replica.hub, 4, "50%").await?;
+    let rollout = RolloutUnderTest::new(installation, replica.hub, 4, &["50%"]).await?;
     rollout.wants("2").await?;
-    rollout.first_batch("2").await?;
+    rollout.first_step("2").await?;
     rollout.set(json!({"rollout": {"paused": true}})).await?;
     let paused = |status: &VersionedConfigStatus| {
         status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == "Paused")
@@ -36,9 +36,9 @@ async fn a_pause_holds_and_the_last_word_counts() -> Result<()> {
 
     // Three changes while pods are on their way.
     rollout.wants("3").await?;
-    rollout.first_batch("3").await?;
+    rollout.first_step("3").await?;
     rollout.set(json!({"current": "1"})).await?;
-    rollout.set(json!({"rollout": {"batch": 1}})).await?;
+    rollout.set(json!({"rollout": {"steps": [{"pods": 1}]}})).await?;
     rollout.wants("4").await?;
     rollout.is_current("4").await?;
     rollout.all_end_with("4").await?;

@@ -5,23 +5,25 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use nudge_api::{Phase, RolloutStage, VersionedConfigStatus};
-use nudge_tests::cluster::Wire;
-use nudge_tests::{Installation, ReplicaOptions, eventually};
+use nudge_tests::cluster::{Options, Wire};
+use nudge_tests::{Cluster, Installation, Pair, ReplicaOptions, eventually};
 use serde_json::json;
 
 use super::plain::Plain;
 use super::rollout_under_test::{LONG, RolloutUnderTest, WORKLOADS, by_hand};
 
 /// What happens in each phase.
-enum Trouble {
+enum Trouble<'a> {
     /// A pod that was notified is deleted, and one of each workload is born.
     Pods,
     /// The control plane does not reach the API server for so long.
     Away(Wire, Duration),
+    /// The leader is killed, and another takes over.
+    Leader(Pair<'a>),
 }
 
-impl Trouble {
-    async fn happens(&self, rollout: &mut RolloutUnderTest, phase: &str, spared: &[String]) -> Result<()> {
+impl Trouble<'_> {
+    async fn happens(&mut self, rollout: &mut RolloutUnderTest, phase: &str, spared: &[String]) -> Result<()> {
         let before = rollout.status().await?;
         match self {
             Self::Pods => {
@@ -40,6 +42,12 @@ impl Trouble {
                 tokio::time::sleep(*time).await; // the time is what is tried, nothing is waited for
                 wire.release();
             }
+            Self::Leader(pair) => {
+                let leads = pair.leader().await?;
+                pair.kill(leads)?;
+                pair.leader().await?;
+                pair.replace(leads).await?;
+            }
         }
         let after = rollout.status().await?;
         ensure!(after.rollout.stage == before.rollout.stage, "{phase} did not hold: {after:#?}");
@@ -54,8 +62,7 @@ fn at(stage: RolloutStage) -> impl Fn(&VersionedConfigStatus) -> bool {
 
 /// A pod whose agent says nothing more keeps the way back open. Its name, and that of another that was notified.
 async fn silent(rollout: &RolloutUnderTest, target: &str) -> Result<[String; 2]> {
-    rollout.stands("the batch runs it", |status| status.rollout.applied_at.is_some()).await?;
-    let status = rollout.status().await?;
+    let status = rollout.step_runs(target).await?;
     let assigned = rollout.assigned(&status);
     let [first, other, ..] = &assigned[..] else { anyhow::bail!("{} have it assigned", assigned.len()) };
     ensure!(first.was_notified(target) && other.was_notified(target), "notified of something else");
@@ -68,14 +75,18 @@ fn goes_on(rollout: &RolloutUnderTest, name: &str) -> Result<()> {
     member.signal_agent(Signal::SIGCONT)
 }
 
-async fn in_every_phase(installation: &Installation<'_>, hub: std::net::SocketAddr, trouble: &Trouble) -> Result<()> {
-    let mut rollout = RolloutUnderTest::new(installation, hub, 8, "50%").await?;
+async fn in_every_phase(
+    installation: &Installation<'_>,
+    hub: std::net::SocketAddr,
+    trouble: &mut Trouble<'_>,
+) -> Result<()> {
+    let mut rollout = RolloutUnderTest::new(installation, hub, 8, &["50%"]).await?;
     let plain = Plain::start(&rollout.space).await?;
 
     rollout.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
     plain.comes_up(false);
     rollout.wants("2").await?;
-    rollout.first_batch("2").await?;
+    rollout.first_step("2").await?;
     trouble.happens(&mut rollout, "moving", &[]).await?;
     rollout.set(json!({"rollout": {"minReadySeconds": 0, "bakeSeconds": 3600}})).await?;
     rollout.stands("it is watched", at(RolloutStage::Baking)).await?;
@@ -118,13 +129,22 @@ async fn in_every_phase(installation: &Installation<'_>, hub: std::net::SocketAd
 #[tokio::test]
 async fn pods_go_and_are_born_in_every_phase() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
-    in_every_phase(installation, replica.hub, &Trouble::Pods).await
+    in_every_phase(installation, replica.hub, &mut Trouble::Pods).await
+}
+
+#[tokio::test]
+async fn another_leads_in_every_phase() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let pair = Pair::start(&installation).await?;
+    let hub = pair.hub();
+    in_every_phase(&installation, hub, &mut Trouble::Leader(pair)).await
 }
 
 /// `NUDGE_AWAY_SECONDS` sets for how long.
 #[tokio::test]
 async fn the_api_server_is_away_in_every_phase() -> Result<()> {
-    let Some(cluster) = nudge_tests::Cluster::start(&nudge_tests::cluster::Options::default()).await? else {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else {
         return Ok(());
     };
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
@@ -133,7 +153,7 @@ async fn the_api_server_is_away_in_every_phase() -> Result<()> {
     let replica = installation.replica_by(&wire, &options).await?;
     let away = Duration::from_secs(by_hand("NUDGE_AWAY_SECONDS", 4));
     let hub = replica.hub;
-    in_every_phase(&installation, hub, &Trouble::Away(wire, away)).await?;
+    in_every_phase(&installation, hub, &mut Trouble::Away(wire, away)).await?;
     eventually(LONG, "it leads again", async || {
         replica.metric("nudge_leader").await.is_ok_and(|it| it > 0.0).then_some(())
     })

@@ -1,20 +1,21 @@
 //! A config at version 1 with its subscribers: real agents and applications, for pods that no kubelet runs.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod as PodObject};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nudge_api::{Phase, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
-use nudge_tests::cluster::assigned::{ALL, assigned};
-use nudge_tests::cluster::installation::create_part;
-use nudge_tests::{Installation, Pod, eventually, subscriber};
+use nudge_tests::cluster::assigned::assigned;
+use nudge_tests::cluster::installation::{create_part, injected_pod_with};
+use nudge_tests::{Installation, Pod, eventually, serving};
 use serde_json::{Value, json};
 
 /// For a machine that has much else to do.
@@ -27,6 +28,7 @@ pub(super) struct Member {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) workload: String,
+    labels: BTreeMap<String, String>,
     pub(super) pod: Pod,
 }
 
@@ -55,21 +57,44 @@ pub(super) struct RolloutUnderTest {
     uid: String,
     hub: SocketAddr,
     born: usize,
+    /// What the pods' containers have beside their names.
+    container: Value,
+    /// What the pods subscribe to: `shop`, and perhaps others after it.
+    configs: &'static str,
 }
 
 impl RolloutUnderTest {
-    /// So many pods, divided between the workloads.
+    /// So many pods, divided between the workloads, without a probe; they are moved in these steps, and watched for a second.
     pub(super) async fn new(
         installation: &Installation<'_>,
         hub: SocketAddr,
         pods: usize,
-        batch: &str,
+        steps: &[&str],
     ) -> Result<Self> {
+        let settings =
+            json!({"steps": steps_of(steps), "minReadySeconds": 1, "bakeSeconds": 0, "ackTimeoutSeconds": 60});
         let space = installation.enabled("rollouts").await?;
-        let settings = json!({"batch": batch, "minReadySeconds": 1, "bakeSeconds": 0, "ackTimeoutSeconds": 60});
+        Self::of(space, hub, pods, ("shop", &settings, &json!({}))).await
+    }
+
+    /// Everything at its default, and a readiness probe that names no time of its own.
+    pub(super) async fn with_defaults(installation: &Installation<'_>, hub: SocketAddr, pods: usize) -> Result<Self> {
+        let space = installation.enabled("defaults").await?;
+        let probe = json!({"readinessProbe": {"httpGet": {"path": "/healthy", "port": 8080}}});
+        Self::of(space, hub, pods, ("shop", &json!({}), &probe)).await
+    }
+
+    /// The same of pods with these configs, whose containers have this.
+    pub(super) async fn of(
+        space: Space,
+        hub: SocketAddr,
+        pods: usize,
+        (configs, settings, container): (&'static str, &Value, &Value),
+    ) -> Result<Self> {
         let config = json!({"metadata": {"name": "shop"}, "spec": {"current": "1", "rollout": settings}});
         let config = space.create_object::<VersionedConfig>(config).await?;
-        let mut rollout = Self { space, members: Vec::new(), uid: config.uid().context("no uid")?, hub, born: 0 };
+        let (uid, container) = (config.uid().context("no uid")?, container.clone());
+        let mut rollout = Self { space, members: Vec::new(), uid, hub, born: 0, container, configs };
         rollout.make_version("1").await?;
         rollout.is_current("1").await?;
         for number in 0..pods {
@@ -88,10 +113,12 @@ impl RolloutUnderTest {
             "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{deployment}-5d59"),
             "uid": format!("uid-{deployment}"), "controller": true,
         });
-        let meta = json!({"labels": {"pod-template-hash": "5d59"}, "ownerReferences": [owner]});
-        let (object, pod) = subscriber(&self.space, self.hub, &name, &meta, env!("CARGO_BIN_EXE_app")).await?;
-        let uid = object.uid().context("no uid")?;
-        self.members.push(Member { name, uid, workload: format!("Deployment/{deployment}"), pod });
+        let labels = json!({"pod-template-hash": "5d59", "app": deployment});
+        let meta = json!({"name": name, "labels": labels, "ownerReferences": [owner]});
+        let object = injected_pod_with(&self.space, self.configs, &meta, &self.container).await?;
+        let pod = serving(&self.space, self.hub, &object, self.configs, env!("CARGO_BIN_EXE_app")).await?;
+        let (uid, workload) = (object.uid().context("no uid")?, format!("Deployment/{deployment}"));
+        self.members.push(Member { name, uid, workload, labels: object.metadata.labels.unwrap_or_default(), pod });
         self.members.last().context("just born")
     }
 
@@ -127,7 +154,11 @@ impl RolloutUnderTest {
     }
 
     pub(super) async fn status(&self) -> Result<VersionedConfigStatus> {
-        self.space.api::<VersionedConfig>().get("shop").await?.status.context("no status")
+        self.status_of("shop").await
+    }
+
+    async fn status_of(&self, config: &str) -> Result<VersionedConfigStatus> {
+        self.space.api::<VersionedConfig>().get(config).await?.status.context("no status")
     }
 
     pub(super) async fn stands(
@@ -135,10 +166,20 @@ impl RolloutUnderTest {
         what: &str,
         is: impl Fn(&VersionedConfigStatus) -> bool,
     ) -> Result<VersionedConfigStatus> {
-        let found = async || self.status().await.ok().filter(&is);
+        self.stands_of("shop", what, is).await
+    }
+
+    /// The same of another config.
+    pub(super) async fn stands_of(
+        &self,
+        config: &str,
+        what: &str,
+        is: impl Fn(&VersionedConfigStatus) -> bool,
+    ) -> Result<VersionedConfigStatus> {
+        let found = async || self.status_of(config).await.ok().filter(&is);
         match eventually(LONG, what, found).await {
             Ok(status) => Ok(status),
-            Err(error) => Err(error.context(format!("{:#?}", self.status().await?))),
+            Err(error) => Err(error.context(format!("{:#?}", self.status_of(config).await?))),
         }
     }
 
@@ -149,24 +190,42 @@ impl RolloutUnderTest {
 
     /// Changes the spec; its new generation.
     pub(super) async fn set(&self, spec: Value) -> Result<i64> {
+        self.set_of("shop", spec).await
+    }
+
+    /// The same of another config.
+    pub(super) async fn set_of(&self, config: &str, spec: Value) -> Result<i64> {
         let patch = Patch::Merge(json!({"spec": spec}));
-        let written = self.space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &patch).await?;
+        let written = self.space.api::<VersionedConfig>().patch(config, &PatchParams::default(), &patch).await?;
         written.metadata.generation.context("no generation")
     }
 
     /// Members that the status assigns its target to.
     pub(super) fn assigned<'a>(&'a self, status: &VersionedConfigStatus) -> Vec<&'a Member> {
         let Some(target) = status.target.as_deref() else { return Vec::new() };
-        let is = |member: &&Member| assigned(status, &self.uid, &member.uid, &member.workload) == Some(target);
-        self.members.iter().filter(is).collect()
+        self.members.iter().filter(|member| self.version_of(status, member) == Some(target)).collect()
+    }
+
+    /// The version that the status assigns to a member.
+    pub(super) fn version_of<'a>(&self, status: &'a VersionedConfigStatus, member: &Member) -> Option<&'a str> {
+        assigned(status, &self.uid, &member.uid, &member.workload, &member.labels)
     }
 
     /// Waits until the version is assigned to some pods, but not to all of them.
-    pub(super) async fn first_batch(&self, target: &str) -> Result<VersionedConfigStatus> {
-        self.stands("the first batch is assigned", |status| {
+    pub(super) async fn first_step(&self, target: &str) -> Result<VersionedConfigStatus> {
+        self.stands("the first step is assigned", |status| {
+            let assigned = self.assigned(status).len();
+            status.target.as_deref() == Some(target) && (1..self.members.len()).contains(&assigned)
+        })
+        .await
+    }
+
+    /// Waits until those that have it assigned say that they run it, and the others that they run what they ran.
+    pub(super) async fn step_runs(&self, target: &str) -> Result<VersionedConfigStatus> {
+        self.stands("the step runs it", |status| {
             status.target.as_deref() == Some(target)
-                && !status.rollout.groups.is_empty()
-                && status.rollout.groups.iter().any(|group| group.threshold < ALL)
+                && !self.assigned(status).is_empty()
+                && status.pods.updated == status.pods.total
         })
         .await
     }
@@ -195,9 +254,29 @@ impl RolloutUnderTest {
 
     /// What a kubelet writes when the readiness probe changes its mind.
     pub(super) async fn make_ready(&self, name: &str, ready: bool) -> Result<()> {
-        let status = if ready { "True" } else { "False" };
+        self.space.set_ready(name, ready).await
+    }
+
+    /// What a kubelet writes when the application has ended and was started again.
+    pub(super) async fn crash(&self, name: &str, ready: bool) -> Result<()> {
         let now = Timestamp::now().to_string();
-        self.patch_pod(name, &json!({"conditions": [{"type": "Ready", "status": status, "lastTransitionTime": now}]}))
+        self.space
+            .change_app(name, ready, |app| {
+                app["restartCount"] = (app["restartCount"].as_i64().unwrap_or_default() + 1).into();
+                app["lastState"] = json!({"terminated": {"exitCode": 1, "finishedAt": now}});
+                app["ready"] = ready.into();
+            })
+            .await
+    }
+
+    /// Ready, and its last restart was an hour ago: it is in no loop of them.
+    pub(super) async fn heal(&self, name: &str) -> Result<()> {
+        let long_ago = (Timestamp::now() - SignedDuration::from_hours(1)).to_string();
+        self.space
+            .change_app(name, true, |app| {
+                app["ready"] = true.into();
+                app["lastState"] = json!({"terminated": {"exitCode": 1, "finishedAt": long_ago}});
+            })
             .await
     }
 
@@ -210,9 +289,9 @@ impl RolloutUnderTest {
     }
 }
 
-/// How many pods of each workload a batch of a quarter has.
-pub(super) fn quarter(pods: usize) -> usize {
-    pods.div_ceil(2).div_ceil(4)
+/// `spec.rollout.steps` of these numbers and shares.
+pub(super) fn steps_of(pods: &[&str]) -> Value {
+    pods.iter().map(|pods| json!({"pods": pods.parse::<u32>().map_or(json!(pods), |number| json!(number))})).collect()
 }
 
 /// A number for tests that do more when they are run by hand.

@@ -1,5 +1,7 @@
-//! How long it takes from a pod that is not Ready any more until every pod is back, beside what the API server alone needs.
+//! How long it takes from a pod that crashes when it is notified until every pod is back, beside what the API server alone needs. A pod that
+//! becomes unready is looked at for three seconds first.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -27,9 +29,9 @@ async fn seen<K>(
     tokio::time::timeout(LONG, found).await.context("it was not seen")?
 }
 
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+fn restarts(pod: &Pod) -> i32 {
+    let statuses = pod.status.iter().filter_map(|status| status.container_statuses.as_ref()).flatten();
+    statuses.map(|status| status.restart_count).sum()
 }
 
 fn print_times(name: &str, mut times: Vec<Duration>) {
@@ -47,26 +49,31 @@ fn print_times(name: &str, mut times: Vec<Duration>) {
 #[tokio::test]
 async fn all_go_back_at_once() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
-    let rollout = RolloutUnderTest::new(installation, replica.hub, by_hand("NUDGE_ROLLOUT_PODS", 8), "50%").await?;
+    let rollout = RolloutUnderTest::new(installation, replica.hub, by_hand("NUDGE_ROLLOUT_PODS", 8), &["50%"]).await?;
     let (mut floor, mut decided, mut back) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..by_hand("NUDGE_ROLLBACKS", 2_u32) {
         let bad = format!("bad-{round}");
         rollout.wants(&bad).await?;
-        // The whole batch has it, and is watched for its second.
-        let status = rollout.stands("the batch runs it", |status| status.rollout.applied_at.is_some()).await?;
-        let batch = rollout.assigned(&status);
-        ensure!(batch.len() == rollout.members.len() / 2, "{} have it assigned", batch.len());
-        let sick = batch[0];
+        // The whole step has it, and is watched for its second.
+        let status = rollout.step_runs(&bad).await?;
+        let step = rollout.assigned(&status);
+        ensure!(step.len() == rollout.members.len() / 2, "{} have it assigned", step.len());
+        let sick = step[0];
 
         let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
         let mut pods = Box::pin(watcher(rollout.space.api::<Pod>(), only(&sick.name)));
-        seen(&mut pods, is_ready).await?;
+        let before = Cell::new(0);
+        seen(&mut pods, |pod| {
+            before.set(restarts(pod));
+            true
+        })
+        .await?;
         let mut configs = Box::pin(watcher(rollout.space.api::<VersionedConfig>(), only("shop")));
         seen(&mut configs, |config| config.status.is_some()).await?;
 
         let began = Instant::now();
         let fell = async {
-            seen(&mut pods, |pod| !is_ready(pod)).await?;
+            seen(&mut pods, |pod| restarts(pod) > before.get()).await?;
             Ok::<_, anyhow::Error>(began.elapsed())
         };
         let turned = async {
@@ -79,18 +86,18 @@ async fn all_go_back_at_once() -> Result<()> {
         };
         let returned = async {
             eventually(LONG, "all applications are notified of the way back", async || {
-                batch.iter().all(|member| member.notified().last().map(String::as_str) == Some("1")).then_some(())
+                step.iter().all(|member| member.notified().last().map(String::as_str) == Some("1")).then_some(())
             })
             .await?;
             Ok::<_, anyhow::Error>(began.elapsed())
         };
         let ((), at_all, at_status, at_apps) =
-            tokio::try_join!(rollout.make_ready(&sick.name, false), fell, turned, returned)?;
+            tokio::try_join!(rollout.crash(&sick.name, true), fell, turned, returned)?;
         floor.push(at_all);
         decided.push(at_status);
         back.push(at_apps);
         rollout.stands("it has failed", |status| status.phase == Phase::Failed).await?;
-        rollout.make_ready(&sick.name, true).await?;
+        rollout.heal(&sick.name).await?;
         // The next one begins when all is as it was.
         rollout.wants("1").await?;
         rollout.is_current("1").await?;

@@ -27,7 +27,7 @@ const APP: &str = r#"
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "deleted").await?;
     // Far longer than this test waits: what is held up is not excused.
-    let rollout = json!({"batch": 1, "minReadySeconds": 0, "bakeSeconds": 0, "ackTimeoutSeconds": 1800, "progressDeadlineSeconds": 3600});
+    let rollout = json!({"steps": [{"pods": 1}], "minReadySeconds": 0, "bakeSeconds": 0, "ackTimeoutSeconds": 1800, "progressDeadlineSeconds": 3600});
     let versions = [("1", json!({"greeting": "one"})), ("2", json!({"greeting": "two"}))];
     home.apply(&config("herd", &versions, &rollout))?;
     let annotations = [("configs", "herd"), ("notify", "SIGUSR1"), ("ack", "fetched")];

@@ -17,7 +17,7 @@ use crate::suite::Suite;
 
 const FILE: &str = "NUDGE_DEMO";
 const SIZE: (u16, u16) = (34, 104);
-const TITLE: &str = "kubectl nudge moves six running pods to another version in batches; a bad version stops at the first batch and comes back";
+const TITLE: &str = "kubectl nudge moves six running pods to another version in steps; a bad version stops at the first pod and comes back";
 
 /// What is typed.
 const COMMANDS: [&str; 8] = [
@@ -37,7 +37,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         return Ok(());
     };
     let home = Home::enabled(suite, "demo").await?;
-    let rollout = json!({"batch": "25%", "minReadySeconds": 2, "bakeSeconds": 2});
+    let rollout = json!({"steps": [{"pods": 1}, {"pods": "50%"}], "minReadySeconds": 2, "bakeSeconds": 2});
     // As if the plugin had made it: what another tool has made it warns of.
     let ours = ["--server-side", "--field-manager=nudge-cli"];
     home.apply_with(&ours, &config("shop", &[("1.0.0", json!({"name": "hello", "healthy": "yes"}))], &rollout))?;

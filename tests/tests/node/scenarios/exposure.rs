@@ -50,13 +50,14 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 
     home.activate("fleet", "2").await?;
     let activated = OffsetDateTime::now_utc();
-    let status = stands(&home, "fleet", "a batch is watched", |status| status.rollout.watch.is_some()).await?;
+    let status = stands(&home, "fleet", "the first step is watched", |status| status.rollout.watch.is_some()).await?;
     let watch = status.rollout.watch.context("nothing is watched")?;
     ensure!(watch.seconds == WATCHED, "{watch:?}");
     ensure!(watch.reason.contains("the readiness probe of container app needs 3 x 10 s + 1 s"), "{watch:?}");
     let shown = nudge(&home, &["status", "fleet"])?;
-    let line = format!("1 of {PODS} pods run version 2 and are watched for {WATCHED} s, because {}", watch.reason);
+    let line = format!("{WATCHED} s for each step, because {}", watch.reason);
     ensure!(shown.contains(&line), "kubectl nudge status does not say why: {shown}");
+    ensure!(shown.contains(&format!("0 of 1 pod on 2 harmed; of {} on 1 none", PODS - 1)), "{shown}");
 
     let failed = stands(&home, "fleet", "the version has failed", |status| status.phase == Phase::Failed).await?;
     let back = OffsetDateTime::now_utc();
@@ -73,7 +74,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         is_untouched(&home, pod).await?;
     }
     ensure!(exposed.len() == 1, "{} of {PODS} pods had the version: {exposed:?}", exposed.len());
-    ensure!(failure.message.contains(&exposed[0].0), "{failure:?} does not name {exposed:?}");
+    let said = format!("1 of 1 pod on 2 became unready (first: {}, ", exposed[0].0);
+    ensure!(failure.message.starts_with(&said), "{failure:?} does not name {exposed:?}");
+    let others = format!("of {} on 1 none", PODS - 1);
+    ensure!(failure.message.ends_with(&others), "{failure:?}");
 
     let row = |what: &str, to: OffsetDateTime, pods: usize| -> Result<()> {
         let after = seconds(Duration::try_from(to - activated).unwrap_or_default());

@@ -35,7 +35,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 fn rollout(min_ready: u32, deadline: u64) -> Value {
-    json!({"batch": "100%", "minReadySeconds": min_ready, "bakeSeconds": 0, "progressDeadlineSeconds": deadline})
+    json!({"steps": [{"pods": "100%"}], "minReadySeconds": min_ready, "bakeSeconds": 0, "progressDeadlineSeconds": deadline})
 }
 
 async fn slow(suite: &Suite, home: &Home<'_>) -> Result<()> {

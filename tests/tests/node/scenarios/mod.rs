@@ -20,5 +20,6 @@ pub(crate) mod secrets;
 pub(crate) mod starving;
 pub(crate) mod takeover;
 pub(crate) mod users;
+pub(crate) mod weather;
 pub(crate) mod webhooks;
 pub(crate) mod workload_restarts;

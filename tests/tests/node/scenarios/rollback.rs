@@ -65,7 +65,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // The first write after the command: no pod is left on the bad version by it.
     let uid = config.uid().context("no uid")?;
     for pod in &looping {
-        let version = assigned(&back, &uid, &pod.uid().context("no uid")?, "Deployment/loop");
+        let version = assigned(&back, &uid, &pod.uid().context("no uid")?, "Deployment/loop", pod.labels());
         ensure!(version == Some("1"), "{} is assigned {version:?}: {back:#?}", pod.name_any());
     }
     home.is_current("loop", "1").await?;

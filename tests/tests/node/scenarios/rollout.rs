@@ -1,5 +1,5 @@
-//! A Deployment of six is moved in batches. A version that makes the application unready, as the kubelet's own probe finds, goes no further
-//! than the first batch, and comes back by itself.
+//! A Deployment of six is moved in steps. A version that makes the application unready, as the kubelet's own probe finds, goes no further
+//! than the first step, and comes back by itself.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use crate::report::seconds;
 use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
 use crate::suite::Suite;
 
-const TITLE: &str = "A Deployment of six, 25 % at a time";
+const TITLE: &str = "A Deployment of six, a third at a time";
 const PODS: i32 = 6;
-/// A quarter of them, rounded up.
-const BATCH: usize = 2;
-/// Seconds in which pods are watched before others are notified. Times of the API are whole seconds, so it may be almost one less.
-const WATCHED: u64 = 2;
+/// A third of them.
+const STEP: usize = 2;
+/// Seconds for which pods are watched at least before others are notified.
+const WATCHED: i64 = 2;
 
 /// Serves its files, and says when it is notified. The probe asks for one that the bad version does not have.
 pub(super) const APP: &str = r#"
@@ -46,7 +46,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "rollout").await?;
     let good = |name: &str| json!({"name": name, "healthy": "yes"});
     let versions = [("1", good("one")), ("2", good("two")), ("3", json!({"name": "three"}))];
-    let rollout = json!({"batch": "25%", "minReadySeconds": WATCHED, "bakeSeconds": 1});
+    let rollout = json!({"steps": [{"pods": STEP}, {"pods": 2 * STEP}], "minReadySeconds": WATCHED, "bakeSeconds": 1});
     home.apply(&config("flock", &versions, &rollout))?;
     let mut container = python(&home, APP);
     container["readinessProbe"] = probe();
@@ -60,7 +60,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         logs.push(log);
     }
     suite.report.row(TITLE, &["", "after", "pods"].map(str::to_owned));
-    batches(suite, &home, &logs).await?;
+    steps(suite, &home, &logs).await?;
     comes_back(suite, &home, &pods, &logs).await?;
     for pod in &pods {
         is_untouched(&home, pod).await?;
@@ -85,8 +85,8 @@ pub(super) async fn ready(home: &Home<'_>) -> Result<Vec<Pod>> {
     .await
 }
 
-/// A good version reaches all, never more than a batch at a time.
-async fn batches(suite: &Suite, home: &Home<'_>, logs: &[Log]) -> Result<()> {
+/// A good version reaches all, never more than a step at a time.
+async fn steps(suite: &Suite, home: &Home<'_>, logs: &[Log]) -> Result<()> {
     home.activate("flock", "2").await?;
     let activated = OffsetDateTime::now_utc();
     let mut notified = Vec::new();
@@ -96,26 +96,25 @@ async fn batches(suite: &Suite, home: &Home<'_>, logs: &[Log]) -> Result<()> {
     home.is_current("flock", "2").await?;
     let proven = OffsetDateTime::now_utc();
     notified.sort();
-    // What is left of the time in which the first were watched, when their handlers were slow.
-    for pair in notified.windows(BATCH + 1) {
-        let between = pair[BATCH] - pair[0];
+    for pair in notified.windows(STEP + 1) {
+        let between = pair[STEP] - pair[0];
         ensure!(
-            between > time::Duration::milliseconds(100),
-            "more than {BATCH} pods were notified at once: {notified:?}"
+            between >= time::Duration::seconds(WATCHED),
+            "more than {STEP} pods were notified within {WATCHED} s: {notified:?}"
         );
     }
-    for (number, batch) in notified.chunks(BATCH).enumerate() {
-        let after = seconds(Duration::try_from(batch[batch.len() - 1] - activated).unwrap_or_default());
-        suite.report.row(TITLE, &[format!("batch {} runs the version", number + 1), after, batch.len().to_string()]);
+    for (number, step) in notified.chunks(STEP).enumerate() {
+        let after = seconds(Duration::try_from(step[step.len() - 1] - activated).unwrap_or_default());
+        suite.report.row(TITLE, &[format!("step {} runs the version", number + 1), after, step.len().to_string()]);
     }
     let after = seconds(Duration::try_from(proven - activated)?);
     suite.report.row(TITLE, &["the version is current".to_owned(), after, PODS.to_string()]);
     Ok(())
 }
 
-/// A bad version reaches one batch, and leaves it.
+/// A bad version reaches one step, and leaves it.
 async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]) -> Result<()> {
-    // Long enough for any kubelet to notice before the second batch is notified.
+    // Long enough for any kubelet to notice before the second step goes out.
     let patient = Patch::Merge(json!({"spec": {"rollout": {"minReadySeconds": 20}}}));
     let configs = home.space.api::<VersionedConfig>();
     configs.patch("flock", &PatchParams::default(), &patient).await?;
@@ -145,7 +144,7 @@ async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]
         notified.push((bad.at, back.at));
         names.push(pod.name_any());
     }
-    ensure!((1..=BATCH).contains(&notified.len()), "{} pods were notified: {names:?}", notified.len());
+    ensure!((1..=STEP).contains(&notified.len()), "{} pods were notified: {names:?}", notified.len());
     ensure!(status.current.as_deref() == Some("2") && status.target.is_none(), "{status:#?}");
     let failure = status.rollout.failure.context("status.rollout names no failure")?;
     ensure!(failure.version == "3" && failure.reason.as_str() == "PodNotReady", "{failure:?}");

@@ -1,0 +1,216 @@
+//! What a bad version reaches, and what a brake does, with everything at its default.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::TryStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use nudge_api::{Phase, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_tests::{Installation, eventually};
+use serde_json::{Value, json};
+
+use super::rollout_under_test::{LONG, RolloutUnderTest, steps_of};
+
+const PODS: usize = 8;
+/// 3 failures × 10 s + 1 s for an answer + 6 s.
+const WATCHED: u32 = 37;
+/// Harm that begins later than 5 s after its pod was notified is compared with others.
+const LATER: Duration = Duration::from_secs(7);
+
+#[tokio::test]
+async fn a_version_that_makes_pods_unready_reaches_one_pod() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
+    let rollout = RolloutUnderTest::with_defaults(installation, replica.hub, PODS).await?;
+    rollout.wants("2").await?;
+    let status = rollout.step_runs("2").await?;
+    let watch = status.rollout.watch.as_ref().context("nothing is watched")?;
+    ensure!(watch.seconds == WATCHED && watch.weak.is_none(), "{watch:?}");
+    ensure!(watch.reason.contains("the readiness probe of container app needs 3 x 10 s + 1 s"), "{watch:?}");
+    ensure!(status.conditions.iter().all(|condition| condition.type_ != "WeakEvidence"), "{status:#?}");
+    let assigned = rollout.assigned(&status);
+    let [only] = &assigned[..] else { anyhow::bail!("the first step has {} pods", assigned.len()) };
+    tokio::time::sleep(LATER).await; // the time is what is tried, nothing is waited for
+    rollout.make_ready(&only.name, false).await?;
+    let compared = |status: &VersionedConfigStatus| {
+        let held = status.conditions.iter().any(|condition| condition.reason == "Inconclusive");
+        held && status.rollout.evidence.as_ref().is_some_and(|known| known.harmed == 1)
+    };
+    let status = rollout.stands("the others are looked at", compared).await?;
+    ensure!(rollout.assigned(&status).len() == 1, "{status:#?}");
+    let failed = |status: &VersionedConfigStatus| status.phase == Phase::Failed;
+    let failure = rollout.stands("it has failed", failed).await?.rollout.failure.context("no failure")?;
+    ensure!(failure.reason.as_str() == "PodNotReady", "{failure:?}");
+    let said = format!("1 of 1 pod on 2 became unready (first: {}, ", only.name);
+    ensure!(failure.message.starts_with(&said), "{failure:?}");
+    ensure!(failure.message.ends_with(" s after its notification); of 7 on 1 none"), "{failure:?}");
+    rollout.all_end_with("1").await?;
+    let exposed = rollout.members.iter().filter(|member| member.was_notified("2")).count();
+    ensure!(exposed == 1, "{exposed} of {PODS} pods had it");
+    Ok(())
+}
+
+/// Has all pods run the version at once, and it is current as soon as they are watched.
+async fn now(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
+    let now = json!({"version": version, "reason": "it can't wait"});
+    rollout.set(json!({"now": now, "rollout": {"bakeSeconds": 0}})).await?;
+    rollout.wants(version).await?;
+    rollout.is_current(version).await?;
+    rollout.set(json!({"now": null, "rollout": null})).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn all_pods_return_out_of_a_crash_loop_in_one_write() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
+    let rollout = RolloutUnderTest::with_defaults(installation, replica.hub, PODS).await?;
+    now(&rollout, "2").await?;
+    for member in &rollout.members {
+        for _ in 0..3 {
+            rollout.crash(&member.name, false).await?;
+        }
+    }
+    let only = watcher::Config::default().fields("metadata.name=shop");
+    let mut seen = Box::pin(watcher(rollout.space.api::<VersionedConfig>(), only));
+    rollout.wants("1").await?;
+    let followed = async {
+        loop {
+            let (Event::Apply(config) | Event::InitApply(config)) = seen.try_next().await?.context("no more")? else {
+                continue;
+            };
+            let status = config.status.unwrap_or_default();
+            let versions: BTreeSet<_> =
+                rollout.members.iter().filter_map(|it| rollout.version_of(&status, it)).collect();
+            ensure!(versions.len() == 1, "pods are divided: {status:#?}");
+            if status.phase == Phase::Current && status.current.as_deref() == Some("1") {
+                return Ok::<_, anyhow::Error>(());
+            }
+        }
+    };
+    tokio::time::timeout(LONG, followed).await.context("it is not current again")??;
+    // They crash all along.
+    rollout.all_end_with("1").await
+}
+
+#[tokio::test]
+async fn all_pods_get_a_version_at_once_where_the_spec_says_now() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
+    let rollout = RolloutUnderTest::with_defaults(installation, replica.hub, PODS).await?;
+    // What is said of another version does not count.
+    rollout.set(json!({"now": {"version": "3", "reason": "it can't wait"}})).await?;
+    rollout.wants("2").await?;
+    let status = rollout.step_runs("2").await?;
+    ensure!(rollout.assigned(&status).len() == 1, "{status:#?}");
+    // In the middle of a step, and although the move is paused.
+    let now = json!({"version": "2", "reason": "it can't wait"});
+    rollout.set(json!({"rollout": {"paused": true}})).await?;
+    rollout.set(json!({"now": now})).await?;
+    let more = |status: &VersionedConfigStatus| rollout.assigned(status).len() > 1;
+    let status = rollout.stands("more pods have it", more).await?;
+    ensure!(rollout.assigned(&status).len() == PODS, "{status:#?}");
+    for member in &rollout.members {
+        eventually(LONG, "all are notified", async || member.was_notified("2").then_some(())).await?;
+    }
+    // It is watched all the same: a pod that gets worse has all return at once.
+    rollout.set(json!({"rollout": {"paused": false}})).await?;
+    let crashing = &rollout.members[0];
+    rollout
+        .stands("it is watched", |status| {
+            status.rollout.evidence.as_ref().is_some_and(|known| known.assigned == 8) && status.pods.updated == 8
+        })
+        .await?;
+    rollout.crash(&crashing.name, true).await?;
+    let back = |status: &VersionedConfigStatus| status.rollout.failure.is_some();
+    let status = rollout.stands("it rolls back", back).await?;
+    ensure!(rollout.assigned(&status).is_empty(), "{status:#?}");
+    rollout.all_end_with("1").await
+}
+
+/// Another config with a version 1, which is current, and others.
+async fn other(installation: &Installation<'_>) -> Result<nudge_tests::cluster::Space> {
+    let space = installation.enabled("neighbours").await?;
+    for version in ["1", "2", "3"] {
+        let labels = json!({"nudge.dev/config": "other", "nudge.dev/version": version});
+        let meta = json!({"name": format!("other-{version}"), "labels": labels});
+        let part = json!({"metadata": meta, "immutable": true, "data": {"other": version}});
+        nudge_tests::cluster::installation::create_part::<k8s_openapi::api::core::v1::ConfigMap>(&space, part).await?;
+    }
+    let spec = json!({"current": "1", "rollout": {"steps": steps_of(&["1"]), "minReadySeconds": 1, "bakeSeconds": 0}});
+    space.create_object::<VersionedConfig>(json!({"metadata": {"name": "other"}, "spec": spec})).await?;
+    Ok(space)
+}
+
+#[tokio::test]
+async fn a_config_that_is_paused_or_held_lets_another_pass() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
+    let settings = json!({
+        "steps": steps_of(&["1"]), "minReadySeconds": 3600, "bakeSeconds": 0, "onFailure": "Pause",
+    });
+    let space = other(installation).await?;
+    let rollout = RolloutUnderTest::of(space, replica.hub, 4, ("shop,other", &settings, &Value::Null)).await?;
+    let waits = |status: &VersionedConfigStatus| {
+        status.phase == Phase::Waiting && status.conditions.iter().any(|condition| condition.reason == "WaitingFor")
+    };
+    let passed = |version: &'static str| {
+        move |status: &VersionedConfigStatus| {
+            status.phase == Phase::Current && status.current.as_deref() == Some(version)
+        }
+    };
+    rollout.wants("2").await?;
+    rollout.step_runs("2").await?;
+    rollout.set_of("other", json!({"current": "2"})).await?;
+    rollout.stands_of("other", "the other waits", waits).await?;
+    rollout.set(json!({"rollout": {"paused": true}})).await?;
+    rollout.stands_of("other", "the other passes one that is paused", passed("2")).await?;
+    let status = rollout.status().await?;
+    ensure!(rollout.assigned(&status).len() == 1 && status.rollout.yields, "{status:#?}");
+    rollout.set(json!({"rollout": {"paused": false, "minReadySeconds": 1}})).await?;
+    rollout.is_current("2").await?;
+
+    rollout.wants("3").await?;
+    let status = rollout.first_step("3").await?;
+    let sick = rollout.assigned(&status)[0];
+    eventually(LONG, "it is notified", async || sick.was_notified("3").then_some(())).await?;
+    rollout.make_ready(&sick.name, false).await?;
+    let held = |status: &VersionedConfigStatus| status.rollout.failure.is_some() && status.rollout.yields;
+    let status = rollout.stands("it is held", held).await?;
+    ensure!(status.rollout.stage == Some(RolloutStage::Moving) && rollout.assigned(&status).len() == 1, "{status:#?}");
+    rollout.set_of("other", json!({"current": "3"})).await?;
+    rollout.stands_of("other", "the other passes one that is held", passed("3")).await?;
+    rollout.wants("2").await?;
+    rollout.is_current("2").await?;
+    rollout.all_end_with("2").await
+}
+
+#[tokio::test]
+async fn steps_that_change_in_the_middle_hold_from_the_next_one_on() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
+    let rollout = RolloutUnderTest::new(installation, replica.hub, 8, &["1"]).await?;
+    rollout.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
+    rollout.wants("2").await?;
+    let status = rollout.step_runs("2").await?;
+    let first: BTreeSet<&str> = rollout.assigned(&status).iter().map(|member| &*member.name).collect();
+    ensure!(first.len() == 1, "{first:?}");
+    // The second step is now about the pods of one Deployment, and holds.
+    let selector = json!({"matchLabels": {"app": "api"}});
+    let steps = json!([{"pods": 1}, {"pods": "100%", "selector": selector, "holdSeconds": 3600}]);
+    rollout.set(json!({"rollout": {"steps": steps, "minReadySeconds": 1}})).await?;
+    let more = |status: &VersionedConfigStatus| rollout.assigned(status).len() > 1;
+    rollout.stands("the next step is assigned", more).await?;
+    let status = rollout.step_runs("2").await?;
+    let holds = |status: &VersionedConfigStatus| {
+        status.conditions.iter().any(|condition| condition.message.contains("the step holds for 3600 s"))
+    };
+    rollout.stands("it holds", holds).await?;
+    for member in &rollout.members {
+        let is = rollout.assigned(&status).iter().any(|other| other.uid == member.uid);
+        let should = member.workload == "Deployment/api" || first.contains(&*member.name);
+        ensure!(is == should, "{}: {is}, {status:#?}", member.name);
+    }
+    rollout.set(json!({"rollout": {"steps": steps_of(&["1"])}})).await?;
+    rollout.is_current("2").await?;
+    for member in &rollout.members {
+        ensure!(member.notified() == ["2"], "{}: {:?}", member.name, member.notified());
+    }
+    Ok(())
+}
