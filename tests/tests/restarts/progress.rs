@@ -104,7 +104,8 @@ async fn crash(space: &Space, pod: &Pod, turn: i32) -> Result<()> {
 #[tokio::test]
 async fn pods_that_crash_after_their_start_fail_without_a_probe_too() -> Result<()> {
     let Some((installation, _)) = installation().await? else { return Ok(()) };
-    let rollout = json!({"steps": [{"pods": "100%"}], "minReadySeconds": 10, "bakeSeconds": 0, "progressDeadlineSeconds": 600});
+    let rollout =
+        json!({"steps": [{"pods": "100%"}], "minReadySeconds": 10, "bakeSeconds": 0, "progressDeadlineSeconds": 600});
     let space = shop(installation, "crash", json!({"rollout": rollout})).await?;
     bind(&space, "nudge-restart").await?;
     deployment(&space, "web", json!({})).await?;

@@ -88,15 +88,11 @@ pub(super) fn verdict(
     // Without others to compare with, a pod that was unready and is well again is no evidence. One that restarted is.
     let stays = |harm: &Harm| compares || harm.kind != Kind::Unready || !evidence.is_well(&harm.uid);
     let is_due = |harm: &&&Harm| now >= due_at(harm) && (harm.is_at_once() || stays(harm));
-    let due = harmed.iter().filter(is_due).count();
-    let due = u32::try_from(due).unwrap_or(u32::MAX);
+    let due: Vec<&Harm> = harmed.iter().filter(is_due).copied().collect();
     let said = said(&harmed, &numbers, names);
     let sudden = !compares && began_before_the_step(evidence, first, window);
-    if due > 0
-        && is_too_many(evidence, seen, &numbers, due)
-        && is_not_the_environment(evidence, &numbers, due)
-        && !sudden
-    {
+    let too_many = |harmed: usize| is_too_many(evidence, seen, &numbers, u32::try_from(harmed).unwrap_or(u32::MAX));
+    if too_many(due.len()) && !sudden && is_not_the_environment(evidence, &due, patience, too_many) {
         return Verdict::Bad(first.kind.reason().explained(said));
     }
     let unwell = harmed.iter().filter(|harm| !evidence.is_well(&harm.uid)).count();
@@ -130,15 +126,32 @@ pub(super) fn is_expected(evidence: &Evidence, seen: &Observation<'_>, harmed: u
 }
 
 fn is_too_many(evidence: &Evidence, seen: &Observation<'_>, numbers: &EvidenceStatus, harmed: u32) -> bool {
+    if harmed == 0 {
+        return false;
+    }
     match &seen.spec.tolerance {
         Some(tolerance) => u64::from(harmed) > tolerance.of(u64::from(numbers.assigned)),
         None => chance(evidence, seen, harmed) < spend(evidence.epoch()) * 0.5_f64.powi(harmed.min(1000).cast_signed()),
     }
 }
 
-fn is_not_the_environment(evidence: &Evidence, numbers: &EvidenceStatus, harmed: u32) -> bool {
-    let shares = || evidence.harms().map(|harm| harm.share).collect::<Vec<_>>();
-    numbers.unassigned_harmed == 0 || poisson_binomial_tail(&shares(), harmed) < ERROR
+/// Whether the harm has nothing to do with that of pods without the target: more of the harmed pods have the target than by chance, or enough
+/// of them were harmed long after.
+fn is_not_the_environment(
+    evidence: &Evidence,
+    due: &[&Harm],
+    patience: Millis,
+    too_many: impl Fn(usize) -> bool,
+) -> bool {
+    let Some(last) = evidence.harms().filter(|harm| !harm.assigned).map(|harm| harm.at).max() else { return true };
+    if too_many(due.iter().filter(|harm| harm.at > last + patience).count()) {
+        return true;
+    }
+    // Where all had the target, a harm says nothing about the others.
+    let compared = |harm: &Harm| harm.share < 1.0;
+    let shares: Vec<f64> = evidence.harms().filter(|harm| compared(harm)).map(|harm| harm.share).collect();
+    let count = due.iter().filter(|harm| compared(harm)).count();
+    count > 0 && poisson_binomial_tail(&shares, u32::try_from(count).unwrap_or(u32::MAX)) < ERROR
 }
 
 /// Whether what harms all pods may have begun while some did not have the target: probes need a while to notice it. Then those that had it

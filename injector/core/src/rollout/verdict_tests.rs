@@ -85,6 +85,24 @@ fn what_befalls_others_too_is_the_environment() {
 }
 
 #[test]
+fn one_flap_of_a_pod_without_the_version_does_not_excuse_what_comes_much_later() {
+    let mut rollout = at_step("web", 8, 1);
+    rollout.with("1").remove(0).fall();
+    rollout.watch("2", 30);
+    rollout.pods.iter_mut().for_each(Subject::recover);
+    rollout.spec.bake_seconds = 600;
+    for _ in 0..300 {
+        rollout.watch("2", 1);
+        rollout.take();
+    }
+    assert_eq!(rollout.status.rollout.stage, Some(RolloutStage::Baking));
+    rollout.watch("2", 200);
+    rollout.pods[..4].iter_mut().for_each(Subject::fall);
+    rollout.watch("2", 80);
+    assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::PodNotReady));
+}
+
+#[test]
 fn an_outage_that_does_not_end_is_left_at_the_deadline() {
     let mut rollout = at_step("web", 40, 2);
     rollout.pods.iter_mut().for_each(Subject::fall);

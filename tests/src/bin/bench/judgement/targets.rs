@@ -38,7 +38,7 @@ fn demanded(cell: &Cell) -> Option<Target> {
         percent => {
             let first = if fleet >= 500 { 0.95 } else { 0.99 };
             let by_probes = matches!(version.kind, Kind::Unready | Kind::Crash | Kind::Refused);
-            (harmed >= 2 || percent == 100)
+            (harmed >= 2 || (percent == 100 && !slow))
                 .then_some(Target::Stopped(0.999, (percent == 100 && by_probes).then_some(first)))
         }
     }
