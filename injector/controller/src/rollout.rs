@@ -118,7 +118,7 @@ impl Controller {
             return HashMap::new();
         };
         let nodes: BTreeSet<&str> =
-            pods.iter().filter(|pod| !pod.containers_ready).map(|pod| pod.node.as_str()).collect();
+            pods.iter().filter(|pod| !pod.containers_ready && !pod.node.is_empty()).map(|pod| pod.node.as_str()).collect();
         if nodes.is_empty() {
             return HashMap::new();
         }

@@ -146,7 +146,10 @@ impl Evidence {
         self.looked = None;
         self.proven = None;
         self.progress = None;
-        self.epoch_began = None;
+        // The evidence begins anew, with what it may err.
+        self.epoch = self.epoch.saturating_sub(u32::from(self.epoch_began.take().is_some()));
+        self.exposure = 0;
+        self.harms.clear();
         self.at_risk = (0, 0);
         for seen in self.pods.values_mut() {
             seen.healthy = None;

@@ -208,7 +208,8 @@ fn watched(
 
 /// Holds where no pod can say anything about the target, although some run.
 fn nobody_judges(moved: &Move, standing: &Standing, seen: &Observation<'_>) -> Option<Effects> {
-    if standing.judges > 0 || standing.may_recover == 0 {
+    // Jobs may be done before anything is seen of them.
+    if standing.judges > 0 || seen.pods.iter().all(|pod| pod.is_of_job() || pod.ending) {
         return None;
     }
     let (target, count) = (&moved.target, standing.not_waited_for);

@@ -51,7 +51,7 @@ fn suspicion(base: &Base, evidence: &mut Evidence, seen: &Observation<'_>, now: 
     match verdict(evidence, seen, names, window, now.steady) {
         Verdict::Bad(why) => {
             evidence.suspected_until = None;
-            Effects { suspect: Some(why.message), ..effects }
+            Effects { suspect: Some(format!("version {}: {}", base.current, why.message)), ..effects }
         }
         Verdict::Inconclusive { look_again, .. } => effects.by(look_again),
         Verdict::Clear => effects,

@@ -18,8 +18,6 @@ pub(super) struct Standing {
     pub(super) silent: usize,
     /// They can't be waited for.
     pub(super) not_waited_for: u32,
-    /// Of these: they run, so that they may become healthy.
-    pub(super) may_recover: usize,
 }
 
 impl Standing {
@@ -31,7 +29,6 @@ impl Standing {
             let waited_for = evidence.judges(pod) && evidence.is_waited_for(&pod.uid, patience, now.steady);
             if !waited_for || !pod.is_reachable() {
                 standing.not_waited_for += 1;
-                standing.may_recover += usize::from(pod.is_reachable());
                 continue;
             }
             standing.judges += 1;

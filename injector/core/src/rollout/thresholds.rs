@@ -14,6 +14,8 @@ pub const ALL: u64 = 1 << 32;
 
 /// Workloads with at least so many pods have their own threshold.
 const LARGE: usize = 20;
+/// Selectors that have a threshold; steps with further ones assign nothing.
+const MOST_SELECTORS: usize = 8;
 /// At most so many of them.
 const MOST_LARGE: usize = 100;
 
@@ -83,6 +85,7 @@ impl Thresholds {
         let threshold = self.reaching(&matched, wanted, matched.len());
         match next.selectors.iter_mut().find(|other| other.selector == *selector) {
             Some(own) => own.threshold = own.threshold.max(threshold),
+            None if next.selectors.len() >= MOST_SELECTORS => {}
             None => next.selectors.push(SelectorThreshold { selector: selector.clone(), threshold }),
         }
         next

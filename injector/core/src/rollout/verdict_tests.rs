@@ -359,7 +359,7 @@ fn harm_soon_after_the_version_became_current_is_told() {
     rollout.pods[..4].iter_mut().for_each(Subject::fall);
     rollout.watch("2", 90);
     let suspect = rollout.suspect.clone().unwrap();
-    assert!(suspect.starts_with("4 of 8 pods on 2 became unready"), "{suspect}");
+    assert!(suspect.starts_with("version 2: 4 of 8 pods on 2 became unready"), "{suspect}");
     assert_eq!((rollout.status.rollout.stage, rollout.status.phase), (None::<RolloutStage>, Phase::Current));
     // After fifteen minutes nobody looks any more.
     let mut rollout = TestRollout::new(&[("web", 8)]);

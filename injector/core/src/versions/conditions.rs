@@ -54,8 +54,11 @@ impl Progress {
     pub(super) fn event(&self, before: &[Condition]) -> Option<EventRecord> {
         let Explanation { reason, message } = &self.explanation;
         let text = clipped(message.clone());
-        let known = before.iter().any(|condition| condition.type_ == "Ready" && condition.message == text);
-        (is_stuck(*reason) && !known).then(|| EventRecord::new(*reason, message.as_str()))
+        let ready = before.iter().find(|condition| condition.type_ == "Ready");
+        let known = ready.is_some_and(|ready| ready.message == text);
+        // Its numbers change as more is seen; one Event says that it began.
+        let begins = *reason == Reason::Inconclusive && ready.is_none_or(|ready| ready.reason != reason.as_str());
+        (begins || (is_stuck(*reason) && !known)).then(|| EventRecord::new(*reason, message.as_str()))
     }
 }
 
@@ -93,8 +96,8 @@ pub(super) fn with_conditions(
 /// What was said against the version that is current: it is gone with the version.
 fn suspected(status: &VersionedConfigStatus) -> Option<String> {
     let condition = status.conditions.iter().find(|condition| condition.type_ == ConditionType::Suspect.as_str())?;
-    let about = format!(" on {} ", status.current.as_deref()?);
-    condition.message.contains(&about).then(|| condition.message.clone())
+    let about = format!("version {}: ", status.current.as_deref()?);
+    condition.message.starts_with(&about).then(|| condition.message.clone())
 }
 
 /// Objects with labels of versions that they do not belong to, and invalid versions that spec.current does not name.
