@@ -191,7 +191,7 @@ mod tests {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned()].into());
         let mut take = keep(Arc::clone(&index), Scope::Cluster, Kind::Configs, put_config);
-        list(&mut take, [object("good", &json!({})), object("bad", &json!({"rollout": {"batch": {"later": 1}}}))]);
+        list(&mut take, [object("good", &json!({})), object("bad", &json!({"rollout": {"steps": {"later": 1}}}))]);
         let known = |name: &str| index.config(&ConfigKey::parse("ns", name).unwrap()).is_some();
         assert!(known("good") && !known("bad"));
         take(Change::Put(object("good", &json!({"historyLimit": "later"}))));
