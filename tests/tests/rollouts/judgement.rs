@@ -30,6 +30,7 @@ async fn a_version_that_makes_pods_unready_reaches_one_pod() -> Result<()> {
     ensure!(status.conditions.iter().all(|condition| condition.type_ != "WeakEvidence"), "{status:#?}");
     let assigned = rollout.assigned(&status);
     let [only] = &assigned[..] else { anyhow::bail!("the first step has {} pods", assigned.len()) };
+    eventually(LONG, "it is notified", async || only.was_notified("2").then_some(())).await?;
     tokio::time::sleep(LATER).await; // the time is what is tried, nothing is waited for
     rollout.make_ready(&only.name, false).await?;
     let compared = |status: &VersionedConfigStatus| {
@@ -111,15 +112,16 @@ async fn all_pods_get_a_version_at_once_where_the_spec_says_now() -> Result<()> 
     for member in &rollout.members {
         eventually(LONG, "all are notified", async || member.was_notified("2").then_some(())).await?;
     }
-    // It is watched all the same: a pod that gets worse has all return at once.
+    // It is watched all the same: pods that get worse have all return at once.
     rollout.set(json!({"rollout": {"paused": false}})).await?;
-    let crashing = &rollout.members[0];
     rollout
         .stands("it is watched", |status| {
             status.rollout.evidence.as_ref().is_some_and(|known| known.assigned == 8) && status.pods.updated == 8
         })
         .await?;
-    rollout.crash(&crashing.name, true).await?;
+    for crashing in &rollout.members[..2] {
+        rollout.crash(&crashing.name, true).await?;
+    }
     let back = |status: &VersionedConfigStatus| status.rollout.failure.is_some();
     let status = rollout.stands("it rolls back", back).await?;
     ensure!(rollout.assigned(&status).is_empty(), "{status:#?}");
@@ -213,4 +215,29 @@ async fn steps_that_change_in_the_middle_hold_from_the_next_one_on() -> Result<(
         ensure!(member.notified() == ["2"], "{}: {:?}", member.name, member.notified());
     }
     Ok(())
+}
+
+/// As after a drain of all nodes: the pods wait for a place.
+#[tokio::test]
+async fn a_version_that_no_pod_can_judge_any_more_waits_for_one_that_can() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
+    let rollout = RolloutUnderTest::new(installation, replica.hub, 4, &["1"]).await?;
+    rollout.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
+    rollout.wants("2").await?;
+    rollout.step_runs("2").await?;
+    for member in &rollout.members {
+        rollout.make_ready(&member.name, false).await?;
+        rollout.patch_pod(&member.name, &json!({"phase": "Pending"})).await?;
+    }
+    let generation = rollout.set(json!({"rollout": {"minReadySeconds": 1}})).await?;
+    rollout.stands("the spec is seen", |status| status.observed_generation == Some(generation)).await?;
+    tokio::time::sleep(LATER).await; // the time is what is tried, nothing is waited for
+    let status = rollout.status().await?;
+    ensure!(status.current.as_deref() == Some("1"), "no pod could be asked: {status:#?}");
+    for member in &rollout.members {
+        rollout.patch_pod(&member.name, &json!({"phase": "Running"})).await?;
+        rollout.make_ready(&member.name, true).await?;
+    }
+    rollout.is_current("2").await?;
+    rollout.all_end_with("2").await
 }
