@@ -14,10 +14,10 @@ pub const ALL: u64 = 1 << 32;
 
 /// Workloads with at least so many pods have their own threshold.
 const LARGE: usize = 20;
-/// Selectors that have a threshold; steps with further ones assign nothing.
-const MOST_SELECTORS: usize = 8;
 /// At most so many of them.
 const MOST_LARGE: usize = 100;
+/// Selectors that have a threshold; steps with further ones assign nothing.
+const MOST_SELECTORS: usize = 8;
 
 /// The thresholds of a move.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,8 +83,8 @@ impl Thresholds {
         let matched: Vec<&Subject> = pods.iter().filter(|pod| matches(selector, &pod.labels)).collect();
         let wanted = count.of(matched.len());
         let threshold = self.reaching(&matched, wanted, matched.len());
-        match next.selectors.iter_mut().find(|other| other.selector == *selector) {
-            Some(own) => own.threshold = own.threshold.max(threshold),
+        match next.selectors.iter().position(|other| other.selector == *selector) {
+            Some(at) => next.selectors[at].threshold = next.selectors[at].threshold.max(threshold),
             None if next.selectors.len() >= MOST_SELECTORS => {}
             None => next.selectors.push(SelectorThreshold { selector: selector.clone(), threshold }),
         }
