@@ -207,10 +207,10 @@ fn normal(text: &str) -> String {
     let mut parts = text.split(AFTER).peekable();
     let mut out = String::new();
     while let Some(part) = parts.next() {
-        out += &match parts.peek() {
-            Some(_) => format!("{}1{AFTER}", part.trim_end_matches(|letter: char| letter.is_ascii_digit())),
-            None => part.to_owned(),
-        };
+        match parts.peek() {
+            Some(_) => out.extend([part.trim_end_matches(|letter: char| letter.is_ascii_digit()), "1", AFTER]),
+            None => out += part,
+        }
     }
     with_equal_times(&out)
 }

@@ -226,7 +226,7 @@ pub struct RolloutStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub selectors: Vec<SelectorThreshold>,
     /// How many steps went out.
-    #[serde(skip_serializing_if = "is_zero_u32")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub step: u32,
     /// When the last of them did.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -366,10 +366,7 @@ pub struct SelectorThreshold {
     pub threshold: u64,
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-fn is_zero_u32(number: &u32) -> bool {
-    *number == 0
+/// Whether the number says nothing.
+pub(crate) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }

@@ -164,13 +164,9 @@ pub struct Step {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<StepSelector>,
     /// How long the next step waits when this one was watched, in seconds.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::status::is_zero")]
     #[schemars(range(min = 0, max = 604_800))]
     pub hold_seconds: u32,
-}
-
-fn is_zero(seconds: &u32) -> bool {
-    *seconds == 0
 }
 
 impl Step {

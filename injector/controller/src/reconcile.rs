@@ -304,7 +304,7 @@ mod tests {
             assert_eq!(controller.restarts_so_far(key, &part), memory);
             let back = Part { stage: Some(RolloutStage::RollingBack), ..part.clone() };
             assert!(controller.restarts_so_far(key, &back).is_empty(), "another part");
-            controller.reconcile(key).await.unwrap();
+            Box::pin(controller.reconcile(key)).await.unwrap();
             assert!(controller.restarts_so_far(key, &part).is_empty());
         }
     }

@@ -117,8 +117,11 @@ impl Controller {
         let Some(status) = config.status.as_ref().filter(|status| status.target.is_some()) else {
             return HashMap::new();
         };
-        let nodes: BTreeSet<&str> =
-            pods.iter().filter(|pod| !pod.containers_ready && !pod.node.is_empty()).map(|pod| pod.node.as_str()).collect();
+        let nodes: BTreeSet<&str> = pods
+            .iter()
+            .filter(|pod| !pod.containers_ready && !pod.node.is_empty())
+            .map(|pod| pod.node.as_str())
+            .collect();
         if nodes.is_empty() {
             return HashMap::new();
         }

@@ -213,7 +213,7 @@ async fn reconcile(
         let mut gone = gone.lock().unwrap_or_else(PoisonError::into_inner);
         gone.retain(|(_, _, other)| !Arc::ptr_eq(other, &config));
     }
-    controller.reconcile(key).await
+    Box::pin(controller.reconcile(key)).await
 }
 
 /// The deleted configs of this name. Those deleted too long ago are dropped: too much may have changed since.

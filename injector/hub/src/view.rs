@@ -61,11 +61,11 @@ pub(super) struct Views {
     pub(super) fetching: Option<watch::Receiver<()>>,
     /// When a problem is worth another look.
     pub(super) again: Option<Instant>,
-    /// For how long the pod is not told yet what changed.
+    /// For how long the pod is not notified yet of what changed.
     pub(super) spread: Option<Duration>,
 }
 
-/// For how long a pod that was not harmed is not told yet that pods return to another version (`spec.rollout.rollbackSpreadSeconds`). Every
+/// For how long a pod that was not harmed is not notified yet that pods return to another version (`spec.rollout.rollbackSpreadSeconds`). Every
 /// replica comes to the same time, apart from its clock.
 fn spread(config: &VersionedConfig, pod: &PodState, now: Timestamp) -> Option<Duration> {
     let rollout = &config.status.as_ref()?.rollout;
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_that_were_not_harmed_are_told_of_a_return_one_after_the_other() {
+    fn pods_that_were_not_harmed_are_notified_of_a_return_one_after_the_other() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
         let mut status = VersionedConfigStatus::default();
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(delays(&config, 105).iter().flatten().count(), 100 - early);
         assert_eq!(delays(&config, 110).iter().flatten().count(), 0);
         let harmed = PodState { containers_ready: false, ..pod(1) };
-        assert_eq!(spread(&config, &harmed, at(100)), None, "it is told at once");
+        assert_eq!(spread(&config, &harmed, at(100)), None, "it is notified at once");
         config.status.as_mut().unwrap().rollout.stage = Some(RolloutStage::Moving);
         assert_eq!(spread(&config, &pod(1), at(100)), None);
     }

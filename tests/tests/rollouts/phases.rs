@@ -19,7 +19,7 @@ enum Trouble<'a> {
     /// The control plane does not reach the API server for so long.
     Away(Wire, Duration),
     /// The leader is killed, and another takes over.
-    Leader(Pair<'a>),
+    Leader(Box<Pair<'a>>),
 }
 
 impl Trouble<'_> {
@@ -138,7 +138,7 @@ async fn another_leads_in_every_phase() -> Result<()> {
     let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
     let pair = Pair::start(&installation).await?;
     let hub = pair.hub();
-    in_every_phase(&installation, hub, &mut Trouble::Leader(pair)).await
+    in_every_phase(&installation, hub, &mut Trouble::Leader(Box::new(pair))).await
 }
 
 /// `NUDGE_AWAY_SECONDS` sets for how long.

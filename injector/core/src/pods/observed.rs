@@ -242,7 +242,7 @@ pub fn workload(meta: &ObjectMeta) -> String {
     }
 }
 
-/// What tells the pods of one template of a workload from those of another.
+/// What distinguishes the pods of one template of a workload from those of another.
 fn template(meta: &ObjectMeta) -> String {
     let label = |key: &str| meta.labels.as_ref()?.get(key).cloned();
     label("pod-template-hash").or_else(|| label("controller-revision-hash")).unwrap_or_default()

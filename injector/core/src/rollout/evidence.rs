@@ -12,6 +12,7 @@ use nudge_api::{BackgroundStatus, Reason};
 use super::clock::{Millis, Now, seconds};
 use super::harm::{Harm, Kind};
 use super::{Observation, Subject};
+use crate::pods::SlowestProbe;
 
 /// How long containers must be unready until that is harm.
 pub(super) const UNREADY: Millis = 3_000;
@@ -32,6 +33,7 @@ const NEWBORN_RESTARTS: i32 = 2;
 
 /// What is known of one pod.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools)] // each is one fact; none follows from another
 struct Seen {
     /// The last look at which it was there.
     look: u64,
@@ -257,11 +259,11 @@ impl Evidence {
             } else {
                 unready.map(|since| (Kind::Unready, since))
             };
-            let told = known.notified.or(known.assigned);
+            let notified = known.notified.or(known.assigned);
             match kind.filter(|_| pod.is_reachable() || reported.is_some()) {
                 Some((kind, at)) => {
                     known.harmed = true;
-                    fallen.push((pod, kind, at, told, assigned));
+                    fallen.push((pod, kind, at, notified, assigned));
                 }
                 None if assigned => at_risk.0 += 1,
                 None => at_risk.1 += 1,
@@ -279,7 +281,7 @@ impl Evidence {
     fn write_down(&mut self, fallen: Vec<(&Subject, Kind, Millis, Option<Millis>, bool)>, at_risk: (u32, u32)) {
         let count = |assigned: bool| u32::try_from(fallen.iter().filter(|one| one.4 == assigned).count()).unwrap_or(0);
         let mut left = (at_risk.0 + count(true), at_risk.1 + count(false));
-        for (pod, kind, at, told, assigned) in fallen {
+        for (pod, kind, at, notified, assigned) in fallen {
             let share = f64::from(left.0) / f64::from(left.0 + left.1);
             if assigned {
                 left.0 -= 1;
@@ -293,12 +295,12 @@ impl Evidence {
                     node: pod.node.clone(),
                     kind,
                     at,
-                    after: told.map(|told| at - told),
+                    after: notified.map(|notified| at - notified),
                     assigned,
                     share,
                     excused: false,
                     notices_after: pod.notices_after,
-                    interval: pod.slowest_probe.as_ref().map_or(0, |probe| probe.interval()),
+                    interval: pod.slowest_probe.as_ref().map_or(0, SlowestProbe::interval),
                 });
             }
         }

@@ -8,8 +8,8 @@ use super::clock::{Millis, after, seconds};
 use super::effects::Next;
 use super::evidence::Evidence;
 use super::idle::{paused, waits_for};
-use super::standing::{Standing, could_judge};
 use super::state::{Base, Idle, Move, Rollout, Stage};
+use super::tally::{Tally, could_judge};
 use super::thresholds::Thresholds;
 use super::verdict::{Names, Verdict, is_expected, numbers, verdict};
 use super::watch::watch;
@@ -53,7 +53,7 @@ pub(super) fn advance(
     let moved = looked(Move { failure: None, ..moved }, evidence, seen, now);
     let window = moved.watch.as_ref().map_or(0, |watch| watch.seconds);
     let names = Names { target: &moved.target, current: &moved.base.current };
-    let standing = Standing::of(&moved, evidence, seen, now);
+    let tally = Tally::of(&moved, evidence, seen, now);
     let effects = match verdict(evidence, seen, names, window, now.steady) {
         Verdict::Bad(explanation) => return fail(moved, stage, evidence, seen, now, explanation),
         Verdict::Inconclusive { message, look_again, expected } => {
@@ -62,23 +62,22 @@ pub(super) fn advance(
         }
         Verdict::Clear => None,
     };
-    let waits = effects.or_else(|| unproven(&moved, &standing, evidence, seen, now));
+    let waits = effects.or_else(|| unproven(&moved, &tally, evidence, seen, now));
     if let Some(mut effects) = waits.filter(|_| stage != Stage::Restarting) {
-        let overdue = overdue(&standing, evidence, seen, now);
-        match overdue.filter(|_| effects.has_deadline()) {
-            Some(Err(())) => {
+        let deadline = deadline(&tally, evidence, seen, now);
+        if effects.has_deadline() {
+            if now.steady >= deadline {
                 let why = effects.waits_for.map_or_else(String::new, |why| why.message);
                 let message = format!("no progress within {} s: {why}", seen.spec.progress_deadline_seconds);
                 return fail(moved, stage, evidence, seen, now, Reason::ProgressDeadlineExceeded.explained(message));
             }
-            Some(Ok(deadline)) => effects = effects.by(Some(deadline)),
-            None => {}
+            effects = effects.by(Some(deadline));
         }
         return (Rollout::Forward(moved, stage), effects.by(evidence.ripens(window, now.steady)));
     }
     let (rollout, effects) = match stage {
-        Stage::Moving => next_step(moved, &standing, evidence, seen, now),
-        Stage::Baking => bake(moved, &standing, evidence, seen, now),
+        Stage::Moving => next_step(moved, &tally, evidence, seen, now),
+        Stage::Baking => bake(moved, &tally, evidence, seen, now),
         Stage::Restarting => restart(moved, evidence, seen, now),
     };
     (rollout, effects.by(evidence.ripens(window, now.steady)))
@@ -93,7 +92,7 @@ fn looked(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now
     evidence.look(seen, assigned, window, stepped_at, now.steady, second);
     let judges = seen.pods.iter().filter(|pod| assigned(pod) && evidence.judges(pod));
     let watch = watch(judges, moved.step <= 1 && !moved.thresholds.is_all(), seen.spec.min_ready_seconds);
-    let not_waited_for = Standing::of(&moved, evidence, seen, now).not_waited_for;
+    let not_waited_for = Tally::of(&moved, evidence, seen, now).not_waited_for;
     let numbers = EvidenceStatus { not_waited_for, ..numbers(evidence) };
     Move { watch: Some(watch), evidence: Some(numbers), ..moved }
 }
@@ -101,48 +100,42 @@ fn looked(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now
 /// What the pods are waited for.
 fn unproven(
     moved: &Move,
-    standing: &Standing,
+    tally: &Tally,
     evidence: &mut Evidence,
     seen: &Observation<'_>,
     now: Now<'_>,
 ) -> Option<Effects> {
     let Move { target, .. } = moved;
-    if standing.unproven() > 0 {
-        let expected = standing.fallen == standing.unproven() && is_expected(evidence, seen, standing.fallen);
+    if tally.unproven() > 0 {
+        let expected = tally.fallen == tally.unproven() && is_expected(evidence, seen, tally.fallen);
         evidence.proven = evidence.proven.filter(|_| expected);
-        let count = standing.unproven();
+        let count = tally.unproven();
         let pods = if count == 1 { "pod does" } else { "pods do" };
         let message = format!("{count} {pods} not run version {target} yet, or are not Ready");
         let acknowledged = now.steady + seconds(seen.spec.ack_timeout_seconds);
         return Some(Effects::waits(Reason::Progressing, message, Some(acknowledged)));
     }
-    if standing.is_silent() {
+    if tally.is_silent() {
         evidence.proven = None;
-        let (silent, judges) = (standing.silent, standing.judges);
+        let (silent, judges) = (tally.silent, tally.judges);
         let message = format!("{silent} of {judges} pods have not acknowledged version {target} in time");
         return Some(Effects::waits(Reason::NotAcknowledged, message, None));
     }
     None
 }
 
-/// When the move is overdue, or that it is.
-fn overdue(
-    standing: &Standing,
-    evidence: &mut Evidence,
-    seen: &Observation<'_>,
-    now: Now<'_>,
-) -> Option<Result<Millis, ()>> {
+/// When the move is overdue, unless it makes progress.
+fn deadline(tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Millis {
     let (count, since) = evidence.progress.unwrap_or((0, now.steady));
-    let progress = if standing.proven > count { (standing.proven, now.steady) } else { (count, since) };
+    let progress = if tally.proven > count { (tally.proven, now.steady) } else { (count, since) };
     evidence.progress = Some(progress);
-    let deadline = progress.1 + seconds(seen.spec.progress_deadline_seconds);
-    Some(if now.steady >= deadline { Err(()) } else { Ok(deadline) })
+    progress.1 + seconds(seen.spec.progress_deadline_seconds)
 }
 
 /// One more step, once the last one was watched.
-fn next_step(moved: Move, standing: &Standing, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
+fn next_step(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
     if moved.thresholds.is_all() {
-        if let Some(effects) = nobody_judges(&moved, standing, seen) {
+        if let Some(effects) = nobody_judges(&moved, tally, seen) {
             return (Rollout::Forward(moved, Stage::Moving), effects);
         }
         let moved = Move { progressed_at: MicroTime(now.time.0), ..moved };
@@ -151,19 +144,19 @@ fn next_step(moved: Move, standing: &Standing, evidence: &mut Evidence, seen: &O
     let before = moved.thresholds.clone();
     let judges = could_judge(&before, now);
     let candidates = seen.pods.iter().any(&judges);
-    if moved.step > 0 && standing.judges == 0 {
+    if moved.step > 0 && tally.judges == 0 {
         // The pods that have it prove nothing: another one is asked, if there is one.
         if candidates {
             let thresholds = moved.thresholds.with_one(seen.pods, judges);
             let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
             return (Rollout::Forward(moved, Stage::Moving), effects);
         }
-        if let Some(effects) = nobody_judges(&moved, standing, seen) {
+        if let Some(effects) = nobody_judges(&moved, tally, seen) {
             return (Rollout::Forward(moved, Stage::Moving), effects);
         }
     }
     if moved.step > 0
-        && let Some(effects) = watched(&moved, standing, evidence, seen, now)
+        && let Some(effects) = watched(&moved, tally, evidence, seen, now)
     {
         return (Rollout::Forward(moved, Stage::Moving), effects);
     }
@@ -172,8 +165,7 @@ fn next_step(moved: Move, standing: &Standing, evidence: &mut Evidence, seen: &O
     let Step { pods, selector, .. } = seen.spec.steps.get(step).unwrap_or(&last);
     let mut thresholds = moved.thresholds.raised(seen.pods, pods, selector.as_ref());
     let gets = |pod: &Subject| thresholds.is_assigned(pod);
-    if standing.judges == 0 && candidates && selector.is_none() && !seen.pods.iter().any(|pod| judges(pod) && gets(pod))
-    {
+    if tally.judges == 0 && candidates && selector.is_none() && !seen.pods.iter().any(|pod| judges(pod) && gets(pod)) {
         thresholds = thresholds.with_one(seen.pods, &judges);
     }
     let moved = Move { step: moved.step + 1, ..moved };
@@ -184,7 +176,7 @@ fn next_step(moved: Move, standing: &Standing, evidence: &mut Evidence, seen: &O
 /// What the last step is still watched for; nothing where no pod can be watched.
 fn watched(
     moved: &Move,
-    standing: &Standing,
+    tally: &Tally,
     evidence: &mut Evidence,
     seen: &Observation<'_>,
     now: Now<'_>,
@@ -193,8 +185,8 @@ fn watched(
     let Watch { seconds: window, reason, .. } = moved.watch.as_ref()?;
     let hold = usize::try_from(moved.step).ok().and_then(|step| seen.spec.steps.get(step.checked_sub(1)?));
     let hold = hold.map_or(0, |step| step.hold_seconds);
-    let end = since + if standing.judges == 0 { 0 } else { seconds(*window) };
-    let (proven, all, target) = (standing.proven, seen.pods.len(), &moved.target);
+    let end = since + if tally.judges == 0 { 0 } else { seconds(*window) };
+    let (proven, all, target) = (tally.proven, seen.pods.len(), &moved.target);
     if now.steady < end {
         let message =
             format!("{proven} of {all} pods run version {target} and are watched for {window} s, because {reason}");
@@ -207,12 +199,12 @@ fn watched(
 }
 
 /// Holds where no pod can say anything about the target, although some run.
-fn nobody_judges(moved: &Move, standing: &Standing, seen: &Observation<'_>) -> Option<Effects> {
+fn nobody_judges(moved: &Move, tally: &Tally, seen: &Observation<'_>) -> Option<Effects> {
     // Jobs may be done before anything is seen of them.
-    if standing.judges > 0 || seen.pods.iter().all(|pod| pod.is_of_job() || pod.ending) {
+    if tally.judges > 0 || seen.pods.iter().all(|pod| pod.is_of_job() || pod.ending) {
         return None;
     }
-    let (target, count) = (&moved.target, standing.not_waited_for);
+    let (target, count) = (&moved.target, tally.not_waited_for);
     let all = seen.pods.len();
     let message = format!(
         "no pod of the config is healthy, so none can show whether version {target} is good. {count} of {all} pods have it: the rollout \
@@ -254,8 +246,8 @@ fn assign(
 }
 
 /// All pods run the target, and are watched.
-fn bake(moved: Move, standing: &Standing, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
-    if let Some(effects) = nobody_judges(&moved, standing, seen) {
+fn bake(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
+    if let Some(effects) = nobody_judges(&moved, tally, seen) {
         return (Rollout::Forward(moved, Stage::Baking), effects);
     }
     let since = *evidence.proven.get_or_insert(now.steady);
@@ -265,7 +257,7 @@ fn bake(moved: Move, standing: &Standing, evidence: &mut Evidence, seen: &Observ
         now.until(after(moved.progressed_at.0, seen.spec.bake_seconds)).map_or(now.steady, |left| now.steady + left);
     let end = watched.max(baked);
     // Without pods there is nothing to watch.
-    if standing.judges > 0 && now.steady < end {
+    if tally.judges > 0 && now.steady < end {
         let message = format!("all pods run version {}, which is watched until it is published", moved.target);
         return (Rollout::Forward(moved, Stage::Baking), Effects::waits(Reason::Baking, message, Some(end)));
     }

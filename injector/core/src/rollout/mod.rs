@@ -15,10 +15,10 @@ mod idle;
 mod next;
 mod observation;
 mod same_content;
-mod standing;
 mod state;
 mod stored;
 mod subject;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod thresholds;

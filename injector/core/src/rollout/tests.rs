@@ -296,7 +296,7 @@ fn a_step_is_watched_until_the_probes_of_its_pods_notice_and_then_holds_as_it_sa
 }
 
 #[test]
-fn a_slow_probe_is_waited_for_at_the_first_step_only_and_weak_evidence_is_told() {
+fn a_slow_probe_is_waited_for_at_the_first_step_only_and_weak_evidence_is_shown() {
     let spec = json!({"containers": [{"name": "app", "readinessProbe": {"periodSeconds": 600}}]});
     let slow = slowest_probe(&serde_json::from_value(spec).unwrap());
     let mut rollout = TestRollout::new(&[("web", 8)]);

@@ -114,7 +114,7 @@ impl Thresholds {
         }
         let large = large(&groups);
         let small: Vec<&Subject> = pods.iter().filter(|pod| !large.contains(pod.workload.as_str())).collect();
-        // The rest of those that were large keeps what it has, so that nobody goes back.
+        // The rest of those that were large keeps what it has: no pod goes back.
         let mut next = Self { workloads: Vec::new(), ..self.clone() };
         next.workloads.extend(self.workloads.iter().filter(|own| !groups.contains_key(own.workload.as_str())).cloned());
         let mut lists: Vec<(Option<&str>, Vec<&Subject>)> =

@@ -140,7 +140,8 @@ fn without_others_to_compare_with_it_is_held_for_two_windows() {
 
 #[test]
 fn what_happens_to_pods_that_are_taken_away_is_no_harm() {
-    let cases: [(&str, fn(&mut Subject)); 5] = [
+    type Change = fn(&mut Subject);
+    let cases: [(&str, Change); 5] = [
         ("node", |pod| (pod.node_ready, pod.ready, pod.containers_ready) = (false, false, false)),
         ("disrupted", |pod| {
             pod.fall();
@@ -350,7 +351,7 @@ fn pods_that_are_often_harmed_anyway_say_less() {
 }
 
 #[test]
-fn harm_soon_after_the_version_became_current_is_told() {
+fn harm_soon_after_the_version_became_current_is_shown() {
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.rest("1");
     rollout.walk("2");

@@ -412,7 +412,7 @@ mod tests {
             report(&config(&json!({"current": "2", "phase": "Current", "conditions": conditions})), &[]).row(false)
         };
         let ready = condition("Ready", "True", "Current");
-        assert_eq!(row(&[ready.clone()])[5], "");
+        assert_eq!(row(std::slice::from_ref(&ready))[5], "");
         assert_eq!(row(&[ready, condition("Suspect", "True", "Suspect")])[5], "Suspect");
         let waits = condition("Ready", "False", "Progressing");
         assert_eq!(row(&[waits, condition("Suspect", "True", "Suspect")])[5], "Progressing");

@@ -27,9 +27,9 @@ const TITLE: &str = "Good versions in bad weather, everything at its default";
 const PODS: i32 = 4;
 /// To how many one is scaled, and how many of these the node takes.
 const SCALED: i32 = 8;
-const SEATS: i32 = 6;
+const SLOTS: i32 = 6;
 /// What the pods of that one need, and nothing else has.
-const SEAT: &str = "tests.nudge.dev/seat";
+const SLOT: &str = "tests.nudge.dev/slot";
 /// How long the slow one takes to start, in seconds.
 const START: u32 = 40;
 /// Three steps and the bake of 37 s to 60 s, twice over: a version that is held is not current by then.
@@ -40,7 +40,7 @@ const NAMES: [&str; 4] = ["drained", "replaced", "scaled", "slow"];
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "weather").await?;
     let good = |name: &str| json!({"name": name, "healthy": "yes"});
-    let node = seats(&home).await?;
+    let node = slots(&home).await?;
     for name in NAMES {
         home.apply(&config(name, &[("1", good("one")), ("2", good("two"))], &json!({})))?;
         home.apply(&list([workload(&home, name)]))?;
@@ -63,7 +63,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.kubectl(&["scale", "deployment", "scaled", &format!("--replicas={SCALED}")])?;
     home.kubectl(&["scale", "deployment", "slow", &format!("--replicas={}", PODS + 2)])?;
     home.kubectl(&["patch", "deployment", "replaced", "-p", &other_template()])?;
-    waits_for_seats(&home).await?;
+    waits_for_slots(&home).await?;
     drain(&home, &node).await?;
     for name in NAMES {
         let status = home.space.api::<VersionedConfig>().get(name).await?.status.context("no status")?;
@@ -79,7 +79,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     .await?;
     for name in NAMES {
         let count = match name {
-            "scaled" => SEATS,
+            "scaled" => SLOTS,
             "slow" => PODS + 2,
             _ => PODS,
         };
@@ -103,7 +103,7 @@ fn workload(home: &Home<'_>, name: &str) -> Value {
     let probe = json!({"httpGet": {"path": "/healthy", "port": 8080}});
     container["readinessProbe"] = probe.clone();
     match name {
-        "scaled" => container["resources"] = json!({"limits": {SEAT: "1"}}),
+        "scaled" => container["resources"] = json!({"limits": {SLOT: "1"}}),
         "slow" => {
             container["command"][2] = format!("import time\ntime.sleep({START})\n{APP}").into();
             container["startupProbe"] = probe;
@@ -121,12 +121,12 @@ fn other_template() -> String {
     json!({"spec": {"template": {"spec": {"containers": [container]}}}}).to_string()
 }
 
-/// Gives the node so many seats. Its name.
-async fn seats(home: &Home<'_>) -> Result<String> {
+/// Gives the node so many slots. Its name.
+async fn slots(home: &Home<'_>) -> Result<String> {
     let nodes: Api<Node> = Api::all(home.space.client.clone());
     let name = nodes.list(&ListParams::default()).await?.items.first().context("no node")?.name_any();
-    let seats = json!({SEAT: SEATS.to_string()});
-    let patch = Patch::Merge(json!({"status": {"capacity": seats, "allocatable": seats}}));
+    let slots = json!({SLOT: SLOTS.to_string()});
+    let patch = Patch::Merge(json!({"status": {"capacity": slots, "allocatable": slots}}));
     nodes.patch_status(&name, &PatchParams::default(), &patch).await?;
     Ok(name)
 }
@@ -149,14 +149,14 @@ async fn all_ready(home: &Home<'_>, app: &str, count: i32) -> Result<()> {
 }
 
 /// Waits until some pods can't be scheduled.
-async fn waits_for_seats(home: &Home<'_>) -> Result<()> {
-    eventually(LONG, "some pods wait for seats", async || {
+async fn waits_for_slots(home: &Home<'_>) -> Result<()> {
+    eventually(LONG, "some pods wait for slots", async || {
         let pending = |pod: &&Pod| {
             let conditions = pod.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
             conditions.into_iter().any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
         };
         let count = pods(home, "scaled").await.ok()?.iter().filter(pending).count();
-        (i32::try_from(count).ok()? == SCALED - SEATS).then_some(())
+        (i32::try_from(count).ok()? == SCALED - SLOTS).then_some(())
     })
     .await
 }

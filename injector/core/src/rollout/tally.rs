@@ -7,7 +7,7 @@ use super::{Now, Observation, Subject, Thresholds};
 
 /// How many pods with the target are where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct Tally {
     /// What becomes of them counts, and they can be waited for.
     pub(super) judges: usize,
     /// Of these: they run the target and are Ready.
@@ -20,31 +20,31 @@ pub(super) struct Standing {
     pub(super) not_waited_for: u32,
 }
 
-impl Standing {
+impl Tally {
     /// Counts them.
     pub(super) fn of(moved: &Move, evidence: &Evidence, seen: &Observation<'_>, now: Now<'_>) -> Self {
-        let mut standing = Self::default();
+        let mut tally = Self::default();
         let patience = 2 * seconds(moved.watch.as_ref().map_or(0, |watch| watch.seconds));
         for pod in seen.pods.iter().filter(|pod| moved.thresholds.is_assigned(pod)) {
             let waited_for = evidence.judges(pod) && evidence.is_waited_for(&pod.uid, patience, now.steady);
             if !waited_for || !pod.is_reachable() {
-                standing.not_waited_for += 1;
+                tally.not_waited_for += 1;
                 continue;
             }
-            standing.judges += 1;
+            tally.judges += 1;
             let taken = pod.has_taken(&moved.target);
             let late = || {
                 evidence.assigned(pod).is_none_or(|since| now.steady - since >= seconds(seen.spec.ack_timeout_seconds))
             };
             if taken && pod.ready {
-                standing.proven += 1;
+                tally.proven += 1;
             } else if taken {
-                standing.fallen += 1;
+                tally.fallen += 1;
             } else if pod.ready && late() {
-                standing.silent += 1;
+                tally.silent += 1;
             }
         }
-        standing
+        tally
     }
 
     /// Pods that are not where they should be, and may still come there.
