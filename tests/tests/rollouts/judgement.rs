@@ -15,8 +15,8 @@ use super::rollout_under_test::{LONG, RolloutUnderTest, steps_of};
 const PODS: usize = 8;
 /// 3 failures × 10 s + 1 s for an answer + 6 s.
 const WATCHED: u32 = 37;
-/// Harm that begins later than 5 s after its pod was notified is compared with others.
-const LATER: Duration = Duration::from_secs(7);
+/// A default probe fails three times, so it notices nothing sooner than 20 s after it began. What it notices sooner had begun before.
+const NOTICED: Duration = Duration::from_secs(21);
 
 #[tokio::test]
 async fn a_version_that_makes_pods_unready_reaches_one_pod() -> Result<()> {
@@ -31,7 +31,7 @@ async fn a_version_that_makes_pods_unready_reaches_one_pod() -> Result<()> {
     let assigned = rollout.assigned(&status);
     let [only] = &assigned[..] else { anyhow::bail!("the first step has {} pods", assigned.len()) };
     eventually(LONG, "it is notified", async || only.was_notified("2").then_some(())).await?;
-    tokio::time::sleep(LATER).await; // the time is what is tried, nothing is waited for
+    tokio::time::sleep(NOTICED).await; // the time is what is tried, nothing is waited for
     rollout.make_ready(&only.name, false).await?;
     let compared = |status: &VersionedConfigStatus| {
         let held = status.conditions.iter().any(|condition| condition.reason == "Inconclusive");
@@ -119,9 +119,7 @@ async fn all_pods_get_a_version_at_once_where_the_spec_says_now() -> Result<()> 
             status.rollout.evidence.as_ref().is_some_and(|known| known.assigned == 8) && status.pods.updated == 8
         })
         .await?;
-    for crashing in &rollout.members[..2] {
-        rollout.crash(&crashing.name, true).await?;
-    }
+    rollout.crash(&rollout.members[0].name, true).await?;
     let back = |status: &VersionedConfigStatus| status.rollout.failure.is_some();
     let status = rollout.stands("it rolls back", back).await?;
     ensure!(rollout.assigned(&status).is_empty(), "{status:#?}");
@@ -231,7 +229,7 @@ async fn a_version_that_no_pod_can_judge_any_more_waits_for_one_that_can() -> Re
     }
     let generation = rollout.set(json!({"rollout": {"minReadySeconds": 1}})).await?;
     rollout.stands("the spec is seen", |status| status.observed_generation == Some(generation)).await?;
-    tokio::time::sleep(LATER).await; // the time is what is tried, nothing is waited for
+    tokio::time::sleep(NOTICED).await; // the time is what is tried, nothing is waited for
     let status = rollout.status().await?;
     ensure!(status.current.as_deref() == Some("1"), "no pod could be asked: {status:#?}");
     for member in &rollout.members {
