@@ -312,8 +312,10 @@ pub struct HarmedPod {
     pub name: String,
     /// How: PodNotReady, ContainerRestarted, or what it reported.
     pub reason: Reason,
-    /// How many seconds after its notification; negative where it was harmed before it said that it was notified.
-    pub after_seconds: i64,
+    /// How many seconds after its notification; negative where it was harmed before it said that it was notified, absent where another leader
+    /// assigned the version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_seconds: Option<i64>,
 }
 
 /// How often pods of the config were harmed while nothing moved, or where the target was not assigned to them. Both numbers are halved

@@ -34,8 +34,19 @@ pub(super) fn fail(
         let effects = Effects { event, ..Effects::held(Reason::Failed, message) };
         return (Rollout::Forward(Move { failure: Some(failure), ..moved }, stage), effects);
     }
+    roll_back(moved, stage, failure, evidence, now)
+}
+
+/// Every pod returns from a target that failed.
+pub(super) fn roll_back(
+    moved: Move,
+    stage: Stage,
+    failure: RolloutFailure,
+    evidence: &mut Evidence,
+    now: Now<'_>,
+) -> Next {
     let back = turn_back(moved, stage, evidence, now);
-    let message = format!("{message}; every pod returns to version {}", back.base.current);
+    let message = format!("{}; every pod returns to version {}", failure.message, back.base.current);
     let event = EventRecord::warning(Reason::RollingBack, message);
     (Rollout::Back(back, Cause::RollingBack(failure)), Effects::event(event))
 }

@@ -62,6 +62,6 @@ impl Effects {
     /// Whether other configs may move the pods that this one shares with them meanwhile.
     pub fn yields(&self) -> bool {
         let waits = self.waits_for.as_ref().map(|why| why.reason);
-        self.held || waits == Some(Reason::WaitingFor)
+        (self.held && !self.inconclusive) || waits == Some(Reason::WaitingFor)
     }
 }

@@ -3,7 +3,7 @@
 //! It is kept in memory, and measured with a clock that never jumps. A new leader begins without any: what happened while nobody looked is
 //! no evidence. What is known of pods that are gone is dropped.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
@@ -18,6 +18,7 @@ use crate::pods::SlowestProbe;
 pub(super) const UNREADY: Millis = 3_000;
 /// How long evidence is added up before it begins anew.
 const EPOCH: Millis = 900_000;
+const MINUTE: Millis = 60_000;
 const HOUR: Millis = 3_600_000;
 const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// How soon before or after harm the agent must have been started anew, too, for both to be the fault of the node.
@@ -32,7 +33,7 @@ const CLOCKS_DIFFER: i64 = 60;
 const NEWBORN_RESTARTS: i32 = 2;
 
 /// What is known of one pod.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // each is one fact; none follows from another
 struct Seen {
     /// The last look at which it was there.
@@ -54,8 +55,12 @@ struct Seen {
     forgiven: bool,
     /// Since when the target is assigned to it.
     assigned: Option<Millis>,
-    /// Since when it says that it runs the target.
+    /// This leader has seen that the target was assigned to it.
+    assigned_here: bool,
+    /// Since when it says that it runs the target; absent where it said so at the first look already.
     notified: Option<Millis>,
+    /// When its harm began, which was excused.
+    excused: Option<Millis>,
     birth: Option<Birth>,
 }
 
@@ -68,7 +73,7 @@ struct Birth {
     due: Option<Millis>,
     /// It did not start in time, or restarts.
     fails: bool,
-    /// It has become Ready.
+    /// It was healthy for as long as a step is watched.
     done: bool,
 }
 
@@ -79,9 +84,9 @@ pub(super) struct Newborns {
     pub(super) failing: u32,
     /// New pods with the current version that fail too.
     pub(super) failing_before: u32,
-    /// New pods with the current version that became Ready.
+    /// New pods with the current version that became healthy.
     pub(super) well_before: u32,
-    /// Pods of this template that are or were Ready on the target without having started on it.
+    /// Pods of this template were healthy that did not start while this leader looked.
     pub(super) known: bool,
 }
 
@@ -121,8 +126,10 @@ impl Evidence {
         }
         let pods = std::mem::take(&mut self.pods);
         let afresh = |(uid, seen): (String, Seen)| {
-            let seen = Seen { harmed: false, fell_unseen: false, assigned: None, notified: None, birth: None, ..seen };
-            (uid, seen)
+            // What is down already counts once it is healthy for as long as a step is watched.
+            let judges = seen.judges && seen.healthy.is_some();
+            let afresh = Seen { judges, birth: None, assigned: None, notified: None, excused: None, ..seen };
+            (uid, Seen { assigned_here: false, harmed: false, fell_unseen: false, ..afresh })
         };
         *self = Self {
             target: Some(target.to_owned()),
@@ -154,8 +161,15 @@ impl Evidence {
         self.harms.clear();
         self.at_risk = (0, 0);
         for seen in self.pods.values_mut() {
-            seen.healthy = None;
-            seen.unready = None;
+            (seen.healthy, seen.unready, seen.harmed) = (None, None, false);
+        }
+    }
+
+    /// The pods that are waited for have taken the target. Once that has held for a while, who falls back has the whole deadline again.
+    pub(super) fn hold_proof(&mut self, at_once: bool, window: u32, now: Millis) {
+        let long = seconds(window).min(MINUTE);
+        if at_once || self.proven.is_some_and(|since| now - since >= long) {
+            self.progress = None;
         }
     }
 
@@ -170,7 +184,7 @@ impl Evidence {
     pub(super) fn assign<'a>(&mut self, pods: impl Iterator<Item = &'a Subject>, now: Millis, now_seconds: i64) {
         for pod in pods {
             if let Some(known) = self.pods.get_mut(&pod.uid) {
-                known.assigned = Some(now);
+                (known.assigned, known.assigned_here) = (Some(now), true);
                 known.judges = pod.is_healthy(now_seconds);
             }
         }
@@ -193,9 +207,10 @@ impl Evidence {
         self.exposure += passed * u64::from(self.at_risk.0);
         self.background.0 += passed * u64::from(self.at_risk.1);
         self.looked = Some(now);
-        self.turn_epoch(now);
+        self.turn_epoch(window, now);
         let target = self.target.clone().unwrap_or_default();
         let mut fallen: Vec<(&Subject, Kind, Millis, Option<Millis>, bool)> = Vec::new();
+        let mut restarted_since = HashSet::new();
         let mut at_risk = (0, 0);
         for pod in seen.pods {
             let assigned = self.target.is_some() && is_assigned(pod);
@@ -203,7 +218,7 @@ impl Evidence {
             // One that is seen to appear is new: it counts when it was healthy for as long as a step is watched.
             let new = !self.pods.contains_key(&pod.uid);
             if new {
-                self.pods.insert(pod.uid.clone(), Seen::new(pod, healthy && first));
+                self.pods.insert(pod.uid.clone(), Seen::new(pod, healthy, first));
             }
             let Some(known) = self.pods.get_mut(&pod.uid) else { continue };
             known.look = self.look;
@@ -214,16 +229,15 @@ impl Evidence {
             }
             (known.restarts, known.agent_restarts) = (pod.restarts, pod.agent_restarts);
             if assigned && known.assigned.is_none() {
-                known.assigned = Some(now);
-                let fell = pod.was_ready
-                    && !pod.ready
-                    && pod.unready_since.is_some_and(|since| since + CLOCKS_DIFFER > stepped_at);
+                (known.assigned, known.assigned_here) = (Some(now), !first);
+                let since = if pod.ready { pod.last_restart } else { pod.unready_since };
+                let fell = pod.was_ready && since.is_some_and(|since| since + CLOCKS_DIFFER > stepped_at);
                 known.judges = (healthy && (first || !new)) || (first && fell && pod.is_reachable());
             } else if !assigned {
                 known.assigned = None;
             }
             known.fell_unseen |= first && known.judges && !pod.ready;
-            if assigned && known.notified.is_none() && pod.runs.as_deref() == Some(&target) {
+            if assigned && known.assigned_here && known.notified.is_none() && pod.runs.as_deref() == Some(&target) {
                 known.notified = Some(now);
             }
             known.unready = if pod.containers_ready { None } else { known.unready.or(Some(now)) };
@@ -237,13 +251,12 @@ impl Evidence {
                 known.judges = true;
             }
             known.fell_unseen &= known.healthy.is_none();
-            known.grow(pod, assigned, now);
+            if self.target.is_none() && long {
+                known.harmed = false;
+            }
+            known.grow(pod, assigned, long, now);
             if known.harmed && restarted && !first {
-                // It did not become unready because of what was before: it had ended.
-                let ended = self.harms.iter_mut().find(|harm| harm.uid == pod.uid && harm.is_older());
-                if let Some(harm) = ended {
-                    (harm.kind, harm.at, harm.excused) = (Kind::Restarted, now, false);
-                }
+                restarted_since.insert(pod.uid.as_str());
             }
             if !known.judges || known.harmed {
                 continue;
@@ -259,7 +272,7 @@ impl Evidence {
             } else {
                 unready.map(|since| (Kind::Unready, since))
             };
-            let notified = known.notified.or(known.assigned);
+            let notified = known.notified.or(known.assigned.filter(|_| known.assigned_here));
             match kind.filter(|_| pod.is_reachable() || reported.is_some()) {
                 Some((kind, at)) => {
                     known.harmed = true;
@@ -269,12 +282,22 @@ impl Evidence {
                 None => at_risk.1 += 1,
             }
         }
+        // They did not become unready because of what was before: it had ended.
+        for harm in self.harms.iter_mut().filter(|harm| harm.is_older() && restarted_since.contains(harm.uid.as_str()))
+        {
+            (harm.kind, harm.at, harm.excused) = (Kind::Restarted, now, false);
+        }
         self.forgive(now);
         let present = self.look;
         self.pods.retain(|_, known| known.look == present);
         self.write_down(fallen, at_risk);
         self.at_risk = at_risk;
         self.excuse(seen);
+        for harm in &self.harms {
+            if let Some(known) = self.pods.get_mut(&harm.uid) {
+                known.excused = harm.excused.then_some(harm.at);
+            }
+        }
     }
 
     /// Writes harm down, one after the other: each with the share of pods with the target among those that were not harmed then.
@@ -351,18 +374,20 @@ impl Evidence {
         }
     }
 
-    fn turn_epoch(&mut self, now: Millis) {
-        match self.epoch_began {
-            Some(began) if now - began < EPOCH => {}
-            began => {
-                self.epoch += 1;
-                self.epoch_began = Some(now);
-                if began.is_some() {
-                    self.exposure = 0;
-                    self.harms.clear();
-                }
-            }
+    /// Begins to add up anew after 15 minutes, unless something that happened is not decided yet.
+    fn turn_epoch(&mut self, window: u32, now: Millis) {
+        let open = |harm: &Harm| {
+            let unwell = self.pods.get(&harm.uid).is_some_and(|known| known.healthy.is_none());
+            harm.assigned && !harm.excused && (unwell || now < harm.compared_at().max(harm.at + 2 * seconds(window)))
+        };
+        if self.epoch_began.is_some_and(|began| now - began < EPOCH) || self.harms.iter().any(open) {
+            return;
         }
+        self.epoch += 1;
+        self.epoch_began = Some(now);
+        self.exposure = 0;
+        self.harms.clear();
+        self.pods.values_mut().for_each(|known| known.harmed &= known.healthy.is_none());
     }
 
     /// How many times 15 minutes of evidence have begun.
@@ -432,8 +457,7 @@ impl Evidence {
     /// Whether the pod may show more about the target: it was not harmed, is well again, or was harmed for another reason a short time ago.
     pub(super) fn is_waited_for(&self, pod: &str, patience: Millis, now: Millis) -> bool {
         let Some(known) = self.pods.get(pod) else { return false };
-        let excused = || self.harms.iter().any(|harm| harm.uid == pod && harm.excused && now < harm.at + patience);
-        !known.harmed || known.healthy.is_some() || excused()
+        !known.harmed || known.healthy.is_some() || known.excused.is_some_and(|at| now < at + patience)
     }
 
     /// Whether the pod is healthy now.
@@ -470,7 +494,7 @@ impl Evidence {
                     of.failing_before += u32::from(birth.fails);
                     of.well_before += u32::from(birth.done);
                 }
-                None => of.known = true,
+                None => of.known |= known.judges,
             }
         }
         all
@@ -488,36 +512,29 @@ impl Evidence {
 }
 
 impl Seen {
-    fn new(pod: &Subject, healthy: bool) -> Self {
+    fn new(pod: &Subject, healthy: bool, first: bool) -> Self {
         let birth = Birth { on_target: false, due: None, fails: false, done: false };
+        let is_new = !first || !pod.was_ready;
         Self {
-            look: 0,
-            healthy: None,
-            unready: None,
             restarts: pod.restarts,
             agent_restarts: pod.agent_restarts,
-            agent_restarted: None,
-            judges: healthy,
-            fell_unseen: false,
-            harmed: false,
-            forgiven: false,
-            assigned: None,
-            notified: None,
+            judges: healthy && first,
             // Of one that is in a loop of restarts already, nobody knows with what it began.
-            birth: (!pod.was_ready && pod.restarts < NEWBORN_RESTARTS).then_some(birth),
+            birth: (is_new && pod.restarts < NEWBORN_RESTARTS).then_some(birth),
+            ..Self::default()
         }
     }
 
-    /// Looks at a pod that has not become Ready since it was made.
-    fn grow(&mut self, pod: &Subject, assigned: bool, now: Millis) {
+    /// Looks at a pod that has not been healthy for long since it was made.
+    fn grow(&mut self, pod: &Subject, assigned: bool, long: bool, now: Millis) {
         let Some(birth) = &mut self.birth else { return };
         if birth.due.is_none() {
             birth.on_target = assigned;
             let time = seconds(pod.start_seconds.unwrap_or(START_SECONDS));
             birth.due = pod.running.then_some(now + time);
         }
-        birth.done |= pod.ready;
-        let late = birth.due.is_some_and(|due| now >= due) || pod.restarts >= NEWBORN_RESTARTS;
+        birth.done |= long;
+        let late = birth.due.is_some_and(|due| now >= due && !pod.ready) || pod.restarts >= NEWBORN_RESTARTS;
         birth.fails = !birth.done && (birth.fails || (pod.is_reachable() && late));
     }
 }

@@ -1,16 +1,16 @@
 //! The move to the target: steps, then the bake, then restarts of workloads.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
-use nudge_api::{EvidenceStatus, Pods, Reason, Step, Watch};
+use nudge_api::{EvidenceStatus, OnFailure, Pods, Reason, RolloutFailure, Step, StepSelector, Watch};
 
-use super::back::{begin_leaving, fail, stands_still};
+use super::back::{begin_leaving, fail, roll_back, stands_still};
 use super::clock::{Millis, after, seconds};
 use super::effects::Next;
 use super::evidence::Evidence;
 use super::idle::{paused, waits_for};
 use super::state::{Base, Idle, Move, Rollout, Stage};
 use super::tally::{Tally, could_judge};
-use super::thresholds::Thresholds;
+use super::thresholds::{Thresholds, selects};
 use super::verdict::{Names, Verdict, is_expected, numbers, verdict};
 use super::watch::watch;
 use super::{Effects, Now, Observation, Restarts, Subject};
@@ -45,9 +45,16 @@ pub(super) fn advance(
         evidence.blind();
         return (Rollout::Forward(moved, stage), effects);
     }
-    if let Some(failure) = moved.failure.as_ref().filter(|failure| failure.generation == seen.generation) {
-        let effects = Effects::held(Reason::Failed, stands_still(&failure.message));
-        return (Rollout::Forward(moved, stage), effects);
+    if let Some(failure) = moved.failure.clone() {
+        if seen.spec.on_failure == OnFailure::Rollback {
+            let failure = RolloutFailure { generation: seen.generation, ..failure };
+            return roll_back(moved, stage, failure, evidence, now);
+        }
+        evidence.blind();
+        if failure.generation == seen.generation {
+            let effects = Effects::held(Reason::Failed, stands_still(&failure.message));
+            return (Rollout::Forward(moved, stage), effects);
+        }
     }
     // Somebody has changed the spec: the target is tried again.
     let moved = looked(Move { failure: None, ..moved }, evidence, seen, now);
@@ -62,8 +69,12 @@ pub(super) fn advance(
         }
         Verdict::Clear => None,
     };
-    let waits = effects.or_else(|| unproven(&moved, &tally, evidence, seen, now));
-    if let Some(mut effects) = waits.filter(|_| stage != Stage::Restarting) {
+    // Pods that are restarted are not Ready meanwhile; the restart has its own deadline.
+    let waits = match stage {
+        Stage::Restarting => effects,
+        Stage::Moving | Stage::Baking => effects.or_else(|| unproven(&moved, &tally, evidence, seen, now)),
+    };
+    if let Some(mut effects) = waits {
         let deadline = deadline(&tally, evidence, seen, now);
         if effects.has_deadline() {
             if now.steady >= deadline {
@@ -75,6 +86,7 @@ pub(super) fn advance(
         }
         return (Rollout::Forward(moved, stage), effects.by(evidence.ripens(window, now.steady)));
     }
+    evidence.hold_proof(stage == Stage::Restarting, window, now.steady);
     let (rollout, effects) = match stage {
         Stage::Moving => next_step(moved, &tally, evidence, seen, now),
         Stage::Baking => bake(moved, &tally, evidence, seen, now),
@@ -87,11 +99,12 @@ pub(super) fn advance(
 fn looked(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Move {
     evidence.about(&moved.target);
     let assigned = |pod: &Subject| moved.thresholds.is_assigned(pod);
-    let window = moved.watch.as_ref().map_or(0, |watch| watch.seconds);
+    let (first, shortest) = (moved.step <= 1 && !moved.thresholds.is_all(), seen.spec.min_ready_seconds);
+    let window = moved.watch.as_ref().map_or_else(|| watch(seen.pods.iter(), first, shortest).seconds, |it| it.seconds);
     let (stepped_at, second) = (moved.stepped_at.0.as_second(), now.time.0.as_second());
     evidence.look(seen, assigned, window, stepped_at, now.steady, second);
     let judges = seen.pods.iter().filter(|pod| assigned(pod) && evidence.judges(pod));
-    let watch = watch(judges, moved.step <= 1 && !moved.thresholds.is_all(), seen.spec.min_ready_seconds);
+    let watch = watch(judges, first, shortest);
     let not_waited_for = Tally::of(&moved, evidence, seen, now).not_waited_for;
     let numbers = EvidenceStatus { not_waited_for, ..numbers(evidence) };
     Move { watch: Some(watch), evidence: Some(numbers), ..moved }
@@ -135,7 +148,7 @@ fn deadline(tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now:
 /// One more step, once the last one was watched.
 fn next_step(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
     if moved.thresholds.is_all() {
-        if let Some(effects) = nobody_judges(&moved, tally, seen) {
+        if let Some(effects) = nobody_judges(&moved, tally, seen, None) {
             return (Rollout::Forward(moved, Stage::Moving), effects);
         }
         let moved = Move { progressed_at: MicroTime(now.time.0), ..moved };
@@ -144,14 +157,17 @@ fn next_step(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observa
     let before = moved.thresholds.clone();
     let judges = could_judge(&before, now);
     let candidates = seen.pods.iter().any(&judges);
+    let step = usize::try_from(moved.step).unwrap_or(usize::MAX);
     if moved.step > 0 && tally.judges == 0 {
-        // The pods that have it prove nothing: another one is asked, if there is one.
-        if candidates {
-            let thresholds = moved.thresholds.with_one(seen.pods, judges);
+        // The pods that have it prove nothing: another one of the step is asked, if there is one.
+        let selector = seen.spec.steps.get(step - 1).and_then(|step| step.selector.as_ref());
+        let in_step = |pod: &Subject| judges(pod) && selector.is_none_or(|selector| selects(selector, pod));
+        if seen.pods.iter().any(in_step) {
+            let thresholds = moved.thresholds.with_one(seen.pods, selector, in_step);
             let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
             return (Rollout::Forward(moved, Stage::Moving), effects);
         }
-        if let Some(effects) = nobody_judges(&moved, tally, seen) {
+        if let Some(effects) = nobody_judges(&moved, tally, seen, selector) {
             return (Rollout::Forward(moved, Stage::Moving), effects);
         }
     }
@@ -160,13 +176,12 @@ fn next_step(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observa
     {
         return (Rollout::Forward(moved, Stage::Moving), effects);
     }
-    let step = usize::try_from(moved.step).unwrap_or(usize::MAX);
     let last = Step::of(Pods::Share("100%".to_owned()));
     let Step { pods, selector, .. } = seen.spec.steps.get(step).unwrap_or(&last);
     let mut thresholds = moved.thresholds.raised(seen.pods, pods, selector.as_ref());
     let gets = |pod: &Subject| thresholds.is_assigned(pod);
     if tally.judges == 0 && candidates && selector.is_none() && !seen.pods.iter().any(|pod| judges(pod) && gets(pod)) {
-        thresholds = thresholds.with_one(seen.pods, &judges);
+        thresholds = thresholds.with_one(seen.pods, None, &judges);
     }
     let moved = Move { step: moved.step + 1, ..moved };
     let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
@@ -199,15 +214,21 @@ fn watched(
 }
 
 /// Holds where no pod can say anything about the target, although some run.
-fn nobody_judges(moved: &Move, tally: &Tally, seen: &Observation<'_>) -> Option<Effects> {
+fn nobody_judges(
+    moved: &Move,
+    tally: &Tally,
+    seen: &Observation<'_>,
+    selector: Option<&StepSelector>,
+) -> Option<Effects> {
     // Jobs may be done before anything is seen of them.
     if tally.judges > 0 || seen.pods.iter().all(|pod| pod.is_of_job() || pod.ending) {
         return None;
     }
     let (target, count) = (&moved.target, tally.not_waited_for);
     let all = seen.pods.len();
+    let of = if selector.is_some() { "step's selector" } else { "config" };
     let message = format!(
-        "no pod of the config is healthy, so none can show whether version {target} is good. {count} of {all} pods have it: the rollout \
+        "no pod of the {of} is healthy, so none can show whether version {target} is good. {count} of {all} pods have it: the rollout \
          goes on when one of them becomes healthy and stays it. Or go back (kubectl nudge rollback), or assign the version to all pods \
          (kubectl nudge use {target} --now --reason TEXT)"
     );
@@ -247,7 +268,7 @@ fn assign(
 
 /// All pods run the target, and are watched.
 fn bake(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
-    if let Some(effects) = nobody_judges(&moved, tally, seen) {
+    if let Some(effects) = nobody_judges(&moved, tally, seen, None) {
         return (Rollout::Forward(moved, Stage::Baking), effects);
     }
     let since = *evidence.proven.get_or_insert(now.steady);
@@ -258,7 +279,9 @@ fn bake(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observation<
     let end = watched.max(baked);
     // Without pods there is nothing to watch.
     if tally.judges > 0 && now.steady < end {
-        let message = format!("all pods run version {}, which is watched until it is published", moved.target);
+        let (proven, all) = (tally.proven, seen.pods.len());
+        let message =
+            format!("{proven} of {all} pods run version {}, which is watched until it is published", moved.target);
         return (Rollout::Forward(moved, Stage::Baking), Effects::waits(Reason::Baking, message, Some(end)));
     }
     let moved = Move { progressed_at: MicroTime(now.time.0), ..moved };

@@ -33,7 +33,7 @@ pub(super) struct Harm {
     pub(super) kind: Kind,
     /// When it began.
     pub(super) at: Millis,
-    /// How long after the pod said that it has the target, or before.
+    /// How long after the pod said that it has the target, or before; absent where this leader did not see it.
     pub(super) after: Option<Millis>,
     /// The target was assigned to it.
     pub(super) assigned: bool,
@@ -73,7 +73,7 @@ impl Harm {
 
     /// As the status has it.
     pub(super) fn status(&self) -> HarmedPod {
-        let after_seconds = self.after.unwrap_or_default() / 1000;
+        let after_seconds = self.after.map(|after| after / 1000);
         HarmedPod { name: self.name.clone(), reason: self.kind.reason(), after_seconds }
     }
 }

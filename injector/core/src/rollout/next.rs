@@ -5,7 +5,7 @@
 
 use super::effects::Next;
 use super::evidence::Evidence;
-use super::state::{Idle, Rollout};
+use super::state::{Idle, Return, Rollout};
 use super::{Effects, Now, Observation, back, forward, idle};
 
 /// Makes the next transition.
@@ -18,6 +18,12 @@ pub fn next(rollout: Rollout, evidence: &mut Evidence, seen: &Observation<'_>, n
     let idle = match rollout {
         Rollout::Initial { revision } => return idle::first(revision, seen, now),
         Rollout::Forward(moved, stage) => return forward::advance(moved, stage, evidence, seen, now),
+        // What can't wait does not wait for a return either.
+        Rollout::Back(Return { base, target, .. }, _)
+            if seen.at_once && ![&base.current, &target].contains(&&seen.requested.to_owned()) =>
+        {
+            Idle { base, failure: None }
+        }
         Rollout::Back(back, cause) => return back::advance(back, cause, evidence, seen, now),
         // The target was visible in the status, although no pod had it.
         Rollout::Paused(Idle { base, failure }, _) if base.current == seen.requested => {

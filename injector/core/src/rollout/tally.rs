@@ -54,7 +54,7 @@ impl Tally {
 
     /// Whether more are silent than that others could speak for them.
     pub(super) fn is_silent(&self) -> bool {
-        self.silent > 0 && (self.proven == 0 || self.silent > (self.judges / 4).max(1))
+        self.silent > self.judges / 4
     }
 }
 

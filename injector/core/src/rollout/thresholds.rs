@@ -43,6 +43,16 @@ fn matches(selector: &StepSelector, labels: &BTreeMap<String, String>) -> bool {
     selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
+/// Whether the selector matches the pod.
+pub(super) fn selects(selector: &StepSelector, pod: &Subject) -> bool {
+    matches(selector, &pod.labels)
+}
+
+/// Whether it is all pods, and all that are created.
+fn is_whole(count: &Pods) -> bool {
+    matches!(count, Pods::Share(share) if share == "100%")
+}
+
 /// Whether the target of this rollout is assigned to the pod.
 pub(super) fn is_below(status: &RolloutStatus, pod: Place<'_>) -> bool {
     below(status.threshold, &status.workloads, &status.selectors, pod)
@@ -80,9 +90,8 @@ impl Thresholds {
 
     fn raised_selector(&self, pods: &[Subject], count: &Pods, selector: &StepSelector) -> Self {
         let mut next = self.clone();
-        let matched: Vec<&Subject> = pods.iter().filter(|pod| matches(selector, &pod.labels)).collect();
-        let wanted = count.of(matched.len());
-        let threshold = self.reaching(&matched, wanted, matched.len());
+        let matched: Vec<&Subject> = pods.iter().filter(|pod| selects(selector, pod)).collect();
+        let threshold = if is_whole(count) { ALL } else { self.reaching(&matched, count.of(matched.len())) };
         match next.selectors.iter().position(|other| other.selector == *selector) {
             Some(at) => next.selectors[at].threshold = next.selectors[at].threshold.max(threshold),
             None if next.selectors.len() >= MOST_SELECTORS => {}
@@ -91,11 +100,8 @@ impl Thresholds {
         next
     }
 
-    /// The threshold at which so many of these pods have the target.
-    fn reaching(&self, pods: &[&Subject], wanted: usize, all: usize) -> u64 {
-        if wanted >= all {
-            return ALL;
-        }
+    /// The threshold at which so many of these pods have the target; pods that are born above it have not.
+    fn reaching(&self, pods: &[&Subject], wanted: usize) -> u64 {
         let assigned = pods.iter().filter(|pod| self.is_assigned(pod)).count();
         let mut open: Vec<u32> = pods.iter().filter(|pod| !self.is_assigned(pod)).map(|pod| pod.number).collect();
         open.sort_unstable();
@@ -105,7 +111,7 @@ impl Thresholds {
 
     fn raised_config(&self, pods: &[Subject], count: &Pods) -> Self {
         let wanted = count.of(pods.len());
-        if wanted >= pods.len() && matches!(count, Pods::Share(share) if share == "100%") {
+        if is_whole(count) {
             return Self::all();
         }
         let mut groups: BTreeMap<&str, Vec<&Subject>> = BTreeMap::new();
@@ -125,7 +131,7 @@ impl Thresholds {
         let have = |list: &[&Subject]| list.iter().filter(|pod| self.is_assigned(pod)).count();
         let counts: Vec<(usize, usize)> = lists.iter().map(|(_, list)| (list.len(), have(list))).collect();
         for ((workload, list), wanted) in lists.iter().zip(shares(&counts, wanted)) {
-            let threshold = self.reaching(list, wanted, usize::MAX);
+            let threshold = self.reaching(list, wanted);
             match workload {
                 None => next.config = next.config.max(threshold),
                 Some(workload) => {
@@ -144,9 +150,20 @@ impl Thresholds {
         next
     }
 
-    /// The thresholds with one more pod: one that `judges`, if there is any. Pods that come before it in the order can't judge, and go with
-    /// it. The one is chosen for which the fewest of these are Ready.
-    pub(super) fn with_one(&self, pods: &[Subject], judges: impl Fn(&Subject) -> bool) -> Self {
+    /// The thresholds with one more pod: one that `judges`, of those that the selector matches. Pods that come before it in the order can't
+    /// judge, and go with it. The one is chosen for which the fewest of these are Ready.
+    pub(super) fn with_one(
+        &self,
+        pods: &[Subject],
+        selector: Option<&StepSelector>,
+        judges: impl Fn(&Subject) -> bool,
+    ) -> Self {
+        if let Some(own) = self.selectors.iter().position(|own| Some(&own.selector) == selector) {
+            let lowest = pods.iter().filter(|pod| judges(pod)).map(|pod| u64::from(pod.number) + 1).min();
+            let mut next = self.clone();
+            next.selectors[own].threshold = next.selectors[own].threshold.max(lowest.unwrap_or(0));
+            return next;
+        }
         let own = |pod: &Subject| self.workloads.iter().any(|own| own.workload == pod.workload);
         let mut groups: BTreeMap<Option<&str>, Vec<&Subject>> = BTreeMap::new();
         for pod in pods.iter().filter(|pod| !self.is_assigned(pod)) {

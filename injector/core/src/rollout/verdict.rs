@@ -6,7 +6,9 @@
 //! too, so many of the harmed ones have the target by chance with a probability of less than 0.001. Each harm counts with the share of pods
 //! that had the target then (the log-rank test; Mantel 1966), and how many of them have it has a Poisson binomial distribution.
 
-use nudge_api::{EvidenceStatus, Explanation, Reason};
+use std::collections::{BTreeSet, HashMap};
+
+use nudge_api::{BackgroundStatus, EvidenceStatus, Explanation, Reason};
 
 use super::Observation;
 use super::chance::{poisson_binomial_tail, poisson_tail};
@@ -16,6 +18,8 @@ use super::harm::{Harm, Kind};
 
 /// How often a rollout may go back by chance.
 const ERROR: f64 = 0.001;
+/// Seconds of a week.
+const WEEK: u64 = 604_800;
 /// Pods are harmed at least so often by chance: one a pod and week.
 const RATE: f64 = 1.0 / 604_800.0;
 /// Harm that is less probable by chance holds the rollout.
@@ -47,10 +51,10 @@ pub(super) struct Names<'a> {
 
 /// How often a pod is harmed by chance, in a second.
 fn rate(seen: &Observation<'_>) -> f64 {
-    let own = seen.background.filter(|background| background.pod_seconds > 0);
+    // Less than a pod and week tells no rate: a bad first hour would excuse every version.
     #[allow(clippy::cast_precision_loss)] // numbers of harm and of pod-seconds in two weeks
-    let own = own.map_or(0.0, |background| background.harmed as f64 / background.pod_seconds as f64);
-    own.max(RATE)
+    let own = |known: &BackgroundStatus| known.harmed as f64 / known.pod_seconds.max(WEEK) as f64;
+    seen.background.map_or(0.0, own).max(RATE)
 }
 
 /// What of the error may be spent in this part of the evidence: most of it in the first 15 minutes, all together no more than it.
@@ -198,10 +202,11 @@ fn said(harmed: &[&Harm], numbers: &EvidenceStatus, names: Names<'_>) -> String 
     let of = |count: u32, all: u32| format!("{count} of {all} {}", if all == 1 { "pod" } else { "pods" });
     let first = numbers.first.as_ref().map_or_else(String::new, |first| {
         let after = match first.after_seconds {
-            ..0 => "before its notification was seen".to_owned(),
-            seconds => format!("{seconds} s after its notification"),
+            Some(..0) => ", before its notification was seen".to_owned(),
+            Some(seconds) => format!(", {seconds} s after its notification"),
+            None => String::new(),
         };
-        format!(" (first: {}, {after})", first.name)
+        format!(" (first: {}{after})", first.name)
     });
     let others = match (numbers.unassigned, numbers.unassigned_harmed) {
         (0, _) => format!("no pod runs {} to compare with", names.current),
@@ -215,10 +220,16 @@ fn said(harmed: &[&Harm], numbers: &EvidenceStatus, names: Names<'_>) -> String 
 fn newborns(evidence: &Evidence, seen: &Observation<'_>, names: Names<'_>) -> Verdict {
     let born = evidence.newborns(seen.pods);
     let mut verdict = Verdict::Clear;
+    let mut workloads: HashMap<&str, (u32, BTreeSet<&str>)> = HashMap::new();
+    for pod in seen.pods {
+        let (sisters, templates) = workloads.entry(&pod.workload).or_default();
+        *sisters += 1;
+        templates.insert(&pod.template);
+    }
     for (&(workload, template), new) in born.iter().filter(|(_, new)| new.failing > 0) {
-        let sisters = seen.pods.iter().filter(|pod| pod.workload == workload).count();
-        let enough = new.failing >= if new.well_before > 0 || sisters == 1 { 1 } else { 2 };
-        let another = born.keys().any(|&(other, of)| other == workload && of != template);
+        let (sisters, templates) = &workloads[workload];
+        let enough = new.failing >= if new.well_before > 0 || *sisters == 1 { 1 } else { 2 };
+        let another = templates.len() > 1;
         let Some(pod) = evidence.failing(seen.pods, (workload, template)).filter(|_| enough) else { continue };
         let message = format!(
             "{} new {} of {} did not become Ready with version {} (first: {})",

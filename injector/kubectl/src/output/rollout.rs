@@ -71,10 +71,11 @@ pub(super) fn said_of_evidence(evidence: &EvidenceStatus, target: &str, current:
     let pods = if evidence.assigned == 1 { "pod" } else { "pods" };
     let first = evidence.first.as_ref().map_or_else(String::new, |first| {
         let when = match first.after_seconds {
-            ..0 => "before its notification was seen".to_owned(),
-            seconds => format!("{seconds} s after its notification"),
+            Some(..0) => ", before its notification was seen".to_owned(),
+            Some(seconds) => format!(", {seconds} s after its notification"),
+            None => String::new(),
         };
-        format!(" (first: {}, {}, {when})", first.name, first.reason)
+        format!(" (first: {}, {}{when})", first.name, first.reason)
     });
     let others = match (evidence.unassigned, evidence.unassigned_harmed) {
         (0, _) => format!("no pod runs {current} to compare with"),
