@@ -12,6 +12,8 @@ mod evidence;
 mod forward;
 mod harm;
 mod idle;
+#[cfg(test)]
+mod memory_tests;
 mod next;
 mod observation;
 mod same_content;
