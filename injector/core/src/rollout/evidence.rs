@@ -18,11 +18,12 @@ use crate::pods::SlowestProbe;
 pub(super) const UNREADY: Millis = 3_000;
 /// How long evidence is added up before it begins anew.
 const EPOCH: Millis = 900_000;
-const MINUTE: Millis = 60_000;
 const HOUR: Millis = 3_600_000;
 const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// How soon before or after harm the agent must have been started anew, too, for both to be the fault of the node.
 const WITH_AGENT: Millis = 60_000;
+/// How soon before the assignment of the target a pod must have been unready for its next unreadiness not to be the target's fault.
+const FLAPS: Millis = 60_000;
 /// How long a pod must be healthy again, before others were looked at, for its harm to be forgiven once.
 const BRIEF: Millis = 2_500;
 /// How long a pod without a startup probe has to become ready, in seconds.
@@ -53,6 +54,8 @@ struct Seen {
     harmed: bool,
     /// It was unready for a short time, which was forgiven.
     forgiven: bool,
+    /// When it was last seen to be unready without the target.
+    unwell_before: Option<Millis>,
     /// Since when the target is assigned to it.
     assigned: Option<Millis>,
     /// This leader has seen that the target was assigned to it.
@@ -116,6 +119,10 @@ pub struct Evidence {
     pub(super) suspected_until: Option<Millis>,
     /// How many have, at most, and since when: the last progress.
     pub(super) progress: Option<(usize, Millis)>,
+    /// Since when nothing is waited for but time.
+    pub(super) quiet: Option<Millis>,
+    /// When a pod with the target was last there of which it counts what becomes of it.
+    pub(super) judged: Option<Millis>,
 }
 
 impl Evidence {
@@ -129,7 +136,7 @@ impl Evidence {
             // What is down already counts once it is healthy for as long as a step is watched.
             let judges = seen.judges && seen.healthy.is_some();
             let afresh = Seen { judges, birth: None, assigned: None, notified: None, excused: None, ..seen };
-            (uid, Seen { assigned_here: false, harmed: false, fell_unseen: false, ..afresh })
+            (uid, Seen { assigned_here: false, harmed: false, forgiven: false, fell_unseen: false, ..afresh })
         };
         *self = Self {
             target: Some(target.to_owned()),
@@ -155,21 +162,15 @@ impl Evidence {
         self.looked = None;
         self.proven = None;
         self.progress = None;
+        self.quiet = None;
         // The evidence begins anew, with what it may err.
         self.epoch = self.epoch.saturating_sub(u32::from(self.epoch_began.take().is_some()));
         self.exposure = 0;
         self.harms.clear();
         self.at_risk = (0, 0);
         for seen in self.pods.values_mut() {
+            // Of one that is harmed still, this is seen at the next look, and it holds.
             (seen.healthy, seen.unready, seen.harmed) = (None, None, false);
-        }
-    }
-
-    /// The pods that are waited for have taken the target. Once that has held for a while, who falls back has the whole deadline again.
-    pub(super) fn hold_proof(&mut self, at_once: bool, window: u32, now: Millis) {
-        let long = seconds(window).min(MINUTE);
-        if at_once || self.proven.is_some_and(|since| now - since >= long) {
-            self.progress = None;
         }
     }
 
@@ -241,6 +242,12 @@ impl Evidence {
                 known.notified = Some(now);
             }
             known.unready = if pod.containers_ready { None } else { known.unready.or(Some(now)) };
+            if !assigned && known.unready.is_some() {
+                known.unwell_before = Some(now);
+            }
+            if assigned && known.judges {
+                self.judged = Some(now);
+            }
             known.healthy = if pod.ready && pod.containers_ready && pod.is_reachable() && !restarted {
                 known.healthy.or(Some(now))
             } else {
@@ -368,9 +375,11 @@ impl Evidence {
             let weather = harm.assigned
                 && others.harmed > 0
                 && u64::from(others.harmed) * u64::from(all) >= u64::from(harmed) * u64::from(others.pods);
-            let with_agent = self.pods.get(&harm.uid).and_then(|known| known.agent_restarted);
+            let known = self.pods.get(&harm.uid);
+            let with_agent = known.and_then(|known| known.agent_restarted);
             let with_agent = with_agent.is_some_and(|at| (at - harm.at).abs() <= WITH_AGENT);
-            harm.excused = taken_away || weather || with_agent || (harm.assigned && harm.is_older());
+            let flaps = harm.kind == Kind::Unready && known.is_some_and(Seen::was_unwell);
+            harm.excused = taken_away || weather || with_agent || (harm.assigned && (flaps || harm.is_older()));
         }
     }
 
@@ -460,9 +469,9 @@ impl Evidence {
         !known.harmed || known.healthy.is_some() || known.excused.is_some_and(|at| now < at + patience)
     }
 
-    /// Whether the pod is healthy now.
+    /// Whether the pod is healthy now, or gone.
     pub(super) fn is_well(&self, pod: &str) -> bool {
-        self.pods.get(pod).is_some_and(|known| known.healthy.is_some())
+        self.pods.get(pod).is_none_or(|known| known.healthy.is_some())
     }
 
     /// Since when the target is assigned to the pod.
@@ -523,6 +532,11 @@ impl Seen {
             birth: (is_new && pod.restarts < NEWBORN_RESTARTS).then_some(birth),
             ..Self::default()
         }
+    }
+
+    /// Whether it was unready a short time before the target was assigned to it: it may flap.
+    fn was_unwell(&self) -> bool {
+        self.unwell_before.zip(self.assigned).is_some_and(|(unwell, assigned)| assigned - unwell < FLAPS)
     }
 
     /// Looks at a pod that has not been healthy for long since it was made.

@@ -18,6 +18,8 @@ use crate::event_record::EventRecord;
 
 /// For how long harm is looked for after the version became current.
 const SUSPECT: Millis = 900_000;
+/// How long it may take until the pods that judged are replaced: they end first, which takes 30 s by default.
+const REPLACED: Millis = 60_000;
 
 /// One transition of a move.
 pub(super) fn advance(
@@ -86,7 +88,7 @@ pub(super) fn advance(
         }
         return (Rollout::Forward(moved, stage), effects.by(evidence.ripens(window, now.steady)));
     }
-    evidence.hold_proof(stage == Stage::Restarting, window, now.steady);
+    evidence.quiet.get_or_insert(now.steady);
     let (rollout, effects) = match stage {
         Stage::Moving => next_step(moved, &tally, evidence, seen, now),
         Stage::Baking => bake(moved, &tally, evidence, seen, now),
@@ -137,9 +139,10 @@ fn unproven(
     None
 }
 
-/// When the move is overdue, unless it makes progress.
+/// When the move is overdue, unless it makes progress. Time in which it was only watched does not count.
 fn deadline(tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Millis {
     let (count, since) = evidence.progress.unwrap_or((0, now.steady));
+    let since = since + evidence.quiet.take().map_or(0, |quiet| now.steady - quiet.max(since));
     let progress = if tally.proven > count { (tally.proven, now.steady) } else { (count, since) };
     evidence.progress = Some(progress);
     progress.1 + seconds(seen.spec.progress_deadline_seconds)
@@ -148,7 +151,7 @@ fn deadline(tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now:
 /// One more step, once the last one was watched.
 fn next_step(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
     if moved.thresholds.is_all() {
-        if let Some(effects) = nobody_judges(&moved, tally, seen, None) {
+        if let Some(effects) = nobody_judges(&moved, tally, evidence, seen, now, None) {
             return (Rollout::Forward(moved, Stage::Moving), effects);
         }
         let moved = Move { progressed_at: MicroTime(now.time.0), ..moved };
@@ -167,7 +170,7 @@ fn next_step(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observa
             let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
             return (Rollout::Forward(moved, Stage::Moving), effects);
         }
-        if let Some(effects) = nobody_judges(&moved, tally, seen, selector) {
+        if let Some(effects) = nobody_judges(&moved, tally, evidence, seen, now, selector) {
             return (Rollout::Forward(moved, Stage::Moving), effects);
         }
     }
@@ -213,18 +216,25 @@ fn watched(
     Some(Effects::waits(Reason::Progressing, message, Some(now.steady + held)))
 }
 
-/// Holds where no pod can say anything about the target, although some run.
+/// Holds where no pod can say anything about the target, although some run, or did a moment ago.
 fn nobody_judges(
     moved: &Move,
     tally: &Tally,
+    evidence: &Evidence,
     seen: &Observation<'_>,
+    now: Now<'_>,
     selector: Option<&StepSelector>,
 ) -> Option<Effects> {
-    // Jobs may be done before anything is seen of them.
-    if tally.judges > 0 || seen.pods.iter().all(|pod| pod.is_of_job() || pod.ending) {
+    if tally.judges > 0 {
         return None;
     }
     let (target, count) = (&moved.target, tally.not_waited_for);
+    // Jobs may be done before anything is seen of them.
+    if seen.pods.iter().all(|pod| pod.is_of_job() || pod.ending) {
+        let end = evidence.judged.map(|judged| judged + REPLACED).filter(|end| now.steady < *end)?;
+        let message = format!("the pods that showed whether version {target} is good are gone; others may follow");
+        return Some(Effects::waits(Reason::Progressing, message, Some(end)));
+    }
     let all = seen.pods.len();
     let of = if selector.is_some() { "step's selector" } else { "config" };
     let message = format!(
@@ -268,7 +278,7 @@ fn assign(
 
 /// All pods run the target, and are watched.
 fn bake(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
-    if let Some(effects) = nobody_judges(&moved, tally, seen, None) {
+    if let Some(effects) = nobody_judges(&moved, tally, evidence, seen, now, None) {
         return (Rollout::Forward(moved, Stage::Baking), effects);
     }
     let since = *evidence.proven.get_or_insert(now.steady);

@@ -9,8 +9,14 @@ mod chance;
 mod clock;
 mod effects;
 mod evidence;
+#[cfg(test)]
+mod fault_tests;
 mod forward;
+#[cfg(test)]
+mod handover_tests;
 mod harm;
+#[cfg(test)]
+mod held_tests;
 mod idle;
 #[cfg(test)]
 mod memory_tests;
@@ -21,6 +27,8 @@ mod state;
 mod stored;
 mod subject;
 mod tally;
+#[cfg(test)]
+mod test_world;
 #[cfg(test)]
 mod tests;
 mod thresholds;

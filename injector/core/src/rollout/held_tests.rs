@@ -1,0 +1,177 @@
+//! Rollouts that are held: by a pause, by numbers that say too little, by another config on the same pods.
+
+use nudge_api::Reason;
+
+use super::Subject;
+use super::test_world::{Nature, USUAL, World, each};
+use super::tests::{failure, reason, steps};
+
+#[test]
+fn a_pause_of_a_day_with_new_pods_meanwhile() {
+    each(|nature| {
+        let mut world = World::new(&[("web", 8)], Nature::Good);
+        world.watch(50);
+        assert_eq!(world.rollout.assigned("2"), 2);
+        world.rollout.spec.paused = true;
+        world.nature = nature;
+        for number in 100..112 {
+            world.bear("web", number, 20);
+            world.watch(30);
+            world.nobody_looks(7_200);
+        }
+        let assigned = world.rollout.assigned("2");
+        world.rollout.spec.paused = false;
+        if nature == Nature::Good {
+            world.passes(USUAL);
+        } else {
+            world.is_stopped(700);
+            assert!(world.exposed <= assigned + 1, "{nature:?}: {} of {assigned}", world.exposed);
+        }
+    });
+}
+
+#[test]
+fn one_crash_after_a_pause_is_blamed() {
+    for count in [1, 8] {
+        let mut world = World::new(&[("web", count)], Nature::Good);
+        world.watch(20);
+        world.rollout.spec.paused = true;
+        world.watch(60);
+        world.rollout.spec.paused = false;
+        world.watch(10);
+        let millis = world.rollout.millis;
+        world.rollout.with("2").remove(0).crash(millis);
+        assert_eq!(world.is_stopped(90), Reason::ContainerRestarted, "{count}");
+        assert_eq!(world.exposed, 1);
+    }
+}
+
+#[test]
+fn what_was_harmed_before_a_pause_holds_after_it() {
+    // In the bake there is nothing to compare with, so the verdict takes two windows. Somebody pauses, or the API server is away.
+    for pauses in [true, false] {
+        let mut world = World::new(&[("web", 8)], Nature::Good);
+        world.watch(130);
+        world.rollout.pods[..4].iter_mut().for_each(Subject::fall);
+        world.watch(40);
+        assert_eq!(world.rollout.assigned("2"), 8);
+        world.rollout.spec.paused = pauses;
+        if pauses {
+            world.watch(2);
+        } else {
+            world.rollout.evidence.blind();
+        }
+        world.rollout.spec.paused = false;
+        assert_eq!(world.is_stopped(700), Reason::ProgressDeadlineExceeded);
+    }
+}
+
+#[test]
+fn what_is_inconclusive_stays_it_when_the_evidence_begins_anew() {
+    let mut world = World::new(&[("web", 40)], Nature::Good);
+    world.rollout.spec.steps = steps(&["25%", "50%"]);
+    world.rollout.spec.steps[0].hold_seconds = 840;
+    world.watch(830);
+    // An outage of everybody, in the middle of which the first 15 minutes end.
+    world.rollout.pods.iter_mut().for_each(Subject::fall);
+    for _ in 0..300 {
+        let effects = world.second();
+        assert!(world.seconds < 850 || reason(&effects) == Some(Reason::Inconclusive), "{effects:?}");
+        assert_eq!(world.rollout.assigned("2"), 10);
+    }
+    world.rollout.pods.iter_mut().for_each(Subject::recover);
+    world.passes(USUAL);
+}
+
+#[test]
+fn time_in_which_a_rollout_is_only_watched_is_no_delay() {
+    let mut world = World::new(&[("web", 8)], Nature::Good);
+    world.rollout.spec.bake_seconds = 3_600;
+    // One pod is unready for a second now and then, long after the last progress.
+    world.passes_while(3_800, |world| match world.seconds % 900 {
+        890 => world.rollout.pods[0].fall(),
+        891 => world.rollout.pods[0].recover(),
+        _ => {}
+    });
+    // One that is so every other second makes no progress, and does not hold for ever.
+    let mut world = World::new(&[("web", 8)], Nature::Good);
+    world.watch(60);
+    let reason = world.is_stopped_while(1_300, |world| {
+        let even = world.seconds % 2 == 0;
+        world.rollout.with("2").into_iter().for_each(|pod| if even { pod.fall() } else { pod.recover() });
+    });
+    assert_eq!(reason, Reason::ProgressDeadlineExceeded);
+}
+
+/// Both configs are in the same pods: what one of them does to a pod, the other sees.
+fn share(from: &World, to: &mut World) {
+    for (from, to) in from.rollout.pods.iter().zip(&mut to.rollout.pods) {
+        let (runs, seen) = (to.runs.clone(), from.clone());
+        *to = Subject { runs, ..seen };
+    }
+}
+
+/// One second of both. A config waits for the other while that is moved, and does not yield.
+fn both(held: &mut World, other: &mut World, yields: &mut [bool; 2]) -> Option<Reason> {
+    let moving = |world: &World| world.rollout.status.rollout.stage.is_some();
+    held.rollout.neighbour = (moving(other) && !yields[1]).then_some("other");
+    let effects = held.second();
+    yields[0] = effects.yields();
+    other.rollout.neighbour = (moving(held) && !yields[0]).then_some("held");
+    yields[1] = other.second().yields();
+    share(other, held);
+    reason(&effects)
+}
+
+#[test]
+fn two_configs_on_the_same_pods_of_which_one_is_held() {
+    each(|nature| {
+        let mut held = World::new(&[("web", 8)], Nature::Good);
+        let mut other = World::new(&[("web", 8)], nature);
+        other.requested = "1";
+        let mut yields = [false; 2];
+        for _ in 0..20 {
+            both(&mut held, &mut other, &mut yields);
+        }
+        held.rollout.spec.paused = true;
+        other.requested = "2";
+        for _ in 0..USUAL + 10 {
+            both(&mut held, &mut other, &mut yields);
+        }
+        assert_eq!((held.rollout.assigned("2"), failure(&held.rollout)), (1, None), "frozen");
+        assert_eq!((other.is_current(), other.is_back()), (nature == Nature::Good, nature != Nature::Good));
+        held.rollout.spec.paused = false;
+        let began = held.seconds;
+        while !held.is_current() {
+            both(&mut held, &mut other, &mut yields);
+            assert_eq!(failure(&held.rollout), None);
+            // A pod that restarted because of the other is not healthy for ten minutes, and holds nothing.
+            assert!(held.seconds - began < USUAL, "{nature:?} {:?}", held.rollout.status.rollout);
+        }
+    });
+}
+
+#[test]
+fn a_config_without_anybody_to_judge_lets_another_one_pass() {
+    let mut held = World::new(&[("web", 8)], Nature::Good);
+    let mut other = World::new(&[("web", 8)], Nature::Good);
+    other.requested = "1";
+    other.rollout.pods.iter_mut().for_each(Subject::fall);
+    share(&other, &mut held);
+    let mut yields = [false; 2];
+    for _ in 0..30 {
+        both(&mut held, &mut other, &mut yields);
+    }
+    assert_eq!((yields[0], held.rollout.assigned("2")), (true, 1));
+    // The other one has the fix.
+    other.requested = "2";
+    for _ in 0..400 {
+        other.rollout.with("2").into_iter().for_each(Subject::recover);
+        both(&mut held, &mut other, &mut yields);
+    }
+    assert!(other.is_current(), "{:?}", other.rollout.status.rollout);
+    for _ in 0..USUAL + 40 {
+        both(&mut held, &mut other, &mut yields);
+    }
+    assert!(held.is_current(), "{:?}", held.rollout.status.rollout);
+}

@@ -1,0 +1,196 @@
+//! A config whose pods live: they take what is assigned to them, start, end, and suffer from a bad version.
+
+use std::collections::{HashMap, HashSet};
+
+use nudge_api::{Phase, Reason};
+
+use super::tests::{TestRollout, failure, pod, reason};
+use super::{Effects, Subject};
+
+/// What version 2 does to the pods that run it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nature {
+    /// Nothing.
+    Good,
+    /// Their probe notices that they do not work: one of default timing after 25 s.
+    Unready,
+    /// They crash 2 s later, and again and again.
+    Crashes,
+}
+
+pub(super) const BAD: [Nature; 2] = [Nature::Unready, Nature::Crashes];
+
+/// With nothing in the way, a version with default probes is current after so many seconds: three steps of 37 s, and the bake.
+pub(super) const USUAL: i64 = 190;
+
+/// What a good version does here, and two bad ones.
+pub(super) fn each(mut run: impl FnMut(Nature)) {
+    [Nature::Good, Nature::Unready, Nature::Crashes].into_iter().for_each(&mut run);
+}
+
+/// A rollout from version 1 to 2, and the world around it.
+pub(super) struct World {
+    pub(super) rollout: TestRollout,
+    pub(super) nature: Nature,
+    /// The version that is requested.
+    pub(super) requested: &'static str,
+    /// Since the rollout began.
+    pub(super) seconds: i64,
+    /// The most pods that version 2 was ever assigned to.
+    pub(super) exposed: usize,
+    /// Since when each pod runs version 2.
+    took: HashMap<String, i64>,
+    hurt: HashSet<String>,
+    /// When each new pod becomes Ready.
+    starts: HashMap<String, i64>,
+}
+
+impl World {
+    /// The leader has looked at these pods before version 2 is requested.
+    pub(super) fn new(workloads: &[(&str, usize)], nature: Nature) -> Self {
+        Self::of(TestRollout::new(workloads), nature)
+    }
+
+    pub(super) fn of(mut rollout: TestRollout, nature: Nature) -> Self {
+        rollout.rest("1");
+        Self {
+            rollout,
+            nature,
+            requested: "2",
+            seconds: 0,
+            exposed: 0,
+            took: HashMap::new(),
+            hurt: HashSet::new(),
+            starts: HashMap::new(),
+        }
+    }
+
+    /// One second passes in which the leader looks. What it asks for.
+    pub(super) fn second(&mut self) -> Effects {
+        let effects = self.rollout.watch(self.requested, 1);
+        self.exposed = self.exposed.max(self.rollout.assigned("2"));
+        self.live(1);
+        effects
+    }
+
+    pub(super) fn watch(&mut self, seconds: i64) {
+        (0..seconds).for_each(|_| drop(self.second()));
+    }
+
+    /// Time passes without a leader.
+    pub(super) fn nobody_looks(&mut self, seconds: i64) {
+        for _ in 0..seconds {
+            self.rollout.later(1);
+            self.live(1);
+        }
+    }
+
+    /// Another leader, which knows the stored status alone.
+    pub(super) fn hand_over(&mut self) {
+        self.rollout.evidence = super::Evidence::default();
+    }
+
+    /// What happens to the pods in so many seconds.
+    pub(super) fn live(&mut self, seconds: i64) {
+        self.seconds += seconds;
+        let (now, versions) = (self.rollout.millis, self.rollout.versions());
+        for (pod, version) in self.rollout.pods.iter_mut().zip(versions) {
+            if pod.is_reachable() {
+                pod.runs = version;
+            }
+            if self.starts.get(&pod.uid).is_some_and(|&at| now >= at) && pod.running {
+                self.starts.remove(&pod.uid);
+                pod.recover();
+                pod.was_ready = true;
+            }
+            if pod.runs.as_deref() != Some("2") {
+                self.took.remove(&pod.uid);
+                if self.hurt.remove(&pod.uid) {
+                    pod.recover();
+                }
+                continue;
+            }
+            let ran = now - *self.took.entry(pod.uid.clone()).or_insert(now);
+            let hurts = match self.nature {
+                Nature::Good => false,
+                Nature::Unready => ran >= (i64::from(pod.notices_after) + 5) * 1000,
+                Nature::Crashes => ran >= 2_000,
+            };
+            if !hurts || self.starts.contains_key(&pod.uid) {
+                continue;
+            }
+            let first = self.hurt.insert(pod.uid.clone());
+            if self.nature == Nature::Crashes && (first || ran % 40_000 < 1000) {
+                pod.crash(now);
+            }
+            pod.fall();
+        }
+        for pod in &mut self.rollout.pods {
+            pod.unready_since = if pod.ready { None } else { pod.unready_since.or(Some(now / 1000)) };
+        }
+        let present: HashSet<&String> = self.rollout.pods.iter().map(|pod| &pod.uid).collect();
+        self.took.retain(|uid, _| present.contains(uid));
+    }
+
+    /// A pod is created, and Ready so many seconds later.
+    pub(super) fn bear(&mut self, workload: &str, number: usize, ready_after: i64) -> &mut Subject {
+        let mut new = Subject { runs: None, was_ready: false, ..pod(workload, number) };
+        new.fall();
+        self.starts.insert(new.uid.clone(), self.rollout.millis + ready_after * 1000);
+        self.rollout.pods.push(new);
+        self.rollout.pods.last_mut().unwrap()
+    }
+
+    pub(super) fn is_current(&self) -> bool {
+        self.rollout.status.current.as_deref() == Some("2")
+    }
+
+    pub(super) fn is_back(&self) -> bool {
+        matches!(self.rollout.status.phase, Phase::RollingBack | Phase::Failed)
+    }
+
+    /// The version becomes current without a roll-back within so many seconds of now. How many it took.
+    #[track_caller]
+    pub(super) fn passes(&mut self, at_most: i64) -> i64 {
+        self.passes_while(at_most, |_| {})
+    }
+
+    /// The same, while something happens every second.
+    #[track_caller]
+    pub(super) fn passes_while(&mut self, at_most: i64, mut happens: impl FnMut(&mut Self)) -> i64 {
+        let began = self.seconds;
+        let mut effects = Effects::default();
+        while self.seconds - began < at_most {
+            happens(self);
+            effects = self.second();
+            assert_eq!(failure(&self.rollout), None, "after {} s", self.seconds);
+            if self.is_current() {
+                return self.seconds - began;
+            }
+        }
+        panic!("not current after {at_most} s: {effects:?} {:?}", self.rollout.status.rollout);
+    }
+
+    /// The version is stopped within so many seconds of now: it goes back, or is held. Why.
+    #[track_caller]
+    pub(super) fn is_stopped(&mut self, at_most: i64) -> Reason {
+        self.is_stopped_while(at_most, |_| {})
+    }
+
+    /// The same, while something happens every second.
+    #[track_caller]
+    pub(super) fn is_stopped_while(&mut self, at_most: i64, mut happens: impl FnMut(&mut Self)) -> Reason {
+        let began = self.seconds;
+        let mut effects = Effects::default();
+        while self.seconds - began < at_most {
+            happens(self);
+            effects = self.second();
+            assert!(!self.is_current(), "current after {} s", self.seconds);
+            if self.is_back() {
+                return failure(&self.rollout).unwrap().0;
+            }
+        }
+        let held = reason(&effects).filter(|_| effects.held);
+        held.unwrap_or_else(|| panic!("not stopped: {effects:?} {:?}", self.rollout.status.rollout))
+    }
+}
