@@ -442,13 +442,16 @@ impl Evidence {
         self.at_risk
     }
 
-    /// Pods that have the target since `before`, and those that got it later: how many judge, and how many of these were harmed.
-    pub(super) fn by_age(&self, before: Millis) -> [(u32, u32); 2] {
+    /// Pods that had the target before this step, and those that got it then: how many judge, and how many of these were harmed from then on,
+    /// until the other time.
+    pub(super) fn by_age(&self, stepped: Millis, until: Millis) -> [(u32, u32); 2] {
+        let harmed = |harm: &&Harm| harm.assigned && (stepped..until).contains(&harm.at);
+        let harmed: HashSet<&str> = self.harms().filter(harmed).map(|harm| harm.uid.as_str()).collect();
         let mut counts = [(0, 0); 2];
-        for known in self.pods.values().filter(|known| known.judges) {
+        for (uid, known) in self.pods.iter().filter(|(_, known)| known.judges) {
             let Some(assigned) = known.assigned else { continue };
-            let (all, harmed) = &mut counts[usize::from(assigned >= before)];
-            (*all, *harmed) = (*all + 1, *harmed + u32::from(known.harmed));
+            let (all, of) = &mut counts[usize::from(assigned >= stepped)];
+            (*all, *of) = (*all + 1, *of + u32::from(harmed.contains(uid.as_str())));
         }
         counts
     }

@@ -91,19 +91,22 @@ pub(super) fn verdict(
     };
     // Without others to compare with, a pod that was unready and is well again is no evidence. One that restarted is.
     let stays = |harm: &Harm| compares || harm.kind != Kind::Unready || !evidence.is_well(&harm.uid);
-    let is_due = |harm: &&&Harm| now >= due_at(harm) && (harm.is_at_once() || stays(harm));
+    // Until when harm may have begun before the last step.
+    let sudden = if compares { None } else { sudden(evidence, window) };
+    let is_due = |harm: &&&Harm| {
+        now >= due_at(harm) && (harm.is_at_once() || stays(harm)) && sudden.is_none_or(|until| harm.at >= until)
+    };
     let due: Vec<&Harm> = harmed.iter().filter(is_due).copied().collect();
     let said = said(&harmed, &numbers, names);
-    let sudden = !compares && began_before_the_step(evidence, first, window);
     let too_many = |harmed: usize| is_too_many(evidence, seen, &numbers, u32::try_from(harmed).unwrap_or(u32::MAX));
-    if too_many(due.len()) && !sudden && is_not_the_environment(evidence, &due, patience, too_many) {
+    if too_many(due.len()) && is_not_the_environment(evidence, &due, patience, too_many) {
         return Verdict::Bad(first.kind.reason().explained(said));
     }
     let unwell = harmed.iter().filter(|harm| !evidence.is_well(&harm.uid)).count();
     let pending = harmed.iter().any(|harm| now < due_at(harm) && stays(harm));
     let holds = match seen.spec.tolerance {
         Some(_) => false,
-        None => sudden || numbers.unassigned_harmed > 0 || chance(evidence, seen, numbers.harmed) < SURPRISE,
+        None => sudden.is_some() || numbers.unassigned_harmed > 0 || chance(evidence, seen, numbers.harmed) < SURPRISE,
     };
     let late = first.at + patience;
     if pending || (unwell > 0 && (holds || now < late)) {
@@ -158,17 +161,20 @@ fn is_not_the_environment(
     count > 0 && poisson_binomial_tail(&shares, u32::try_from(count).unwrap_or(u32::MAX)) < ERROR
 }
 
-/// Whether what harms all pods may have begun while some did not have the target: probes need a while to notice it. Then those that had it
-/// for longer were harmed in at least half the share of those that had just got it. A version that harms them would have done so before.
-fn began_before_the_step(evidence: &Evidence, first: &Harm, window: u32) -> bool {
-    let Some(stepped) =
-        evidence.stepped().filter(|stepped| !first.is_at_once() && first.at < stepped + seconds(window))
-    else {
-        return false;
-    };
-    let [(longer, longer_harmed), (fresh, fresh_harmed)] = evidence.by_age(stepped);
+/// What harms all pods after a step may have begun while some did not have the target: probes need a while to notice it. Then those that had it
+/// for longer were harmed in at least half the share of those that had just got it; a version that harms them would have done so before. Harm
+/// counts again that begins after the time that is returned.
+fn sudden(evidence: &Evidence, window: u32) -> Option<Millis> {
+    let stepped = evidence.stepped()?;
+    let until = stepped + 2 * seconds(window);
+    let first = evidence.harms().find(|harm| harm.assigned && harm.at >= stepped)?;
+    if first.is_at_once() || first.at >= stepped + seconds(window) {
+        return None;
+    }
+    let [(longer, longer_harmed), (fresh, fresh_harmed)] = evidence.by_age(stepped, until);
     let (longer, fresh) = (u64::from(longer), u64::from(fresh));
-    longer_harmed > 0 && 2 * u64::from(longer_harmed) * fresh >= u64::from(fresh_harmed) * longer
+    let is_sudden = longer_harmed > 0 && 2 * u64::from(longer_harmed) * fresh >= u64::from(fresh_harmed) * longer;
+    is_sudden.then_some(until)
 }
 
 /// The numbers of the evidence.

@@ -138,6 +138,38 @@ fn without_others_to_compare_with_it_is_held_for_two_windows() {
     }
 }
 
+/// In the last two steps of 40 pods, so many seconds after the last one, pods crash that have the version for longer. Before, or soon after
+/// that step, one did, too.
+#[test]
+fn what_begins_soon_after_the_last_step_excuses_nothing_that_comes_much_later() {
+    for (one_before, after, fails) in [(false, 20, false), (false, 200, true), (true, 200, true)] {
+        let mut rollout = at_step("web", 40, 3);
+        rollout.spec.bake_seconds = 600;
+        let mut harmed: Vec<String> = rollout.with("2").iter().take(4).map(|pod| pod.uid.clone()).collect();
+        let mut crash = |rollout: &mut TestRollout, count: usize| {
+            let (millis, uids) = (rollout.millis, harmed.split_off(harmed.len() - count));
+            rollout.pods.iter_mut().filter(|pod| uids.contains(&pod.uid)).for_each(|pod| pod.crash(millis));
+        };
+        if one_before {
+            rollout.watch("2", 20);
+            crash(&mut rollout, 1);
+            rollout.watch("2", 80);
+        } else {
+            rollout.watch("2", 38);
+        }
+        assert_eq!((rollout.assigned("2"), failure(&rollout)), (40, None));
+        rollout.take();
+        if !one_before {
+            rollout.watch("2", 20);
+            crash(&mut rollout, 1);
+        }
+        rollout.watch("2", after);
+        crash(&mut rollout, 3);
+        rollout.watch("2", 100);
+        assert_eq!(failure(&rollout).is_some(), fails, "{one_before} {after}");
+    }
+}
+
 #[test]
 fn what_happens_to_pods_that_are_taken_away_is_no_harm() {
     type Change = fn(&mut Subject);

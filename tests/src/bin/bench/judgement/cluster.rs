@@ -291,6 +291,7 @@ impl<'a, J: Judge> Cluster<'a, J> {
         if reassigned {
             self.assign();
         }
+        self.outcome.write_down(progress, self.now, self.assigned, &message);
         if self.outcome.progress != Some(progress) {
             self.outcome.stands(progress, self.now, message);
         }

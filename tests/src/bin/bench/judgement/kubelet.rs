@@ -183,10 +183,9 @@ impl<J: Judge> Cluster<'_, J> {
         (real.up, real.started_at, real.unready) = (true, now, false);
         real.start += 1;
         let start = real.start;
-        if real.runs != real.assigned {
-            real.runs = real.assigned;
-            self.after(300, Event::Taken(pod));
-        } else if !self.view.pods[pod].acknowledged {
+        real.runs = real.assigned;
+        let seen = &self.view.pods[pod];
+        if seen.runs != Some(real.runs) || !seen.acknowledged {
             self.after(300, Event::Taken(pod));
         }
         let answers = self.between(SECOND, 3 * SECOND);

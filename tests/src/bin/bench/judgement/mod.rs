@@ -21,6 +21,7 @@ mod versions;
 mod weather;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -61,10 +62,13 @@ pub(crate) struct Options {
     /// Also write the table to this file
     #[arg(long)]
     csv: Option<PathBuf>,
-    /// Say of each cell why the first rollout was rolled back or held
+    /// Say of each cell which rollout was the first that did not end as it should, and why
     #[arg(long)]
     explain: bool,
-    /// Small fleets and few rollouts: fails where a target is missed by far
+    /// Print what is said in this rollout of each cell, by its number
+    #[arg(long)]
+    diary: Option<u64>,
+    /// Small fleets and few rollouts: fails where a target is missed by more than chance explains
     #[arg(long)]
     small: bool,
 }
@@ -76,7 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let mut cells: Vec<Cell> = cells(options.harms_a_week).into_iter().filter(named).collect();
     if options.small {
-        cells.retain(targets::is_small);
+        cells.retain(|cell| targets::few_runs(cell).is_some());
     }
     if cells.is_empty() {
         bail!("no cell has such a name");
@@ -87,13 +91,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         seed: options.seed,
         jobs: options.jobs.max(1),
     };
+    if let Some(number) = options.diary {
+        return cells.iter().try_for_each(|cell| say(cell, options.seed, number));
+    }
     let mut table = table::Table::new(options.explain);
     let mut missed = Vec::new();
     for cell in &cells {
         let began = Instant::now();
-        let (cell, tally) = simulate(cell, &budget);
+        let few = targets::few_runs(cell).filter(|_| options.small);
+        let (cell, tally) = simulate(cell, &Budget { runs: few.unwrap_or(budget.runs), ..budget });
         progress(&format!("{cell}: {} runs in {:.1} s", tally.runs, began.elapsed().as_secs_f64()));
-        if options.small && targets::is_missed_by_far(&cell, &tally) {
+        if options.small && targets::is_missed(&cell, &tally) {
             missed.push(cell.to_string());
         }
         table.add(&cell, &tally)?;
@@ -115,11 +123,25 @@ struct Budget {
     jobs: usize,
 }
 
+/// The cell with how long a rollout usually takes.
+fn timed(cell: &Cell, seed: u64) -> Cell {
+    let usual = Cluster::new(&cell.without_weather(), seed, Engine::new()).run().duration;
+    Cell { usual: Some(usual), ..cell.clone() }
+}
+
+/// Prints what is said in one rollout.
+fn say(cell: &Cell, seed: u64, number: u64) -> Result<()> {
+    let cell = timed(cell, seed);
+    let mut cluster = Cluster::new(&cell, run_seed(&cell, seed, number), Engine::new());
+    cluster.outcome.diary = Some(Vec::new());
+    let diary = cluster.run().diary.unwrap_or_default();
+    let text = format!("{cell}, rollout {number}:\n{}\n", diary.join("\n"));
+    io::stdout().write_all(text.as_bytes()).context("can't print the results")
+}
+
 /// Simulates the rollouts of a cell; gives the cell with how long one usually takes.
 fn simulate(cell: &Cell, budget: &Budget) -> (Cell, Tally) {
-    let calm = cell.without_weather();
-    let usual = Cluster::new(&calm, budget.seed, Engine::new()).run().duration;
-    let cell = Cell { usual: Some(usual), ..cell.clone() };
+    let cell = timed(cell, budget.seed);
     let runs = budget.runs.min((budget.pods / cell.fleet as u64).max(LEAST));
     let next = AtomicU64::new(0);
     let worker = || {
@@ -129,7 +151,7 @@ fn simulate(cell: &Cell, budget: &Budget) -> (Cell, Tally) {
             if number >= runs {
                 return tally;
             }
-            let outcome = Cluster::new(&cell, seed(&cell, budget.seed, number), Engine::new()).run();
+            let outcome = Cluster::new(&cell, run_seed(&cell, budget.seed, number), Engine::new()).run();
             tally.add(&cell, number, &outcome);
         }
     };
@@ -147,7 +169,7 @@ fn simulate(cell: &Cell, budget: &Budget) -> (Cell, Tally) {
 }
 
 /// The seed of one run: its own, and the same in each release.
-fn seed(cell: &Cell, seed: u64, number: u64) -> u64 {
+fn run_seed(cell: &Cell, seed: u64, number: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     (cell.to_string(), seed, number).hash(&mut hasher);
     hasher.finish()

@@ -25,12 +25,23 @@ pub(crate) struct Outcome {
     pub(crate) duration: Millis,
     /// How long pods were not Ready that could have been.
     pub(crate) unwell: Millis,
+    /// What was said, and when; where somebody asks for it.
+    pub(crate) diary: Option<Vec<String>>,
 }
 
 impl Outcome {
     pub(super) fn stands(&mut self, progress: Progress, now: Millis, message: String) {
         self.was_inconclusive |= progress == Progress::Inconclusive;
         (self.progress, self.since, self.message) = (Some(progress), now, message);
+    }
+
+    /// Writes down what is said, where that is new.
+    pub(super) fn write_down(&mut self, progress: Progress, now: Millis, assigned: usize, message: &str) {
+        let Some(diary) = &mut self.diary else { return };
+        let said = format!("{progress:?}, {assigned} assigned: {message}");
+        if diary.last().is_none_or(|last| !last.ends_with(&said)) {
+            diary.push(format!("{:>7}.{:03} s {said}", now / 1000, now % 1000));
+        }
     }
 
     /// The target was stopped: rolled back, or held because of doubts at the end.

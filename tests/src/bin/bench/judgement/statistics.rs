@@ -14,6 +14,11 @@ pub(crate) fn upper_bound(hits: u64, runs: u64) -> f64 {
     high
 }
 
+/// P(X ≥ hits) of a binomial distribution.
+pub(crate) fn at_least(hits: u64, runs: u64, chance: f64) -> f64 {
+    if hits == 0 { 1.0 } else { 1.0 - at_most(hits - 1, runs, chance) }
+}
+
 /// P(X ≤ hits) of a binomial distribution.
 fn at_most(hits: u64, runs: u64, chance: f64) -> f64 {
     let mut term = count(runs) * (-chance).ln_1p();
@@ -48,6 +53,17 @@ mod tests {
         for (hits, runs, bound) in [(0, 10_000, 0.000_299_5), (4, 10_000, 0.000_915), (5, 10, 0.777_6), (10, 10, 1.0)] {
             let found = upper_bound(hits, runs);
             assert!((found / bound - 1.0_f64).abs() < 0.001, "{hits} of {runs}: {found}");
+        }
+    }
+
+    #[test]
+    fn so_many_hits_are_that_improbable() {
+        // 1 - (1 - p)^n, and the same less n p (1 - p)^(n - 1).
+        for (hits, runs, chance, probability) in
+            [(0, 60, 0.001, 1.0), (1, 60, 0.001, 0.058_263), (2, 60, 0.001, 0.001_703_1)]
+        {
+            let found = at_least(hits, runs, chance);
+            assert!((found / probability - 1.0_f64).abs() < 0.001, "{hits} of {runs}: {found}");
         }
     }
 

@@ -79,8 +79,9 @@ impl Table {
         let _ = writeln!(self.csv, "{}", cells.join(","));
         let shown: Vec<String> = [cell.to_string()].into_iter().chain(numbers).collect();
         let mut text = head + &line(&shown) + "\n";
-        if let Some(example) = tally.example().filter(|_| self.explain) {
-            let _ = writeln!(text, "    {} looks a run; such as: {example}", tally.looks / runs.max(1));
+        if let Some((number, message)) = tally.example().filter(|_| self.explain) {
+            let _ =
+                writeln!(text, "    {} looks a run; such as rollout {number}: {message}", tally.looks / runs.max(1));
         }
         io::stdout().write_all(text.as_bytes()).context("can't print the results")
     }

@@ -33,7 +33,7 @@ pub(crate) struct Tally {
     stopped_after: Vec<u64>,
     /// Beyond what is usual and what the event lasts.
     pub(crate) longest_stall: Millis,
-    /// The first run that did not pass, and why.
+    /// The first good version that did not pass, or bad one that did: its number, and what was said last.
     example: Option<(u64, String)>,
 }
 
@@ -63,8 +63,8 @@ impl Tally {
             self.exposed.push(outcome.exposed as u64);
             self.stopped_after.push(outcome.since.saturating_sub(outcome.first_assigned));
         }
-        if outcome.progress != Some(Progress::Passed) && self.example.as_ref().is_none_or(|(first, _)| number < *first)
-        {
+        let surprises = (outcome.progress == Some(Progress::Passed)) == cell.version.is_bad();
+        if surprises && self.example.as_ref().is_none_or(|(first, _)| number < *first) {
             self.example = Some((number, outcome.message.clone()));
         }
         if outcome.progress != Some(Progress::RolledBack) && !cell.version.is_bad() {
@@ -98,9 +98,9 @@ impl Tally {
         self.rolled_back + self.inconclusive
     }
 
-    /// Why one was rolled back or held.
-    pub(crate) fn example(&self) -> Option<&str> {
-        self.example.as_ref().map(|(_, message)| message.as_str())
+    /// A rollout that did not end as it should.
+    pub(crate) fn example(&self) -> Option<&(u64, String)> {
+        self.example.as_ref()
     }
 
     /// Pods that had the target when it was stopped.

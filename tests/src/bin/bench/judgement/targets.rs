@@ -1,7 +1,7 @@
 //! What the rules have to reach with their defaults.
 
 use super::cell::Cell;
-use super::statistics::{count, upper_bound};
+use super::statistics::{at_least, count, upper_bound};
 use super::tally::Tally;
 use super::versions::Kind;
 use super::weather::Weather;
@@ -22,14 +22,12 @@ enum Target {
 fn demanded(cell: &Cell) -> Option<Target> {
     let Cell { weather, version, fleet, .. } = *cell;
     if !version.is_bad() {
-        return match weather {
-            Weather::Outage(_) | Weather::CrashingOutage(_) => {
-                (fleet >= 40).then_some(Target::FalseComparedAtMost(0.05))
-            }
-            _ => Some(Target::FalseAtMost(0.001)),
+        return match weather.is_outage() {
+            true => (fleet >= 40).then_some(Target::FalseComparedAtMost(0.05)),
+            false => Some(Target::FalseAtMost(0.001)),
         };
     }
-    let slow = matches!(version.kind, Kind::Leak(after) if after > 60_000);
+    let slow = is_slow(version);
     let harmed = version.harmed(fleet);
     match version.percent {
         // Five minutes are longer than a rollout, unless it bakes for longer.
@@ -42,6 +40,11 @@ fn demanded(cell: &Cell) -> Option<Target> {
                 .then_some(Target::Stopped(0.999, (percent == 100 && by_probes).then_some(first)))
         }
     }
+}
+
+/// It harms after minutes.
+fn is_slow(version: super::versions::Target) -> bool {
+    matches!(version.kind, Kind::Leak(after) if after > 60_000)
 }
 
 /// The target of a cell, and whether it is met.
@@ -65,26 +68,29 @@ pub(crate) fn target(cell: &Cell, tally: &Tally) -> Option<(String, bool)> {
     })
 }
 
-/// Cells that a few seconds are enough for.
-pub(crate) fn is_small(cell: &Cell) -> bool {
-    cell.fleet <= 40 && cell.weather != Weather::Pause
+/// How many rollouts of a cell are made where a few seconds have to be enough: none of large fleets, of slow versions and of a day's pause.
+pub(crate) fn few_runs(cell: &Cell) -> Option<u64> {
+    let is_quick = matches!(cell.fleet, 3..=40) && cell.weather != Weather::Pause && !is_slow(cell.version);
+    (is_quick && demanded(cell).is_some()).then(|| (480 / cell.fleet as u64).min(60))
 }
 
-/// Whether the target is missed by more than chance explains in a few hundred runs.
-pub(crate) fn is_missed_by_far(cell: &Cell, tally: &Tally) -> bool {
-    let most = |chance: f64, runs: u64| {
-        let expected = count(runs) * chance;
-        expected + 4.0 * expected.sqrt() + 2.0
-    };
+/// Whether the target is missed by more than chance explains: so many misses, or more, have a probability below this.
+pub(crate) fn is_missed(cell: &Cell, tally: &Tally) -> bool {
+    const CHANCE: f64 = 0.001;
+    let too_many = |misses: u64, runs: u64, allowed: f64| at_least(misses, runs, allowed) < CHANCE;
     match demanded(cell) {
         None => false,
-        Some(Target::FalseAtMost(chance)) => count(tally.rolled_back) > most(chance, tally.runs),
-        Some(Target::FalseComparedAtMost(chance)) => count(tally.compared_rolled_back) > most(chance, tally.compared),
+        Some(Target::FalseAtMost(most)) => too_many(tally.rolled_back, tally.runs, most),
+        Some(Target::FalseComparedAtMost(most)) => too_many(tally.compared_rolled_back, tally.compared, most),
         Some(Target::Stopped(least, first)) => {
-            let late = count(tally.stopped() - tally.first_step_only);
-            count(tally.runs - tally.stopped()) > most(1.0 - least, tally.runs)
-                || first.is_some_and(|first| late > most(1.0 - first, tally.stopped()))
+            too_many(tally.runs - tally.stopped(), tally.runs, 1.0 - least)
+                || first.is_some_and(|first| {
+                    too_many(tally.stopped() - tally.first_step_only, tally.stopped(), 1.0 - first)
+                })
         }
-        Some(Target::RolledBack(least, _)) => count(tally.runs - tally.stopped()) > most(1.0 - least, tally.runs),
+        Some(Target::RolledBack(stopped, back)) => {
+            too_many(tally.runs - tally.stopped(), tally.runs, 1.0 - stopped)
+                || too_many(tally.runs - tally.rolled_back, tally.runs, 1.0 - back)
+        }
     }
 }

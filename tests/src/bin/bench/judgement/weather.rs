@@ -65,6 +65,12 @@ impl fmt::Display for Weather {
     }
 }
 
+impl Weather {
+    pub(crate) fn is_outage(self) -> bool {
+        matches!(self, Self::Outage(_) | Self::CrashingOutage(_))
+    }
+}
+
 /// The rollout of an image.
 pub(crate) struct Rolling {
     workload: usize,
@@ -239,6 +245,10 @@ impl<J: Judge> Cluster<'_, J> {
         self.node_shown(node, true);
         for pod in self.pods_of(node) {
             self.take(pod);
+            // What it took at the last moment has not been seen.
+            if self.view.pods[pod].runs.is_some() {
+                self.after(300, Event::Taken(pod));
+            }
             self.answers_changed(pod);
         }
     }
