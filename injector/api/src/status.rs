@@ -48,7 +48,7 @@ pub struct VersionedConfigStatus {
     /// How often pods are harmed without a new version; absent until the first hour was watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub background: Option<BackgroundStatus>,
-    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, Restarted, Conflict.
+    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, Restarted, Conflict, WeakEvidence, Suspect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -339,7 +339,7 @@ pub struct RolloutFailure {
     pub version: String,
     /// The generation of the spec that asked for it. It is not tried again before that changes.
     pub generation: i64,
-    /// Why: PodNotReady, ContainerRestarted, ProgressDeadlineExceeded, RestartFailed, or the reason that the pod reported.
+    /// Why: PodNotReady, ContainerRestarted, NewPodsFailing, ProgressDeadlineExceeded, RestartFailed, or the reason that the pod reported.
     pub reason: Reason,
     /// A message that names the pod.
     pub message: String,

@@ -121,7 +121,7 @@ pub struct RolloutSpec {
     /// How long a pod's containers have for their acknowledgement, in seconds.
     #[schemars(range(min = 1, max = 86400))]
     pub ack_timeout_seconds: u32,
-    /// How long the rollout may stand still before it counts as failed, in seconds.
+    /// How long the rollout may wait without progress before it counts as failed, in seconds.
     #[schemars(range(min = 1, max = 604_800))]
     pub progress_deadline_seconds: u32,
     /// How many of the pods that the new version is assigned to may be harmed: a number, or a share that is rounded down. When absent, Nudge
@@ -130,7 +130,7 @@ pub struct RolloutSpec {
     pub tolerance: Option<Tolerance>,
     /// What a failure leads to.
     pub on_failure: OnFailure,
-    /// Within how many seconds pods that were not harmed are notified of the way back. Those that were harmed are notified at once.
+    /// Within how many seconds Ready pods are notified of the way back. Others are notified at once.
     #[schemars(range(min = 0, max = 30))]
     pub rollback_spread_seconds: u32,
     /// Holds the rollout where it is.
@@ -163,7 +163,7 @@ pub struct Step {
     /// The pods that the step is about. A pod counts by the labels that it was created with. At most 8 selectors differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<StepSelector>,
-    /// How long the next step waits when this one was watched, in seconds.
+    /// How long the next step waits in addition to the time for which this one is watched, in seconds. Without effect before the bake.
     #[serde(default, skip_serializing_if = "crate::status::is_zero")]
     #[schemars(range(min = 0, max = 604_800))]
     pub hold_seconds: u32,
