@@ -14,6 +14,9 @@ pub const REFRESHED: &str = "nudge.dev/refreshed";
 /// Annotation of a template without an agent: the kubelet refreshes its volumes at once.
 pub const REFRESH: &str = "nudge.dev/refresh";
 
+/// What a mark's field begins with that says how many pods were available before. Earlier releases, which read the template first, pass it over.
+const BEFORE: &str = "available:";
+
 /// The last restart of a workload by Nudge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restarted {
@@ -25,6 +28,8 @@ pub struct Restarted {
     pub unwell: bool,
     /// What the template was like, but for the digest. Absent in marks of earlier releases.
     pub template: Option<String>,
+    /// How many pods were available before, where that were not all. A version that takes none of them is not to blame.
+    pub before: Option<i32>,
 }
 
 impl Restarted {
@@ -32,15 +37,25 @@ impl Restarted {
     pub fn text(&self) -> String {
         let unwell = if self.unwell { " unwell" } else { "" };
         let template = self.template.as_ref().map_or_else(String::new, |template| format!(" {template}"));
-        format!("{} {}{unwell}{template}", self.at, self.digest)
+        let before = self.before.map_or_else(String::new, |before| format!(" {BEFORE}{before}"));
+        format!("{} {}{unwell}{template}{before}", self.at, self.digest)
     }
 
     /// Reads the annotation's value. Only Nudge writes it; anything else counts as none.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split(' ');
         let (at, digest) = (fields.next()?.parse().ok()?, fields.next()?.to_owned());
-        let (unwell, rest): (Vec<&str>, Vec<&str>) = fields.partition(|field| *field == "unwell");
-        Some(Self { at, digest, unwell: !unwell.is_empty(), template: rest.first().map(ToString::to_string) })
+        let mut mark = Self { at, digest, unwell: false, template: None, before: None };
+        for field in fields {
+            if field == "unwell" {
+                mark.unwell = true;
+            } else if let Some(before) = field.strip_prefix(BEFORE) {
+                mark.before = before.parse().ok();
+            } else {
+                mark.template.get_or_insert_with(|| field.to_owned());
+            }
+        }
+        Some(mark)
     }
 }
 
@@ -59,9 +74,11 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         for (unwell, template) in [(false, None), (true, None), (false, Some("t")), (true, Some("t"))] {
-            let (at, template) = (Timestamp::from_second(1_700_000_000).unwrap(), template.map(str::to_owned));
-            let one = Restarted { at, digest: "d".to_owned(), unwell, template };
-            assert_eq!(Restarted::parse(&one.text()), Some(one));
+            for before in [None, Some(0), Some(97)] {
+                let (at, template) = (Timestamp::from_second(1_700_000_000).unwrap(), template.map(str::to_owned));
+                let one = Restarted { at, digest: "d".to_owned(), unwell, template, before };
+                assert_eq!(Restarted::parse(&one.text()), Some(one));
+            }
         }
         assert_eq!(Restarted::parse("yesterday d"), None);
     }

@@ -51,14 +51,15 @@ pub(super) struct Watched {
     mark: Restarted,
     /// When it last progressed, or was first seen.
     pub(super) progressed: Timestamp,
-    /// The farthest that it came. Who falls back and recovers has not progressed, so there is an end.
-    steps: Steps,
-    /// Since when all pods are available and no container was started again.
+    /// The least that was left, and the farthest that it came since then. Who falls back and recovers has not progressed, so there is an end.
+    done: (i32, i32),
+    left: (i32, i32),
+    /// Since when it is up. Unprobed: since when all pods are available and no container was started again.
     pub(super) complete: Option<Timestamp>,
     /// How often containers had been started again when it was first seen, and at the last look.
     restarts: Option<(PodRestarts, PodRestarts)>,
     /// It has come up, once and for all.
-    settled: bool,
+    pub(super) settled: bool,
 }
 
 impl Watched {
@@ -124,14 +125,18 @@ impl Memory {
             _ => watched.insert(Watched {
                 mark: mark.clone(),
                 progressed: now,
-                steps: Steps::default(),
+                done: Steps::default().done(),
+                left: (i32::MAX, i32::MAX),
                 complete: None,
                 restarts: None,
                 settled: false,
             }),
         };
-        if let Some(steps) = workload.steps.filter(|steps| *steps > watched.steps) {
-            (watched.steps, watched.progressed) = (steps, now);
+        if let Some(steps) = workload.steps {
+            let (done, left) = (steps.done(), steps.left());
+            if left < watched.left || done > watched.done {
+                (watched.done, watched.left, watched.progressed) = (done, left.min(watched.left), now);
+            }
         }
         let again = match (workload.restarts, &mut watched.restarts) {
             (Some(count), Some((_, last))) => count.all > std::mem::replace(last, count).all,
@@ -141,7 +146,14 @@ impl Memory {
             }
             (None, _) => false,
         };
-        if workload.progress == Progress::Complete && !again {
+        // A probe, or a wait of zero, leaves it all to the workload's controller.
+        let settle = if workload.unprobed { settle } else { 0 };
+        let up = match workload.progress_since(mark) {
+            Progress::Complete => settle == 0 || !again || mark.before.is_some(),
+            Progress::Ended => settle == 0 || mark.before.is_some(),
+            Progress::Moving | Progress::Failed => false,
+        };
+        if up {
             let complete = *watched.complete.get_or_insert(now);
             watched.settled |= over(complete, settle, now);
         } else {
@@ -153,7 +165,7 @@ impl Memory {
         self.workloads.get(&workload.uid)?.watched.as_ref().filter(|watched| watched.mark == *mark)
     }
 
-    /// Whether all pods of the workload were available for long enough after its last restart.
+    /// Whether the workload has come up after its last restart, whatever happens later.
     pub fn has_settled(&self, workload: &Workload) -> bool {
         let watched = workload.mark().and_then(|mark| self.watched(workload, mark));
         watched.is_some_and(|watched| watched.settled)

@@ -4,6 +4,8 @@
 mod behind;
 mod clock;
 mod content;
+#[cfg(test)]
+mod health_tests;
 mod marks;
 mod memory;
 mod next;

@@ -10,7 +10,7 @@ use super::clock::over;
 use super::marks::Restarted;
 use super::memory::Memory;
 use super::report::Report;
-use super::workload::{Progress, Workload};
+use super::workload::{Progress, Steps, Workload};
 
 /// How often a container of a new pod may be started again before the pod counts as one that does not come up.
 const RESTARTS: i32 = 1;
@@ -48,7 +48,7 @@ pub enum Next {
         /// The annotation to write with it.
         mark: Restarted,
     },
-    /// A workload is being restarted.
+    /// Nothing is to be written before a restart comes to its end.
     Wait(String),
     /// A workload did not become ready with the version.
     Failed(String),
@@ -70,22 +70,27 @@ fn late(id: &str) -> String {
     format!("{id} did not come up after its restart")
 }
 
-/// How far the restart of this mark is.
+/// How far the restart of this mark is. Once it has come up, nothing that happens later is its fault.
 fn restart_progress(look: &Look<'_>, workload: &Workload, mark: &Restarted) -> RestartProgress {
     let watched = look.memory.watched(workload, mark);
+    if watched.is_some_and(|watched| watched.settled) {
+        return RestartProgress::Complete;
+    }
     let progressed = watched.map_or(mark.at, |watched| watched.progressed.max(mark.at));
     let settle = if workload.unprobed { look.settle } else { 0 };
     let in_time = !over(progressed, look.deadline.saturating_add(settle), look.now);
-    let crashes = workload.unprobed && watched.is_some_and(|watched| watched.restarts() > RESTARTS);
+    // Of pods that were not available before, those that crash now are not known.
+    let crashes =
+        workload.unprobed && mark.before.is_none() && watched.is_some_and(|watched| watched.restarts() > RESTARTS);
+    // A controller that says that its rollout has ended does not say any more that it takes too long.
+    let theirs = workload.has_deadline && workload.progress == Progress::Moving;
     // On the way back, the Deployment's condition is about the version that is left until the Deployment progresses.
-    let patient = match workload.progress {
-        Progress::Complete | Progress::Ended if settle == 0 || look.memory.has_settled(workload) => {
-            return RestartProgress::Complete;
-        }
+    let patient = match workload.progress_since(mark) {
+        Progress::Complete | Progress::Ended if settle == 0 => return RestartProgress::Complete,
         // Its controller calls a pod available whose containers were started, and looks no further.
         Progress::Complete | Progress::Ended => in_time && !crashes,
         Progress::Failed => look.back && in_time,
-        Progress::Moving => (in_time || (workload.has_deadline && !look.back)) && !crashes,
+        Progress::Moving => (in_time || (theirs && !look.back)) && !crashes,
     };
     if patient { RestartProgress::Moving } else { RestartProgress::Late }
 }
@@ -111,13 +116,29 @@ fn earlier_restart(look: &Look<'_>, workload: &Workload) -> Option<RestartProgre
     if mark.at >= look.since {
         return match restart_progress(look, workload, mark) {
             RestartProgress::Complete => None,
-            RestartProgress::Late if workload.is_changed() => None,
+            RestartProgress::Late if is_excused(workload, mark) => None,
             progress => Some(progress),
         };
     }
     // The rollout that restarted it also judges it, until its deadline.
-    let waits = workload.progress != Progress::Complete && !over(mark.at, look.deadline, look.now);
+    let waits = !workload.is_well() && !over(mark.at, look.deadline, look.now);
     waits.then_some(RestartProgress::Moving)
+}
+
+/// Whether a late restart says nothing about the version.
+fn is_excused(workload: &Workload, mark: &Restarted) -> bool {
+    workload.is_changed() || mark.before.is_some_and(|before| workload.has_available(before))
+}
+
+/// For the mark: whether the workload is too unwell to be waited for; and how many pods are available, if these are some but not all.
+fn how_it_was(look: &Look<'_>, workload: &Workload) -> (bool, Option<i32>) {
+    // The version that is left may have made it unwell; the earlier mark says how it was before.
+    if look.back {
+        return workload.restarted.as_ref().map_or((false, None), |mark| (mark.unwell, mark.before));
+    }
+    let unwell = !workload.is_well();
+    let before = workload.steps.and_then(Steps::available_of_new).filter(|before| unwell && *before > 0);
+    (unwell && before.is_none(), before)
 }
 
 /// Decides. The reports are about all workloads.
@@ -140,7 +161,7 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
                 reports.push(report);
             } else if !never {
                 match earlier_restart(look, workload) {
-                    None => open.push((workload.hold.is_some() || workload.progress != Progress::Complete, index)),
+                    None => open.push((workload.hold.is_some() || !workload.is_well(), index)),
                     Some(RestartProgress::Late) => _ = failed.get_or_insert(late(&id)),
                     Some(_) => _ = waits.get_or_insert(being_restarted(&id)),
                 }
@@ -170,6 +191,13 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
                 let hint = "see its pods, and delete one that keeps a StatefulSet from replacing it";
                 reports.push(Report::new(Reason::NotBack, &id, format!("{}: {hint}", late(&id))));
             }
+            RestartProgress::Late if is_excused(workload, mark) => {
+                let message = format!(
+                    "{id} did not come up after its restart, but has no fewer pods available than before, so this says \
+                     nothing about the version"
+                );
+                reports.push(Report::new(Reason::Unwell, &id, message));
+            }
             RestartProgress::Late => _ = failed.get_or_insert(late(&id)),
         }
     }
@@ -177,20 +205,19 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
     if let Some(message) = failed {
         return (Next::Failed(message), reports);
     }
-    if let Some(message) = waits {
+    // What goes back does not wait for the health of what went before: one after another only forward.
+    if let Some(message) = waits.filter(|_| !look.back || open.is_empty()) {
         return (Next::Wait(message), reports);
     }
     // Well workloads come first, because they prove something; the others may recover meanwhile.
     open.sort_unstable();
     let step = open.first().map(|(_, index)| {
         let (workload, digest) = &look.workloads[*index];
-        // On the way back the version that is left may have made it unwell; the earlier mark says how it was before.
-        let before = workload.restarted.as_ref().is_some_and(|mark| mark.unwell);
-        let unwell = if look.back { before } else { workload.progress != Progress::Complete };
+        let (unwell, before) = how_it_was(look, workload);
         // Clocks of leaders differ, and a mark must not be older than the stage.
         let at = look.now.max(look.since);
         let template = Some(workload.template.clone());
-        Next::Restart { index: *index, mark: Restarted { at, digest: digest.clone(), unwell, template } }
+        Next::Restart { index: *index, mark: Restarted { at, digest: digest.clone(), unwell, template, before } }
     });
     (step.unwrap_or(Next::Done), reports)
 }

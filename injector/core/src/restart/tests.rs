@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::Reason;
 use proptest::prelude::*;
-use serde_json::json;
 
-use super::clock::over;
 use super::*;
 
-fn at(second: i64) -> Timestamp {
+pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
@@ -34,12 +32,12 @@ pub(super) fn workload(name: &str) -> Workload {
     }
 }
 
-fn mark(second: i64, digest: &str) -> Restarted {
-    Restarted { at: at(second), digest: digest.to_owned(), unwell: false, template: None }
+pub(super) fn mark(second: i64, digest: &str) -> Restarted {
+    Restarted { at: at(second), digest: digest.to_owned(), unwell: false, template: None, before: None }
 }
 
 /// The same, with the digest that it should have.
-fn open(name: &str) -> (Workload, String) {
+pub(super) fn open(name: &str) -> (Workload, String) {
     (workload(name), "new".to_owned())
 }
 
@@ -159,6 +157,20 @@ fn on_the_way_back_only_what_was_restarted_is_restarted_and_nothing_fails() {
 }
 
 #[test]
+fn the_way_back_of_one_does_not_wait_for_the_health_of_another() {
+    let mut all = ["a", "b", "c"].map(open);
+    for (workload, _) in &mut all {
+        (workload.digest, workload.restarted) = (Some("bad".to_owned()), Some(mark(90, "bad")));
+        workload.progress = Progress::Failed;
+    }
+    for index in 0..3 {
+        let (step, _) = look(&all, true, 101);
+        assert_eq!(apply(&mut all, &step), Some(index), "none of them comes up");
+    }
+    assert!(matches!(look(&all, true, 102).0, Next::Wait(_)), "the end waits for all");
+}
+
+#[test]
 fn on_the_way_back_what_somebody_else_restarted_is_restarted_too() {
     let all = [open("a")];
     assert_eq!(look(&all, true, 101).0, Next::Done);
@@ -213,143 +225,6 @@ fn a_workload_that_a_tool_replaces_is_restarted_once_by_a_leader() {
     assert!(matches!(look(&web, "new", &memory).0, Next::Restart { .. }), "another object");
 }
 
-/// What the API server says of a DaemonSet or StatefulSet under restart.
-fn under_restart(kind: Kind, all: i32, updated: i32, down: i32) -> (Workload, String) {
-    let (status, meta) = match kind {
-        Kind::DaemonSet => (
-            json!({"desiredNumberScheduled": all, "updatedNumberScheduled": updated, "numberReady": all - down,
-                "numberAvailable": all - down, "currentNumberScheduled": all, "numberMisscheduled": 0, "observedGeneration": 2}),
-            json!({"spec": {}}),
-        ),
-        _ => (
-            json!({"replicas": all, "readyReplicas": all - down, "updatedReplicas": updated, "updateRevision": "b",
-                "currentRevision": if updated == all && down == 0 { "b" } else { "a" }, "observedGeneration": 2}),
-            json!({"spec": {"replicas": all, "serviceName": "x"}}),
-        ),
-    };
-    let template = json!({
-        "metadata": {"annotations": {"nudge.dev/config-digest": "new"}},
-        "spec": {"containers": [{"name": "app", "envFrom": [{"configMapRef": {"name": "shop"}}], "readinessProbe": {}}]},
-    });
-    let mut object = meta;
-    object["spec"]["template"] = template;
-    object["spec"]["selector"] = json!({});
-    object["metadata"] = json!({"name": "x", "uid": "x", "generation": 2, "annotations": {"nudge.dev/restarted": mark(101, "new").text()}});
-    object["status"] = status;
-    let workload = match kind {
-        Kind::DaemonSet => Workload::of_daemon_set(&serde_json::from_value(object).unwrap()),
-        _ => Workload::of_stateful_set(&serde_json::from_value(object).unwrap()),
-    };
-    (workload.unwrap(), "new".to_owned())
-}
-
-/// Looks as the controller does, with what the leader remembers.
-fn watched(memory: &mut Memory, all: &[(Workload, String)], now: i64) -> (Next, Vec<Report>) {
-    for (workload, _) in all {
-        memory.watch(workload, 10, at(100), at(now));
-    }
-    let behind = &BTreeMap::new();
-    next(&Look { workloads: all, behind, back: false, since: at(100), deadline: 60, settle: 10, memory, now: at(now) })
-}
-
-#[test]
-fn a_restart_may_take_long_while_it_progresses() {
-    for (kind, all, seconds) in [(Kind::StatefulSet, 3, 50), (Kind::DaemonSet, 500, 20)] {
-        let (mut memory, mut now) = (Memory::default(), 101);
-        for updated in 0..all {
-            for down in [1, 0] {
-                let progress = watched(&mut memory, &[under_restart(kind, all, updated + down, down)], now);
-                assert!(matches!(progress.0, Next::Wait(_)), "{kind:?} {updated} {down} at {now}: {progress:?}");
-                now += if down == 1 { seconds } else { 1 };
-            }
-        }
-        assert!(now > 101 + 2 * 60, "longer than the deadline in total");
-        assert_eq!(watched(&mut memory, &[under_restart(kind, all, all, 0)], now).0, Next::Done);
-    }
-}
-
-#[test]
-fn a_restart_that_goes_forth_and_back_does_not_progress() {
-    for kind in [Kind::StatefulSet, Kind::DaemonSet] {
-        let (mut memory, mut now) = (Memory::default(), 101);
-        let ends = (0..1000).find(|turn| {
-            now += 7;
-            // It becomes Ready for a moment, over and over again.
-            matches!(watched(&mut memory, &[under_restart(kind, 3, 1, turn % 2)], now).0, Next::Failed(_))
-        });
-        assert!(ends.is_some_and(|turn| (8..=10).contains(&turn)), "{kind:?}: {ends:?}");
-        // A new leader waits anew.
-        let mut anew = Memory::default();
-        assert!(matches!(watched(&mut anew, &[under_restart(kind, 3, 1, 1)], now).0, Next::Wait(_)));
-        assert!(matches!(watched(&mut anew, &[under_restart(kind, 3, 1, 1)], now + 60).0, Next::Failed(_)));
-    }
-}
-
-/// A Deployment that has just been restarted.
-fn restarted() -> Workload {
-    Workload { digest: Some("new".to_owned()), restarted: Some(mark(101, "new")), ..workload("web") }
-}
-
-#[test]
-fn without_a_probe_it_must_stay_up_for_a_while() {
-    let mut memory = Memory::default();
-    let count = |all| Some(PodRestarts { most: i32::from(all > 0), all });
-    let mut look = |progress, restarts: i32, now| {
-        let web = Workload { progress, unprobed: true, restarts: count(restarts), ..restarted() };
-        watched(&mut memory, &[(web, "new".to_owned())], now).0
-    };
-    let waits = |next: Next| assert!(matches!(next, Next::Wait(_)), "{next:?}");
-    waits(look(Progress::Complete, 0, 102));
-    waits(look(Progress::Ended, 0, 105));
-    waits(look(Progress::Complete, 0, 106));
-    waits(look(Progress::Complete, 1, 112));
-    waits(look(Progress::Complete, 1, 113));
-    waits(look(Progress::Complete, 1, 122));
-    assert_eq!(look(Progress::Complete, 1, 123), Next::Done);
-    assert_eq!(look(Progress::Ended, 3, 124), Next::Done, "what happens later is no matter of the restart");
-    // With a probe its controller's word is enough.
-    let ended = Workload { progress: Progress::Ended, ..restarted() };
-    assert_eq!(watched(&mut Memory::default(), &[(ended, "new".to_owned())], 102).0, Next::Done);
-}
-
-#[test]
-fn without_a_probe_pods_that_crash_again_and_again_fail() {
-    let mut memory = Memory::default();
-    let mut look = |progress, most, now| {
-        let restarts = Some(PodRestarts { most, all: 2 * most });
-        let web = Workload { progress, unprobed: true, restarts, ..restarted() };
-        watched(&mut memory, &[(web, "new".to_owned())], now).0
-    };
-    assert!(matches!(look(Progress::Moving, 0, 102), Next::Wait(_)));
-    assert!(matches!(look(Progress::Complete, 1, 105), Next::Wait(_)));
-    assert!(matches!(look(Progress::Ended, 2, 109), Next::Failed(_)));
-    // One that is never up for long, and does not restart, fails by the deadline.
-    let mut memory = Memory::default();
-    let ends = (0..100).find(|turn| {
-        let progress = if turn % 2 == 0 { Progress::Complete } else { Progress::Ended };
-        let web = Workload { progress, unprobed: true, ..restarted() };
-        matches!(watched(&mut memory, &[(web, "new".to_owned())], 102 + 5 * turn).0, Next::Failed(_))
-    });
-    assert_eq!(ends, Some(14));
-}
-
-#[test]
-fn a_template_that_somebody_has_changed_is_reported_and_not_blamed() {
-    let theirs = |progress| {
-        let before = Some(Restarted { template: Some("before".to_owned()), ..mark(101, "new") });
-        Workload { progress, restarted: before, ..restarted() }
-    };
-    let look =
-        |workload: Workload, digest: &str, now| watched(&mut Memory::default(), &[(workload, digest.to_owned())], now);
-    assert!(matches!(look(theirs(Progress::Moving), "new", 102).0, Next::Wait(_)), "it may come up");
-    let (next, reports) = look(theirs(Progress::Failed), "new", 102);
-    assert_eq!((next, reports[0].why.reason), (Next::Done, Reason::TemplateChanged));
-    assert_eq!(look(theirs(Progress::Complete), "new", 102), (Next::Done, vec![]));
-    // Another config goes on, and does not blame it either.
-    let (next, _) = look(theirs(Progress::Failed), "newer", 102);
-    assert!(matches!(next, Next::Restart { mark, .. } if mark.unwell && mark.template.as_deref() == Some("template")));
-}
-
 #[derive(Clone, Debug)]
 enum Happens {
     Looks,
@@ -368,7 +243,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    /// In any order of events: never two restarts that are waited for at the same time, none twice for the same content, and it ends.
+    /// In any order of events: none is restarted twice for the same content, and it ends. Forward, never are two waited for at the same time.
     #[test]
     fn one_at_a_time_each_once_and_it_ends(events in proptest::collection::vec(happens(), 0..60), back: bool) {
         let mut all = ["a", "b", "c", "d"].map(open);
@@ -376,19 +251,27 @@ proptest! {
             workload.digest = Some("old".to_owned());
             workload.has_deadline = false;
         }
-        let mut count = [0; 4];
+        let (mut count, mut up, mut memory) = ([0; 4], [false; 4], Memory::default());
         let mut now = 101;
         let mut turn = |all: &mut [(Workload, String)], now| -> Result<Next, TestCaseError> {
-            let (step, _) = look(all, back, now);
+            for ((workload, digest), up) in all.iter().zip(&mut up) {
+                memory.watch(workload, 10, at(100), at(now));
+                *up |= workload.digest.as_ref() == Some(digest) && workload.progress == Progress::Complete;
+            }
+            let (workloads, behind, memory, now) = (&*all, &BTreeMap::new(), &memory, at(now));
+            let (step, _) = next(&Look { workloads, behind, back, since: at(100), deadline: 60, settle: 10, memory, now });
+            if let Next::Failed(message) = &step {
+                let blamed = all.iter().zip(up).find(|((workload, _), _)| message.starts_with(&workload.id()));
+                prop_assert!(!blamed.unwrap().1, "what has come up says nothing any more");
+            }
             if let Some(index) = apply(all, &step) {
                 count[index] += 1;
                 prop_assert_eq!(count[index], 1, "restarted twice");
-                let moving = all.iter().filter(|(workload, digest)| {
-                    workload.digest.as_ref() == Some(digest) && workload.progress == Progress::Moving
+                let moving = all.iter().zip(up).filter(|((workload, digest), up)| {
+                    workload.digest.as_ref() == Some(digest) && workload.progress == Progress::Moving && !up
                         && !workload.restarted.as_ref().is_some_and(|mark| mark.unwell)
-                        && !(back && over(workload.restarted.as_ref().unwrap().at, 60, at(now)))
                 });
-                prop_assert!(moving.count() <= 1, "two at the same time");
+                prop_assert!(back || moving.count() <= 1, "two at the same time");
             }
             Ok(step)
         };
@@ -396,11 +279,10 @@ proptest! {
             match event {
                 Happens::Looks => _ = turn(&mut all, now)?,
                 Happens::Comes(index) => all[index].0.progress = Progress::Complete,
-                // What has come up stays up, or it is no restart of ours that is looked at.
-                Happens::Breaks(index) if all[index].0.restarted.is_none() || all[index].0.progress == Progress::Moving => {
-                    all[index].0.progress = Progress::Failed;
+                Happens::Breaks(index) => {
+                    let came_up = all[index].0.restarted.is_some() && all[index].0.progress == Progress::Complete;
+                    all[index].0.progress = if came_up { Progress::Moving } else { Progress::Failed };
                 }
-                Happens::Breaks(_) => {}
                 Happens::Passes(seconds) => now += i64::from(seconds),
             }
         }

@@ -35,13 +35,38 @@ pub enum Progress {
     Failed,
 }
 
-/// How many of its pods are new, and up. More new pods are progress, and so are more that are up of the same number of new ones.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// How many of its pods are new, and up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
+    /// How many it should have, or where it has more, how many it has.
+    pub all: i32,
     /// Pods with the present template.
     pub updated: i32,
-    /// Pods that are Ready, and once more those that are available.
-    pub up: i32,
+    /// Pods that are Ready.
+    pub ready: i32,
+    /// Pods that are available.
+    pub available: i32,
+}
+
+impl Steps {
+    fn up(self) -> i32 {
+        self.ready.saturating_add(self.available)
+    }
+
+    /// How many pods are available of the present template, if there are no others.
+    pub(super) fn available_of_new(self) -> Option<i32> {
+        (self.updated >= self.all).then_some(self.available)
+    }
+
+    /// How far it has come: first by new pods, then by pods that are up. This grows where it is scaled up.
+    pub(super) fn done(self) -> (i32, i32) {
+        (self.updated, self.up())
+    }
+
+    /// How much is left. This sinks where it is scaled down.
+    pub(super) fn left(self) -> (i32, i32) {
+        (self.all.saturating_sub(self.updated), self.all.saturating_mul(2).saturating_sub(self.up()))
+    }
 }
 
 /// How often containers of pods with the present digest were started again.
@@ -105,6 +130,27 @@ impl Workload {
         self.restarted.as_ref().filter(|mark| self.digest.as_ref() == Some(&mark.digest))
     }
 
+    /// Whether all pods are available, or came up with the present template by a probe.
+    pub(super) fn is_well(&self) -> bool {
+        self.progress == Progress::Complete || (self.progress == Progress::Ended && !self.unprobed)
+    }
+
+    /// How far its rollout is since this restart. Where not all pods were available before, as many are enough.
+    pub(super) fn progress_since(&self, mark: &Restarted) -> Progress {
+        let Some(before) = mark.before.filter(|_| !self.is_well()) else { return self.progress };
+        let all_new = self.steps.and_then(Steps::available_of_new).is_some();
+        match self.progress {
+            _ if all_new && self.has_available(before) => Progress::Ended,
+            Progress::Ended => Progress::Moving,
+            progress => progress,
+        }
+    }
+
+    /// Whether as many pods are available, whatever their template.
+    pub(super) fn has_available(&self, before: i32) -> bool {
+        self.steps.is_some_and(|steps| steps.available >= before.min(steps.all))
+    }
+
     /// Whether somebody has changed the template since our last restart.
     pub fn is_changed(&self) -> bool {
         let before = self.restarted.as_ref().and_then(|mark| mark.template.as_ref());
@@ -149,19 +195,31 @@ impl Workload {
         let progressing = status.conditions.iter().flatten().find(|condition| condition.type_ == "Progressing");
         let reason = progressing.and_then(|condition| condition.reason.as_deref());
         let available = status.available_replicas.unwrap_or(0);
-        // The controller leaves the reason of the template before, when it comes upon a ReplicaSet that is there already.
+        // The controller leaves the reason of the template before, when it comes upon a ReplicaSet that is there already. It looks no further
+        // then: it neither says when that comes up, nor that it takes too long.
+        let updated_at =
+            progressing.and_then(|condition| condition.last_update_time.as_ref()).map(|time| time.0.as_second());
+        let stale = workload.mark().is_some_and(|mark| updated_at.is_none_or(|at| at < mark.at.as_second()));
+        let ended = reason == Some("NewReplicaSetAvailable");
+        workload.has_deadline &= !(ended && stale);
         let all_new = updated >= replicas && status.replicas.unwrap_or(0) <= updated;
         let progress = if all_new && available >= updated {
             Progress::Complete
-        } else if all_new && reason == Some("NewReplicaSetAvailable") {
+        } else if all_new && ended && !stale {
             Progress::Ended
         } else if reason == Some("ProgressDeadlineExceeded") {
             Progress::Failed
         } else {
             Progress::Moving
         };
-        let up = status.ready_replicas.unwrap_or(0).saturating_add(available);
-        Some(workload.at(&object.metadata, status.observed_generation, progress, Steps { updated, up }))
+        let ready = status.ready_replicas.unwrap_or(0);
+        let all = replicas.max(status.replicas.unwrap_or(0));
+        Some(workload.at(
+            &object.metadata,
+            status.observed_generation,
+            progress,
+            Steps { all, updated, ready, available },
+        ))
     }
 
     /// Of a StatefulSet.
@@ -185,7 +243,8 @@ impl Workload {
             available >= replicas && updated >= replicas && status.current_revision == status.update_revision;
         let progress =
             if complete || (replicas == 0 && status.replicas == 0) { Progress::Complete } else { Progress::Moving };
-        let steps = Steps { updated, up: ready.saturating_add(available) };
+        let all = replicas.max(status.replicas);
+        let steps = Steps { all, updated, ready, available };
         Some(workload.at(&object.metadata, status.observed_generation, progress, steps))
     }
 
@@ -202,7 +261,7 @@ impl Workload {
         let (updated, available) = (status.updated_number_scheduled.unwrap_or(0), status.number_available.unwrap_or(0));
         let complete = updated >= scheduled && available >= scheduled;
         let progress = if complete { Progress::Complete } else { Progress::Moving };
-        let steps = Steps { updated, up: status.number_ready.saturating_add(available) };
+        let steps = Steps { all: scheduled, updated, ready: status.number_ready, available };
         Some(workload.at(&object.metadata, status.observed_generation, progress, steps))
     }
 
@@ -288,15 +347,42 @@ mod tests {
     }
 
     #[test]
+    fn the_controllers_word_of_before_the_restart_says_nothing() {
+        let read = |restarted: &str, updated: &str, old: i32| {
+            let mark = Restarted {
+                at: restarted.parse().unwrap(),
+                digest: "d".to_owned(),
+                unwell: false,
+                template: None,
+                before: None,
+            };
+            let object = json!({
+                "metadata": {"name": "web", "generation": 2, "annotations": {"nudge.dev/restarted": mark.text()}},
+                "spec": {"replicas": 1, "template": template(), "selector": {}, "progressDeadlineSeconds": 600},
+                "status": {"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1 - old, "conditions": [{
+                    "type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable", "lastUpdateTime": updated}]}});
+            let workload = Workload::of_deployment(&serde_json::from_value(object).unwrap()).unwrap();
+            (workload.progress, workload.has_deadline)
+        };
+        // Of the strategy Recreate: the old pod goes, then the new one is there.
+        for old in [1, 0] {
+            let before = read("2026-01-01T00:10:00Z", "2026-01-01T00:09:59Z", old);
+            assert_eq!(before, (Progress::Moving, false), "by our deadline, because it has none");
+        }
+        assert_eq!(read("2026-01-01T00:10:00.7Z", "2026-01-01T00:10:00Z", 0), (Progress::Ended, true));
+    }
+
+    #[test]
     fn numbers_of_an_older_template_say_nothing() {
         let status = json!({"observedGeneration": 2, "updatedReplicas": 1, "readyReplicas": 2, "availableReplicas": 1});
         let steps = deployment(&json!({}), status.clone()).steps;
-        assert_eq!(steps, Some(Steps { updated: 1, up: 3 }));
+        assert_eq!(steps, Some(Steps { all: 2, updated: 1, ready: 2, available: 1 }));
         let mut before = status;
         before["observedGeneration"] = 1.into();
         assert_eq!(deployment(&json!({}), before).steps, None);
         // A new pod is more than all that were up before.
-        assert!(Steps { updated: 2, up: 0 } > Steps { updated: 1, up: 1000 });
+        let steps = |updated, ready| Steps { all: 5000, updated, ready, available: 0 };
+        assert!(steps(2, 0).done() > steps(1, 1000).done() && steps(2, 0).left() < steps(1, 1000).left());
     }
 
     #[test]
