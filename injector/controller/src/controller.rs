@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::PostParams;
 use nudge_api::VersionedConfig;
@@ -17,6 +17,7 @@ use nudge_core::restart::{Memory, Part};
 use nudge_core::rollout::{Evidence, Millis};
 use nudge_core::versions::{Facts, Seals};
 use ring::hmac;
+use tokio::sync::OwnedMutexGuard;
 
 use super::metrics::RolloutMetrics;
 
@@ -25,7 +26,7 @@ pub(super) const FIELD_MANAGER: &str = "nudge-controller";
 
 /// For how long a leader keeps digests of the form before: while replicas are replaced, some of the release before still need them, and who
 /// goes back to that release at once needs them again.
-const KEEPS_KEYED: SignedDuration = SignedDuration::from_mins(10);
+const KEEPS_KEYED: Duration = Duration::from_mins(10);
 
 pub(super) fn written_by_us() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
@@ -40,19 +41,19 @@ pub struct Controller {
     pub(super) metrics: RolloutMetrics,
     pub(super) silence: Duration,
     /// Since when this replica leads and sees.
-    sees: Mutex<Option<Timestamp>>,
+    sees: Mutex<Option<Instant>>,
     /// What is known of objects whose version is not sealed yet.
     pub(super) facts: Mutex<HashMap<ConfigKey, Facts>>,
     pub(super) looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
     /// What was seen of the pods of each config, and when last.
-    evidence: Mutex<HashMap<ConfigKey, (Evidence, Timestamp)>>,
+    evidence: Mutex<HashMap<ConfigKey, (Evidence, Instant)>>,
     /// The beginning of the steady clock.
     started: Instant,
     /// What is remembered of restarted workloads, and of which part of the rollout that is.
     restarts: Mutex<HashMap<ConfigKey, (Part, Memory)>>,
     away: Mutex<Option<Away>>,
-    /// Held while a config may begin to move.
-    pub(super) beginning: tokio::sync::Mutex<()>,
+    /// Held while a config of the namespace may begin to move.
+    beginning: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// What was last read of a published ConfigMap, which is read again only when something has changed.
@@ -101,8 +102,19 @@ impl Controller {
             started: Instant::now(),
             restarts: Mutex::default(),
             away: Mutex::default(),
-            beginning: tokio::sync::Mutex::default(),
+            beginning: Mutex::default(),
         }
+    }
+
+    /// Waits until no other config of the namespace may begin to move. Only configs of one namespace share pods.
+    pub(super) async fn begins_in(&self, namespace: &str) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut all = locked(&self.beginning);
+            // Those that nobody holds or waits for.
+            all.retain(|_, lock| Arc::strong_count(lock) > 1);
+            Arc::clone(all.entry(namespace.to_owned()).or_default())
+        };
+        lock.lock_owned().await
     }
 
     pub(super) fn looked(&self, key: &ConfigKey) -> Option<(Instant, Looked)> {
@@ -140,13 +152,19 @@ impl Controller {
         evidence
     }
 
-    pub(super) fn keep_evidence(&self, key: &ConfigKey, evidence: Evidence) {
-        locked(&self.evidence).insert(key.clone(), (evidence, Timestamp::now()));
+    /// With the moment before the pods were looked at: what was not seen since then was missed.
+    pub(super) fn keep_evidence(&self, key: &ConfigKey, evidence: (Evidence, Instant)) {
+        locked(&self.evidence).insert(key.clone(), evidence);
     }
 
     /// The time that evidence is measured with.
     pub(super) fn steady(&self) -> Millis {
         Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX)
+    }
+
+    /// The same of another moment; `None` before this replica began.
+    pub(super) fn steady_at(&self, at: Instant) -> Option<Millis> {
+        Millis::try_from(at.checked_duration_since(self.started)?.as_millis()).ok()
     }
 
     /// The nodes that were not Ready when all were listed last.
@@ -160,14 +178,12 @@ impl Controller {
 
     /// From now on this replica leads, and its index is complete.
     pub fn begin(&self) {
-        *locked(&self.sees) = Some(Timestamp::now());
+        *locked(&self.sees) = Some(Instant::now());
     }
 
     /// Since when no change in the namespace can have been missed.
-    pub(super) fn sees_since(&self, namespace: &str) -> Option<Timestamp> {
-        let blind = self.index.last_blind(namespace).and_then(|ago| SignedDuration::try_from(ago).ok());
-        let blind = blind.and_then(|ago| Timestamp::now().checked_sub(ago).ok());
-        (*locked(&self.sees)).max(blind)
+    fn sees_since(&self, namespace: &str) -> Option<Instant> {
+        (*locked(&self.sees)).max(self.index.last_blind(namespace))
     }
 
     /// The seals of a config. The keys are large for a future.
@@ -177,8 +193,8 @@ impl Controller {
 
     /// From when on digests of the form before are replaced.
     pub(super) fn replaces_keyed_at(&self) -> Time {
-        let leads = locked(&self.sees).unwrap_or_else(Timestamp::now);
-        Time(leads.checked_add(KEEPS_KEYED).unwrap_or(Timestamp::MAX))
+        let leads = locked(&self.sees).map_or(Duration::ZERO, |since| since.elapsed());
+        Time(Timestamp::now().checked_add(KEEPS_KEYED.saturating_sub(leads)).unwrap_or(Timestamp::MAX))
     }
 
     /// Forgets what is known of a config that is gone, or whose namespace is not enabled.
@@ -201,5 +217,75 @@ impl Controller {
     /// Whether what is known of the namespace is recent enough to delete something because of it.
     pub(super) fn knows(&self, namespace: &str) -> bool {
         self.index.silent_in(namespace, self.silence).is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::http;
+    use kube::client::Body;
+    use nudge_api::{RolloutSpec, VersionedConfigStatus};
+    use nudge_core::rollout::{Now, Observation, Restarts, Rollout, next};
+    use tokio::time::timeout;
+    use tower::service_fn;
+
+    use super::*;
+
+    /// A controller that can read nothing.
+    fn blind(index: Arc<Index>) -> Controller {
+        let service = service_fn(|_: http::Request<Body>| async {
+            http::Response::builder().status(500).body(Body::from(Vec::new()))
+        });
+        let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+        Controller::new(client, index, key, "a", silence, RolloutMetrics::default())
+    }
+
+    #[tokio::test]
+    async fn what_was_missed_after_the_pods_were_looked_at_was_missed() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let controller = blind(index);
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        let began = Instant::now();
+        controller.begin();
+        let (restart, time) = (Restarts::Done, Time(Timestamp::now()));
+        let seen = Observation {
+            spec: &RolloutSpec::default(),
+            generation: 1,
+            requested: "1",
+            at_once: false,
+            pods: &[],
+            neighbours: &HashMap::new(),
+            background: None,
+            waiting_for: None,
+            published: None,
+            current_since: None,
+            restart: &restart,
+        };
+        let status = VersionedConfigStatus { current: Some("1".to_owned()), ..VersionedConfigStatus::default() };
+        let mut evidence = Evidence::default();
+        next(Rollout::from_status(&status, &time), &mut evidence, &seen, Now { time: &time, steady: 7 });
+        // That it was looked at is in memory alone.
+        let looked = |at| {
+            controller.keep_evidence(&key, (evidence.clone(), at));
+            format!("{:?}", controller.evidence(&key)).contains("looked: Some(7)")
+        };
+        assert!(looked(Instant::now()));
+        assert!(!looked(began), "this replica began to see after that");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_waits_for_no_other() {
+        let controller = blind(Arc::default());
+        let held = controller.begins_in("a").await;
+        let begins = |namespace: &'static str| timeout(Duration::from_secs(1), controller.begins_in(namespace));
+        assert!(begins("a").await.is_err() && begins("b").await.is_ok());
+        drop(held);
+        assert!(begins("a").await.is_ok());
+        for number in 0..100 {
+            drop(controller.begins_in(&number.to_string()).await);
+        }
+        assert_eq!(locked(&controller.beginning).len(), 1, "locks that nobody holds are dropped");
     }
 }

@@ -1,6 +1,8 @@
 //! The controllers: the shell around the decisions of `nudge-core`. Only the leader runs them.
 
 mod baseline;
+#[cfg(test)]
+mod brake_tests;
 mod controller;
 mod metrics;
 mod pruning;

@@ -1,20 +1,22 @@
 //! One reconcile of one config: reads what is missing, decides, writes the status, publishes, prunes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use nudge_api::{Explanation, PartKind, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{Explanation, PartKind, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::keys::ConfigKey;
+use nudge_core::pods::PodState;
 use nudge_core::restart;
-use nudge_core::rollout::{Millis, Now};
+use nudge_core::rollout::{ALL, Evidence, Millis, Neighbours, Now};
 use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide};
+use tokio::sync::OwnedMutexGuard;
 
 use super::controller::{Controller, locked, written_by_us};
 use super::restart::{Restarting, restarts};
@@ -52,10 +54,17 @@ fn may_begin(config: &VersionedConfig) -> bool {
         && requested != status.current.as_ref()
 }
 
-/// Whether the previous version is requested: a brake, which needs nothing to be known but the config.
-fn returns(config: &VersionedConfig) -> bool {
-    let previous = config.status.as_ref().and_then(|status| status.previous.as_ref());
-    previous.is_some() && config.spec.current.as_ref() == previous
+/// Whether its pods are to return, or all of them are to get a version now: a brake, which needs nothing to be known but the config.
+fn is_brake(config: &VersionedConfig) -> bool {
+    let Some(status) = &config.status else { return false };
+    let (requested, rollout) = (config.spec.current.as_ref(), &status.rollout);
+    let forward =
+        matches!(rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
+    let now = config.spec.now.as_ref().is_some_and(|now| Some(&now.version) == requested);
+    let steps = rollout.stage == Some(RolloutStage::Moving) && rollout.threshold < ALL;
+    (requested.is_some() && requested == status.previous.as_ref())
+        || (forward && requested != status.target.as_ref())
+        || (now && (may_begin(config) || steps))
 }
 
 /// Whether its move lets others pass, and may go on now.
@@ -66,6 +75,15 @@ fn yields(config: &VersionedConfig) -> bool {
 /// Whether it is being moved, or may begin to move now.
 fn is_moved(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) || may_begin(config)
+}
+
+/// What is seen beside the config and its versions.
+struct Seen {
+    pods: Vec<Arc<PodState>>,
+    nodes_away: BTreeSet<String>,
+    neighbours: HashMap<String, Neighbours>,
+    waiting_for: Option<String>,
+    restarting: Restarting,
 }
 
 impl Controller {
@@ -89,15 +107,19 @@ impl Controller {
         if config.metadata.deletion_timestamp.is_some() {
             return Ok(Again::Never);
         }
+        let braked = self.brake(key, &config);
         // Pods may have crashed, and spec may have changed, without being seen.
         if is_moved(&config)
-            && !returns(&config)
+            && braked.is_none()
             && let Some(what) = self.index.doubted(&key.namespace)
         {
             tracing::debug!(config = %key, what, "reconcile postponed: changes may have been missed");
             return Ok(Again::At(BLIND));
         }
-        let (config, mut again) = self.settle(key, config).await?;
+        let (config, mut again) = match braked {
+            Some((decision, evidence)) => (self.put(key, config, &decision, evidence, None).await?, Again::Soon),
+            None => self.settle(key, config).await?,
+        };
         let looked = self.looked(key).map(|(_, looked)| looked.version);
         let config = match self.publish(key, &config).await? {
             None => config,
@@ -120,75 +142,125 @@ impl Controller {
         Ok(again)
     }
 
+    /// What a brake changes, by what is in memory. It waits for no API call but the write: whatever is read before can fail. `None` where it
+    /// assigns nothing to any pod.
+    fn brake(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<(Decision, (Evidence, Instant))> {
+        if !is_brake(config) {
+            return None;
+        }
+        let (looked, pods) = (Instant::now(), self.index.subscribers(key));
+        // Changes may have been missed, and nodes are not looked at: nobody looked.
+        let mut evidence = self.evidence(key);
+        evidence.blind();
+        let seen = Seen {
+            waiting_for: self.moving_neighbour(key, &pods),
+            pods,
+            nodes_away: BTreeSet::new(),
+            neighbours: HashMap::new(),
+            restarting: Restarting::later(),
+        };
+        let (decision, evidence) = self.decided(key, config, &seen, &self.facts(key), &evidence);
+        let before = config.status.as_ref().map(|status| status.rollout.revision);
+        (Some(decision.status.rollout.revision) != before).then_some((decision, (evidence, looked)))
+    }
+
     /// Decides about the versions and writes the status. Returns the config as it is then.
     async fn settle(
         &self,
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
     ) -> Result<(Arc<VersionedConfig>, Again), CallError> {
-        // Two configs that share pods must not both begin to move, or go on, in the same moment.
-        let _one = if may_begin(&config) || yields(&config) { Some(self.beginning.lock().await) } else { None };
         let restarting = self.restart(key, &config).await?;
         // The nodes of exactly these pods: a pod that falls later, with its node, would be held against the version.
-        let pods = self.index.subscribers(key);
-        let nodes_away = if returns(&config) { BTreeSet::new() } else { self.nodes_away(&config, &pods).await? };
-        let waiting_for = self.moving_neighbour(key, &pods);
-        let mut facts = locked(&self.facts).get(key).cloned().unwrap_or_default();
-        let neighbours = self.neighbours(key, &config, &pods);
-        let mut evidence = self.evidence(key);
-        let seals = self.seals(key, &config);
-        let replaces_keyed_at = self.replaces_keyed_at();
-        let mut decision = None;
-        for _ in 0..READS {
-            let (parts, secrets_known, left_out) = self.index.seen_parts(key);
-            let now = Time(Timestamp::now());
-            let published = self.looked(key).map(|(_, looked)| looked.version);
-            let observed = Observed {
-                config: &config,
-                parts: &parts,
-                facts: &facts,
-                secrets_known,
-                left_out: &left_out,
-                pods: &pods,
-                nodes_away: &nodes_away,
-                neighbours: &neighbours,
-                waiting_for: waiting_for.as_deref(),
-                published: published.as_deref(),
-                seals: &seals,
-                replaces_keyed_at: &replaces_keyed_at,
-                restart: &restarting.state,
-                now: Now { time: &now, steady: self.steady() },
-            };
-            let made = decide(&observed, &mut evidence);
-            let unread = made.unread.clone();
-            decision = Some(made);
+        let (looked, pods) = (Instant::now(), self.index.subscribers(key));
+        let mut seen = Seen {
+            nodes_away: self.nodes_away(&config, &pods).await?,
+            waiting_for: None,
+            neighbours: self.neighbours(key, &config, &pods),
+            pods,
+            restarting,
+        };
+        let mut facts = self.facts(key);
+        let known = self.evidence(key);
+        let mut turns = 0;
+        // Two configs that share pods must not both begin to move, or go on, in the same moment.
+        let begins = may_begin(&config) || yields(&config);
+        let (mut decision, evidence, one) = loop {
+            let one = if begins { Some(self.begins_in(&key.namespace).await) } else { None };
+            seen.waiting_for = self.moving_neighbour(key, &seen.pods);
+            let made = self.decided(key, &config, &seen, &facts, &known);
             // The rest is left to the next reconcile: one config must not keep a worker for itself.
-            let unread: Vec<_> = unread.into_iter().take(READ_AT_ONCE).collect();
-            if unread.is_empty() {
-                break;
+            if made.0.unread.is_empty() || turns == READS {
+                break (made.0, made.1, one);
             }
-            for (kind, name) in unread {
+            drop(one);
+            turns += 1;
+            for (kind, name) in made.0.unread.into_iter().take(READ_AT_ONCE) {
                 if let Some(read) = self.read(&key.namespace, kind, &name).await? {
                     facts.insert(read.uid.clone(), read);
                 }
             }
-        }
-        let Some(mut decision) = decision else { return Ok((config, Again::Never)) };
+        };
         let more = match &decision.again {
             _ if !decision.unread.is_empty() => Again::Soon,
             Some(millis) => Again::At(wait(*millis)),
             None => Again::Never,
         };
-        let more = Self::with_restart(more, &config, &restarting, &mut decision);
+        let more = Self::with_restart(more, &config, &seen.restarting, &mut decision);
         self.keep(key, facts, &decision.status);
+        Ok((self.put(key, config, &decision, (evidence, looked), one).await?, more))
+    }
+
+    /// Decides by what was seen.
+    fn decided(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+        seen: &Seen,
+        facts: &Facts,
+        evidence: &Evidence,
+    ) -> (Decision, Evidence) {
+        let (parts, secrets_known, left_out) = self.index.seen_parts(key);
+        let published = self.looked(key).map(|(_, looked)| looked.version);
+        let now = Time(Timestamp::now());
+        let observed = Observed {
+            config,
+            parts: &parts,
+            facts,
+            secrets_known,
+            left_out: &left_out,
+            pods: &seen.pods,
+            nodes_away: &seen.nodes_away,
+            neighbours: &seen.neighbours,
+            waiting_for: seen.waiting_for.as_deref(),
+            published: published.as_deref(),
+            seals: &self.seals(key, config),
+            replaces_keyed_at: &self.replaces_keyed_at(),
+            restart: &seen.restarting.state,
+            now: Now { time: &now, steady: self.steady() },
+        };
+        decide(&observed, evidence)
+    }
+
+    /// Writes the status that was decided, if it is another one, and keeps the evidence. `one` is held until it is written. Returns the config
+    /// as it is then.
+    async fn put(
+        &self,
+        key: &ConfigKey,
+        config: Arc<VersionedConfig>,
+        decision: &Decision,
+        evidence: (Evidence, Instant),
+        one: Option<OwnedMutexGuard<()>>,
+    ) -> Result<Arc<VersionedConfig>, CallError> {
         if config.status.as_ref() == Some(&decision.status) {
             self.keep_evidence(key, evidence);
-            return Ok((config, more));
+            return Ok(config);
         }
         let mut next = (*config).clone();
-        next.status = Some(decision.status);
+        next.status = Some(decision.status.clone());
         // What is not written is decided anew, by the same evidence.
         let written = self.write(key, &next).await?;
+        drop(one);
         self.keep_evidence(key, evidence);
         let before = config.status.clone().unwrap_or_default();
         self.metrics.changed(&before, written.status.as_ref().unwrap_or(&before));
@@ -197,7 +269,7 @@ impl Controller {
             tracing::info!(config = %key, %reason, message, "status written");
         }
         self.events.record(&written, &decision.events).await;
-        Ok((Arc::new(written), more))
+        Ok(Arc::new(written))
     }
 
     /// Reports the workloads that take a version by a restart, and looks at them again while they are being restarted.
@@ -228,6 +300,10 @@ impl Controller {
             Some(version) if published(before).as_ref() != Some(&version) => self.refresh(key, after, &version).await,
             _ => {}
         }
+    }
+
+    fn facts(&self, key: &ConfigKey) -> Facts {
+        locked(&self.facts).get(key).cloned().unwrap_or_default()
     }
 
     /// Keeps the facts of objects that are not part of a sealed version yet.

@@ -45,6 +45,11 @@ impl Restarting {
         Self { state, found: None }
     }
 
+    /// Nobody looks now.
+    pub(super) fn later() -> Self {
+        Self::not_looked(State::Busy("workloads to restart have not been looked at".to_owned()))
+    }
+
     /// When to look again: workloads are not watched.
     pub(super) fn again(&self) -> Option<Duration> {
         let held = matches!(self.state, State::Held(_));
@@ -92,17 +97,16 @@ pub(super) fn refusal(error: &CallError, id: &str, doing: &str, agent: bool) -> 
 impl Controller {
     /// Makes the next steps for the workloads that take a version by a restart, if the rollout has come that far.
     pub(super) async fn restart(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Restarting, CallError> {
-        let later = || Restarting::not_looked(State::Busy("workloads to restart have not been looked at".to_owned()));
         let Some(status) = config.status.as_ref().filter(|status| restarts(Some(status))) else {
             self.forget_restarts(key);
-            return Ok(later());
+            return Ok(Restarting::later());
         };
         let rollout = &status.rollout;
         let back = rollout.stage != Some(RolloutStage::Restarting);
         // A rollout to another version than spec.current, or a paused one, goes no further.
         let left = config.spec.current.is_some() && config.spec.current != status.target;
         if !back && (left || config.spec.rollout.paused) {
-            return Ok(later());
+            return Ok(Restarting::later());
         }
         let Some(version) = to_publish(status) else { return Ok(Restarting::not_looked(State::Done)) };
         // For workloads without an agent.

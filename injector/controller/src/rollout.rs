@@ -11,10 +11,10 @@ use nudge_api::{VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
-use nudge_core::pods::{PodState, SlowestProbe};
-use nudge_core::rollout::{Neighbours, assigned_version};
-use nudge_protocol::ConfigName;
+use nudge_core::pods::PodState;
+use nudge_core::rollout::{JOBS, Millis, Neighbours, assigned_version};
 use nudge_protocol::error_chain::chain;
+use nudge_protocol::{ConfigName, VersionName};
 
 use super::controller::{Away, Controller};
 
@@ -40,6 +40,11 @@ fn if_allowed(error: CallError) -> Result<BTreeSet<String>, CallError> {
         "reading nodes was forbidden; pods of a node that is away count against the version"
     );
     Ok(BTreeSet::new())
+}
+
+/// Whether the pod is to serve for as long as nobody takes it away: when it becomes unready, something befell it.
+fn serves(pod: &PodState) -> bool {
+    !(pod.finished || pod.ending || pod.terminating || pod.disrupted || pod.workload == JOBS)
 }
 
 /// Whether it is being moved, and holds others up.
@@ -107,39 +112,43 @@ impl Controller {
         }
     }
 
-    /// What became of other pods on the nodes of those that are not ready, which do not have the target.
+    /// When other pods fell on the nodes of those that are not ready. A pod with a version on trial falls because of that, perhaps, and
+    /// excuses nothing.
     pub(super) fn neighbours(
         &self,
         key: &ConfigKey,
         config: &VersionedConfig,
         pods: &[Arc<PodState>],
     ) -> HashMap<String, Neighbours> {
-        let Some(status) = config.status.as_ref().filter(|status| status.target.is_some()) else {
-            return HashMap::new();
-        };
-        let nodes: BTreeSet<&str> = pods
-            .iter()
-            .filter(|pod| !pod.containers_ready && !pod.node.is_empty())
-            .map(|pod| pod.node.as_str())
-            .collect();
-        if nodes.is_empty() {
+        if config.status.as_ref().is_none_or(|status| status.target.is_none()) {
             return HashMap::new();
         }
-        let identity = Identity::of(config);
-        let target = status.target.as_deref();
-        let interval = pods.iter().filter_map(|pod| pod.slowest_probe.as_ref()).map(SlowestProbe::interval).max();
-        let recent = Duration::from_secs((interval.unwrap_or(0) + 3).min(60).into());
-        let mut all: HashMap<String, Neighbours> = HashMap::new();
+        let fell = pods.iter().filter(|pod| !pod.containers_ready && serves(pod));
+        let nodes: BTreeSet<&str> = fell.map(|pod| pod.node.as_str()).filter(|node| !node.is_empty()).collect();
+        let mut all: HashMap<String, BTreeMap<String, Vec<Option<Millis>>>> = HashMap::new();
         for (pod, fell) in self.index.pods_on(&nodes) {
-            let subscribes = pod.namespace == *key.namespace && pod.configs.contains(&key.name);
-            if subscribes && assigned_version(status, identity, &pod) == target {
-                continue;
+            if serves(&pod) && !self.is_on_trial(&pod) {
+                let namespaces = all.entry(pod.node.clone()).or_default();
+                let times = namespaces.entry(pod.namespace.clone()).or_default();
+                times.push(fell.and_then(|fell| self.steady_at(fell)));
             }
-            let of = all.entry(pod.node.clone()).or_default();
-            of.pods += 1;
-            of.harmed += u32::from(fell.is_some_and(|fell| fell.elapsed() < recent));
         }
-        all
+        let neighbours = |mut namespaces: BTreeMap<String, Vec<_>>| {
+            let own = namespaces.remove(&*key.namespace).unwrap_or_default();
+            Neighbours { own, others: namespaces.into_values().collect() }
+        };
+        all.into_iter().map(|(node, namespaces)| (node, neighbours(namespaces))).collect()
+    }
+
+    /// Whether the pod has the target of one of its configs, or should have it.
+    fn is_on_trial(&self, pod: &PodState) -> bool {
+        pod.configs.iter().any(|name| {
+            let Some(config) = self.index.config(&ConfigKey::new(&*pod.namespace, name.clone())) else { return false };
+            let Some(status) = config.status.as_ref().filter(|status| status.target.is_some()) else { return false };
+            let target = status.target.as_deref();
+            assigned_version(status, Identity::of(&config), pod) == target
+                || pod.runs(name.as_str()).map(VersionName::as_str) == target
+        })
     }
 
     /// Another config of some of these pods that is being moved.
@@ -166,6 +175,8 @@ mod tests {
     use kube::client::Body;
     use nudge_api::{RolloutStage, VersionedConfigSpec};
     use nudge_cluster::index::Index;
+    use nudge_core::keys::PodUid;
+    use nudge_core::rollout::ALL;
     use ring::hmac;
     use serde_json::{Value, json};
     use tower::service_fn;
@@ -214,6 +225,71 @@ mod tests {
         }
         let paths = paths.lock().unwrap().clone();
         (sizes, paths)
+    }
+
+    /// A controller that can read nothing.
+    fn blind(index: Arc<Index>) -> Controller {
+        let service = service_fn(|_: http::Request<Body>| async {
+            http::Response::builder().status(500).body(Body::from(Vec::new()))
+        });
+        let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+        Controller::new(client, index, key, "a", silence, RolloutMetrics::default())
+    }
+
+    fn pod(namespace: &str, config: &str) -> PodState {
+        PodState {
+            namespace: namespace.to_owned(),
+            name: "other".to_owned(),
+            uid: PodUid::new("other").unwrap(),
+            configs: vec![ConfigName::new(config).unwrap()],
+            ..PodState::default()
+        }
+    }
+
+    /// What fell with `web` on its node, where another pod fell that is like this.
+    async fn fell_with_web(other: PodState) -> Neighbours {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned(), "foreign".to_owned()].into());
+        let controller = blind(Arc::clone(&index));
+        for (name, moved) in [("shop", true), ("tried", true), ("still", false)] {
+            let config = json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+                "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}, "spec": {},
+                "status": {"current": "1", "target": moved.then_some("2"), "rollout": {
+                    "stage": moved.then_some("Moving"), "threshold": if moved { ALL } else { 0 }}},
+            });
+            index.put_config(serde_json::from_value(config).unwrap());
+        }
+        let web = PodState { name: "web".to_owned(), uid: PodUid::new("web").unwrap(), ..pod("ns", "shop") };
+        for ready in [true, false] {
+            for pod in [web.clone(), other.clone()] {
+                index.put_pod(PodState { node: "node".to_owned(), containers_ready: ready, ..pod });
+            }
+        }
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        let mut all = controller.neighbours(&key, &index.config(&key).unwrap(), &index.subscribers(&key));
+        all.remove("node").unwrap_or_default()
+    }
+
+    #[tokio::test]
+    async fn a_neighbour_is_a_pod_that_serves_and_has_no_version_on_trial() {
+        let other = || pod("ns", "still");
+        let own = fell_with_web(other()).await;
+        assert!(own.own.len() == 1 && own.own[0].is_some() && own.others.is_empty(), "{own:?}");
+        let foreign = fell_with_web(pod("foreign", "still")).await;
+        assert!(foreign.own.is_empty() && foreign.others.len() == 1 && foreign.others[0].len() == 1, "{foreign:?}");
+        for pod in [
+            pod("ns", "tried"),
+            PodState { workload: JOBS.to_owned(), ..other() },
+            PodState { finished: true, ..other() },
+            PodState { ending: true, ..other() },
+            PodState { terminating: true, ..other() },
+            PodState { disrupted: true, ..other() },
+        ] {
+            let nobody = fell_with_web(pod.clone()).await;
+            assert_eq!(nobody, Neighbours::default(), "{pod:?}");
+        }
     }
 
     #[test]

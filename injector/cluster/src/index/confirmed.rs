@@ -47,15 +47,15 @@ impl Index {
         unlisted.or_else(|| Some(silent(inner.healths_of(space), longest)?.0))
     }
 
-    /// How long ago a watch of the namespace was last in doubt for longer than a moment.
-    pub fn last_blind(&self, namespace: &str) -> Option<Duration> {
+    /// When a watch of the namespace was last in doubt for longer than a moment.
+    pub fn last_blind(&self, namespace: &str) -> Option<Instant> {
         let inner = self.lock();
         let space = inner.spaces.get(namespace)?;
         // No pod is hidden by a Secret that can't be read.
         let own = space.watches.iter().filter(|(kind, _)| *kind != Kind::Secrets).map(|(_, health)| health);
         let blind = own.chain(&inner.healths).filter_map(WatchHealth::last_blind).max();
         // What happened before the namespace was enabled was not seen either.
-        blind.max(space.completed).map(|at| at.elapsed())
+        blind.max(space.completed)
     }
 
     // ---- Of the cluster

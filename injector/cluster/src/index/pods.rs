@@ -83,9 +83,12 @@ impl Index {
     /// The pods on these nodes, and when the containers of each last became unready or restarted.
     pub fn pods_on(&self, nodes: &BTreeSet<&str>) -> Vec<(Arc<PodState>, Option<Instant>)> {
         let inner = self.lock();
-        let pods = inner.spaces.values().flat_map(|space| space.pods.values());
-        let there = pods.filter(|entry| nodes.contains(entry.state.node.as_str()) && !entry.state.terminating);
-        there.map(|entry| (Arc::clone(&entry.state), entry.fell)).collect()
+        let there = |space: &Space, node: &&str| {
+            let keys = space.pods_by_node.get(*node).into_iter().flatten();
+            let pods = keys.filter_map(|key| space.pods.get(key));
+            pods.map(|entry| (Arc::clone(&entry.state), entry.fell)).collect::<Vec<_>>()
+        };
+        inner.spaces.values().flat_map(|space| nodes.iter().flat_map(|node| there(space, node))).collect()
     }
 
     /// Adds a pod, or replaces it.
@@ -112,6 +115,10 @@ impl Index {
                 same.and_then(|entry| if falls(&entry.state, &state) { Some(Instant::now()) } else { entry.fell });
             let entry = PodEntry { state: Arc::clone(&state), fell, wake: Arc::clone(&wake) };
             let replaced = space.pods.insert(key.clone(), entry);
+            if let Some(replaced) = &replaced {
+                space.leave_node(&replaced.state);
+            }
+            space.enter_node(&state);
             if let Some(replaced) = replaced.filter(|_| is_new) {
                 space.unsubscribe(&replaced.state);
                 replaced.wake.send_replace(());
@@ -143,6 +150,7 @@ impl Index {
             space.beyond.remove(Kind::Pods, &key.name);
             let Some(entry) = space.pods.remove(key) else { return };
             space.unsubscribe(&entry.state);
+            space.leave_node(&entry.state);
             space.removed(Kind::Pods);
             entry.wake.send_replace(());
             entry.state
@@ -172,6 +180,21 @@ fn falls(before: &PodState, now: &PodState) -> bool {
 }
 
 impl Space {
+    fn enter_node(&mut self, pod: &PodState) {
+        if !pod.node.is_empty() {
+            self.pods_by_node.entry(pod.node.clone()).or_default().insert(pod.key());
+        }
+    }
+
+    fn leave_node(&mut self, pod: &PodState) {
+        if let Some(keys) = self.pods_by_node.get_mut(&pod.node) {
+            keys.remove(&pod.key());
+            if keys.is_empty() {
+                self.pods_by_node.remove(&pod.node);
+            }
+        }
+    }
+
     fn subscribe(&mut self, pod: &PodState) {
         for key in configs_of(pod) {
             self.pods_by_config.entry(key).or_default().insert(pod.name.clone());

@@ -1,6 +1,6 @@
 //! What is known of one enabled namespace. It begins with the namespace, and all of it is forgotten in one step.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -40,6 +40,8 @@ pub(super) struct Space {
     pub(super) pods: HashMap<PodKey, PodEntry>,
     /// The names of the pods that use each config.
     pub(super) pods_by_config: HashMap<ConfigKey, BTreeSet<String>>,
+    /// The pods of each node.
+    pub(super) pods_by_node: HashMap<String, HashSet<PodKey>>,
     /// The uids of service accounts, by their names.
     pub(super) accounts: HashMap<Box<str>, Box<str>>,
     pub(super) beyond: Beyond,
@@ -66,6 +68,7 @@ impl Space {
             published: HashMap::new(),
             pods: HashMap::new(),
             pods_by_config: HashMap::new(),
+            pods_by_node: HashMap::new(),
             accounts: HashMap::new(),
             beyond: Beyond::default(),
         }

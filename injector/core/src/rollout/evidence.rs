@@ -370,11 +370,10 @@ impl Evidence {
                 None => harm.kind == Kind::Unready,
                 Some(pod) => pod.disrupted || !pod.node_ready || pod.ending,
             };
-            let others = seen.neighbours.get(&harm.node).copied().unwrap_or_default();
             let (all, harmed) = nodes.get(harm.node.as_str()).copied().unwrap_or_default();
-            let weather = harm.assigned
-                && others.harmed > 0
-                && u64::from(others.harmed) * u64::from(all) >= u64::from(harmed) * u64::from(others.pods);
+            let within = harm.compared_at() - harm.at;
+            let others = seen.neighbours.get(&harm.node).filter(|_| harm.assigned);
+            let weather = others.is_some_and(|others| others.fell_too(harm.at, within, harmed, all));
             let known = self.pods.get(&harm.uid);
             let with_agent = known.and_then(|known| known.agent_restarted);
             let with_agent = with_agent.is_some_and(|at| (at - harm.at).abs() <= WITH_AGENT);

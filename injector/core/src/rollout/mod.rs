@@ -45,5 +45,5 @@ pub use next::next;
 pub use observation::{Neighbours, Observation, Restarts};
 pub use same_content::is_same;
 pub use state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
-pub use subject::{Subject, pod_number};
+pub use subject::{JOBS, Subject, pod_number};
 pub use thresholds::{ALL, Thresholds};

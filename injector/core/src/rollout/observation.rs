@@ -6,6 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{BackgroundStatus, RolloutSpec};
 
 use super::Subject;
+use super::clock::Millis;
+
+/// So many others must fall with a pod until the node is blamed.
+const LEAST: usize = 2;
 
 /// The state of the workloads that take the version by a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,13 +24,28 @@ pub enum Restarts {
     Held(String),
 }
 
-/// What became of the pods of a node that do not run the target.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// When pods of a node that have no version on trial last became unready or restarted, if they did, by the steady clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
-    /// How many there are, of any config.
-    pub pods: u32,
-    /// How many of them became unready or restarted a short time ago.
-    pub harmed: u32,
+    /// Each of the config's namespace.
+    pub own: Vec<Option<Millis>>,
+    /// Those of other namespaces, for each of these.
+    pub others: Vec<Vec<Option<Millis>>>,
+}
+
+impl Neighbours {
+    /// Whether as many fell at about this time as of `all` pods with the target there, of which so many were harmed. Another namespace counts
+    /// as one pod: what one tenant does to all of its pods excuses nothing in another's.
+    pub(super) fn fell_too(&self, at: Millis, within: Millis, harmed: u32, all: u32) -> bool {
+        let fell = |times: &[Option<Millis>]| times.iter().flatten().filter(|time| (*time - at).abs() <= within).count();
+        let as_many = |fell: usize, of: usize| {
+            let (fell, of) = (u64::try_from(fell).unwrap_or(0), u64::try_from(of).unwrap_or(u64::MAX));
+            fell > 0 && fell.saturating_mul(all.into()) >= of.saturating_mul(harmed.into())
+        };
+        let others = self.others.iter().filter(|times| as_many(fell(times), times.len())).count();
+        let sum = fell(&self.own) + others;
+        sum >= LEAST && as_many(sum, self.own.len() + self.others.len())
+    }
 }
 
 /// What is observed of a config.
@@ -54,4 +73,39 @@ pub struct Observation<'a> {
     pub current_since: Option<&'a Time>,
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether all of a node's pods with the target are excused that fell at 100 s.
+    fn excused(own: &[Option<Millis>], others: &[&[Option<Millis>]]) -> bool {
+        let others = others.iter().map(|times| times.to_vec()).collect();
+        Neighbours { own: own.to_vec(), others }.fell_too(100_000, 13_000, 2, 2)
+    }
+
+    #[test]
+    fn only_what_fell_at_about_the_same_time_counts() {
+        for (fell, counts) in [(87_000, true), (113_000, true), (86_999, false), (113_001, false), (580_000, false)] {
+            assert_eq!(excused(&[Some(fell), Some(100_000)], &[]), counts, "{fell}");
+        }
+    }
+
+    #[test]
+    fn another_namespace_counts_as_one_pod() {
+        let fell = Some(100_000);
+        assert!(!excused(&[], &[&[fell; 10]]), "one namespace excuses nothing alone");
+        assert!(!excused(&[None], &[&[fell; 10], &[fell; 10]]), "a pod of the same namespace stayed well");
+        assert!(!excused(&[], &[&[fell; 2], &[fell, None]]), "half of a namespace is not as many");
+        assert!(!excused(&[fell], &[]) && !excused(&[], &[]));
+        assert!(excused(&[], &[&[fell], &[fell]]) && excused(&[fell], &[&[fell]]) && excused(&[fell, fell], &[]));
+    }
+
+    #[test]
+    fn as_many_of_the_others_must_fall() {
+        let times = |fell: usize| (0..4).map(|at| (at < fell).then_some(100_000)).collect();
+        let own = |fell: usize| Neighbours { own: times(fell), others: Vec::new() };
+        assert!(own(2).fell_too(100_000, 13_000, 1, 2) && !own(2).fell_too(100_000, 13_000, 2, 3));
+    }
 }

@@ -14,7 +14,7 @@ use crate::pods::{PodState, ReportState, SlowestProbe};
 const RESTLESS: i64 = 600;
 
 /// The workload that all Jobs of a namespace count as: their pods may be done before anything is seen of them.
-const JOBS: &str = "Job";
+pub const JOBS: &str = "Job";
 
 /// Reasons for which an agent does not serve the version that is assigned to it.
 const REFUSED: [Reason; 2] = [Reason::TooLarge, Reason::Failed];

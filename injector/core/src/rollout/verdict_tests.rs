@@ -261,11 +261,32 @@ fn where_others_on_the_node_flap_in_the_same_share_the_node_is_blamed() {
     for (others, harmed, blames) in [(4, 4, false), (4, 3, true), (4, 0, true)] {
         let mut rollout = at_step("web", 8, 1);
         let node = rollout.with("2")[0].node.clone();
-        rollout.neighbours.insert(node, Neighbours { pods: others, harmed });
+        let at = rollout.millis + 20_000;
+        let own = (0..others).map(|other| (other < harmed).then_some(at)).collect();
+        rollout.neighbours.insert(node, Neighbours { own, others: Vec::new() });
         one_harmed(&mut rollout, 20, |pod, _| pod.fall());
         rollout.watch("2", 30);
         assert_eq!(failure(&rollout).is_some(), blames, "{harmed} of {others}");
     }
+}
+
+#[test]
+fn what_others_on_the_node_do_much_later_excuses_nothing() {
+    let mut rollout = at_step("web", 500, 2);
+    one_harmed(&mut rollout, 20, |pod, millis| {
+        pod.restarts += 1;
+        pod.last_restart = Some(millis / 1000);
+    });
+    rollout.watch("2", 2);
+    let harmed = |rollout: &TestRollout| rollout.status.rollout.evidence.as_ref().map(|evidence| evidence.harmed);
+    assert_eq!(harmed(&rollout), Some(1));
+    let at = rollout.millis + 20_000;
+    let nodes: Vec<String> = rollout.pods.iter().map(|pod| pod.node.clone()).collect();
+    for node in nodes {
+        rollout.neighbours.insert(node, Neighbours { own: vec![Some(at); 4], others: Vec::new() });
+    }
+    rollout.watch("2", 22);
+    assert_eq!(harmed(&rollout), Some(1), "{:?}", failure(&rollout));
 }
 
 #[test]

@@ -66,8 +66,9 @@ pub struct Decision {
 /// Most transitions of a rollout at one look.
 const MOST_TRANSITIONS: usize = 16;
 
-/// Decides. `evidence`: what this leader has seen of the pods so far.
-pub fn decide(observed: &Observed<'_>, evidence: &mut Evidence) -> Decision {
+/// Decides. `evidence`: what this leader has seen of the pods so far. Returns the decision, and the evidence if it is used.
+pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Evidence) {
+    let mut evidence = evidence.clone();
     let Observed { config, parts, facts, secrets_known, left_out, pods, seals, now: clocks, .. } = *observed;
     let now = clocks.time;
     let before = config.status.clone().unwrap_or_default();
@@ -98,7 +99,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &mut Evidence) -> Decision {
     // While the requested version can't be moved to, pods stay with the current one, or return to it.
     let aim = requested.as_ref().ok().or(status.current.as_ref());
     let (rollout, effects) = match aim {
-        Some(aim) => transitions(rollout, evidence, &status, observed, aim, &mut events),
+        Some(aim) => transitions(rollout, &mut evidence, &status, observed, aim, &mut events),
         None => (rollout, Effects::default()),
     };
     let (rollout, progress) = match requested {
@@ -119,7 +120,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &mut Evidence) -> Decision {
     let status = with_conditions(status, &progress, conflict.as_deref(), suspect, generation, now);
     let later = replaces.filter(|&time| time != now).and_then(|time| clocks.until(time.0));
     let again = effects.look_again.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).min();
-    Decision { status, unread: inventory.unread, events, again }
+    (Decision { status, unread: inventory.unread, events, again }, evidence)
 }
 
 /// When digests of the form before are replaced: not while something moves, because workloads would be restarted for it.

@@ -34,6 +34,7 @@ struct Fixture {
     config: VersionedConfig,
     parts: Vec<Arc<PartMeta>>,
     facts: Facts,
+    pods: Vec<Arc<PodState>>,
     evidence: Evidence,
     now: i64,
 }
@@ -44,7 +45,8 @@ impl Fixture {
         let mut config = VersionedConfig::new("shop", spec);
         config.metadata.uid = Some("uid".to_owned());
         config.metadata.generation = Some(1);
-        Self { config, parts: Vec::new(), facts: Facts::new(), evidence: Evidence::default(), now: 1 }
+        let (parts, facts, pods, evidence) = (Vec::new(), Facts::new(), Vec::new(), Evidence::default());
+        Self { config, parts, facts, pods, evidence, now: 1 }
     }
 
     fn with(mut self, version: &str) -> Self {
@@ -65,28 +67,34 @@ impl Fixture {
         self.facts.get_mut(uid).unwrap().marked = false;
     }
 
+    /// Decides once.
+    fn decide(&self) -> (Decision, Evidence) {
+        let observed = Observed {
+            config: &self.config,
+            parts: &self.parts,
+            facts: &self.facts,
+            secrets_known: true,
+            left_out: &[],
+            pods: &self.pods,
+            nodes_away: &BTreeSet::new(),
+            neighbours: &HashMap::new(),
+            waiting_for: None,
+            seals: &seals(),
+            replaces_keyed_at: &at(REPLACES_KEYED_AT),
+            published: self.config.status.as_ref().and_then(to_publish),
+            restart: &Restarts::Done,
+            now: Now { time: &at(self.now), steady: self.now * 1000 },
+        };
+        decide(&observed, &self.evidence)
+    }
+
     /// Decides until nothing changes.
     fn step(&mut self) -> Decision {
         let mut events = Vec::new();
         loop {
             self.now += 1;
-            let observed = Observed {
-                config: &self.config,
-                parts: &self.parts,
-                facts: &self.facts,
-                secrets_known: true,
-                left_out: &[],
-                pods: &[],
-                nodes_away: &BTreeSet::new(),
-                neighbours: &HashMap::new(),
-                waiting_for: None,
-                seals: &seals(),
-                replaces_keyed_at: &at(REPLACES_KEYED_AT),
-                published: self.config.status.as_ref().and_then(to_publish),
-                restart: &Restarts::Done,
-                now: Now { time: &at(self.now), steady: self.now * 1000 },
-            };
-            let decision = decide(&observed, &mut self.evidence);
+            let (decision, evidence) = self.decide();
+            self.evidence = evidence;
             events.extend(decision.events.clone());
             if self.config.status.as_ref() == Some(&decision.status) {
                 return Decision { events, ..decision };
@@ -364,8 +372,9 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
                 restart,
                 now: Now { time: &at(50), steady: 50_000 },
             },
-            &mut Evidence::default(),
+            &Evidence::default(),
         )
+        .0
         .status
     };
     let held = decide_with(&fixture, &Restarts::Held("Deployment/web was not restarted".to_owned()));
@@ -379,6 +388,39 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
 }
 
 #[test]
+fn what_is_found_bad_stays_bad_once_more_contents_are_read() {
+    let pod = |runs: &str, failed: bool| {
+        let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new(runs).ok())];
+        let why = Reason::NoHandler.explained("it has none");
+        let state = if failed { ReportState::Failed(why) } else { ReportState::Acknowledged };
+        vec![Arc::new(PodState {
+            uid: PodUid::new("a").unwrap(),
+            ready: true,
+            was_ready: true,
+            containers_ready: true,
+            running: true,
+            report: Some(Report { versions, state, at: None }),
+            ..PodState::default()
+        })]
+    };
+    let mut fixture = Fixture::new(Some("1")).with("1").with("2");
+    fixture.pods = pod("1", false);
+    fixture.step();
+    fixture.config.spec.current = Some("2".to_owned());
+    fixture.step();
+    fixture.pods = pod("2", true);
+    fixture.add("3");
+    let read = std::mem::replace(&mut fixture.facts, Facts::new());
+    let bad = |fixture: &Fixture| {
+        let (decision, _) = fixture.decide();
+        (decision.status.rollout.stage, decision.unread.len())
+    };
+    assert_eq!(bad(&fixture), (Some(RolloutStage::RollingBack), 1));
+    fixture.facts = read;
+    assert_eq!(bad(&fixture), (Some(RolloutStage::RollingBack), 0));
+}
+
+#[test]
 fn a_part_that_may_have_been_left_out_is_not_gone() {
     let mut fixture = Fixture::new(Some("1")).with("1").with("2");
     fixture.step();
@@ -386,7 +428,7 @@ fn a_part_that_may_have_been_left_out_is_not_gone() {
     let parts = std::mem::take(&mut fixture.parts);
     let versions = |left_out: &[PartKind]| {
         let config = &fixture.config;
-        let decision = decide(
+        let (decision, _) = decide(
             &Observed {
                 config,
                 parts: &[],
@@ -403,7 +445,7 @@ fn a_part_that_may_have_been_left_out_is_not_gone() {
                 restart: &Restarts::Done,
                 now: Now { time: &at(50), steady: 50_000 },
             },
-            &mut Evidence::default(),
+            &Evidence::default(),
         );
         let status = decision.status;
         (status.versions.iter().map(|it| (it.version.clone(), it.state)).collect::<Vec<_>>(), status.retired.len())

@@ -66,3 +66,23 @@ fn pods_of_other_service_accounts_are_no_subscribers_and_are_woken_when_that_cha
     assert_eq!(names(), ["web"]);
     assert!(woken.has_changed().unwrap());
 }
+
+#[test]
+fn the_pods_of_a_node_are_those_that_are_there_now() {
+    let index = enabled();
+    let on = |node: &str| -> Vec<String> {
+        let pods = index.pods_on(&[node].into());
+        pods.into_iter().map(|(pod, _)| pod.uid.to_string()).collect()
+    };
+    let there = |uid: &str, node: &str| PodState { node: node.to_owned(), ..pod(uid, &["shop"]) };
+    index.put_pod(there("u1", ""));
+    assert!(on("").is_empty() && on("a").is_empty());
+    index.put_pod(there("u1", "a"));
+    assert_eq!((on("a"), on("b")), (vec!["u1".to_owned()], Vec::new()));
+    // Another pod of the same name.
+    index.put_pod(there("u2", "b"));
+    assert_eq!((on("a"), on("b")), (Vec::new(), vec!["u2".to_owned()]));
+    index.remove_pod(&there("u2", "b").key());
+    assert!(on("b").is_empty());
+    assert!(index.lock().spaces["ns"].pods_by_node.is_empty(), "nothing is left of nodes without pods");
+}

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Phase, Reason, RolloutSpec, RolloutStage, VersionedConfigStatus};
 use nudge_core::pods::{SlowestProbe, notices_after, slowest_probe};
 use nudge_core::rollout::{
-    Cause, Evidence, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, to_publish,
+    Cause, Evidence, JOBS, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, to_publish,
 };
 
 use super::judge::{Judge, Look, Millis, Progress, SeenPod, Version, View};
@@ -119,20 +119,17 @@ impl Engine {
         }
     }
 
-    /// What became of pods without the target on the nodes of those that are not ready, as the controller finds it.
-    fn neighbours(&self, now: Millis, view: &View) -> HashMap<String, Neighbours> {
-        let unready = self.subjects.iter().filter(|pod| !pod.containers_ready);
+    /// When pods without the target fell on the nodes of those that are not ready, as the controller finds it.
+    fn neighbours(&self, view: &View) -> HashMap<String, Neighbours> {
+        let serves = |pod: &&Subject| !(pod.ending || pod.disrupted || pod.workload == JOBS);
+        let unready = self.subjects.iter().filter(|pod| !pod.containers_ready).filter(serves);
         let nodes: BTreeSet<&str> = unready.map(|pod| pod.node.as_str()).collect();
-        if nodes.is_empty() {
-            return HashMap::new();
-        }
-        let recent = 1000 * Millis::from((self.probe.as_ref().map_or(0, SlowestProbe::interval) + 3).min(60));
         let mut all: HashMap<String, Neighbours> = HashMap::new();
         for (subject, &pod) in self.subjects.iter().zip(&self.pods) {
-            if nodes.contains(subject.node.as_str()) && self.assigned(view, pod) == Version::Current {
-                let of = all.entry(subject.node.clone()).or_default();
-                of.pods += 1;
-                of.harmed += u32::from(self.fell[pod].is_some_and(|fell| now - fell < recent));
+            let there = nodes.contains(subject.node.as_str()) && serves(&subject);
+            if there && self.assigned(view, pod) == Version::Current {
+                let fell = self.fell[pod].and_then(|fell| i64::try_from(fell).ok());
+                all.entry(subject.node.clone()).or_default().own.push(fell);
             }
         }
         all
@@ -154,7 +151,7 @@ impl Engine {
 impl Judge for Engine {
     fn look(&mut self, now: Millis, view: &View) -> Look {
         self.observe(now, view);
-        let neighbours = if self.status.target.is_some() { self.neighbours(now, view) } else { HashMap::new() };
+        let neighbours = if self.status.target.is_some() { self.neighbours(view) } else { HashMap::new() };
         let steady = i64::try_from(now).unwrap_or(i64::MAX);
         let now = time(now);
         let before = self.status.rollout.revision;

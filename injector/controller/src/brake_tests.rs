@@ -1,0 +1,120 @@
+//! Brakes while nothing works but the write of the status: changes may have been missed, nothing can be read, and another config of the namespace
+//! is about to move.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use hyper::http::{Method, Request, Response};
+use kube::Client;
+use kube::client::Body;
+use nudge_cluster::index::Index;
+use nudge_cluster::watch::WatchHealth;
+use nudge_core::keys::{ConfigKey, PodUid};
+use nudge_core::pods::PodState;
+use nudge_core::rollout::ALL;
+use nudge_protocol::ConfigName;
+use ring::hmac;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::Controller;
+use super::metrics::RolloutMetrics;
+
+/// A config with three versions: 2 is current, 1 was, and pods are moved to 3 where there is a stage.
+fn config(stage: Option<&str>, current: &str, now: bool) -> Value {
+    let version = |name: &str| {
+        let part = json!({"kind": "Secret", "name": format!("shop-{name}"), "uid": name, "digest": "seal:00"});
+        json!({"version": name, "state": "Available", "parts": [part], "keys": 1, "bytes": 1})
+    };
+    let now = now.then(|| json!({"version": current, "reason": "it is urgent"}));
+    let moved = stage.map(|_| "3");
+    let failure = (stage == Some("RollingBack"))
+        .then(|| json!({"version": "3", "generation": 1, "reason": "PodNotReady", "message": "m"}));
+    let phase = match stage {
+        None => "Current",
+        Some("RollingBack") => "RollingBack",
+        Some(_) => "Progressing",
+    };
+    json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+        "metadata": {"name": "shop", "namespace": "ns", "uid": "uid", "resourceVersion": "1", "generation": 1},
+        "spec": {"current": current, "now": now},
+        "status": {
+            "current": "2", "previous": "1", "target": moved, "phase": phase,
+            "versions": [version("1"), version("2"), version("3")],
+            "rollout": {"revision": 5, "stage": stage, "step": u32::from(stage.is_some()), "failure": failure},
+        },
+    })
+}
+
+/// The status that is written at first, if any is.
+async fn written(config: Value) -> Option<Value> {
+    let writes: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let seen = Arc::clone(&writes);
+    let service = service_fn(move |request: Request<Body>| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let is_write = request.method() == Method::PUT && request.uri().path().ends_with("/shop/status");
+            let body = request.into_body().collect_bytes().await.unwrap();
+            if is_write {
+                seen.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+                return Ok::<_, std::convert::Infallible>(Response::new(Body::from(body.to_vec())));
+            }
+            let failed = br#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500}"#;
+            Ok(Response::builder().status(500).body(Body::from(failed.to_vec())).unwrap())
+        }
+    });
+    let index = Arc::new(Index::default());
+    index.set_enabled(["ns".to_owned()].into());
+    index.put_config(serde_json::from_value(config).unwrap());
+    index.put_pod(PodState {
+        namespace: "ns".to_owned(),
+        name: "web".to_owned(),
+        uid: PodUid::new("web").unwrap(),
+        configs: vec![ConfigName::new("shop").unwrap()],
+        node: "node".to_owned(),
+        was_ready: true,
+        running: true,
+        ..PodState::default()
+    });
+    index.add_health(WatchHealth::new("pods"));
+    index.confirm(Instant::now(), Duration::ZERO).await.unwrap_err();
+    let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+    let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+    let controller = Controller::new(client, index, key, "a", silence, RolloutMetrics::default());
+    let _held = controller.begins_in("ns").await;
+    let key = ConfigKey::parse("ns", "shop").unwrap();
+    // After the write it goes on, and fails. Without any it waits for what is held.
+    let _ = tokio::time::timeout(Duration::from_secs(20), Box::pin(controller.reconcile(&key))).await;
+    let writes = writes.lock().unwrap();
+    Some(writes.first()?["status"].clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_brake_needs_nothing_but_the_config() {
+    for (stage, requested, now, expected) in [
+        (Some("Moving"), "2", false, ("Leaving", "2")),
+        (Some("Baking"), "2", false, ("Leaving", "2")),
+        (Some("Restarting"), "2", false, ("Leaving", "2")),
+        (Some("Moving"), "1", false, ("Leaving", "1")),
+        (Some("RollingBack"), "1", false, ("Leaving", "1")),
+        (Some("Leaving"), "1", false, ("Leaving", "1")),
+        (None, "1", false, ("Leaving", "1")),
+        (None, "3", true, ("Moving", "2")),
+        (Some("Moving"), "3", true, ("Moving", "2")),
+    ] {
+        let case = format!("{stage:?} {requested} {now}");
+        let status = written(config(stage, requested, now)).await.unwrap_or_else(|| panic!("{case}: nothing is written"));
+        let rollout = &status["rollout"];
+        assert_eq!((rollout["stage"].as_str(), status["current"].as_str()), (Some(expected.0), Some(expected.1)), "{case}");
+        assert!(rollout["revision"].as_u64() > Some(5), "{case}");
+        assert_eq!(rollout["threshold"].as_u64().unwrap_or(0), if now { ALL } else { 0 }, "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_brake_waits_until_it_is_known_what_happened() {
+    for (stage, requested) in [(Some("Moving"), "3"), (None, "3"), (Some("RollingBack"), "3")] {
+        assert_eq!(written(config(stage, requested, false)).await, None, "{stage:?} {requested}");
+    }
+}
