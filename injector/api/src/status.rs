@@ -299,6 +299,9 @@ pub struct EvidenceStatus {
     pub unassigned_harmed: u32,
     /// Pods that the target is assigned to and that are not waited for: they were not healthy, or can't be reached.
     pub not_waited_for: u32,
+    /// How all that the target is assigned to were harmed; absent where one was harmed in another way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
     /// The pod that was harmed first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<HarmedPod>,

@@ -104,9 +104,14 @@ async fn a_brake_needs_nothing_but_the_config() {
         (Some("Moving"), "3", true, ("Moving", "2")),
     ] {
         let case = format!("{stage:?} {requested} {now}");
-        let status = written(config(stage, requested, now)).await.unwrap_or_else(|| panic!("{case}: nothing is written"));
+        let status =
+            written(config(stage, requested, now)).await.unwrap_or_else(|| panic!("{case}: nothing is written"));
         let rollout = &status["rollout"];
-        assert_eq!((rollout["stage"].as_str(), status["current"].as_str()), (Some(expected.0), Some(expected.1)), "{case}");
+        assert_eq!(
+            (rollout["stage"].as_str(), status["current"].as_str()),
+            (Some(expected.0), Some(expected.1)),
+            "{case}"
+        );
         assert!(rollout["revision"].as_u64() > Some(5), "{case}");
         assert_eq!(rollout["threshold"].as_u64().unwrap_or(0), if now { ALL } else { 0 }, "{case}");
     }

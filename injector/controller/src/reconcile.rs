@@ -58,8 +58,7 @@ fn may_begin(config: &VersionedConfig) -> bool {
 fn is_brake(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
     let (requested, rollout) = (config.spec.current.as_ref(), &status.rollout);
-    let forward =
-        matches!(rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
+    let forward = matches!(rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
     let now = config.spec.now.as_ref().is_some_and(|now| Some(&now.version) == requested);
     let steps = rollout.stage == Some(RolloutStage::Moving) && rollout.threshold < ALL;
     (requested.is_some() && requested == status.previous.as_ref())

@@ -9,6 +9,8 @@ use nudge_protocol::{env, pod};
 const MARGIN_SECONDS: u32 = 6;
 /// The grace period that Kubernetes gives a pod that names none.
 const GRACE_SECONDS: u32 = 30;
+/// How long a container without a startup probe has until its readiness probe counts.
+const START_SECONDS: u32 = 300;
 
 /// Which probe it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,17 +102,18 @@ pub fn notices_after(spec: &PodSpec) -> u32 {
     least.map(|probe| (probe.failures - 1).saturating_mul(probe.interval)).min().unwrap_or(0)
 }
 
-/// How long the subscribed containers may take from their start until they are ready, in seconds; `None` where no startup probe says so.
-pub fn start_seconds(spec: &PodSpec) -> Option<u32> {
+/// How long the subscribed containers may take from their start until they are ready, in seconds: for each of them, what its startup probe
+/// allows, or 300 s, and then its readiness probe.
+pub fn start_seconds(spec: &PodSpec) -> u32 {
     let time = |container: &Container, probe: &Probe| {
         let delay = probe.initial_delay_seconds.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or_default();
         of(Kind::Readiness, container, probe, 0).seconds().saturating_add(delay)
     };
-    let one = |container: &&Container| {
-        let startup = time(container, container.startup_probe.as_ref()?);
-        Some(startup.saturating_add(container.readiness_probe.as_ref().map_or(0, |probe| time(container, probe))))
+    let one = |container: &Container| {
+        let startup = container.startup_probe.as_ref().map_or(START_SECONDS, |probe| time(container, probe));
+        startup.saturating_add(container.readiness_probe.as_ref().map_or(0, |probe| time(container, probe)))
     };
-    subscribed(spec).iter().filter_map(one).max()
+    subscribed(spec).into_iter().map(one).max().unwrap_or(START_SECONDS)
 }
 
 fn of(kind: Kind, container: &Container, probe: &Probe, grace: u32) -> SlowestProbe {
@@ -149,13 +152,22 @@ mod tests {
 
     #[test]
     fn a_start_takes_as_long_as_the_startup_probe_and_then_the_readiness_probe_allow() {
-        let start = |container: Value| {
-            let spec: PodSpec = serde_json::from_value(json!({"containers": [container]})).unwrap();
+        let start = |containers: Value| {
+            let spec: PodSpec = serde_json::from_value(json!({"containers": containers})).unwrap();
             start_seconds(&spec)
         };
         let slow = json!({"failureThreshold": 30, "initialDelaySeconds": 20});
-        assert_eq!(start(json!({"name": "app", "startupProbe": slow, "readinessProbe": {}})), Some(327 + 37));
-        assert_eq!(start(json!({"name": "app", "readinessProbe": {}})), None);
+        assert_eq!(start(json!([{"name": "app", "startupProbe": slow, "readinessProbe": {}}])), 327 + 37);
+        assert_eq!(start(json!([{"name": "app", "readinessProbe": {}}])), 300 + 37);
+        let late = json!({"initialDelaySeconds": 400});
+        assert_eq!(
+            start(json!([{"name": "app", "readinessProbe": late}])),
+            300 + 437,
+            "it is not even asked for 400 s"
+        );
+        let fast = json!({"name": "a", "startupProbe": {"periodSeconds": 1}});
+        assert_eq!(start(json!([fast])), 10);
+        assert_eq!(start(json!([fast, {"name": "b"}])), 300, "the other container has its own time");
     }
 
     #[test]

@@ -26,8 +26,6 @@ const WITH_AGENT: Millis = 60_000;
 const FLAPS: Millis = 60_000;
 /// How long a pod must be healthy again, before others were looked at, for its harm to be forgiven once.
 const BRIEF: Millis = 2_500;
-/// How long a pod without a startup probe has to become ready, in seconds.
-const START_SECONDS: u32 = 300;
 /// Clocks of nodes may differ by so many seconds.
 const CLOCKS_DIFFER: i64 = 60;
 /// Restarts of a new pod after which it counts as failing.
@@ -546,7 +544,7 @@ impl Seen {
         let Some(birth) = &mut self.birth else { return };
         if birth.due.is_none() {
             birth.on_target = assigned;
-            let time = seconds(pod.start_seconds.unwrap_or(START_SECONDS));
+            let time = seconds(pod.start_seconds);
             birth.due = pod.running.then_some(now + time);
         }
         birth.done |= long;

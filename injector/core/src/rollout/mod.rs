@@ -47,3 +47,4 @@ pub use same_content::is_same;
 pub use state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
 pub use subject::{JOBS, Subject, pod_number};
 pub use thresholds::{ALL, Thresholds};
+pub use verdict::said;

@@ -37,7 +37,8 @@ impl Neighbours {
     /// Whether as many fell at about this time as of `all` pods with the target there, of which so many were harmed. Another namespace counts
     /// as one pod: what one tenant does to all of its pods excuses nothing in another's.
     pub(super) fn fell_too(&self, at: Millis, within: Millis, harmed: u32, all: u32) -> bool {
-        let fell = |times: &[Option<Millis>]| times.iter().flatten().filter(|time| (*time - at).abs() <= within).count();
+        let fell =
+            |times: &[Option<Millis>]| times.iter().flatten().filter(|time| (*time - at).abs() <= within).count();
         let as_many = |fell: usize, of: usize| {
             let (fell, of) = (u64::try_from(fell).unwrap_or(0), u64::try_from(of).unwrap_or(u64::MAX));
             fell > 0 && fell.saturating_mul(all.into()) >= of.saturating_mul(harmed.into())

@@ -78,8 +78,8 @@ pub struct Subject {
     pub slowest_probe: Option<SlowestProbe>,
     /// How long its readiness probes take at least to notice that it got worse, in seconds.
     pub notices_after: u32,
-    /// How long it may take to start, where a startup probe says so, in seconds.
-    pub start_seconds: Option<u32>,
+    /// How long it may take from its start until it is ready, in seconds.
+    pub start_seconds: u32,
 }
 
 impl Subject {

@@ -182,7 +182,7 @@ pub(super) fn pod(workload: &str, number: usize) -> Subject {
         failure: None,
         slowest_probe: slowest_probe(&spec),
         notices_after: 20,
-        start_seconds: None,
+        start_seconds: 300,
         uid,
     }
 }

@@ -97,7 +97,7 @@ pub(super) fn verdict(
         now >= due_at(harm) && (harm.is_at_once() || stays(harm)) && sudden.is_none_or(|until| harm.at >= until)
     };
     let due: Vec<&Harm> = harmed.iter().filter(is_due).copied().collect();
-    let said = said(&harmed, &numbers, names);
+    let said = said(&numbers, names.target, names.current);
     let too_many = |harmed: usize| is_too_many(evidence, seen, &numbers, u32::try_from(harmed).unwrap_or(u32::MAX));
     if too_many(due.len()) && is_not_the_environment(evidence, &due, patience, too_many) {
         return Verdict::Bad(first.kind.reason().explained(said));
@@ -185,25 +185,25 @@ pub(super) fn numbers(evidence: &Evidence) -> EvidenceStatus {
     };
     let (harmed, unassigned_harmed) = (count(true), count(false));
     let (assigned, unassigned) = evidence.at_risk();
+    let reasons = || evidence.harms().filter(|harm| harm.assigned).map(|harm| harm.kind.reason());
     EvidenceStatus {
         assigned: assigned + harmed,
         harmed,
         unassigned: unassigned + unassigned_harmed,
         unassigned_harmed,
         not_waited_for: 0,
+        reason: reasons().next().filter(|first| reasons().all(|other| other == *first)),
         first: evidence.harms().find(|harm| harm.assigned).map(Harm::status),
     }
 }
 
 /// The numbers in words, such as: 3 of 40 pods on 1.0.2 became unready (first: web-7d, 12 s after its notification); of 120 on 1.0.1 none.
-fn said(harmed: &[&Harm], numbers: &EvidenceStatus, names: Names<'_>) -> String {
-    let all = |kind: &Kind| harmed.iter().all(|harm| harm.kind == *kind);
-    let verb = if all(&Kind::Unready) {
-        "became unready"
-    } else if all(&Kind::Restarted) {
-        "restarted"
-    } else {
-        "were harmed"
+pub fn said(numbers: &EvidenceStatus, target: &str, current: &str) -> String {
+    let verb = match numbers.reason {
+        Some(Reason::PodNotReady) => "became unready",
+        Some(Reason::ContainerRestarted) => "restarted",
+        _ if numbers.harmed == 1 => "was harmed",
+        _ => "were harmed",
     };
     let of = |count: u32, all: u32| format!("{count} of {all} {}", if all == 1 { "pod" } else { "pods" });
     let first = numbers.first.as_ref().map_or_else(String::new, |first| {
@@ -215,11 +215,11 @@ fn said(harmed: &[&Harm], numbers: &EvidenceStatus, names: Names<'_>) -> String 
         format!(" (first: {}{after})", first.name)
     });
     let others = match (numbers.unassigned, numbers.unassigned_harmed) {
-        (0, _) => format!("no pod runs {} to compare with", names.current),
-        (all, 0) => format!("of {all} on {} none", names.current),
-        (all, harmed) => format!("of {all} on {} {harmed}", names.current),
+        (0, _) => format!("no pod runs {current} to compare with"),
+        (all, 0) => format!("of {all} on {current} none"),
+        (all, harmed) => format!("of {all} on {current} {harmed}"),
     };
-    format!("{} on {} {verb}{first}; {others}", of(numbers.harmed, numbers.assigned), names.target)
+    format!("{} on {target} {verb}{first}; {others}", of(numbers.harmed, numbers.assigned))
 }
 
 /// Whether new pods fail with the target.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use nudge_api::{EvidenceStatus, Pods, VersionedConfig, Watch};
-use nudge_core::rollout::ALL;
+use nudge_core::rollout::{ALL, said};
 use serde::Serialize;
 
 /// How far a rollout is.
@@ -11,16 +11,16 @@ use serde::Serialize;
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StepReport {
     /// How many steps went out.
-    number: u32,
+    number: usize,
     /// How many there are.
     of: usize,
     /// The version that pods are moved to.
     version: String,
     /// How many pods it is assigned to.
     assigned: usize,
-    /// How many pods there are; none where they may not be listed.
+    /// How many pods there are that have not ended; none where they may not be listed.
     pods: usize,
-    /// Why it was assigned to all pods at once.
+    /// Why it was assigned to all pods at once, without any step; empty where `spec.now` does not say it any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     at_once: Option<String>,
 }
@@ -36,25 +36,28 @@ pub(super) fn step(config: &VersionedConfig, (assigned, pods): (usize, usize)) -
     // The last step is all pods, also where it is not listed.
     let ends = steps.last().is_some_and(|last| last.selector.is_none() && last.pods == Pods::Share("100%".to_owned()));
     let of = steps.len() + usize::from(!ends);
-    let at_once = config.spec.now.as_ref().filter(|now| now.version == version && rollout.threshold == ALL);
+    let reason = config.spec.now.as_ref().filter(|now| now.version == version).map(|now| now.reason.clone());
+    let at_once = (rollout.step == 0 && rollout.threshold == ALL).then(|| reason.unwrap_or_default());
     Some(StepReport {
-        number: rollout.step,
+        // The list may be shorter now than it was.
+        number: usize::try_from(rollout.step).unwrap_or(of).min(of),
         of,
         version,
         assigned,
         pods,
-        at_once: at_once.map(|now| now.reason.clone()),
+        at_once,
     })
 }
 
 impl fmt::Display for StepReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.at_once {
+            Some(reason) if reason.is_empty() => write!(out, "all pods at once")?,
             Some(reason) => write!(out, "all pods at once ({reason})")?,
             None => write!(out, "{} of {}", self.number, self.of)?,
         }
         if self.pods > 0 {
-            write!(out, ", {} of {} pods have version {}", self.assigned, self.pods, self.version)?;
+            write!(out, ", version {} is assigned to {} of {} pods", self.version, self.assigned, self.pods)?;
         }
         Ok(())
     }
@@ -68,25 +71,11 @@ pub(super) fn said_of_watch(Watch { seconds, reason, weak }: &Watch) -> String {
 
 /// The evidence in numbers.
 pub(super) fn said_of_evidence(evidence: &EvidenceStatus, target: &str, current: &str) -> String {
-    let pods = if evidence.assigned == 1 { "pod" } else { "pods" };
-    let first = evidence.first.as_ref().map_or_else(String::new, |first| {
-        let when = match first.after_seconds {
-            Some(..0) => ", before its notification was seen".to_owned(),
-            Some(seconds) => format!(", {seconds} s after its notification"),
-            None => String::new(),
-        };
-        format!(" (first: {}, {}{when})", first.name, first.reason)
-    });
-    let others = match (evidence.unassigned, evidence.unassigned_harmed) {
-        (0, _) => format!("no pod runs {current} to compare with"),
-        (all, 0) => format!("of {all} on {current} none"),
-        (all, harmed) => format!("of {all} on {current} {harmed}"),
-    };
     let not_waited_for = match evidence.not_waited_for {
         0 => String::new(),
         count => format!("; {count} not waited for"),
     };
-    format!("{} of {} {pods} on {target} harmed{first}; {others}{not_waited_for}", evidence.harmed, evidence.assigned)
+    format!("{}{not_waited_for}", said(evidence, target, current))
 }
 
 #[cfg(test)]
@@ -95,25 +84,33 @@ mod tests {
 
     use super::*;
 
-    fn said(evidence: Value) -> String {
+    fn sentence(evidence: Value) -> String {
         said_of_evidence(&serde_json::from_value(evidence).unwrap(), "1.0.2", "1.0.1")
     }
 
     #[test]
     fn the_evidence_is_said_in_numbers() {
-        let first = |after: i64| json!({"name": "web-7d", "reason": "ContainerRestarted", "afterSeconds": after});
+        let first = |after: i64| json!({"name": "web-7d", "reason": "PodNotReady", "afterSeconds": after});
         assert_eq!(
-            said(json!({"assigned": 40, "harmed": 3, "unassigned": 120, "first": first(12)})),
-            "3 of 40 pods on 1.0.2 harmed (first: web-7d, ContainerRestarted, 12 s after its notification); of 120 on 1.0.1 none"
+            sentence(
+                json!({"assigned": 40, "harmed": 3, "unassigned": 120, "reason": "PodNotReady", "first": first(12)})
+            ),
+            "3 of 40 pods on 1.0.2 became unready (first: web-7d, 12 s after its notification); of 120 on 1.0.1 none"
         );
         assert_eq!(
-            said(json!({"assigned": 1, "harmed": 1, "first": first(-1), "notWaitedFor": 2})),
-            "1 of 1 pod on 1.0.2 harmed (first: web-7d, ContainerRestarted, before its notification was seen); no pod runs 1.0.1 to \
-             compare with; 2 not waited for"
+            sentence(
+                json!({"assigned": 1, "harmed": 1, "reason": "ContainerRestarted", "first": first(-1), "notWaitedFor": 2})
+            ),
+            "1 of 1 pod on 1.0.2 restarted (first: web-7d, before its notification was seen); no pod runs 1.0.1 to compare with; 2 not \
+             waited for"
         );
         assert_eq!(
-            said(json!({"assigned": 10, "unassigned": 30, "unassignedHarmed": 4})),
-            "0 of 10 pods on 1.0.2 harmed; of 30 on 1.0.1 4"
+            sentence(json!({"assigned": 10, "harmed": 2, "unassigned": 30, "first": first(3)})),
+            "2 of 10 pods on 1.0.2 were harmed (first: web-7d, 3 s after its notification); of 30 on 1.0.1 none"
+        );
+        assert_eq!(
+            sentence(json!({"assigned": 10, "unassigned": 30, "unassignedHarmed": 4})),
+            "0 of 10 pods on 1.0.2 were harmed; of 30 on 1.0.1 4"
         );
     }
 
@@ -128,17 +125,24 @@ mod tests {
         };
         let two_of =
             |steps: Value| said(json!({"rollout": {"steps": steps}}), json!({"step": 2, "threshold": 7})).unwrap();
-        assert_eq!(two_of(json!([{"pods": 1}, {"pods": "100%"}])), "2 of 2, 2 of 8 pods have version 2");
-        assert_eq!(two_of(json!([{"pods": 1}, {"pods": "50%"}])), "2 of 3, 2 of 8 pods have version 2");
+        assert_eq!(two_of(json!([{"pods": 1}, {"pods": "100%"}])), "2 of 2, version 2 is assigned to 2 of 8 pods");
+        assert_eq!(two_of(json!([{"pods": 1}, {"pods": "50%"}])), "2 of 3, version 2 is assigned to 2 of 8 pods");
         let canary = json!({"pods": "100%", "selector": {"matchLabels": {"zone": "a"}}});
-        assert_eq!(two_of(json!([{"pods": 1}, canary])), "2 of 3, 2 of 8 pods have version 2");
+        assert_eq!(two_of(json!([{"pods": 1}, canary])), "2 of 3, version 2 is assigned to 2 of 8 pods");
         assert_eq!(said(json!({}), json!({"stage": "Moving"})), None);
         let now = json!({"now": {"version": "2", "reason": "leaked key"}});
-        let all = "all pods at once (leaked key), 2 of 8 pods have version 2";
+        let all = "all pods at once (leaked key), version 2 is assigned to 2 of 8 pods";
         assert_eq!(said(now.clone(), json!({"threshold": ALL})).as_deref(), Some(all));
+        let shown = |spec: &Value, rollout: Value| said(spec.clone(), rollout).unwrap();
+        let gone = shown(&json!({}), json!({"threshold": ALL}));
+        assert_eq!(gone, "all pods at once, version 2 is assigned to 2 of 8 pods", "spec.now was removed meanwhile");
+        assert_eq!(shown(&now, json!({"step": 1, "threshold": 9})), "1 of 4, version 2 is assigned to 2 of 8 pods");
+        let by_steps = shown(&now, json!({"step": 4, "threshold": ALL}));
+        assert_eq!(by_steps, "4 of 4, version 2 is assigned to 2 of 8 pods", "steps had reached all pods before");
+        let shortened = json!({"rollout": {"steps": [{"pods": 1}, {"pods": "100%"}]}});
         assert_eq!(
-            said(now, json!({"step": 1, "threshold": 9})).as_deref(),
-            Some("1 of 4, 2 of 8 pods have version 2")
+            shown(&shortened, json!({"step": 4, "threshold": 9})),
+            "2 of 2, version 2 is assigned to 2 of 8 pods"
         );
     }
 }

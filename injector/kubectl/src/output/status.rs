@@ -138,10 +138,13 @@ pub(crate) fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
         reason: it.reason.clone(),
         message: it.message.clone(),
     };
-    let has_target = |pod: &&PodReport| pod.assigned.is_some() && pod.assigned == status.target;
-    let assigned = reports.iter().filter(has_target).count();
+    let counted: Vec<&PodState> =
+        pods.iter().filter(subscribes).filter(|pod| !pod.finished && !pod.terminating).collect();
+    let target = status.target.as_deref();
+    let has_target = |pod: &&&PodState| target.is_some() && assigned_version(&status, identity, pod) == target;
+    let assigned = counted.iter().filter(has_target).count();
     Report {
-        step: step(config, (assigned, reports.len())),
+        step: step(config, (assigned, counted.len())),
         evidence: status.rollout.evidence.clone(),
         phase: status.phase.as_str().to_owned(),
         stage: status.rollout.stage,
@@ -380,16 +383,18 @@ mod tests {
             "stage": "Moving", "threshold": 1_u64 << 32, "step": 1,
             "watch": {"seconds": 36, "reason": "the readiness probe of container app needs 36 s", "weak": "pod web-2 has no readiness or liveness probe"},
             "evidence": {"assigned": 1, "harmed": 1, "unassigned": 3, "notWaitedFor": 2,
-                "first": {"name": "web-1", "reason": "ContainerRestarted", "afterSeconds": 12}}}});
-        let report = report(&config(&status), &[pod(None)]);
+                "reason": "ContainerRestarted", "first": {"name": "web-1", "reason": "ContainerRestarted", "afterSeconds": 12}}}});
+        let ended = PodState { name: "web-0".into(), finished: true, ..pod(None) };
+        let terminating = PodState { name: "web-2".into(), terminating: true, ..pod(None) };
+        let report = report(&config(&status), &[pod(None), ended, terminating]);
         let text = report.text();
         let lines: Vec<&str> =
             text.lines().filter(|line| ["Step:", "Watch", "Evide"].contains(&&line[..5.min(line.len())])).collect();
         let expected = [
-            "Step:      1 of 4, 1 of 1 pods have version 2",
+            "Step:      1 of 4, version 2 is assigned to 1 of 1 pods",
             "Watch:     36 s for each step, because the readiness probe of container app needs 36 s; weak evidence: pod web-2 has no readiness or \
              liveness probe",
-            "Evidence:  1 of 1 pod on 2 harmed (first: web-1, ContainerRestarted, 12 s after its notification); of 3 on 1 none; 2 not waited for",
+            "Evidence:  1 of 1 pod on 2 restarted (first: web-1, 12 s after its notification); of 3 on 1 none; 2 not waited for",
         ];
         assert_eq!(lines, expected, "{text}");
         let document = serde_json::to_value(&report).unwrap();
@@ -400,7 +405,7 @@ mod tests {
                 &status["rollout"]["watch"],
                 &json!({
             "assigned": 1, "harmed": 1, "unassigned": 3, "unassignedHarmed": 0, "notWaitedFor": 2,
-            "first": {"name": "web-1", "reason": "ContainerRestarted", "afterSeconds": 12}})
+            "reason": "ContainerRestarted", "first": {"name": "web-1", "reason": "ContainerRestarted", "afterSeconds": 12}})
             )
         );
     }

@@ -57,7 +57,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let shown = nudge(&home, &["status", "fleet"])?;
     let line = format!("{WATCHED} s for each step, because {}", watch.reason);
     ensure!(shown.contains(&line), "kubectl nudge status does not say why: {shown}");
-    ensure!(shown.contains(&format!("0 of 1 pod on 2 harmed; of {} on 1 none", PODS - 1)), "{shown}");
+    ensure!(shown.contains(&format!("0 of 1 pod on 2 were harmed; of {} on 1 none", PODS - 1)), "{shown}");
 
     let failed = stands(&home, "fleet", "the version has failed", |status| status.phase == Phase::Failed).await?;
     let back = OffsetDateTime::now_utc();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Phase, Reason, RolloutSpec, RolloutStage, VersionedConfigStatus};
-use nudge_core::pods::{SlowestProbe, notices_after, slowest_probe};
+use nudge_core::pods::{SlowestProbe, notices_after, slowest_probe, start_seconds};
 use nudge_core::rollout::{
     Cause, Evidence, JOBS, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, to_publish,
 };
@@ -267,7 +267,7 @@ fn subject(seen: &SeenPod, view: &View, probe: Option<&SlowestProbe>) -> Subject
         failure: None,
         slowest_probe: probe.cloned(),
         notices_after: notices_after(&view.template),
-        start_seconds: None,
+        start_seconds: start_seconds(&view.template),
     }
 }
 
