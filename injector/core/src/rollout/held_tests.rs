@@ -3,29 +3,29 @@
 use nudge_api::Reason;
 
 use super::Subject;
-use super::test_world::{Nature, USUAL, World, each};
+use super::test_scene::{Nature, Scene, USUAL, each};
 use super::tests::{failure, reason, steps};
 
 #[test]
 fn a_pause_of_a_day_with_new_pods_meanwhile() {
     each(|nature| {
-        let mut world = World::new(&[("web", 8)], Nature::Good);
-        world.watch(50);
-        assert_eq!(world.rollout.assigned("2"), 2);
-        world.rollout.spec.paused = true;
-        world.nature = nature;
+        let mut scene = Scene::new(&[("web", 8)], Nature::Good);
+        scene.watch(50);
+        assert_eq!(scene.rollout.assigned("2"), 2);
+        scene.rollout.spec.paused = true;
+        scene.nature = nature;
         for number in 100..112 {
-            world.bear("web", number, 20);
-            world.watch(30);
-            world.nobody_looks(7_200);
+            scene.bear("web", number, 20);
+            scene.watch(30);
+            scene.nobody_looks(7_200);
         }
-        let assigned = world.rollout.assigned("2");
-        world.rollout.spec.paused = false;
+        let assigned = scene.rollout.assigned("2");
+        scene.rollout.spec.paused = false;
         if nature == Nature::Good {
-            world.passes(USUAL);
+            scene.passes(USUAL);
         } else {
-            world.is_stopped(700);
-            assert!(world.exposed <= assigned + 1, "{nature:?}: {} of {assigned}", world.exposed);
+            scene.is_stopped(700);
+            assert!(scene.exposed <= assigned + 1, "{nature:?}: {} of {assigned}", scene.exposed);
         }
     });
 }
@@ -33,16 +33,16 @@ fn a_pause_of_a_day_with_new_pods_meanwhile() {
 #[test]
 fn one_crash_after_a_pause_is_blamed() {
     for count in [1, 8] {
-        let mut world = World::new(&[("web", count)], Nature::Good);
-        world.watch(20);
-        world.rollout.spec.paused = true;
-        world.watch(60);
-        world.rollout.spec.paused = false;
-        world.watch(10);
-        let millis = world.rollout.millis;
-        world.rollout.with("2").remove(0).crash(millis);
-        assert_eq!(world.is_stopped(90), Reason::ContainerRestarted, "{count}");
-        assert_eq!(world.exposed, 1);
+        let mut scene = Scene::new(&[("web", count)], Nature::Good);
+        scene.watch(20);
+        scene.rollout.spec.paused = true;
+        scene.watch(60);
+        scene.rollout.spec.paused = false;
+        scene.watch(10);
+        let millis = scene.rollout.millis;
+        scene.rollout.with("2").remove(0).crash(millis);
+        assert_eq!(scene.is_stopped(90), Reason::ContainerRestarted, "{count}");
+        assert_eq!(scene.exposed, 1);
     }
 }
 
@@ -50,61 +50,61 @@ fn one_crash_after_a_pause_is_blamed() {
 fn what_was_harmed_before_a_pause_holds_after_it() {
     // In the bake there is nothing to compare with, so the verdict takes two windows. Somebody pauses, or the API server is away.
     for pauses in [true, false] {
-        let mut world = World::new(&[("web", 8)], Nature::Good);
-        world.watch(130);
-        world.rollout.pods[..4].iter_mut().for_each(Subject::fall);
-        world.watch(40);
-        assert_eq!(world.rollout.assigned("2"), 8);
-        world.rollout.spec.paused = pauses;
+        let mut scene = Scene::new(&[("web", 8)], Nature::Good);
+        scene.watch(130);
+        scene.rollout.pods[..4].iter_mut().for_each(Subject::fall);
+        scene.watch(40);
+        assert_eq!(scene.rollout.assigned("2"), 8);
+        scene.rollout.spec.paused = pauses;
         if pauses {
-            world.watch(2);
+            scene.watch(2);
         } else {
-            world.rollout.evidence.blind();
+            scene.rollout.evidence.blind();
         }
-        world.rollout.spec.paused = false;
-        assert_eq!(world.is_stopped(700), Reason::ProgressDeadlineExceeded);
+        scene.rollout.spec.paused = false;
+        assert_eq!(scene.is_stopped(700), Reason::ProgressDeadlineExceeded);
     }
 }
 
 #[test]
 fn what_is_inconclusive_stays_it_when_the_evidence_begins_anew() {
-    let mut world = World::new(&[("web", 40)], Nature::Good);
-    world.rollout.spec.steps = steps(&["25%", "50%"]);
-    world.rollout.spec.steps[0].hold_seconds = 840;
-    world.watch(830);
+    let mut scene = Scene::new(&[("web", 40)], Nature::Good);
+    scene.rollout.spec.steps = steps(&["25%", "50%"]);
+    scene.rollout.spec.steps[0].hold_seconds = 840;
+    scene.watch(830);
     // An outage of everybody, in the middle of which the first 15 minutes end.
-    world.rollout.pods.iter_mut().for_each(Subject::fall);
+    scene.rollout.pods.iter_mut().for_each(Subject::fall);
     for _ in 0..300 {
-        let effects = world.second();
-        assert!(world.seconds < 850 || reason(&effects) == Some(Reason::Inconclusive), "{effects:?}");
-        assert_eq!(world.rollout.assigned("2"), 10);
+        let effects = scene.second();
+        assert!(scene.seconds < 850 || reason(&effects) == Some(Reason::Inconclusive), "{effects:?}");
+        assert_eq!(scene.rollout.assigned("2"), 10);
     }
-    world.rollout.pods.iter_mut().for_each(Subject::recover);
-    world.passes(USUAL);
+    scene.rollout.pods.iter_mut().for_each(Subject::recover);
+    scene.passes(USUAL);
 }
 
 #[test]
 fn time_in_which_a_rollout_is_only_watched_is_no_delay() {
-    let mut world = World::new(&[("web", 8)], Nature::Good);
-    world.rollout.spec.bake_seconds = 3_600;
+    let mut scene = Scene::new(&[("web", 8)], Nature::Good);
+    scene.rollout.spec.bake_seconds = 3_600;
     // One pod is unready for a second now and then, long after the last progress.
-    world.passes_while(3_800, |world| match world.seconds % 900 {
-        890 => world.rollout.pods[0].fall(),
-        891 => world.rollout.pods[0].recover(),
+    scene.passes_while(3_800, |scene| match scene.seconds % 900 {
+        890 => scene.rollout.pods[0].fall(),
+        891 => scene.rollout.pods[0].recover(),
         _ => {}
     });
     // One that is so every other second makes no progress, and does not hold for ever.
-    let mut world = World::new(&[("web", 8)], Nature::Good);
-    world.watch(60);
-    let reason = world.is_stopped_while(1_300, |world| {
-        let even = world.seconds % 2 == 0;
-        world.rollout.with("2").into_iter().for_each(|pod| if even { pod.fall() } else { pod.recover() });
+    let mut scene = Scene::new(&[("web", 8)], Nature::Good);
+    scene.watch(60);
+    let reason = scene.is_stopped_while(1_300, |scene| {
+        let even = scene.seconds % 2 == 0;
+        scene.rollout.with("2").into_iter().for_each(|pod| if even { pod.fall() } else { pod.recover() });
     });
     assert_eq!(reason, Reason::ProgressDeadlineExceeded);
 }
 
 /// Both configs are in the same pods: what one of them does to a pod, the other sees.
-fn share(from: &World, to: &mut World) {
+fn share(from: &Scene, to: &mut Scene) {
     for (from, to) in from.rollout.pods.iter().zip(&mut to.rollout.pods) {
         let (runs, seen) = (to.runs.clone(), from.clone());
         *to = Subject { runs, ..seen };
@@ -112,8 +112,8 @@ fn share(from: &World, to: &mut World) {
 }
 
 /// One second of both. A config waits for the other while that is moved, and does not yield.
-fn both(held: &mut World, other: &mut World, yields: &mut [bool; 2]) -> Option<Reason> {
-    let moving = |world: &World| world.rollout.status.rollout.stage.is_some();
+fn both(held: &mut Scene, other: &mut Scene, yields: &mut [bool; 2]) -> Option<Reason> {
+    let moving = |scene: &Scene| scene.rollout.status.rollout.stage.is_some();
     held.rollout.neighbour = (moving(other) && !yields[1]).then_some("other");
     let effects = held.second();
     yields[0] = effects.yields();
@@ -126,8 +126,8 @@ fn both(held: &mut World, other: &mut World, yields: &mut [bool; 2]) -> Option<R
 #[test]
 fn two_configs_on_the_same_pods_of_which_one_is_held() {
     each(|nature| {
-        let mut held = World::new(&[("web", 8)], Nature::Good);
-        let mut other = World::new(&[("web", 8)], nature);
+        let mut held = Scene::new(&[("web", 8)], Nature::Good);
+        let mut other = Scene::new(&[("web", 8)], nature);
         other.requested = "1";
         let mut yields = [false; 2];
         for _ in 0..20 {
@@ -153,8 +153,8 @@ fn two_configs_on_the_same_pods_of_which_one_is_held() {
 
 #[test]
 fn a_config_without_anybody_to_judge_lets_another_one_pass() {
-    let mut held = World::new(&[("web", 8)], Nature::Good);
-    let mut other = World::new(&[("web", 8)], Nature::Good);
+    let mut held = Scene::new(&[("web", 8)], Nature::Good);
+    let mut other = Scene::new(&[("web", 8)], Nature::Good);
     other.requested = "1";
     other.rollout.pods.iter_mut().for_each(Subject::fall);
     share(&other, &mut held);

@@ -19,6 +19,8 @@ mod harm;
 mod held_tests;
 mod idle;
 #[cfg(test)]
+mod invariant_tests;
+#[cfg(test)]
 mod memory_tests;
 mod next;
 mod observation;
@@ -28,7 +30,7 @@ mod stored;
 mod subject;
 mod tally;
 #[cfg(test)]
-mod test_world;
+mod test_scene;
 #[cfg(test)]
 mod tests;
 mod thresholds;

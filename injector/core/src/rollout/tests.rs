@@ -12,6 +12,7 @@ use nudge_api::{
 use serde_json::json;
 
 use super::assignment::of_place;
+use super::invariant_tests::check;
 use super::{
     Effects, Evidence, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, pod_number, to_publish,
 };
@@ -33,6 +34,8 @@ pub(super) struct TestRollout {
     pub(super) generation: i64,
     pub(super) events: Vec<EventRecord>,
     pub(super) suspect: Option<String>,
+    /// Transitions of one look go on with the state as it is, not with what is stored of it.
+    pub(super) in_memory: bool,
     pub(super) millis: i64,
 }
 
@@ -58,12 +61,14 @@ impl TestRollout {
             generation: 1,
             events: Vec::new(),
             suspect: None,
+            in_memory: false,
             millis: 1_000_000_900,
         }
     }
 
     /// Makes transitions until nothing more happens at this time. What the last one asks for.
     pub(super) fn rest(&mut self, requested: &str) -> Effects {
+        let mut memory = None;
         for _ in 0..50 {
             let time = Time(Timestamp::from_millisecond(self.millis).unwrap());
             let now = Now { time: &time, steady: self.millis };
@@ -81,13 +86,18 @@ impl TestRollout {
                 current_since: None,
                 restart: &self.restart,
             };
-            let (rollout, mut effects) =
-                next(Rollout::from_status(&self.status, &time), &mut self.evidence, &seen, now);
+            let rollout = memory.take().unwrap_or_else(|| Rollout::from_status(&self.status, &time));
+            let (rollout, mut effects) = next(rollout, &mut self.evidence, &seen, now);
             self.background = self.evidence.background(self.background.clone(), now);
-            let status = rollout.into_status(self.status.clone());
+            let status = rollout.clone().into_status(self.status.clone());
+            check(self, &self.status, &status);
+            memory = self.in_memory.then_some(rollout);
             // As it comes back from the API server; what is written is looked at once more.
-            let same = self.status == status;
-            self.status = serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap();
+            let before = self.status.clone();
+            if before != status {
+                self.status = serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap();
+            }
+            let same = self.status == before;
             self.events.extend(effects.event.take());
             self.suspect = effects.suspect.take().or(self.suspect.take());
             if !effects.more && same {

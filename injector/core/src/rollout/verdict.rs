@@ -58,7 +58,7 @@ fn rate(seen: &Observation<'_>) -> f64 {
 }
 
 /// What of the error may be spent in this part of the evidence: most of it in the first 15 minutes, all together no more than it.
-fn spend(epoch: u32) -> f64 {
+pub(super) fn spend(epoch: u32) -> f64 {
     if epoch <= 1 { 0.9 * ERROR } else { 0.1 * ERROR / f64::from(epoch) / f64::from(epoch - 1) }
 }
 
@@ -120,11 +120,21 @@ pub(super) fn verdict(
     newborns(evidence, seen, names)
 }
 
-/// The probability that so many pods with the target are harmed by chance.
-fn chance(evidence: &Evidence, seen: &Observation<'_>, harmed: u32) -> f64 {
+/// How many pods with the target are harmed by chance, on average.
+fn expected(evidence: &Evidence, seen: &Observation<'_>) -> f64 {
     #[allow(clippy::cast_precision_loss)] // pod-seconds of 15 minutes
     let exposure = evidence.exposure_seconds() as f64;
-    poisson_tail(exposure * rate(seen), harmed)
+    exposure * rate(seen)
+}
+
+/// The probability that so many pods with the target are harmed by chance.
+fn chance(evidence: &Evidence, seen: &Observation<'_>, harmed: u32) -> f64 {
+    poisson_tail(expected(evidence, seen), harmed)
+}
+
+/// Whether so many harmed pods are too many where so many are expected, in this part of the evidence.
+pub(super) fn too_many_by_chance(expected: f64, harmed: u32, epoch: u32) -> bool {
+    poisson_tail(expected, harmed) < spend(epoch) * 0.5_f64.powi(harmed.min(1000).cast_signed())
 }
 
 /// Whether so many pods may well be harmed by chance.
@@ -138,7 +148,7 @@ fn is_too_many(evidence: &Evidence, seen: &Observation<'_>, numbers: &EvidenceSt
     }
     match &seen.spec.tolerance {
         Some(tolerance) => u64::from(harmed) > tolerance.of(u64::from(numbers.assigned)),
-        None => chance(evidence, seen, harmed) < spend(evidence.epoch()) * 0.5_f64.powi(harmed.min(1000).cast_signed()),
+        None => too_many_by_chance(expected(evidence, seen), harmed, evidence.epoch()),
     }
 }
 

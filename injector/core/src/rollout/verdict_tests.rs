@@ -4,7 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{BackgroundStatus, Phase, Reason, RolloutStage, Tolerance};
 
+use super::chance::poisson_binomial_tail;
 use super::tests::{TestRollout, failure, pod, reason, steps};
+use super::verdict::{spend, too_many_by_chance};
 use super::{Evidence, Neighbours, Subject};
 
 /// So many of these pods have the version, have taken it, and are watched.
@@ -422,4 +424,41 @@ fn harm_soon_after_the_version_became_current_is_shown() {
     rollout.pods[..4].iter_mut().for_each(Subject::fall);
     rollout.watch("2", 90);
     assert_eq!(rollout.suspect, None);
+}
+
+#[test]
+fn the_page_has_the_numbers_of_the_rule() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let says = |text: &str| assert!(page.contains(text), "injector/README.md does not say: {text}");
+    // Up to so many pod-seconds, so many harmed pods are too many by chance.
+    let rate = 1.0 / (7.0 * 86_400.0);
+    let suffice = |harmed: u32, epoch: u32| {
+        let enough = |seconds: &u32| too_many_by_chance(f64::from(*seconds) * rate, harmed, epoch);
+        (1..1_000_000).take_while(enough).last().unwrap_or(0)
+    };
+    for (harmed, seconds, row) in [
+        (1, 272, "| up to 272 s, such as one pod for four minutes | 1 |"),
+        (2, 3 * 3600 + 35 * 60, "| up to 3 h 35 min, such as 40 pods for five minutes | 2 |"),
+        (3, 15 * 3600, "| up to 15 h, such as 100 pods for nine minutes | 3 |"),
+        (4, 33 * 3600, "| up to 33 h | 4 |"),
+    ] {
+        says(row);
+        let (least, unit) = (suffice(harmed, 1), if harmed == 1 { 1 } else { 60 * 60 });
+        assert!((seconds..seconds + unit).contains(&least), "{row}: {least}");
+    }
+    assert!(suffice(2, 1) - (3 * 3600 + 35 * 60) < 60 && 40 * 300 < suffice(2, 1) && 100 * 540 < suffice(3, 1));
+    // All looks together err in one rollout of a thousand.
+    says("less than 0.001 × 2⁻ᵏ");
+    let spent: f64 = (1..10_000).map(spend).sum();
+    assert!(spent < 0.001 && spent > 0.000_999, "{spent}");
+    // The example of the comparison: 10 of 40 pods have the version, so many of them are harmed, and then one without it.
+    for (harmed, probability, text) in
+        [(5_u32, 0.0014, "the probability is 0.0014"), (6, 0.0002, "the probability is 0.0002")]
+    {
+        says(text);
+        let shares: Vec<f64> = (0..=harmed).map(|before| f64::from(10 - before) / f64::from(40 - before)).collect();
+        let exact = poisson_binomial_tail(&shares, harmed);
+        assert!((exact - probability).abs() < 0.000_05, "{harmed}: {exact}");
+    }
 }

@@ -28,8 +28,8 @@ pub(super) fn each(mut run: impl FnMut(Nature)) {
     [Nature::Good, Nature::Unready, Nature::Crashes].into_iter().for_each(&mut run);
 }
 
-/// A rollout from version 1 to 2, and the world around it.
-pub(super) struct World {
+/// A rollout from version 1 to 2, and what happens around it.
+pub(super) struct Scene {
     pub(super) rollout: TestRollout,
     pub(super) nature: Nature,
     /// The version that is requested.
@@ -45,7 +45,7 @@ pub(super) struct World {
     starts: HashMap<String, i64>,
 }
 
-impl World {
+impl Scene {
     /// The leader has looked at these pods before version 2 is requested.
     pub(super) fn new(workloads: &[(&str, usize)], nature: Nature) -> Self {
         Self::of(TestRollout::new(workloads), nature)

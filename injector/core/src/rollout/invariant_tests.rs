@@ -1,0 +1,260 @@
+//! What always holds: events in random orders, pods that come and go, writes that get lost, leaders that take over.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{Phase, RolloutStage, VersionedConfigStatus};
+use proptest::prelude::*;
+
+use super::assignment::of_place;
+use super::test_scene::{Nature, Scene};
+use super::tests::TestRollout;
+use super::{Rollout, Subject};
+
+/// Something happens.
+#[derive(Clone, Debug)]
+enum Event {
+    /// So many seconds pass, in which the leader looks.
+    Look(i64),
+    /// The leader decides, and what it writes gets lost with what it has seen.
+    Lose,
+    HandOver,
+    NobodyLooks(i64),
+    /// Changes were missed.
+    Blind,
+    Pause,
+    Resume,
+    /// A neighbour is moved, or not any more.
+    Neighbour(bool),
+    /// Another version is requested.
+    Request(usize),
+    /// Any change of the spec.
+    Change(usize),
+    Born(usize, i64),
+    Gone(usize),
+    /// A pod is evicted, and another one takes its place.
+    Replaced(usize, i64),
+    Pending,
+    Node(usize, bool),
+    /// A pod is unready for so many seconds.
+    Flap(usize, i64),
+    Crash(usize),
+}
+
+const WORKLOADS: [&str; 4] = ["web", "db", "one", "Job"];
+
+fn weather() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        12 => (1_i64..50).prop_map(Event::Look),
+        1 => Just(Event::Lose),
+        1 => Just(Event::HandOver),
+        1 => (1_i64..100).prop_map(Event::NobodyLooks),
+        1 => Just(Event::Blind),
+        1 => Just(Event::Pause),
+        2 => Just(Event::Resume),
+        1 => any::<bool>().prop_map(Event::Neighbour),
+        2 => (0..WORKLOADS.len(), 1_i64..30).prop_map(|(workload, after)| Event::Born(workload, after)),
+        1 => any::<usize>().prop_map(Event::Gone),
+        2 => (any::<usize>(), 1_i64..30).prop_map(|(pod, after)| Event::Replaced(pod, after)),
+        1 => Just(Event::Pending),
+        1 => (any::<usize>(), any::<bool>()).prop_map(|(pod, ready)| Event::Node(pod, ready)),
+    ]
+}
+
+fn trouble() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        10 => weather(),
+        1 => (1_usize..4).prop_map(Event::Request),
+        1 => (1_usize..4).prop_map(Event::Change),
+        2 => (any::<usize>(), 1_i64..60).prop_map(|(pod, seconds)| Event::Flap(pod, seconds)),
+        1 => any::<usize>().prop_map(Event::Crash),
+    ]
+}
+
+impl Scene {
+    fn happens(&mut self, event: &Event, born: &mut usize) {
+        let count = self.rollout.pods.len().max(1);
+        match *event {
+            Event::Look(seconds) => self.watch(seconds),
+            Event::Lose => {
+                let (status, evidence) = (self.rollout.status.clone(), self.rollout.evidence.clone());
+                self.rollout.rest(self.requested);
+                (self.rollout.status, self.rollout.evidence) = (status, evidence);
+            }
+            Event::HandOver => self.hand_over(),
+            Event::NobodyLooks(seconds) => {
+                self.nobody_looks(seconds);
+                self.hand_over();
+            }
+            Event::Blind => self.rollout.evidence.blind(),
+            Event::Pause => self.rollout.spec.paused = true,
+            Event::Resume => self.rollout.spec.paused = false,
+            Event::Neighbour(moves) => self.rollout.neighbour = moves.then_some("keys"),
+            Event::Request(version) => self.requested = ["1", "2", "3", "4"][version],
+            Event::Change(step) => {
+                self.rollout.generation += 1;
+                self.rollout.spec.steps.rotate_left(step % 4);
+            }
+            Event::Born(workload, after) => {
+                *born += 1;
+                self.bear(WORKLOADS[workload], *born, after);
+            }
+            Event::Gone(pod) if !self.rollout.pods.is_empty() => drop(self.rollout.pods.swap_remove(pod % count)),
+            Event::Replaced(pod, after) if !self.rollout.pods.is_empty() => {
+                let gone = self.rollout.pods.swap_remove(pod % count);
+                *born += 1;
+                self.bear(&gone.workload, *born, after);
+            }
+            Event::Pending => {
+                *born += 1;
+                let pod = self.bear("web", *born, 10);
+                (pod.running, pod.in_contact) = (false, false);
+            }
+            Event::Node(pod, ready) if !self.rollout.pods.is_empty() => {
+                self.rollout.pods[pod % count].node_ready = ready;
+            }
+            Event::Flap(pod, seconds) if !self.rollout.pods.is_empty() => {
+                let name = self.rollout.pods[pod % count].uid.clone();
+                self.rollout.pods[pod % count].fall();
+                self.watch(seconds);
+                self.rollout.pods.iter_mut().filter(|pod| pod.uid == name && pod.was_ready).for_each(Subject::recover);
+            }
+            Event::Crash(pod) if !self.rollout.pods.is_empty() => {
+                let millis = self.rollout.millis;
+                self.rollout.pods[pod % count].crash(millis);
+            }
+            _ => {}
+        }
+    }
+
+    /// All trouble ends.
+    fn calm(&mut self) {
+        self.rollout.spec.paused = false;
+        self.rollout.neighbour = None;
+        for pod in &mut self.rollout.pods {
+            (pod.node_ready, pod.running, pod.in_contact) = (true, true, true);
+        }
+    }
+}
+
+/// What holds of every transition, from one status to the next.
+pub(super) fn check(rollout: &TestRollout, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
+    let assigned = |status: &VersionedConfigStatus, pod: &Subject| of_place(status, pod.place()).map(str::to_owned);
+    if before == after {
+        return;
+    }
+    // The status has all of the state.
+    let stored: VersionedConfigStatus = serde_json::from_str(&serde_json::to_string(after).unwrap()).unwrap();
+    let read = Rollout::from_status(&stored, &Time(Timestamp::from_millisecond(rollout.millis).unwrap()));
+    assert_eq!(read.into_status(stored.clone()), stored);
+    // The revision never falls, and grows with every other assignment.
+    let (old, new) = (before.rollout.revision, after.rollout.revision);
+    let reassigned = rollout.pods.iter().any(|pod| assigned(before, pod) != assigned(after, pod));
+    assert!(new > old || (new == old && !reassigned), "{old} to {new}: {after:?}");
+    // Within a move no threshold sinks.
+    let moves = |status: &VersionedConfigStatus| {
+        let forward = matches!(
+            status.rollout.stage,
+            Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting)
+        );
+        status.target.clone().filter(|_| forward)
+    };
+    if let Some(target) = moves(before)
+        && moves(after).as_ref() == Some(&target)
+    {
+        assert!(after.rollout.threshold >= before.rollout.threshold, "{before:?} to {after:?}");
+        for pod in rollout.pods.iter().filter(|pod| assigned(before, pod).as_ref() == Some(&target)) {
+            assert_eq!(assigned(after, pod).as_ref(), Some(&target), "{} goes back", pod.name);
+        }
+    }
+    // What turns back does so whole.
+    let back = matches!(after.rollout.stage, Some(RolloutStage::RollingBack | RolloutStage::Leaving));
+    if back || matches!(after.phase, Phase::Failed | Phase::Waiting) {
+        assert!(rollout.pods.iter().all(|pod| assigned(after, pod) == after.current), "{after:?}");
+    }
+    // Only what every healthy pod has taken is current.
+    let returns = before.previous.is_some() && before.previous == after.current;
+    if before.current.is_some() && before.current != after.current && !returns {
+        assert_eq!(before.target, after.current);
+        let (version, second) = (after.current.clone().unwrap(), rollout.millis / 1000);
+        for pod in rollout.pods.iter().filter(|pod| pod.is_healthy(second)) {
+            assert!(pod.has_taken(&version), "{version} is current without {pod:?}");
+        }
+    }
+}
+
+fn scene(web: usize, large: usize, nature: Nature) -> Scene {
+    Scene::new(&[("web", web), ("db", large), ("one", 1)], nature)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// `check` looks at every transition.
+    #[test]
+    fn after_any_trouble_a_rollout_ends(
+        web in 0_usize..12, large in 0_usize..30, bad in any::<bool>(), events in prop::collection::vec(trouble(), 5..40),
+    ) {
+        let mut scene = scene(web, large, if bad { Nature::Crashes } else { Nature::Good });
+        let mut born = 1000;
+        for event in &events {
+            scene.happens(event, &mut born);
+        }
+        scene.calm();
+        scene.rollout.generation += 1;
+        let ended = (0..2_500).any(|_| {
+            scene.second();
+            let current = scene.rollout.status.current.as_deref() == Some(scene.requested);
+            scene.rollout.status.phase == Phase::Failed || (current && scene.rollout.status.phase == Phase::Current)
+        });
+        prop_assert!(ended, "{:?} {:?}", scene.requested, scene.rollout.status);
+    }
+
+    #[test]
+    fn a_good_version_becomes_current_whatever_comes_and_goes(
+        web in 1_usize..12, large in 0_usize..30, events in prop::collection::vec(weather(), 5..40),
+    ) {
+        let mut scene = scene(web, large, Nature::Good);
+        let mut born = 1000;
+        for event in &events {
+            scene.happens(event, &mut born);
+            prop_assert_eq!(&scene.rollout.status.rollout.failure, &None);
+        }
+        scene.calm();
+        for _ in 0..500 {
+            scene.second();
+            prop_assert_eq!(&scene.rollout.status.rollout.failure, &None);
+        }
+        prop_assert!(scene.is_current(), "{:?}", scene.rollout.status);
+    }
+
+    #[test]
+    fn a_version_that_crashes_everything_never_becomes_current(
+        web in 1_usize..12, large in 0_usize..30, events in prop::collection::vec(weather(), 5..40),
+    ) {
+        let mut scene = scene(web, large, Nature::Crashes);
+        let mut born = 1000;
+        for event in &events {
+            scene.happens(event, &mut born);
+            prop_assert!(!scene.is_current());
+        }
+    }
+
+    #[test]
+    fn what_is_stored_is_decided_on_as_what_is_known(
+        web in 1_usize..12, events in prop::collection::vec(trouble(), 5..40), bad in any::<bool>(),
+    ) {
+        let mut scene = scene(web, 20, if bad { Nature::Unready } else { Nature::Good });
+        let mut born = 1000;
+        for event in &events {
+            scene.happens(event, &mut born);
+            let (status, evidence) = (scene.rollout.status.clone(), scene.rollout.evidence.clone());
+            let [one, other] = [true, false].map(|in_memory| {
+                (scene.rollout.status, scene.rollout.evidence) = (status.clone(), evidence.clone());
+                scene.rollout.in_memory = in_memory;
+                let waits_for = scene.rollout.rest(scene.requested).waits_for;
+                (waits_for, scene.rollout.status.clone())
+            });
+            prop_assert_eq!(one, other);
+        }
+    }
+}
