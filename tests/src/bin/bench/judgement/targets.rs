@@ -22,9 +22,10 @@ enum Target {
 fn demanded(cell: &Cell) -> Option<Target> {
     let Cell { weather, version, fleet, .. } = *cell;
     if !version.is_bad() {
-        return match weather.is_outage() {
-            true => (fleet >= 40).then_some(Target::FalseComparedAtMost(0.05)),
-            false => Some(Target::FalseAtMost(0.001)),
+        return if weather.is_outage() {
+            (fleet >= 40).then_some(Target::FalseComparedAtMost(0.05))
+        } else {
+            Some(Target::FalseAtMost(0.001))
         };
     }
     let slow = is_slow(version);
