@@ -18,7 +18,7 @@ use nudge_core::keys::ConfigKey;
 use nudge_core::pods::{container_restarts, workload as workload_of};
 use nudge_core::restart::{
     Behind, DIGEST, Kind, Look, Memory, Next, Part, PodRestarts, RESTARTED, RETRY_SECONDS, Report, RestartReport,
-    Restarted, Workload, behind, content_digest, judge, next, rolls,
+    Restarted, Workload, add_unnotified, behind, content_digest, judge, next, rolls,
 };
 use nudge_core::rollout::{Restarts as State, to_publish};
 use nudge_protocol::bounded_text::clipped;
@@ -129,7 +129,7 @@ impl Controller {
         let settle = config.spec.rollout.min_ready_seconds;
         self.count_restarts(key, &mut workloads, &memory, since).await?;
         for (workload, _) in &workloads {
-            memory.watch(workload, settle, since, now);
+            memory.watch(workload, settle, now);
         }
         let look = |workloads: &[(Workload, String)], memory: &Memory| {
             next(&Look { workloads, behind: &behind, back, since, deadline, settle, memory, now: Timestamp::now() })
@@ -142,7 +142,7 @@ impl Controller {
                 found.reports = reports;
                 let marks = workloads.iter().filter_map(|(it, _)| Some((it.id(), it.restarted.as_ref()?.at)));
                 let marks: Vec<(String, Timestamp)> = marks.filter(|(_, at)| *at >= since).collect();
-                let since = marks.iter().map(|(_, at)| *at).chain(memory.progressed()).max().unwrap_or(since);
+                let since = marks.iter().map(|(_, at)| *at).chain(memory.progressed(since)).max().unwrap_or(since);
                 // All pods of a namespace are listed only for those that no rolling update restarts.
                 let loose = holds || memory.has_groups() || pods.iter().any(|pod| pod.by_restart && !rolls(pod));
                 let evicted = if loose {
@@ -151,6 +151,10 @@ impl Controller {
                     Ok((State::Done, Vec::new()))
                 };
                 evicted.map(|(state, groups)| {
+                    let mut behind = behind;
+                    if let Some(published) = status.published_at.as_ref().filter(|_| !back) {
+                        add_unnotified(&mut behind, &workloads, &pods, published.0, since);
+                    }
                     let (restarted, groups) =
                         (marks.into_iter().map(|(id, _)| id).collect(), groups.into_iter().collect());
                     let behind = Behind { pods: &behind, version, back, since, deadline, restarted, groups, now };
@@ -249,7 +253,8 @@ impl Controller {
         each::<Pod>(&self.client, &key.namespace, |pod| {
             let of = open.get_mut(&workload_of(&pod.metadata));
             if let Some(workload) = of.filter(|workload| workload.digest.as_ref() == pod.annotations().get(DIGEST)) {
-                workload.restarts.get_or_insert_default().add(container_restarts(&pod));
+                let restarts = container_restarts(&pod, &workload.containers);
+                workload.restarts.get_or_insert_default().add(restarts);
             }
         })
         .await

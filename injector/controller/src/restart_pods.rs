@@ -76,7 +76,10 @@ impl Controller {
                         }
                         Err(error) if error.code() == 404 => {}
                         Err(error) if error.code() == 429 => {
-                            if Timestamp::now().duration_since(since).as_secs() < i64::from(deadline) {
+                            let progressed =
+                                groups.iter().find(|it| it.id == group).map(|it| it.progressed(stale, since));
+                            let waited = Timestamp::now().duration_since(progressed.unwrap_or(since));
+                            if waited.as_secs() < i64::from(deadline) {
                                 break State::Busy(format!(
                                     "a PodDisruptionBudget does not allow pod {pod} of {group} to be evicted now"
                                 ));

@@ -156,7 +156,6 @@ async fn has(space: &Space, pod: &Pod, version: &str) -> Result<()> {
 async fn what_only_variables_bring_is_brought_by_a_restart_with_an_agent_too() -> Result<()> {
     let Some((installation, _)) = installation().await? else { return Ok(()) };
     let space = shop(installation, "variables", json!({})).await?;
-    bind(&space, "nudge-restart").await?;
     // Nobody notifies `web`; `asks` asks the agent when it is notified.
     let with_agent = |app: &str, notify: &str| {
         let mut template = template(app);
@@ -172,7 +171,14 @@ async fn what_only_variables_bring_is_brought_by_a_restart_with_an_agent_too() -
     }
     let _kubelet = kubelet_with_agents(&space);
     are_available(&space, &["web", "asks"]).await?;
+    // Their agents have version 2, and their processes do not.
     wants(&space, "2").await?;
+    stands(&space, "held until Deployment/web can be restarted", |status| {
+        let held = |it: &&Condition| it.reason == "NotRestarted" && it.message.contains("bind ClusterRole nudge-restart");
+        status.conditions.iter().any(|it| it.type_ == "Stalled" && held(&it))
+    })
+    .await?;
+    bind(&space, "nudge-restart").await?;
     let status = is_current(&space, "2").await?;
     ensure!(restarted(&status).is_some_and(|(state, ..)| state == "True"), "{status:#?}");
     let restarted = digest(&space, "web").await?.context("web was not restarted")?;

@@ -261,9 +261,9 @@ fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> + Clon
     status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
 }
 
-/// How often the containers of a pod other than the agent were started again.
-pub fn container_restarts(pod: &Pod) -> i32 {
-    let all = pod.status.iter().flat_map(statuses).filter(|status| status.name != pod::AGENT_CONTAINER);
+/// How often these containers of a pod were started again.
+pub fn container_restarts(pod: &Pod, names: &BTreeSet<String>) -> i32 {
+    let all = pod.status.iter().flat_map(statuses).filter(|status| names.contains(&status.name));
     all.map(|status| status.restart_count).sum()
 }
 
@@ -386,6 +386,8 @@ mod tests {
         other["status"]["initContainerStatuses"] =
             json!([ended("nudge-agent", "c"), ended("proxy", "d"), ended("migrate", "e")]);
         other["status"]["containerStatuses"][0] = ended("app", "a");
+        let names = ["app".to_owned(), "proxy".to_owned()].into();
+        assert_eq!(container_restarts(&pod(other.clone()), &names), 6, "neither the agent nor what ends");
         let state = pod_state(&pod(other)).unwrap();
         let seen: Vec<_> = state.containers.iter().map(|one| (one.name.as_str(), one.id.get(..1), one.ended)).collect();
         assert_eq!(seen, [("app", Some("a"), true), ("log", None, false), ("proxy", Some("d"), false)]);

@@ -8,6 +8,7 @@ use nudge_api::{Reason, RolloutStage, VersionedConfigStatus};
 
 use super::clock::over;
 use super::report::Report;
+use super::workload::{Steps, Workload};
 use crate::pods::PodState;
 use crate::rollout::{Restarts as State, is_same, to_publish};
 
@@ -42,10 +43,37 @@ pub fn behind(pods: &[Arc<PodState>], config: &str, status: &VersionedConfigStat
     behind
 }
 
+/// Adds the pods whose agents run the version while variables of a published ConfigMap are older: they take it by a restart that was not
+/// possible, or has not come to them yet. `published` is when that was written, `since` when the stage began.
+pub fn add_unnotified(
+    behind: &mut BTreeMap<String, usize>,
+    workloads: &[(Workload, String)],
+    pods: &[Arc<PodState>],
+    published: Timestamp,
+    since: Timestamp,
+) {
+    for (workload, digest) in workloads.iter().filter(|(workload, _)| workload.agent) {
+        let id = workload.id();
+        let counts = |pod: &&Arc<PodState>| pod.workload == id && pod.was_ready && !pod.terminating && !pod.finished;
+        let there = pods.iter().filter(counts);
+        let count = if workload.digest.as_ref() != Some(digest) {
+            there.filter(|pod| pod.created < published.as_second()).count()
+        } else if workload.mark().is_some_and(|mark| mark.at >= since) {
+            // What its controller says, because clocks differ.
+            there.count().min(workload.steps.map_or(usize::MAX, Steps::old))
+        } else {
+            0
+        };
+        if count > 0 {
+            behind.insert(id, count);
+        }
+    }
+}
+
 /// The situation after all restarts that are possible.
 #[derive(Clone, Debug)]
 pub struct Behind<'a> {
-    /// The result of [`behind`].
+    /// The result of [`behind`] and [`add_unnotified`].
     pub pods: &'a BTreeMap<String, usize>,
     /// The version that they should run.
     pub version: &'a str,
@@ -145,6 +173,31 @@ mod tests {
             pod("Job", Some("1")),
         ];
         assert_eq!(found("Restarting", &others), []);
+    }
+
+    #[test]
+    fn pods_with_older_variables_are_behind_whatever_their_agent_says() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let made = |created| PodState { by_restart: false, created, ..pod("Deployment/web", Some("2")) };
+        let never_ready = PodState { was_ready: false, ..made(10) };
+        let pods = [made(10), made(99), made(100), never_ready].map(Arc::new);
+        let found = |workload: Workload| {
+            let mut found = BTreeMap::new();
+            add_unnotified(&mut found, &[(workload, "new".to_owned())], &pods, at(100), at(100));
+            found.into_values().next().unwrap_or(0)
+        };
+        let web = Workload { agent: true, ..super::super::tests::workload("web") };
+        assert_eq!(found(web.clone()), 2, "no right to restart it");
+        let has = |digest: &str, second| {
+            let restarted = Some(super::super::tests::mark(second, digest));
+            Workload { digest: Some(digest.to_owned()), restarted, ..web.clone() }
+        };
+        assert_eq!([found(has("old", 50)), found(has("new", 50))], [2, 0], "the same content needs no restart");
+        assert_eq!(found(has("new", 101)), 3, "its status is about the template before");
+        let steps = |updated| Some(Steps { all: 3, updated, ready: 3, available: 3 });
+        let [paused, partition, done] = [0, 2, 3].map(|updated| Workload { steps: steps(updated), ..has("new", 101) });
+        assert_eq!([found(paused), found(partition), found(done)], [3, 1, 0]);
+        assert_eq!(found(Workload { agent: false, ..web }), 0);
     }
 
     fn judged(id: &str, report: Option<Reason>, back: bool, now: i64) -> (State, Vec<Report>) {

@@ -41,7 +41,7 @@ fn under_restart(kind: Kind, all: i32, updated: i32, down: i32) -> (Workload, St
 /// Looks as the controller does, with what the leader remembers.
 pub(super) fn watched(memory: &mut Memory, all: &[(Workload, String)], now: i64) -> (Next, Vec<Report>) {
     for (workload, _) in all {
-        memory.watch(workload, 10, at(100), at(now));
+        memory.watch(workload, 10, at(now));
     }
     let behind = &BTreeMap::new();
     next(&Look { workloads: all, behind, back: false, since: at(100), deadline: 60, settle: 10, memory, now: at(now) })
@@ -122,7 +122,7 @@ fn restarted() -> Workload {
 #[test]
 fn without_a_probe_it_must_stay_up_for_a_while() {
     let mut memory = Memory::default();
-    let count = |all| Some(PodRestarts { most: i32::from(all > 0), all });
+    let count = |all| Some(PodRestarts { most: i32::from(all > 0), second: 0, all });
     let mut look = |progress, restarts: i32, now| {
         let web = Workload { progress, unprobed: true, restarts: count(restarts), ..restarted() };
         watched(&mut memory, &[(web, "new".to_owned())], now).0
@@ -145,13 +145,24 @@ fn without_a_probe_it_must_stay_up_for_a_while() {
 fn without_a_probe_pods_that_crash_again_and_again_fail() {
     let mut memory = Memory::default();
     let mut look = |progress, most, now| {
-        let restarts = Some(PodRestarts { most, all: 2 * most });
+        let restarts = Some(PodRestarts { most, second: most, all: 2 * most });
         let web = Workload { progress, unprobed: true, restarts, ..restarted() };
         watched(&mut memory, &[(web, "new".to_owned())], now).0
     };
     assert!(matches!(look(Progress::Moving, 0, 102), Next::Wait(_)));
     assert!(matches!(look(Progress::Complete, 1, 105), Next::Wait(_)));
     assert!(matches!(look(Progress::Ended, 2, 109), Next::Failed(_)));
+    // One pod alone may have a reason of its own, unless the workload has no other.
+    for (all, fails) in [(3, false), (1, true)] {
+        let mut memory = Memory::default();
+        let mut look = |most, now| {
+            let restarts = Some(PodRestarts { most, second: most.min(1), all: most });
+            let steps = Some(Steps { all, updated: all, ready: all, available: all });
+            let web = Workload { progress: Progress::Ended, unprobed: true, restarts, steps, ..restarted() };
+            matches!(watched(&mut memory, &[(web, "new".to_owned())], now).0, Next::Failed(_))
+        };
+        assert_eq!([look(0, 102), look(5, 103)], [false, fails]);
+    }
     // One that is never up for long, and does not restart, fails by the deadline.
     let mut memory = Memory::default();
     let ends = (0..100).find(|turn| {
@@ -229,7 +240,7 @@ fn without_a_probe_as_many_as_before_must_stay_up() {
     assert_eq!((mark.unwell, mark.before), (false, Some(2)));
     let mut memory = Memory::default();
     let mut look = |available, most, now| {
-        let restarts = Some(PodRestarts { most, all: most });
+        let restarts = Some(PodRestarts { most, second: most, all: most });
         let web = Workload { restarts, restarted: Some(mark.clone()), ..flaps(available) };
         watched(&mut memory, &[(web, "new".to_owned())], now).0
     };
@@ -242,4 +253,23 @@ fn without_a_probe_as_many_as_before_must_stay_up() {
     let all = [(web, "new".to_owned())];
     assert!(matches!(watched(&mut memory, &all, 102).0, Next::Wait(_)));
     assert!(matches!(watched(&mut memory, &all, 172).0, Next::Failed(_)), "fewer");
+}
+
+#[test]
+fn a_restart_for_another_config_is_waited_for_while_it_progresses() {
+    let mut memory = Memory::default();
+    // It was restarted at 101; the other config comes to restarting at 161, after the deadline.
+    let mut look = |updated, down, now| {
+        let (set, _) = under_restart(Kind::StatefulSet, 3, updated, down);
+        memory.watch(&set, 10, at(now));
+        let (workloads, behind, memory) = (&[(set, "newer".to_owned())], &BTreeMap::new(), &memory);
+        let (since, now) = (at(161), at(now));
+        assert_eq!(memory.progressed(since), None, "it is not of this stage");
+        next(&Look { workloads, behind, back: false, since, deadline: 60, settle: 10, memory, now }).0
+    };
+    assert!(matches!(look(1, 1, 162), Next::Wait(_)));
+    assert!(matches!(look(2, 1, 210), Next::Wait(_)));
+    assert!(matches!(look(2, 1, 269), Next::Wait(_)));
+    assert!(matches!(look(2, 1, 270), Next::Restart { mark, .. } if mark.unwell), "it stands still");
+    assert!(matches!(look(3, 1, 271), Next::Restart { .. }), "only a pod that is not Ready, long after the restart");
 }

@@ -63,9 +63,9 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// How often containers of one pod were started again, at most.
-    pub(super) fn restarts(&self) -> i32 {
-        self.restarts.map_or(0, |(first, last)| last.most - first.most)
+    /// How often containers were started again in each of two pods; of a workload with one pod, in that.
+    pub(super) fn restarts(&self, alone: bool) -> i32 {
+        self.restarts.map_or(0, |(first, last)| if alone { last.most - first.most } else { last.second - first.second })
     }
 }
 
@@ -116,9 +116,9 @@ impl Memory {
         self.workloads.get(&workload.uid).is_some_and(|known| known.digests.iter().any(|known| known == digest))
     }
 
-    /// Looks at the restart of a workload in the stage that began at `since`.
-    pub fn watch(&mut self, workload: &Workload, settle: u32, since: Timestamp, now: Timestamp) {
-        let Some(mark) = workload.mark().filter(|mark| mark.at >= since) else { return };
+    /// Looks at the last restart of a workload, which may be that of another config.
+    pub fn watch(&mut self, workload: &Workload, settle: u32, now: Timestamp) {
+        let Some(mark) = workload.mark() else { return };
         let watched = &mut self.workloads.entry(workload.uid.clone()).or_default().watched;
         let watched = match watched {
             Some(watched) if watched.mark == *mark => watched,
@@ -146,8 +146,8 @@ impl Memory {
             }
             (None, _) => false,
         };
-        // A probe, or a wait of zero, leaves it all to the workload's controller.
-        let settle = if workload.unprobed { settle } else { 0 };
+        // A probe, `minReadySeconds` or a wait of zero leaves it all to the workload's controller.
+        let settle = workload.settles(settle);
         let up = match workload.progress_since(mark) {
             Progress::Complete => settle == 0 || !again || mark.before.is_some(),
             Progress::Ended => settle == 0 || mark.before.is_some(),
@@ -171,9 +171,10 @@ impl Memory {
         watched.is_some_and(|watched| watched.settled)
     }
 
-    /// When a restart last progressed.
-    pub fn progressed(&self) -> Option<Timestamp> {
-        self.workloads.values().filter_map(|known| Some(known.watched.as_ref()?.progressed)).max()
+    /// When a restart of the stage that began at `since` last progressed.
+    pub fn progressed(&self, since: Timestamp) -> Option<Timestamp> {
+        let watched = self.workloads.values().filter_map(|known| known.watched.as_ref());
+        watched.filter(|watched| watched.mark.at >= since).map(|watched| watched.progressed).max()
     }
 
     /// Remembers that pods of this group can't be evicted.

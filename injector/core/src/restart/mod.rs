@@ -10,13 +10,14 @@ mod marks;
 mod memory;
 mod next;
 mod pods;
+mod probed;
 mod report;
 mod template;
 #[cfg(test)]
 mod tests;
 mod workload;
 
-pub use behind::{Behind, behind, judge, rolls};
+pub use behind::{Behind, add_unnotified, behind, judge, rolls};
 pub use content::content_digest;
 pub use marks::{DIGEST, REFRESH, REFRESHED, RESTARTED, Restarted};
 pub use memory::{Memory, Part, RETRY_SECONDS};

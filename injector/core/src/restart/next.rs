@@ -77,11 +77,11 @@ fn restart_progress(look: &Look<'_>, workload: &Workload, mark: &Restarted) -> R
         return RestartProgress::Complete;
     }
     let progressed = watched.map_or(mark.at, |watched| watched.progressed.max(mark.at));
-    let settle = if workload.unprobed { look.settle } else { 0 };
+    let settle = workload.settles(look.settle);
     let in_time = !over(progressed, look.deadline.saturating_add(settle), look.now);
     // Of pods that were not available before, those that crash now are not known.
-    let crashes =
-        workload.unprobed && mark.before.is_none() && watched.is_some_and(|watched| watched.restarts() > RESTARTS);
+    let alone = workload.steps.is_some_and(|steps| steps.all <= 1);
+    let crashes = settle > 0 && mark.before.is_none() && watched.is_some_and(|it| it.restarts(alone) > RESTARTS);
     // A controller that says that its rollout has ended does not say any more that it takes too long.
     let theirs = workload.has_deadline && workload.progress == Progress::Moving;
     // On the way back, the Deployment's condition is about the version that is left until the Deployment progresses.
@@ -120,8 +120,11 @@ fn earlier_restart(look: &Look<'_>, workload: &Workload) -> Option<RestartProgre
             progress => Some(progress),
         };
     }
-    // The rollout that restarted it also judges it, until its deadline.
-    let waits = !workload.is_well() && !over(mark.at, look.deadline, look.now);
+    // The rollout that restarted it also judges it, while it progresses.
+    let replaces = workload.steps.is_some_and(|steps| steps.old() > 0);
+    let watched = look.memory.watched(workload, mark).filter(|_| replaces);
+    let progressed = watched.map_or(mark.at, |watched| watched.progressed.max(mark.at));
+    let waits = !workload.is_well() && !over(progressed, look.deadline, look.now);
     waits.then_some(RestartProgress::Moving)
 }
 

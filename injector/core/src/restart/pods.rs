@@ -78,6 +78,12 @@ impl Group {
         self.pods.iter().filter(|pod| pod.ready && !pod.terminating).count()
     }
 
+    /// When it last progressed: its newest pod of the new content was created, or something before it at `since`.
+    pub fn progressed(&self, stale: Stale, since: Timestamp) -> Timestamp {
+        let new = self.pods.iter().filter(|pod| !stale.is(pod));
+        new.map(|pod| pod.created).max().unwrap_or(since).max(since)
+    }
+
     /// Whether it has fewer pods, old or Ready, than were Ready before. An old pod that is not Ready is not the version's fault.
     fn has_fewer(&self, stale: Stale) -> bool {
         let there = self.pods.iter().filter(|pod| !pod.terminating && (pod.ready || stale.is(pod))).count();
@@ -107,7 +113,7 @@ pub fn next_pod(
 ) -> NextPod {
     for group in groups.iter().filter(|group| !refused(&group.id)) {
         let id = &group.id;
-        let (old, new): (Vec<&Old>, Vec<&Old>) = group.pods.iter().partition(|pod| stale.is(pod));
+        let old: Vec<&Old> = group.pods.iter().filter(|pod| stale.is(pod)).collect();
         let victim = old.iter().filter(|pod| !pod.terminating).min_by_key(|pod| (pod.ready, &pod.name));
         let fewer = group.has_fewer(stale);
         let terminating = match victim {
@@ -117,8 +123,7 @@ pub fn next_pod(
         };
         // On the way back the last one is not waited for.
         if (fewer || terminating) && (victim.is_some() || stale.since.is_none()) {
-            let made = new.iter().map(|pod| pod.created).max().unwrap_or(since).max(since);
-            if !over(made, deadline, now) {
+            if !over(group.progressed(stale, since), deadline, now) {
                 return NextPod::Wait(format!("a pod of {id} is being replaced"));
             }
             if fewer && stale.since.is_none() {
@@ -188,6 +193,14 @@ mod tests {
         assert_eq!(decide(vec![pod("c", 101), pod("d", 102)], 103), NextPod::Done);
         // One that is not Ready goes first.
         assert_eq!(decide(vec![pod("a", 1), Old { ready: false, ..pod("b", 1) }], 101), evicts("b"));
+    }
+
+    #[test]
+    fn each_new_pod_is_progress() {
+        let stale = Stale { published: at(100), ..STALE };
+        let progressed = |pods| group(pods)[0].progressed(stale, at(100));
+        assert_eq!(progressed(vec![pod("a", 1), pod("b", 1)]), at(100));
+        assert_eq!(progressed(vec![pod("a", 1), pod("new", 690), pod("newer", 700)]), at(700));
     }
 
     /// A group of which `before` pods were Ready, as it is with what happens at each eviction: the new pod is Ready or not, or there is none.

@@ -19,6 +19,7 @@ pub(super) fn workload(name: &str) -> Workload {
         name: name.to_owned(),
         uid: format!("uid-of-{name}"),
         uses: Uses { published: ["shop".to_owned()].into(), ..Uses::default() },
+        agent: false,
         digest: None,
         restarted: None,
         owner: None,
@@ -26,6 +27,8 @@ pub(super) fn workload(name: &str) -> Workload {
         progress: Progress::Complete,
         steps: None,
         unprobed: false,
+        min_ready: 0,
+        containers: ["app".to_owned()].into(),
         restarts: None,
         template: "template".to_owned(),
         has_deadline: true,
@@ -255,7 +258,7 @@ proptest! {
         let mut now = 101;
         let mut turn = |all: &mut [(Workload, String)], now| -> Result<Next, TestCaseError> {
             for ((workload, digest), up) in all.iter().zip(&mut up) {
-                memory.watch(workload, 10, at(100), at(now));
+                memory.watch(workload, 10, at(now));
                 *up |= workload.digest.as_ref() == Some(digest) && workload.progress == Progress::Complete;
             }
             let (workloads, behind, memory, now) = (&*all, &BTreeMap::new(), &memory, at(now));

@@ -1,5 +1,7 @@
 //! A workload that is restarted by its own rolling update.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -8,8 +10,11 @@ use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
 
 use super::marks::{DIGEST, RESTARTED, Restarted, annotation};
+use super::probed::{is_unprobed, running};
 use super::template::{Uses, restarted_for};
+use crate::injection;
 use crate::owners::controlling_owner;
+use crate::pods::by_restart;
 
 /// A kind of workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +58,11 @@ impl Steps {
         self.ready.saturating_add(self.available)
     }
 
+    /// How many pods have an older template.
+    pub(super) fn old(self) -> usize {
+        usize::try_from(self.all.saturating_sub(self.updated)).unwrap_or(0)
+    }
+
     /// How many pods are available of the present template, if there are no others.
     pub(super) fn available_of_new(self) -> Option<i32> {
         (self.updated >= self.all).then_some(self.available)
@@ -74,6 +84,8 @@ impl Steps {
 pub struct PodRestarts {
     /// In the pod where that was most often.
     pub most: i32,
+    /// In the pod after that.
+    pub second: i32,
     /// In all of them.
     pub all: i32,
 }
@@ -81,6 +93,7 @@ pub struct PodRestarts {
 impl PodRestarts {
     /// Adds those of a pod.
     pub fn add(&mut self, restarts: i32) {
+        self.second = self.second.max(self.most.min(restarts));
         self.most = self.most.max(restarts);
         self.all = self.all.saturating_add(restarts);
     }
@@ -97,6 +110,8 @@ pub struct Workload {
     pub uid: String,
     /// The configs for which its pods must be restarted.
     pub uses: Uses,
+    /// Its pods have an agent that takes versions without a restart: what they report says nothing of variables.
+    pub agent: bool,
     /// The digest of the content that its pods started with.
     pub digest: Option<String>,
     /// Our last restart.
@@ -109,8 +124,12 @@ pub struct Workload {
     pub progress: Progress,
     /// The same in numbers; `None` while they are about an older template.
     pub steps: Option<Steps>,
-    /// Nothing but the start of its containers makes a pod available: there is neither a readiness probe nor `minReadySeconds`.
+    /// A container that uses a config has no readiness probe.
     pub unprobed: bool,
+    /// Its `minReadySeconds`.
+    pub min_ready: u32,
+    /// The template's containers that run for long.
+    pub containers: BTreeSet<String>,
     /// Of an unprobed one that is being restarted, if they were counted.
     pub restarts: Option<PodRestarts>,
     /// Stands for the template, but for what only restarts its pods.
@@ -162,24 +181,33 @@ impl Workload {
         let (of_pods, spec) = (template.metadata.as_ref().unwrap_or(&none), template.spec.as_ref()?);
         let owner = controlling_owner(meta);
         let uses = restarted_for(of_pods, spec);
-        let probed = spec.containers.iter().any(|container| container.readiness_probe.is_some());
+        let containers = running(spec);
+        let names = containers.iter().map(|container| container.name.clone()).collect();
         // A terminating workload needs no restart.
         meta.deletion_timestamp.is_none().then(|| Self {
             kind,
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
             template: if uses == Uses::default() { String::new() } else { fingerprint(template) },
-            uses,
+            agent: injection::opts_in(of_pods) && !by_restart(of_pods),
             digest: annotation(of_pods, DIGEST).map(str::to_owned),
             restarted: annotation(meta, RESTARTED).and_then(Restarted::parse),
             owner: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)),
             hold: None,
             progress: Progress::Moving,
             steps: None,
-            unprobed: !probed && min_ready.unwrap_or(0) == 0,
+            unprobed: is_unprobed(spec, &containers, &uses),
+            min_ready: min_ready.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(0),
+            containers: names,
             restarts: None,
             has_deadline: false,
+            uses,
         })
+    }
+
+    /// How long it must stay up where nothing but the start of its containers makes its pods available.
+    pub(super) fn settles(&self, seconds: u32) -> u32 {
+        if self.unprobed && self.min_ready < seconds { seconds } else { 0 }
     }
 
     /// Of a Deployment.
@@ -386,12 +414,18 @@ mod tests {
     }
 
     #[test]
-    fn an_unprobed_workload_has_neither_a_readiness_probe_nor_min_ready_seconds() {
+    fn an_unprobed_workload_has_a_reader_without_a_readiness_probe_and_a_short_min_ready_seconds() {
         let mut probed = template();
         probed["spec"]["containers"][0]["readinessProbe"] = json!({});
-        let unprobed = |spec: Value| deployment(&spec, json!({})).unprobed;
-        assert!(unprobed(json!({})) && unprobed(json!({"minReadySeconds": 0})));
-        assert!(!unprobed(json!({"minReadySeconds": 5})) && !unprobed(json!({"template": probed})));
+        let settles = |spec: Value| deployment(&spec, json!({})).settles(10);
+        assert_eq!([settles(json!({})), settles(json!({"minReadySeconds": 1}))], [10, 10]);
+        assert_eq!([settles(json!({"minReadySeconds": 10})), settles(json!({"template": probed}))], [0, 0]);
+        let mut proxied = template();
+        let containers = proxied["spec"]["containers"].as_array_mut().unwrap();
+        containers.push(json!({"name": "proxy", "readinessProbe": {}}));
+        assert_eq!(settles(json!({"template": proxied})), 10, "the probe of another container says nothing");
+        probed["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "log"}));
+        assert_eq!(settles(json!({"template": probed})), 0, "it does not read the config");
     }
 
     #[test]
