@@ -1,6 +1,7 @@
 //! Whether a poll is answered, and with what: what the pod should have against what its agent has. Pure.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 use bytes::Bytes;
 use nudge_core::pods::PodState;
@@ -37,6 +38,14 @@ pub(super) fn verdict(views: &[View], request: &PollRequest, containers_hash: &s
         };
     }
     if stale && verdict == Verdict::Doubt { Verdict::Behind } else { verdict }
+}
+
+/// For how long the answer waits: only where nothing differs but configs whose return is spread.
+pub(super) fn spread(views: &[View], request: &PollRequest, containers_hash: &str) -> Option<Duration> {
+    let held = |view: &View| request.configs.iter().find(|held| held.name == view.name);
+    let differs = |view: &&View| compare(view, held(view)) != Verdict::Hold;
+    let spread: Option<Vec<Duration>> = views.iter().filter(differs).map(|view| view.spread).collect();
+    spread.filter(|_| request.containers_hash == containers_hash)?.into_iter().max()
 }
 
 fn compare(view: &View, held: Option<&Held>) -> Verdict {
@@ -167,6 +176,7 @@ mod tests {
             version,
             content: content.map_err(|reason| Arc::new(HubProblem { reason, message: String::new() })),
             due: None,
+            spread: None,
         }
     }
 
@@ -233,6 +243,18 @@ mod tests {
         let gone = view("", 0, Err(HubReason::NotFound));
         assert_eq!(judge(&gone, held(&gone)), Verdict::Hold);
         assert_eq!(judge(&gone, Held { uid: "u".to_owned(), revision: 7, ..held(&gone) }), Verdict::Hold);
+    }
+
+    #[test]
+    fn a_return_that_is_spread_delays_no_other_config() {
+        let later = Some(Duration::from_secs(9));
+        let (shop, mut keys) = (view("u", 5, Ok(1)), view("v", 5, Ok(1)));
+        keys.name = ConfigName::new("keys").unwrap();
+        let agent = request(vec![held(&shop), held(&keys)]);
+        let returns = View { spread: later, ..view("u", 6, Ok(2)) };
+        assert_eq!(spread(&[returns.clone(), keys.clone()], &agent, ""), later);
+        assert_eq!(spread(&[returns.clone(), View { revision: 6, ..keys.clone() }], &agent, ""), None);
+        assert_eq!(spread(&[returns, keys], &agent, "containers"), None, "they were started anew");
     }
 
     #[test]

@@ -134,6 +134,7 @@ mod tests {
             version: VersionName::new(version).ok(),
             content: Ok(Arc::new(content)),
             due: None,
+            spread: None,
         }
     }
 

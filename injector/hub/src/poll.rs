@@ -8,7 +8,7 @@ use nudge_protocol::hub::{HubReason, MAX_WAIT_SECONDS, PollRequest};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::Hub;
-use super::compose::{Verdict, compose, fingerprint, verdict};
+use super::compose::{Verdict, compose, fingerprint, spread, verdict};
 use super::metrics::PollResult;
 use super::reply::{Refusal, Reply};
 use super::session::Session;
@@ -83,7 +83,7 @@ impl Hub {
                 Err(refusal) => return refused(refusal),
             };
             let until = {
-                let Views { all, fetching, again, spread } =
+                let Views { all, fetching, again } =
                     views(&self.index, &self.contents, &pod, |name| polled(&request, name));
                 if let Some(mut landed) = fetching
                     && started.elapsed() < self.settings.resolve
@@ -119,6 +119,7 @@ impl Hub {
                     Verdict::Behind => behind,
                     Verdict::Answer | Verdict::Doubt => {
                         let print = fingerprint(&all, &pod.containers_hash);
+                        let spread = spread(&all, &request, &pod.containers_hash);
                         let later = repeats.not_before(print).max(spread.map(|left| now + left));
                         match later.filter(|time| *time > now) {
                             Some(_) if now >= deadline => return (Reply::nothing(), PollResult::Unchanged),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use k8s_openapi::jiff::Timestamp;
 use nudge_api::{PartKind, RolloutStage, VersionedConfig};
 use nudge_cluster::index::Index;
 use nudge_core::identity::Identity;
@@ -31,6 +30,8 @@ pub(super) struct View {
     pub(super) content: Result<Arc<Content>, Arc<HubProblem>>,
     /// The version that only a restart brings to this pod.
     pub(super) due: Option<VersionName>,
+    /// For how long the pod is not notified yet of what changed.
+    pub(super) spread: Option<Duration>,
 }
 
 /// What an agent has of one config.
@@ -61,13 +62,11 @@ pub(super) struct Views {
     pub(super) fetching: Option<watch::Receiver<()>>,
     /// When a problem is worth another look.
     pub(super) again: Option<Instant>,
-    /// For how long the pod is not notified yet of what changed.
-    pub(super) spread: Option<Duration>,
 }
 
-/// For how long a pod that was not harmed is not notified yet that pods return to another version (`spec.rollout.rollbackSpreadSeconds`). Every
-/// replica comes to the same time, apart from its clock.
-fn spread(config: &VersionedConfig, pod: &PodState, now: Timestamp) -> Option<Duration> {
+/// For how long a pod that was not harmed is not notified yet that pods return to another version (`spec.rollout.rollbackSpreadSeconds`). `passed`:
+/// since this replica first saw that. No clock is compared with another.
+fn spread(config: &VersionedConfig, pod: &PodState, passed: Duration) -> Option<Duration> {
     let rollout = &config.status.as_ref()?.rollout;
     let returns = matches!(rollout.stage, Some(RolloutStage::RollingBack | RolloutStage::Leaving));
     let within = Duration::from_secs(config.spec.rollout.rollback_spread_seconds.into());
@@ -75,7 +74,6 @@ fn spread(config: &VersionedConfig, pod: &PodState, now: Timestamp) -> Option<Du
         return None;
     }
     let share = f64::from(pod_number(Identity::of(config), pod.uid.as_str())) / f64::from(u32::MAX);
-    let passed = Duration::try_from(now.duration_since(rollout.progressed_at.as_ref()?.0)).unwrap_or_default();
     within.mul_f64(share).checked_sub(passed).filter(|left| !left.is_zero())
 }
 
@@ -86,13 +84,12 @@ pub(super) fn views<'a>(
     pod: &PodState,
     has: impl Fn(&ConfigName) -> Option<Has<'a>>,
 ) -> Views {
-    let mut views = Views { all: Vec::with_capacity(pod.configs.len()), fetching: None, again: None, spread: None };
+    let mut views = Views { all: Vec::with_capacity(pod.configs.len()), fetching: None, again: None };
     let allowed = index.secrets_allowed(&pod.namespace);
     for name in &pod.configs {
         let key = ConfigKey::new(&*pod.namespace, name.clone());
-        let config = index.config(&key);
-        let later = config.as_ref().and_then(|config| spread(config, pod, Timestamp::now()));
-        views.spread = views.spread.max(later);
+        let (config, since) = index.config_since(&key).unzip();
+        let spread = config.as_ref().zip(since).and_then(|(config, since)| spread(config, pod, since.elapsed()));
         let view = if let Some(config) = config.as_ref().filter(|config| !config.spec.admits(&pod.service_account)) {
             not_admitted(pod, name, config)
         } else if let Some(config) = config {
@@ -112,9 +109,17 @@ pub(super) fn views<'a>(
                 )
             };
             let content = Err(Arc::new(problem(HubReason::NotFound, text)));
-            View { name: name.clone(), uid: String::new(), revision: 0, version: None, content, due: None }
+            View {
+                name: name.clone(),
+                uid: String::new(),
+                revision: 0,
+                version: None,
+                content,
+                due: None,
+                spread: None,
+            }
         };
-        views.all.push(view);
+        views.all.push(View { spread, ..view });
     }
     bound(&mut views.all);
     views
@@ -137,6 +142,7 @@ fn kept(pod: &PodState, name: &ConfigName, config: &VersionedConfig, has: Option
         version: Some(has.version.clone()),
         content: Ok(Arc::new(content)),
         due: VersionName::new(due).ok(),
+        spread: None,
     })
 }
 
@@ -154,6 +160,7 @@ fn not_admitted(pod: &PodState, name: &ConfigName, config: &VersionedConfig) -> 
         version: None,
         content: Err(Arc::new(problem(HubReason::NotAllowed, text))),
         due: None,
+        spread: None,
     }
 }
 
@@ -173,7 +180,7 @@ fn view(
     let none = |text: String| Err(Arc::new(problem(HubReason::NotFound, text)));
     let Some(version) = assigned.and_then(|version| VersionName::new(version).ok()) else {
         let content = none(format!("config {name} has no current version yet; kubectl describe vcfg {name} says why"));
-        return View { name: name.clone(), uid, revision, version: None, content, due: None };
+        return View { name: name.clone(), uid, revision, version: None, content, due: None, spread: None };
     };
     let content = match status.and_then(|status| status.version(version.as_str())) {
         None => {
@@ -200,7 +207,7 @@ fn view(
             }
         },
     };
-    View { name: name.clone(), uid, revision, version: Some(version), content, due: None }
+    View { name: name.clone(), uid, revision, version: Some(version), content, due: None, spread: None }
 }
 
 /// Leaves out what would push the pod's dictionary over its bound: the agent could not serve it.
@@ -223,7 +230,6 @@ fn bound(views: &mut [View]) {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use nudge_api::{VersionedConfigSpec, VersionedConfigStatus};
     use nudge_core::keys::PodUid;
 
@@ -231,11 +237,10 @@ mod tests {
 
     #[test]
     fn pods_that_were_not_harmed_are_notified_of_a_return_one_after_the_other() {
-        let at = |second| Timestamp::from_second(second).unwrap();
+        let after = Duration::from_secs;
         let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
         let mut status = VersionedConfigStatus::default();
         status.rollout.stage = Some(RolloutStage::RollingBack);
-        status.rollout.progressed_at = Some(MicroTime(at(100)));
         config.status = Some(status);
         config.spec.rollout.rollback_spread_seconds = 10;
         let pod = |number: u32| PodState {
@@ -244,18 +249,18 @@ mod tests {
             containers_ready: true,
             ..PodState::default()
         };
-        let delays = |config: &VersionedConfig, second| -> Vec<Option<Duration>> {
-            (0..100).map(|number| spread(config, &pod(number), at(second))).collect()
+        let delays = |config: &VersionedConfig, seconds| -> Vec<Option<Duration>> {
+            (0..100).map(|number| spread(config, &pod(number), after(seconds))).collect()
         };
-        let all: Vec<Duration> = delays(&config, 100).into_iter().flatten().collect();
+        let all: Vec<Duration> = delays(&config, 0).into_iter().flatten().collect();
         assert!(all.len() == 100 && all.iter().all(|delay| *delay < Duration::from_secs(10)));
         let early = all.iter().filter(|delay| **delay < Duration::from_secs(5)).count();
         assert!((30..70).contains(&early), "{early}");
-        assert_eq!(delays(&config, 105).iter().flatten().count(), 100 - early);
-        assert_eq!(delays(&config, 110).iter().flatten().count(), 0);
+        assert_eq!(delays(&config, 5).iter().flatten().count(), 100 - early);
+        assert_eq!(delays(&config, 10).iter().flatten().count(), 0);
         let harmed = PodState { containers_ready: false, ..pod(1) };
-        assert_eq!(spread(&config, &harmed, at(100)), None, "it is notified at once");
+        assert_eq!(spread(&config, &harmed, after(0)), None, "it is notified at once");
         config.status.as_mut().unwrap().rollout.stage = Some(RolloutStage::Moving);
-        assert_eq!(spread(&config, &pod(1), at(100)), None);
+        assert_eq!(spread(&config, &pod(1), after(0)), None);
     }
 }

@@ -47,10 +47,11 @@ pub(super) struct Space {
     pub(super) beyond: Beyond,
 }
 
-/// A config, and its size as JSON.
+/// A config, its size as JSON, and when its revision was first seen.
 pub(super) struct KeptConfig {
     pub(super) config: Arc<VersionedConfig>,
     pub(super) bytes: usize,
+    pub(super) since: tokio::time::Instant,
 }
 
 impl Space {

@@ -9,6 +9,7 @@ use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
 use nudge_core::pods::PodState;
 use nudge_protocol::error_chain::chain;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::parts::{Put, object_key};
 use super::space::{CONFIG_BYTES, KeptConfig, Space, size};
@@ -170,6 +171,12 @@ impl Index {
         inner.spaces.get(&key.namespace)?.configs.get(key).map(|kept| Arc::clone(&kept.config))
     }
 
+    /// The config, and when the revision of its assignments was first seen here.
+    pub fn config_since(&self, key: &ConfigKey) -> Option<(Arc<VersionedConfig>, Instant)> {
+        let inner = self.lock();
+        inner.spaces.get(&key.namespace)?.configs.get(key).map(|kept| (Arc::clone(&kept.config), kept.since))
+    }
+
     /// All configs.
     pub fn configs(&self) -> Vec<ConfigKey> {
         self.lock().spaces.values().flat_map(|space| space.configs.keys().cloned()).collect()
@@ -233,6 +240,8 @@ impl Index {
             }
             // The counts of pods, which change with every report, concern no pod.
             let concerns = known.is_none_or(|known| assignment(&known.config) != assignment(&config));
+            let same = known.filter(|known| revision(&known.config) == revision(&config));
+            let since = same.map_or_else(Instant::now, |known| known.since);
             let (is_known, before) = (known.is_some(), known.map_or(0, |known| known.bytes));
             let name = key.name.as_str();
             let sum = (space.config_bytes - before).saturating_add(bytes);
@@ -245,7 +254,7 @@ impl Index {
                 return;
             }
             space.config_bytes = sum;
-            space.configs.insert(key.clone(), KeptConfig { config: Arc::new(config), bytes });
+            space.configs.insert(key.clone(), KeptConfig { config: Arc::new(config), bytes, since });
             if bytes < before {
                 // There is room for one that has grown, or was left out.
                 space.removed(Kind::Configs);
@@ -364,6 +373,11 @@ impl Index {
 fn revision_of(config: &VersionedConfig) -> u64 {
     let version = config.metadata.resource_version.as_deref();
     version.and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+/// What grows with every change of what a pod is assigned.
+fn revision(config: &VersionedConfig) -> (Option<&String>, Option<u64>) {
+    (config.metadata.uid.as_ref(), config.status.as_ref().map(|status| status.rollout.revision))
 }
 
 /// All of a config that the versions assigned to pods depend on.

@@ -1,5 +1,9 @@
 //! How long a poll is held, and how it ends.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use nudge_api::RolloutStage;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -126,4 +130,38 @@ async fn a_pod_that_takes_versions_by_restarts_keeps_what_it_was_born_with() {
     assert_eq!((version(&new).as_str(), new.configs[0].length.is_some()), ("2", true), "another pod has nothing yet");
     fixture.index.put_pod(PodState { by_restart: false, ..pod("u", &["shop"]) });
     assert_eq!(version(&fixture.head(born).await), "2", "the annotation was taken away");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_return_is_spread_by_the_clock_of_this_replica() {
+    let mut fixture = Fixture::with_one();
+    let healthy = PodState { ready: true, containers_ready: true, ..pod("u", &["shop", "keys"]) };
+    fixture.index.put_pod(healthy);
+    let one = fixture.stored.add("1", b"x");
+    fixture.put("keys", 1, Some(&one));
+    let held = after(&fixture.head(PollRequest::default()).await);
+    // The clock of the leader is an hour ahead.
+    let ahead = Timestamp::now().checked_add(SignedDuration::from_hours(1)).unwrap();
+    let two = fixture.stored.add("2", b"y");
+    let key = ConfigKey::parse("ns", "shop").unwrap();
+    fixture.put("shop", 2, Some(&two));
+    let mut config = (*fixture.index.config(&key).unwrap()).clone();
+    let rollout = &mut config.status.as_mut().unwrap().rollout;
+    (rollout.stage, rollout.progressed_at, rollout.revision) =
+        (Some(RolloutStage::RollingBack), Some(MicroTime(ahead)), 3);
+    config.spec.rollout.rollback_spread_seconds = 30;
+    fixture.writes += 1;
+    config.metadata.resource_version = Some(fixture.writes.to_string());
+    fixture.index.put_config(config.clone());
+    let started = Instant::now();
+    let mut poll = Box::pin(fixture.poll(held.clone()));
+    assert!(poll.as_mut().now_or_never().is_none(), "it waits for its turn");
+    // Counts of pods, which change meanwhile, begin nothing anew.
+    tokio::time::advance(Duration::from_millis(500)).await;
+    config.metadata.resource_version = Some((fixture.writes + 1).to_string());
+    config.status.as_mut().unwrap().pods.total = 7;
+    fixture.index.put_config(config);
+    assert_eq!(poll.await.1, PollResult::Changed);
+    let waited = started.elapsed();
+    assert!(waited > Duration::from_millis(500) && waited <= Duration::from_secs(30), "{waited:?}");
 }
