@@ -346,6 +346,9 @@ pub struct RolloutFailure {
     pub reason: Reason,
     /// A message that names the pod.
     pub message: String,
+    /// The reason of spec.now, where it asked for the version. The version is not tried again while spec.now says the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<String>,
 }
 
 /// The threshold of one workload.

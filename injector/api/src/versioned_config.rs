@@ -186,8 +186,13 @@ fn default_steps() -> Vec<Step> {
 #[serde(rename_all = "camelCase")]
 pub struct StepSelector {
     /// The labels.
-    #[schemars(extend("minProperties" = 1, "maxProperties" = 8, "additionalProperties" = {"type": "string", "maxLength": 63}))]
+    #[schemars(extend("minProperties" = 1, "maxProperties" = 8, "additionalProperties" = {"type": "string", "maxLength": 63, "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"}))]
     pub match_labels: BTreeMap<String, String>,
+}
+
+impl StepSelector {
+    /// How many selectors of a config may differ.
+    pub const MOST: usize = 8;
 }
 
 /// A number of pods or a share of them.

@@ -174,7 +174,8 @@ async fn what_only_variables_bring_is_brought_by_a_restart_with_an_agent_too() -
     // Their agents have version 2, and their processes do not.
     wants(&space, "2").await?;
     stands(&space, "held until Deployment/web can be restarted", |status| {
-        let held = |it: &&Condition| it.reason == "NotRestarted" && it.message.contains("bind ClusterRole nudge-restart");
+        let held =
+            |it: &&Condition| it.reason == "NotRestarted" && it.message.contains("bind ClusterRole nudge-restart");
         status.conditions.iter().any(|it| it.type_ == "Stalled" && held(&it))
     })
     .await?;

@@ -26,8 +26,13 @@ pub(super) fn fail(
     now: Now<'_>,
     Explanation { reason, message }: Explanation,
 ) -> Next {
-    let failure =
-        RolloutFailure { version: moved.target.clone(), generation: seen.generation, reason, message: message.clone() };
+    let failure = RolloutFailure {
+        version: moved.target.clone(),
+        generation: seen.generation,
+        reason,
+        message: message.clone(),
+        now: seen.at_once.map(str::to_owned),
+    };
     if seen.spec.on_failure == OnFailure::Pause {
         let message = stands_still(&message);
         let event = Some(EventRecord::new(Reason::Failed, message.clone()));

@@ -32,7 +32,7 @@ pub(super) fn advance(
     if moved.target != seen.requested {
         return begin_leaving(moved, stage, evidence, now);
     }
-    let at_once = seen.at_once && stage == Stage::Moving && !moved.thresholds.is_all();
+    let at_once = seen.at_once.is_some() && stage == Stage::Moving && !moved.thresholds.is_all();
     if at_once {
         let (moved, effects) = assign(moved, Thresholds::all(), evidence, seen, now);
         return (Rollout::Forward(moved, stage), Effects { more: true, ..effects });
@@ -262,7 +262,8 @@ fn assign(
     evidence.assign(seen.pods.iter().filter(newly), now.steady, now.time.0.as_second());
     let event = (count > 0).then(|| {
         let pods = if count == 1 { "pod" } else { "pods" };
-        EventRecord::new(Reason::Step, format!("version {} is assigned to {count} more {pods}", moved.target))
+        let why = seen.at_once.map_or_else(String::new, |why| format!(" at once: {why}"));
+        EventRecord::new(Reason::Step, format!("version {} is assigned to {count} more {pods}{why}", moved.target))
     });
     let moved = Move {
         base: moved.base.reassigned(now.time),

@@ -1,6 +1,6 @@
 //! Nothing moves: the beginning of a move, and what keeps it from beginning.
 
-use nudge_api::Reason;
+use nudge_api::{Reason, RolloutFailure};
 
 use super::effects::Next;
 use super::evidence::Evidence;
@@ -61,23 +61,27 @@ fn suspicion(base: &Base, evidence: &mut Evidence, seen: &Observation<'_>, now: 
 /// Another version is requested: the move begins, unless something keeps it from beginning.
 pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: Now<'_>) -> Next {
     let (current, requested) = (&base.current, seen.requested);
-    let failed =
-        |failure: &nudge_api::RolloutFailure| failure.version == requested && failure.generation == seen.generation;
+    // What asked for it at once would reach every pod again, whatever else changes.
+    let same = |failure: &RolloutFailure| failure.now.is_some() && failure.now.as_deref() == seen.at_once;
+    let failed = |failure: &RolloutFailure| {
+        failure.version == requested && (failure.generation == seen.generation || same(failure))
+    };
     let failure = match failure {
         Some(failure) if failed(&failure) => {
+            let change = if same(&failure) { "another reason in spec.now, or none," } else { "any change of spec" };
             let message = format!(
                 "version {requested} failed and {current} runs again: {}; set spec.current to a new version with a fix, or to \
-                 {current}; any change of spec tries {requested} again",
+                 {current}; {change} tries {requested} again",
                 failure.message
             );
             return (Rollout::Failed(base, failure), Effects::held(Reason::Failed, message));
         }
         other => other,
     };
-    if let Some(other) = seen.waiting_for.filter(|_| !seen.at_once) {
+    if let Some(other) = seen.waiting_for.filter(|_| seen.at_once.is_none()) {
         return (Rollout::Waiting(Idle { base, failure }), waits_for(other, now));
     }
-    if seen.spec.paused && !seen.at_once {
+    if seen.spec.paused && seen.at_once.is_none() {
         return (Rollout::Paused(Idle { base, failure }, requested.to_owned()), paused(requested));
     }
     let count = seen.pods.len();

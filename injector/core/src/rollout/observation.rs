@@ -58,8 +58,8 @@ pub struct Observation<'a> {
     pub generation: i64,
     /// The version that the config is to have; pods can be moved to it.
     pub requested: &'a str,
-    /// The requested version is to be assigned to all pods at once.
-    pub at_once: bool,
+    /// Why the requested version is to be assigned to all pods at once, if it is.
+    pub at_once: Option<&'a str>,
     /// The pods that steps move.
     pub pods: &'a [Subject],
     /// What became of others on the nodes of pods that are not ready.

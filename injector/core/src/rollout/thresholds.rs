@@ -16,8 +16,6 @@ pub const ALL: u64 = 1 << 32;
 const LARGE: usize = 20;
 /// At most so many of them.
 const MOST_LARGE: usize = 100;
-/// Selectors that have a threshold; steps with further ones assign nothing.
-const MOST_SELECTORS: usize = 8;
 
 /// The thresholds of a move.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,7 +92,8 @@ impl Thresholds {
         let threshold = if is_whole(count) { ALL } else { self.reaching(&matched, count.of(matched.len())) };
         match next.selectors.iter().position(|other| other.selector == *selector) {
             Some(at) => next.selectors[at].threshold = next.selectors[at].threshold.max(threshold),
-            None if next.selectors.len() >= MOST_SELECTORS => {}
+            // Admission lets no config have more.
+            None if next.selectors.len() >= StepSelector::MOST => {}
             None => next.selectors.push(SelectorThreshold { selector: selector.clone(), threshold }),
         }
         next

@@ -462,3 +462,43 @@ fn the_page_has_the_numbers_of_the_rule() {
         assert!((exact - probability).abs() < 0.000_05, "{harmed}: {exact}");
     }
 }
+
+#[test]
+fn a_version_is_assigned_to_all_pods_at_once_where_that_is_asked_for_even_while_it_is_paused() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.pods.iter_mut().for_each(Subject::fall);
+    rollout.spec.paused = true;
+    rollout.neighbour = Some("keys");
+    rollout.at_once = Some("a key leaked");
+    rollout.rest("2");
+    assert_eq!(rollout.assigned("2"), 8);
+    let said = "version 2 is assigned to 8 more pods at once: a key leaked";
+    assert!(rollout.events.iter().any(|event| event.explanation.message == said), "{:?}", rollout.events);
+}
+
+#[test]
+fn a_version_that_failed_at_once_waits_for_another_reason_to_go_to_all_pods_again() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.at_once = Some("a key leaked");
+    rollout.rest("2");
+    rollout.take();
+    rollout.watch("2", 10);
+    for pod in &mut rollout.pods {
+        pod.crash(rollout.millis);
+    }
+    rollout.watch("2", 120);
+    rollout.take();
+    rollout.rest("2");
+    assert_eq!((rollout.status.phase, rollout.assigned("2")), (Phase::Failed, 0));
+    rollout.generation += 1;
+    let held = rollout.rest("2").waits_for.unwrap();
+    assert_eq!((rollout.status.phase, rollout.assigned("2")), (Phase::Failed, 0), "another change of spec");
+    assert!(held.message.ends_with("another reason in spec.now, or none, tries 2 again"), "{}", held.message);
+    let failed = rollout.status.clone();
+    (rollout.at_once, rollout.generation) = (None, rollout.generation + 1);
+    rollout.rest("2");
+    assert_eq!(rollout.assigned("2"), 1, "in steps");
+    (rollout.status, rollout.at_once) = (failed, Some("no, really"));
+    rollout.rest("2");
+    assert_eq!(rollout.assigned("2"), 8);
+}

@@ -1,8 +1,10 @@
 //! The conditions that follow from what is decided: `Ready`, `Reconciling`, `Stalled` and `Conflict`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use nudge_api::{
-    ConditionType, Explanation, Reason, VersionedConfig, VersionedConfigStatus, clipped, condition, set_condition,
+    ConditionType, Explanation, Reason, VersionedConfig, VersionedConfigStatus, clipped, condition, find_condition,
+    set_condition,
 };
 
 use super::inventory::Inventory;
@@ -10,6 +12,9 @@ use super::requested::is_stuck;
 use super::seal_check::SealCheck;
 use crate::event_record::EventRecord;
 use crate::rollout::{Effects, Rollout};
+
+/// How long the condition Suspect stays.
+const SUSPECT: SignedDuration = SignedDuration::from_hours(24);
 
 /// Whether a config is Ready, and what it waits for.
 pub(super) struct Progress {
@@ -72,7 +77,7 @@ pub(super) fn with_conditions(
     now: &Time,
 ) -> VersionedConfigStatus {
     let weak = status.rollout.watch.as_ref().and_then(|watch| watch.weak.clone());
-    let suspect = suspect.map(|message| clipped(message.to_owned())).or_else(|| suspected(&status));
+    let suspect = suspect.map(|message| clipped(message.to_owned())).or_else(|| suspected(&status, now));
     let Progress { explanation: Explanation { reason, message }, state } = progress;
     let mut set = |kind: ConditionType, on: Option<bool>, reason: Reason, message: &str| match on {
         Some(on) => {
@@ -93,9 +98,16 @@ pub(super) fn with_conditions(
     status
 }
 
-/// What was said against the version that is current: it is gone with the version.
-fn suspected(status: &VersionedConfigStatus) -> Option<String> {
-    let condition = status.conditions.iter().find(|condition| condition.type_ == ConditionType::Suspect.as_str())?;
+/// When the condition Suspect ends, at the latest.
+pub(super) fn suspect_until(status: &VersionedConfigStatus) -> Option<Timestamp> {
+    let condition = find_condition(&status.conditions, ConditionType::Suspect)?;
+    condition.last_transition_time.0.checked_add(SUSPECT).ok()
+}
+
+/// What was said against the version that is current: it is gone with the version, and after a day.
+fn suspected(status: &VersionedConfigStatus, now: &Time) -> Option<String> {
+    suspect_until(status).filter(|until| now.0 < *until)?;
+    let condition = find_condition(&status.conditions, ConditionType::Suspect)?;
     let about = format!("version {}: ", status.current.as_deref()?);
     condition.message.starts_with(&about).then(|| condition.message.clone())
 }
@@ -116,4 +128,27 @@ pub(super) fn conflict_event(conflict: Option<&str>, before: &[Condition]) -> Op
     let message = conflict?;
     let known = before.iter().any(|condition| condition.type_ == kind && condition.message == message);
     (!known).then(|| EventRecord::new(Reason::Conflict, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suspicion_ends_after_a_day_or_with_the_version() {
+        let at = |hours: i64| Time(Timestamp::from_second(hours * 3600).unwrap());
+        let progress = || Progress::impossible(Reason::Current.explained("m"));
+        let said = Some("version 2: 4 of 8 pods on 2 became unready");
+        let status = VersionedConfigStatus { current: Some("2".to_owned()), ..VersionedConfigStatus::default() };
+        let suspect = with_conditions(status, &progress(), None, said, None, &at(0));
+        assert_eq!(suspect_until(&suspect), Some(at(24).0));
+        let later = |status: &VersionedConfigStatus, hours: i64| {
+            with_conditions(status.clone(), &progress(), None, None, None, &at(hours))
+        };
+        let kept = later(&suspect, 23);
+        assert_eq!(suspect_until(&kept), Some(at(24).0), "a look does not make it longer");
+        assert_eq!(find_condition(&later(&kept, 24).conditions, ConditionType::Suspect), None);
+        let left = VersionedConfigStatus { current: Some("3".to_owned()), ..suspect };
+        assert_eq!(find_condition(&later(&left, 1).conditions, ConditionType::Suspect), None);
+    }
 }

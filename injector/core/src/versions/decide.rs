@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{PartKind, Reason, VersionedConfig, VersionedConfigStatus};
 
-use super::conditions::{Progress, conflict, conflict_event, with_conditions};
+use super::conditions::{Progress, conflict, conflict_event, suspect_until, with_conditions};
 use super::counts::pod_counts;
 use super::inventory::inventory;
 use super::requested::requested;
@@ -119,6 +119,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     events.extend(suspect.map(|message| EventRecord::warning(Reason::Suspect, message)));
     let status = with_conditions(status, &progress, conflict.as_deref(), suspect, generation, now);
     let later = replaces.filter(|&time| time != now).and_then(|time| clocks.until(time.0));
+    let later = later.into_iter().chain(suspect_until(&status).and_then(|until| clocks.until(until)));
     let again = effects.look_again.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).min();
     (Decision { status, unread: inventory.unread, events, again }, evidence)
 }
@@ -150,7 +151,7 @@ fn transitions(
         spec: &config.spec.rollout,
         generation: config.metadata.generation.unwrap_or_default(),
         requested: aim,
-        at_once: config.spec.now.as_ref().is_some_and(|now| now.version == aim),
+        at_once: config.spec.now.as_ref().filter(|now| now.version == aim).map(|now| now.reason.as_str()),
         pods: &subjects,
         neighbours: observed.neighbours,
         background: status.background.as_ref(),

@@ -162,7 +162,7 @@ impl Judge for Engine {
                 spec: &self.spec,
                 generation: self.generation,
                 requested: if self.rests { CURRENT } else { TARGET },
-                at_once: false,
+                at_once: None,
                 pods: &self.subjects,
                 neighbours: &neighbours,
                 background: None,
