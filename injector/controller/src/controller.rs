@@ -254,7 +254,7 @@ mod tests {
             spec: &RolloutSpec::default(),
             generation: 1,
             requested: "1",
-            at_once: false,
+            at_once: None,
             pods: &[],
             neighbours: &HashMap::new(),
             background: None,

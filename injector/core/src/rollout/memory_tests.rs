@@ -229,7 +229,7 @@ fn what_can_not_wait_does_not_wait_for_a_return() {
     rollout.with("2").remove(0).crash(millis);
     rollout.rest("2");
     assert_eq!(rollout.status.rollout.stage, Some(RolloutStage::RollingBack));
-    rollout.at_once = true;
+    rollout.at_once = Some("a key leaked");
     rollout.generation += 1;
     rollout.rest("2");
     assert_eq!(rollout.assigned("1"), 8, "the version that failed waits");

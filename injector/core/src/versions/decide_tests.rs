@@ -410,7 +410,7 @@ fn what_is_found_bad_stays_bad_once_more_contents_are_read() {
     fixture.step();
     fixture.pods = pod("2", true);
     fixture.add("3");
-    let read = std::mem::replace(&mut fixture.facts, Facts::new());
+    let read = std::mem::take(&mut fixture.facts);
     let bad = |fixture: &Fixture| {
         let (decision, _) = fixture.decide();
         (decision.status.rollout.stage, decision.unread.len())
