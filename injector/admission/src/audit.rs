@@ -1,5 +1,6 @@
 //! What admission lets pass or refuses, for the audit trail: lines with target `audit`, which no log level switches off.
 
+use nudge_api::Now;
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::{ConfigName, VersionName};
 
@@ -34,6 +35,12 @@ pub(super) fn mounted(request: &Request, pod: &str, account: &str, versions: &[(
 pub(super) fn activated(request: &Request, config: &str, from: Option<&str>, to: Option<&str>) {
     let [from, to] = [from, to].map(|version| version.map(|version| one_line(version, TEXT_BYTES)));
     audit!(request, "version chosen", config, from, to,);
+}
+
+/// A user assigns a version to all pods at once.
+pub(super) fn at_once(request: &Request, config: &str, Now { version, reason }: &Now) {
+    let [version, reason] = [version, reason].map(|text| one_line(text, TEXT_BYTES));
+    audit!(request, "version chosen for all pods at once", config, version, reason,);
 }
 
 /// A user lacks a right.

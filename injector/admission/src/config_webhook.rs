@@ -47,9 +47,8 @@ impl<L: Lookups> ValidateConfigs<L> {
         let old_spec = old.as_ref().map(|old| &old.spec);
         // The API server may still have to generate the name.
         let name = new.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
-        if !name.is_empty()
-            && let Err(denial) = configs::name_and_version(name, old_spec, &new.spec)
-        {
+        let named = if name.is_empty() { Ok(()) } else { configs::name_and_version(name, old_spec, &new.spec) };
+        if let Err(denial) = named.and_then(|()| configs::selectors(name, old_spec, &new.spec)) {
             return Ok(Verdict::Deny(denial));
         }
         let Some(what) = configs::needs(old_object, object) else { return Ok(Verdict::allow()) };
@@ -74,6 +73,9 @@ impl<L: Lookups> ValidateConfigs<L> {
         let (publishes, deletes) = try_join(publishes, deletes).await?;
         if let Some(denial) = publishes.or(deletes) {
             return Ok(Verdict::Deny(denial));
+        }
+        if let Some(now) = configs::at_once(old_spec, &new.spec) {
+            audit::at_once(request, name, now);
         }
         let Some(chosen) = configs::chosen_version(old_spec, &new.spec) else { return Ok(Verdict::allow()) };
         audit::activated(request, name, old_spec.and_then(|spec| spec.current.as_deref()), chosen);
@@ -175,9 +177,10 @@ fn config(object: Option<&DynamicObject>) -> Result<VersionedConfig, ReviewError
 mod tests {
     use nudge_api::PartStatus;
     use serde_json::{Value, json};
+    use tracing::instrument::WithSubscriber as _;
 
     use super::*;
-    use crate::fixtures::{FakeLookups, request, sealed};
+    use crate::fixtures::{FakeLookups, Log, request, sealed};
 
     fn config(current: &str) -> Value {
         json!({
@@ -214,6 +217,45 @@ mod tests {
         let made = request("VersionedConfig", "CREATE", None, Some(&bare));
         assert!(reviewed(FakeLookups::default(), &made).await.0.is_denied());
         assert_eq!(reviewed(allowed(), &made).await.0, Verdict::allow());
+    }
+
+    #[tokio::test]
+    async fn steps_that_no_pod_can_match_are_refused_whatever_the_user_may() {
+        for name in ["shop", ""] {
+            let mut made = config("1");
+            made["metadata"]["name"] = json!(name);
+            made["spec"]["rollout"] = json!({"steps": [{"pods": 1, "selector": {"matchLabels": {"a b": "c"}}}]});
+            let made = request("VersionedConfig", "CREATE", None, Some(&made));
+            let lookups = FakeLookups { may_update: true, ..FakeLookups::default() };
+            let (verdict, asked) = reviewed(lookups, &made).await;
+            assert!(verdict.is_denied() && asked.is_empty(), "{name}: {verdict:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_assigns_a_version_to_all_pods_at_once_and_why_is_in_the_audit_trail() {
+        let now = |reason: &str| {
+            let mut config = config("1");
+            config["spec"]["now"] = json!({"version": "1", "reason": reason});
+            config
+        };
+        for (old, new, lines) in [
+            (config("1"), now("a key leaked"), 1),
+            (now("a key leaked"), now("a key leaked"), 0),
+            (now("a key leaked"), now("another"), 1),
+            (now("a key leaked"), config("1"), 0),
+        ] {
+            let log = Log::default();
+            let writer = log.clone();
+            let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+            let change = request("VersionedConfig", "UPDATE", Some(&old), Some(&new));
+            let lookups = FakeLookups { may_update: true, ..FakeLookups::default() };
+            assert!(!reviewed(lookups, &change).with_subscriber(subscriber).await.0.is_denied());
+            let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+            let found = log.lines().filter(|line| line.contains("version chosen for all pods at once")).count();
+            assert_eq!(found, lines, "{log}");
+            assert!(lines == 0 || log.contains(new["spec"]["now"]["reason"].as_str().unwrap()), "{log}");
+        }
     }
 
     #[tokio::test]

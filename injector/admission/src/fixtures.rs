@@ -1,7 +1,8 @@
 //! Fixtures of the unit tests.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::core::ObjectMeta;
@@ -168,5 +169,20 @@ impl Lookups for FakeLookups {
             return Err(LookupError::TooSlow { what: right.to_string(), within: Duration::from_secs(1) });
         }
         asked
+    }
+}
+
+/// What was logged.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Log(pub Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Names in a config: its own, and that in `spec.current`.
 
-use nudge_api::{VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
+use nudge_api::{Now, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
 use nudge_protocol::{ConfigName, VersionName, labels};
 
 use crate::verdict::Denial;
@@ -36,6 +36,11 @@ pub fn chosen_version<'a>(old: Option<&VersionedConfigSpec>, new: &'a VersionedC
     let before = old.and_then(|old| old.current.as_deref());
     let after = new.current.as_deref();
     (before != after).then_some(after)
+}
+
+/// What a request asks for all pods at once, where it sets or changes that.
+pub fn at_once<'a>(old: Option<&VersionedConfigSpec>, new: &'a VersionedConfigSpec) -> Option<&'a Now> {
+    new.now.as_ref().filter(|now| old.and_then(|old| old.now.as_ref()) != Some(*now))
 }
 
 /// The warning about a version in `spec.current` that the status does not list as complete.

@@ -4,7 +4,9 @@
 mod authority;
 mod change;
 mod delete;
+mod selectors;
 
 pub use authority::{deletes, kinds, may_not_delete, needs, not_permitted};
-pub use change::{chosen_version, name_and_version, not_complete};
+pub use change::{at_once, chosen_version, name_and_version, not_complete};
 pub use delete::decide as delete;
+pub use selectors::selectors;

@@ -293,15 +293,12 @@ fn refusal(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::{Mutex, PoisonError};
-
     use futures::FutureExt as _;
     use kube::ResourceExt as _;
     use serde_json::json;
 
     use super::*;
-    use crate::fixtures::caller;
+    use crate::fixtures::{Log, caller};
 
     /// Repeats the object in its denial.
     struct Repeats;
@@ -317,20 +314,6 @@ mod tests {
         ) -> futures::future::BoxFuture<'a, Result<Verdict, WebhookError>> {
             let note = request.old_object.as_ref().unwrap().annotations()["note"].clone();
             Box::pin(async move { Ok(Verdict::Deny(Denial::forbidden(note))) })
-        }
-    }
-
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
         }
     }
 

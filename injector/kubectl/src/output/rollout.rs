@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    fn sentence(evidence: Value) -> String {
+    fn message(evidence: Value) -> String {
         said_of_evidence(&serde_json::from_value(evidence).unwrap(), "1.0.2", "1.0.1")
     }
 
@@ -92,24 +92,24 @@ mod tests {
     fn the_evidence_is_said_in_numbers() {
         let first = |after: i64| json!({"name": "web-7d", "reason": "PodNotReady", "afterSeconds": after});
         assert_eq!(
-            sentence(
+            message(
                 json!({"assigned": 40, "harmed": 3, "unassigned": 120, "reason": "PodNotReady", "first": first(12)})
             ),
             "3 of 40 pods on 1.0.2 became unready (first: web-7d, 12 s after its notification); of 120 on 1.0.1 none"
         );
         assert_eq!(
-            sentence(
+            message(
                 json!({"assigned": 1, "harmed": 1, "reason": "ContainerRestarted", "first": first(-1), "notWaitedFor": 2})
             ),
             "1 of 1 pod on 1.0.2 restarted (first: web-7d, before its notification was seen); no pod runs 1.0.1 to compare with; 2 not \
              waited for"
         );
         assert_eq!(
-            sentence(json!({"assigned": 10, "harmed": 2, "unassigned": 30, "first": first(3)})),
+            message(json!({"assigned": 10, "harmed": 2, "unassigned": 30, "first": first(3)})),
             "2 of 10 pods on 1.0.2 were harmed (first: web-7d, 3 s after its notification); of 30 on 1.0.1 none"
         );
         assert_eq!(
-            sentence(json!({"assigned": 10, "unassigned": 30, "unassignedHarmed": 4})),
+            message(json!({"assigned": 10, "unassigned": 30, "unassignedHarmed": 4})),
             "0 of 10 pods on 1.0.2 were harmed; of 30 on 1.0.1 4"
         );
     }

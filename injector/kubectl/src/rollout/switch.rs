@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::api::Patch;
-use nudge_api::{Consent, Phase, VersionedConfig};
+use nudge_api::{Consent, Phase, RolloutFailure, VersionedConfig};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -40,8 +40,15 @@ pub(crate) async fn switch(
     let mut generation = config.metadata.generation.unwrap_or_default();
     if dry != DryRun::Client {
         let consent = status.version(version).and_then(|sealed| sealed.consent);
-        let failed =
-            status.phase == Phase::Failed && status.rollout.failure.is_some_and(|failure| failure.version == version);
+        let failure = status.rollout.failure.filter(|failure| failure.version == version);
+        let failure = failure.filter(|_| status.phase == Phase::Failed);
+        let failed = failure.is_some();
+        if failed_for(failure.as_ref(), now) {
+            return Err(Failure::new(format!(
+                "config {name}: version {version} failed when it was assigned to all pods at once for this reason; fix it, give another \
+                 --reason, or leave out --now"
+            )));
+        }
         let anew = named && consent == Some(Consent::NeededAnew) && dry == DryRun::None;
         // A version that failed is tried again only after a change of spec.
         let before = status.current.as_deref().filter(|_| named && failed && dry == DryRun::None);
@@ -60,6 +67,11 @@ pub(crate) async fn switch(
         session.out.line(&format!("config {name}: version {version} is current"))?;
     }
     Ok(())
+}
+
+/// Whether the version failed when it was assigned to all pods at once for this reason: it is not tried for that again.
+fn failed_for(failure: Option<&RolloutFailure>, now: Option<&str>) -> bool {
+    now.is_some() && failure.and_then(|failure| failure.now.as_deref()) == now
 }
 
 /// Waits until the control plane has seen that `spec.current` does not name the version: only then is naming it consent.
@@ -109,5 +121,19 @@ mod tests {
         assert_eq!(patch(Some("2"), Some("the old password is revoked")), now);
         assert_eq!(patch(Some("2"), None), json!({"spec": {"current": "2", "now": null}}));
         assert_eq!(patch(None, None), json!({"spec": {"current": null, "now": null}}));
+    }
+
+    #[test]
+    fn a_version_that_failed_at_once_needs_another_reason_or_none() {
+        let failure = |now: Option<&str>| {
+            let known = json!({"version": "2", "generation": 1, "reason": "PodNotReady", "message": "m", "now": now});
+            serde_json::from_value::<RolloutFailure>(known).unwrap()
+        };
+        let at_once = failure(Some("a key leaked"));
+        assert!(failed_for(Some(&at_once), Some("a key leaked")));
+        assert!(!failed_for(Some(&at_once), Some("no, really")));
+        assert!(!failed_for(Some(&at_once), None));
+        assert!(!failed_for(Some(&failure(None)), None), "it failed in steps");
+        assert!(!failed_for(None, Some("a key leaked")));
     }
 }
