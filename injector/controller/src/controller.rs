@@ -221,7 +221,7 @@ impl Controller {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use hyper::http;
     use kube::client::Body;
     use nudge_api::{RolloutSpec, VersionedConfigStatus};
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     /// A controller that can read nothing.
-    fn blind(index: Arc<Index>) -> Controller {
+    pub(crate) fn blind(index: Arc<Index>) -> Controller {
         let service = service_fn(|_: http::Request<Body>| async {
             http::Response::builder().status(500).body(Body::from(Vec::new()))
         });

@@ -183,6 +183,7 @@ mod tests {
 
     use super::*;
     use crate::RolloutMetrics;
+    use crate::controller::tests::blind;
 
     fn node(name: &str) -> Value {
         // Every third one is well.
@@ -227,16 +228,6 @@ mod tests {
         (sizes, paths)
     }
 
-    /// A controller that can read nothing.
-    fn blind(index: Arc<Index>) -> Controller {
-        let service = service_fn(|_: http::Request<Body>| async {
-            http::Response::builder().status(500).body(Body::from(Vec::new()))
-        });
-        let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
-        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
-        Controller::new(client, index, key, "a", silence, RolloutMetrics::default())
-    }
-
     fn pod(namespace: &str, config: &str) -> PodState {
         PodState {
             namespace: namespace.to_owned(),
@@ -248,7 +239,7 @@ mod tests {
     }
 
     /// What fell with `web` on its node, where another pod fell that is like this.
-    async fn fell_with_web(other: PodState) -> Neighbours {
+    fn fell_with_web(other: &PodState) -> Neighbours {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned(), "foreign".to_owned()].into());
         let controller = blind(Arc::clone(&index));
@@ -275,9 +266,9 @@ mod tests {
     #[tokio::test]
     async fn a_neighbour_is_a_pod_that_serves_and_has_no_version_on_trial() {
         let other = || pod("ns", "still");
-        let own = fell_with_web(other()).await;
+        let own = fell_with_web(&other());
         assert!(own.own.len() == 1 && own.own[0].is_some() && own.others.is_empty(), "{own:?}");
-        let foreign = fell_with_web(pod("foreign", "still")).await;
+        let foreign = fell_with_web(&pod("foreign", "still"));
         assert!(foreign.own.is_empty() && foreign.others.len() == 1 && foreign.others[0].len() == 1, "{foreign:?}");
         for pod in [
             pod("ns", "tried"),
@@ -287,7 +278,7 @@ mod tests {
             PodState { terminating: true, ..other() },
             PodState { disrupted: true, ..other() },
         ] {
-            let nobody = fell_with_web(pod.clone()).await;
+            let nobody = fell_with_web(&pod);
             assert_eq!(nobody, Neighbours::default(), "{pod:?}");
         }
     }
