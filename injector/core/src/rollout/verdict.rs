@@ -51,7 +51,7 @@ pub(super) struct Names<'a> {
 
 /// How often a pod is harmed by chance, in a second.
 fn rate(seen: &Observation<'_>) -> f64 {
-    // Less than a pod and week tells no rate: a bad first hour would excuse every version.
+    // Less than a pod and week is not enough for a rate: a bad first hour would excuse every version.
     #[allow(clippy::cast_precision_loss)] // numbers of harm and of pod-seconds in two weeks
     let own = |known: &BackgroundStatus| known.harmed as f64 / known.pod_seconds.max(WEEK) as f64;
     seen.background.map_or(0.0, own).max(RATE)
