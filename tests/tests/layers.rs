@@ -34,7 +34,8 @@ const LAYERS: [(&str, &[&str]); 14] = [
             "nudge-server",
         ],
     ),
-    ("nudge-tests", &["nudge-api", "nudge-protocol"]),
+    // The simulator drives the functions that decide.
+    ("nudge-tests", &["nudge-api", "nudge-core", "nudge-protocol"]),
     ("nudge-example-rust", &[]),
 ];
 

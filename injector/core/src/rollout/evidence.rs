@@ -334,11 +334,20 @@ impl Evidence {
         }
     }
 
-    /// Forgets that pods were unready for a moment, as all of a node are whose kubelet was started again: once for each pod.
+    /// Forgets that pods were unready for a moment, as all of a node are whose kubelet was started again: once for each pod. What befell others
+    /// stays as long as there is harm to compare with it.
     fn forgive(&mut self, now: Millis) {
+        self.forgive_those(true, now);
+        if self.harms().all(|harm| !harm.assigned) {
+            self.forgive_those(false, now);
+        }
+    }
+
+    fn forgive_those(&mut self, assigned: bool, now: Millis) {
         let pods = &mut self.pods;
         self.harms.retain(|harm| {
-            let Some(known) = pods.get_mut(&harm.uid).filter(|_| harm.kind == Kind::Unready) else { return true };
+            let is_one = harm.kind == Kind::Unready && harm.assigned == assigned;
+            let Some(known) = pods.get_mut(&harm.uid).filter(|_| is_one) else { return true };
             let well = known.healthy.is_some_and(|since| now - since >= BRIEF && since < harm.compared_at());
             if !well || known.forgiven || now > harm.compared_at() + BRIEF {
                 return true;
@@ -494,7 +503,8 @@ impl Evidence {
     /// New pods by workload and template.
     pub(super) fn newborns<'a>(&self, pods: &'a [Subject]) -> HashMap<(&'a str, &'a str), Newborns> {
         let mut all: HashMap<_, Newborns> = HashMap::new();
-        for pod in pods {
+        // Those of Jobs end by themselves.
+        for pod in pods.iter().filter(|pod| !pod.is_of_job()) {
             let Some(known) = self.pods.get(&pod.uid) else { continue };
             let of = all.entry((pod.workload.as_str(), pod.template.as_str())).or_default();
             match known.birth {
