@@ -222,7 +222,6 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
         eventually(SOON, &format!("{version} is published"), shown).await
     };
     current("2").await?;
-    injected_pod(&space, "web", "shop").await?;
     hub_ca(&space).await?;
 
     // Upgraded: the same set with something else in it, by the same command; what the injector has written stays or comes back.
@@ -236,6 +235,7 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
     };
     eventually(SOON, "the webhooks are trusted", switched).await?;
     current("1").await?;
+    injected_pod(&space, "web", "shop").await?;
 
     // Removed.
     let before = what_users_have(&space).await?;
