@@ -44,7 +44,8 @@ async fn a_version_that_makes_pods_unready_reaches_one_pod() -> Result<()> {
     ensure!(failure.reason.as_str() == "PodNotReady", "{failure:?}");
     let said = format!("1 of 1 pod on 2 became unready (first: {}, ", only.name);
     ensure!(failure.message.starts_with(&said), "{failure:?}");
-    ensure!(failure.message.ends_with(" s after its notification); of 7 on 1 none"), "{failure:?}");
+    ensure!(failure.message.contains(" s after its notification); of "), "{failure:?}");
+    ensure!(failure.message.ends_with(" on 1 none"), "{failure:?}");
     rollout.all_end_with("1").await?;
     let exposed = rollout.members.iter().filter(|member| member.was_notified("2")).count();
     ensure!(exposed == 1, "{exposed} of {PODS} pods had it");

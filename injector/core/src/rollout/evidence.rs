@@ -96,6 +96,8 @@ pub(super) struct Newborns {
 pub struct Evidence {
     look: u64,
     looked: Option<Millis>,
+    /// Nobody has looked since a version is on trial.
+    begins: bool,
     pods: HashMap<String, Seen>,
     /// The version that `assigned`, `harms` and the numbers below are about.
     target: Option<String>,
@@ -138,6 +140,7 @@ impl Evidence {
         };
         *self = Self {
             target: Some(target.to_owned()),
+            begins: true,
             pods: pods.into_iter().map(afresh).collect(),
             look: self.look,
             looked: self.looked,
@@ -239,7 +242,8 @@ impl Evidence {
             if assigned && known.assigned_here && known.notified.is_none() && pod.runs.as_deref() == Some(&target) {
                 known.notified = Some(now);
             }
-            known.unready = if pod.containers_ready { None } else { known.unready.or(Some(now)) };
+            let is_no_harm = pod.containers_ready || !pod.is_reachable();
+            known.unready = if is_no_harm { None } else { known.unready.or(Some(now)) };
             if !assigned && known.unready.is_some() {
                 known.unwell_before = Some(now);
             }
@@ -252,7 +256,8 @@ impl Evidence {
                 None
             };
             let long = known.healthy.is_some_and(|since| now - since >= seconds(window));
-            if long && !known.harmed && !known.judges && !pod.is_of_job() {
+            // Those that are healthy when a version comes on trial are what it is compared with.
+            if (long || (self.begins && healthy)) && !known.harmed && !known.judges && !pod.is_of_job() {
                 known.judges = true;
             }
             known.fell_unseen &= known.healthy.is_none();
@@ -287,6 +292,7 @@ impl Evidence {
                 None => at_risk.1 += 1,
             }
         }
+        self.begins = false;
         // They did not become unready because of what was before: it had ended.
         for harm in self.harms.iter_mut().filter(|harm| harm.is_older() && restarted_since.contains(harm.uid.as_str()))
         {

@@ -2,12 +2,12 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Phase, RolloutStage, VersionedConfigStatus};
+use nudge_api::{Phase, Reason, RolloutStage, VersionedConfigStatus};
 use proptest::prelude::*;
 
 use super::assignment::of_place;
 use super::test_scene::{Nature, Scene};
-use super::tests::TestRollout;
+use super::tests::{TestRollout, reason};
 use super::{Rollout, Subject};
 
 /// Something happens.
@@ -171,12 +171,13 @@ pub(super) fn check(rollout: &TestRollout, before: &VersionedConfigStatus, after
     if back || matches!(after.phase, Phase::Failed | Phase::Waiting) {
         assert!(rollout.pods.iter().all(|pod| assigned(after, pod) == after.current), "{after:?}");
     }
-    // Only what every healthy pod has taken is current.
+    // Only what every healthy pod that counts has taken is current.
     let returns = before.previous.is_some() && before.previous == after.current;
     if before.current.is_some() && before.current != after.current && !returns {
         assert_eq!(before.target, after.current);
         let (version, second) = (after.current.clone().unwrap(), rollout.millis / 1000);
-        for pod in rollout.pods.iter().filter(|pod| pod.is_healthy(second)) {
+        let counts = |pod: &&Subject| pod.is_healthy(second) && rollout.evidence.judges(pod);
+        for pod in rollout.pods.iter().filter(counts) {
             assert!(pod.has_taken(&version), "{version} is current without {pod:?}");
         }
     }
@@ -202,9 +203,11 @@ proptest! {
         scene.calm();
         scene.rollout.generation += 1;
         let ended = (0..2_500).any(|_| {
-            scene.second();
+            let held = reason(&scene.second()) == Some(Reason::NobodyToJudge);
             let current = scene.rollout.status.current.as_deref() == Some(scene.requested);
-            scene.rollout.status.phase == Phase::Failed || (current && scene.rollout.status.phase == Phase::Current)
+            let ended = scene.rollout.status.phase == Phase::Failed;
+            // A version that crashes pods that were unwell before waits for one that is well, or for somebody.
+            ended || (bad && held) || (current && scene.rollout.status.phase == Phase::Current)
         });
         prop_assert!(ended, "{:?} {:?}", scene.requested, scene.rollout.status);
     }
