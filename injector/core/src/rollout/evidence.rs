@@ -244,7 +244,8 @@ impl Evidence {
             }
             let is_no_harm = pod.containers_ready || !pod.is_reachable();
             known.unready = if is_no_harm { None } else { known.unready.or(Some(now)) };
-            if !assigned && known.unready.is_some() {
+            // One that starts does not flap.
+            if !assigned && known.unready.is_some() && pod.was_ready {
                 known.unwell_before = Some(now);
             }
             if assigned && known.judges {

@@ -105,8 +105,11 @@ fn looked(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now
     let window = moved.watch.as_ref().map_or_else(|| watch(seen.pods.iter(), first, shortest).seconds, |it| it.seconds);
     let (stepped_at, second) = (moved.stepped_at.0.as_second(), now.time.0.as_second());
     evidence.look(seen, assigned, window, stepped_at, now.steady, second);
-    let judges = seen.pods.iter().filter(|pod| assigned(pod) && evidence.judges(pod));
-    let watch = watch(judges, first, shortest);
+    let judges: Vec<&Subject> = seen.pods.iter().filter(|pod| assigned(pod) && evidence.judges(pod)).collect();
+    let watch = match &judges[..] {
+        [] => watch(seen.pods.iter(), first, shortest),
+        judges => watch(judges.iter().copied(), first, shortest),
+    };
     let not_waited_for = Tally::of(&moved, evidence, seen, now).not_waited_for;
     let numbers = EvidenceStatus { not_waited_for, ..numbers(evidence) };
     Move { watch: Some(watch), evidence: Some(numbers), ..moved }
