@@ -275,9 +275,8 @@ fn assign(
         stepped_at: now.time.clone(),
         ..moved
     };
-    // Pods that have it take it first; without any there is nothing to wait for.
-    let look_again = Some(now.steady + seconds(seen.spec.ack_timeout_seconds));
-    (moved, Effects { event, look_again, more: count == 0, ..Effects::default() })
+    // The next look has the numbers with these pods.
+    (moved, Effects { event, ..Effects::more() })
 }
 
 /// All pods run the target, and are watched.
