@@ -224,12 +224,7 @@ impl Evidence {
             }
             let Some(known) = self.pods.get_mut(&pod.uid) else { continue };
             known.look = self.look;
-            let restarted = pod.restarts > known.restarts;
-            // The whole pod was started anew, as after a reboot of its node.
-            if pod.agent_restarts > known.agent_restarts {
-                known.agent_restarted = Some(now);
-            }
-            (known.restarts, known.agent_restarts) = (pod.restarts, pod.agent_restarts);
+            let restarted = known.restarted(pod, now);
             if assigned && known.assigned.is_none() {
                 (known.assigned, known.assigned_here) = (Some(now), !first);
                 let since = if pod.ready { pod.last_restart } else { pod.unready_since };
@@ -549,6 +544,17 @@ impl Seen {
             birth: (is_new && pod.restarts < NEWBORN_RESTARTS).then_some(birth),
             ..Self::default()
         }
+    }
+
+    /// Whether containers of the pod were started again since the last look. Where the agent was too, the whole pod was started anew, as after
+    /// a reboot of its node.
+    fn restarted(&mut self, pod: &Subject, now: Millis) -> bool {
+        let restarted = pod.restarts > self.restarts;
+        if pod.agent_restarts > self.agent_restarts {
+            self.agent_restarted = Some(now);
+        }
+        (self.restarts, self.agent_restarts) = (pod.restarts, pod.agent_restarts);
+        restarted
     }
 
     /// Whether it was unready a short time before the target was assigned to it: it may flap.
