@@ -11,14 +11,16 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, ResourceExt as _};
-use nudge_api::{Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, WithoutAgent};
+use nudge_api::{
+    ConditionType, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, WithoutAgent, find_condition,
+};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::listing::each;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::{container_restarts, workload as workload_of};
 use nudge_core::restart::{
     Behind, DIGEST, Kind, Look, Memory, Next, Part, PodRestarts, RESTARTED, RETRY_SECONDS, Report, RestartReport,
-    Restarted, Workload, add_unnotified, behind, content_digest, judge, next, rolls,
+    Restarted, UNDECIDED, Workload, add_unnotified, behind, content_digest, judge, next, rolls,
 };
 use nudge_core::rollout::{Restarts as State, to_publish};
 use nudge_protocol::bounded_text::clipped;
@@ -61,6 +63,12 @@ impl Restarting {
 pub(super) fn restarts(status: Option<&VersionedConfigStatus>) -> bool {
     let stage = status.and_then(|status| status.rollout.stage);
     matches!(stage, Some(RolloutStage::Restarting | RolloutStage::Leaving | RolloutStage::RollingBack))
+}
+
+/// Whether pods were harmed and nobody knows yet whether the version is to blame.
+fn is_inconclusive(status: &VersionedConfigStatus) -> bool {
+    let ready = find_condition(&status.conditions, ConditionType::Ready);
+    ready.is_some_and(|ready| ready.reason == Reason::Inconclusive.as_str())
 }
 
 /// The time in whole seconds, because the times that it is compared with were stored so.
@@ -131,8 +139,20 @@ impl Controller {
         for (workload, _) in &workloads {
             memory.watch(workload, settle, now);
         }
+        // No further process gets what pods were perhaps harmed by.
+        let held = !back && is_inconclusive(status);
         let look = |workloads: &[(Workload, String)], memory: &Memory| {
-            next(&Look { workloads, behind: &behind, back, since, deadline, settle, memory, now: Timestamp::now() })
+            next(&Look {
+                workloads,
+                behind: &behind,
+                back,
+                held,
+                since,
+                deadline,
+                settle,
+                memory,
+                now: Timestamp::now(),
+            })
         };
         let steps = self.restart_all(key, &mut workloads, &mut memory, look).await;
         let mut found =
@@ -145,7 +165,9 @@ impl Controller {
                 let since = marks.iter().map(|(_, at)| *at).chain(memory.progressed(since)).max().unwrap_or(since);
                 // All pods of a namespace are listed only for those that no rolling update restarts.
                 let loose = holds || memory.has_groups() || pods.iter().any(|pod| pod.by_restart && !rolls(pod));
-                let evicted = if loose {
+                let evicted = if loose && held {
+                    Ok((State::Busy(UNDECIDED.to_owned()), Vec::new()))
+                } else if loose {
                     self.restart_pods(key, status, holds, since, deadline, &mut memory, &mut found).await
                 } else {
                     Ok((State::Done, Vec::new()))

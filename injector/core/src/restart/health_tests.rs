@@ -44,7 +44,17 @@ pub(super) fn watched(memory: &mut Memory, all: &[(Workload, String)], now: i64)
         memory.watch(workload, 10, at(now));
     }
     let behind = &BTreeMap::new();
-    next(&Look { workloads: all, behind, back: false, since: at(100), deadline: 60, settle: 10, memory, now: at(now) })
+    next(&Look {
+        workloads: all,
+        behind,
+        back: false,
+        held: false,
+        since: at(100),
+        deadline: 60,
+        settle: 10,
+        memory,
+        now: at(now),
+    })
 }
 
 #[test]
@@ -265,7 +275,7 @@ fn a_restart_for_another_config_is_waited_for_while_it_progresses() {
         let (workloads, behind, memory) = (&[(set, "newer".to_owned())], &BTreeMap::new(), &memory);
         let (since, now) = (at(161), at(now));
         assert_eq!(memory.progressed(since), None, "it is not of this stage");
-        next(&Look { workloads, behind, back: false, since, deadline: 60, settle: 10, memory, now }).0
+        next(&Look { workloads, behind, back: false, held: false, since, deadline: 60, settle: 10, memory, now }).0
     };
     assert!(matches!(look(1, 1, 162), Next::Wait(_)));
     assert!(matches!(look(2, 1, 210), Next::Wait(_)));

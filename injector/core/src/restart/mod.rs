@@ -21,7 +21,7 @@ pub use behind::{Behind, add_unnotified, behind, judge, rolls};
 pub use content::content_digest;
 pub use marks::{DIGEST, REFRESH, REFRESHED, RESTARTED, Restarted};
 pub use memory::{Memory, Part, RETRY_SECONDS};
-pub use next::{Look, Next, next};
+pub use next::{Look, Next, UNDECIDED, next};
 pub use pods::{Group, NextPod, Old, Stale, next_pod, stale_pods};
 pub use report::{Report, RestartReport, write_condition};
 pub use template::{Uses, refreshed_for, restarted_for};

@@ -15,6 +15,9 @@ use super::workload::{Progress, Steps, Workload};
 /// How often a container of a new pod may be started again before the pod counts as one that does not come up.
 const RESTARTS: i32 = 1;
 
+/// What further restarts wait for.
+pub const UNDECIDED: &str = "nothing more is restarted until it is clear whether the version harms pods";
+
 /// The workloads of one config at one moment, and what the decision needs besides.
 #[derive(Clone, Debug)]
 pub struct Look<'a> {
@@ -24,6 +27,8 @@ pub struct Look<'a> {
     pub behind: &'a BTreeMap<String, usize>,
     /// The rollout leaves a published version: only workloads that were restarted with it are restarted again.
     pub back: bool,
+    /// Pods were harmed, and nobody knows yet whether the version is to blame: nothing more is restarted.
+    pub held: bool,
     /// When the stage began: restarts before it say nothing about the version.
     pub since: Timestamp,
     /// Deadline in seconds of a workload without its own, from its last progress.
@@ -211,6 +216,9 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
     // What goes back does not wait for the health of what went before: one after another only forward.
     if let Some(message) = waits.filter(|_| !look.back || open.is_empty()) {
         return (Next::Wait(message), reports);
+    }
+    if look.held && !open.is_empty() {
+        return (Next::Wait(UNDECIDED.to_owned()), reports);
     }
     // Well workloads come first, because they prove something; the others may recover meanwhile.
     open.sort_unstable();

@@ -55,7 +55,17 @@ fn look_behind(
     now: i64,
 ) -> (Next, Vec<Report>) {
     let memory = Memory::default();
-    next(&Look { workloads, behind, back, since: at(100), deadline: 60, settle: 10, memory: &memory, now: at(now) })
+    next(&Look {
+        workloads,
+        behind,
+        back,
+        held: false,
+        since: at(100),
+        deadline: 60,
+        settle: 10,
+        memory: &memory,
+        now: at(now),
+    })
 }
 
 /// Carries out the decision, as the API server would.
@@ -116,8 +126,18 @@ fn another_config_of_the_same_workload_waits_for_the_restart_and_does_not_switch
         // The second config came to restarting ten seconds after the first.
         [100, 110].map(|since| {
             let (behind, since, now) = (&BTreeMap::new(), at(since), at(now));
-            next(&Look { workloads: &all, behind, back: false, since, deadline: 60, settle: 10, memory: &memory, now })
-                .0
+            next(&Look {
+                workloads: &all,
+                behind,
+                back: false,
+                held: false,
+                since,
+                deadline: 60,
+                settle: 10,
+                memory: &memory,
+                now,
+            })
+            .0
         })
     };
     let mut all = [open("web")];
@@ -204,6 +224,7 @@ fn a_workload_that_a_tool_replaces_is_restarted_once_by_a_leader() {
             workloads: &all,
             behind,
             back: false,
+            held: false,
             since: at(100),
             deadline: 60,
             settle: 10,
@@ -262,7 +283,7 @@ proptest! {
                 *up |= workload.digest.as_ref() == Some(digest) && workload.progress == Progress::Complete;
             }
             let (workloads, behind, memory, now) = (&*all, &BTreeMap::new(), &memory, at(now));
-            let (step, _) = next(&Look { workloads, behind, back, since: at(100), deadline: 60, settle: 10, memory, now });
+            let (step, _) = next(&Look { workloads, behind, back, held: false, since: at(100), deadline: 60, settle: 10, memory, now });
             if let Next::Failed(message) = &step {
                 let blamed = all.iter().zip(up).find(|((workload, _), _)| message.starts_with(&workload.id()));
                 prop_assert!(!blamed.unwrap().1, "what has come up says nothing any more");
@@ -301,4 +322,35 @@ proptest! {
         }
         prop_assert!(false, "it does not end");
     }
+}
+
+#[test]
+fn nothing_more_is_restarted_while_it_is_open_whether_the_version_harms() {
+    let look = |all: &[(Workload, String)], held, now| {
+        let (behind, memory) = (&BTreeMap::new(), &Memory::default());
+        let look = Look {
+            workloads: all,
+            behind,
+            back: false,
+            held,
+            since: at(100),
+            deadline: 60,
+            settle: 10,
+            memory,
+            now: at(now),
+        };
+        next(&look).0
+    };
+    let mut all = [open("api"), open("web")];
+    let step = look(&all, false, 101);
+    apply(&mut all, &step);
+    all[0].0.progress = Progress::Complete;
+    assert_eq!(look(&all, true, 110), Next::Wait(UNDECIDED.to_owned()));
+    let step = look(&all, false, 111);
+    assert!(matches!(step, Next::Restart { index: 1, .. }), "{step:?}");
+    apply(&mut all, &step);
+    all[1].0.progress = Progress::Failed;
+    assert!(matches!(look(&all, true, 112), Next::Failed(_)), "what did not come up fails all the same");
+    all[1].0.progress = Progress::Complete;
+    assert_eq!(look(&all, true, 113), Next::Done, "nothing is left that could be held");
 }

@@ -24,6 +24,8 @@ const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 const WITH_AGENT: Millis = 60_000;
 /// How soon before the assignment of the target a pod must have been unready for its next unreadiness not to be the target's fault.
 const FLAPS: Millis = 60_000;
+/// How long after its harm began a pod must be taken away for that to be the cause.
+const TAKEN_AWAY: Millis = 10_000;
 /// How long a pod must be healthy again, before others were looked at, for its harm to be forgiven once.
 const BRIEF: Millis = 2_500;
 /// Clocks of nodes may differ by so many seconds.
@@ -299,7 +301,7 @@ impl Evidence {
         self.pods.retain(|_, known| known.look == present);
         self.write_down(fallen, at_risk);
         self.at_risk = at_risk;
-        self.excuse(seen);
+        self.excuse(seen, now);
         for harm in &self.harms {
             if let Some(known) = self.pods.get_mut(&harm.uid) {
                 known.excused = harm.excused.then_some(harm.at);
@@ -361,7 +363,7 @@ impl Evidence {
 
     /// Finds harm that is not the version's fault: it had begun before, the pod was taken away, its node is away, or as many others on its node
     /// were harmed.
-    fn excuse(&mut self, seen: &Observation<'_>) {
+    fn excuse(&mut self, seen: &Observation<'_>, now: Millis) {
         if self.harms.iter().all(|harm| harm.excused) {
             return;
         }
@@ -375,9 +377,11 @@ impl Evidence {
             }
         }
         for harm in self.harms.iter_mut().filter(|harm| !harm.excused && harm.kind.may_be_excused()) {
+            // Somebody who deletes a broken pod does not make the version a better one.
+            let just = now - harm.at <= TAKEN_AWAY;
             let taken_away = match pods.get(harm.uid.as_str()) {
-                None => harm.kind == Kind::Unready,
-                Some(pod) => pod.disrupted || !pod.node_ready || pod.ending,
+                None => just && harm.kind == Kind::Unready,
+                Some(pod) => !pod.node_ready || (just && (pod.disrupted || pod.ending)),
             };
             let (all, harmed) = nodes.get(harm.node.as_str()).copied().unwrap_or_default();
             let within = harm.compared_at() - harm.at;

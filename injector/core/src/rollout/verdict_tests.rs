@@ -210,6 +210,22 @@ fn what_happens_to_pods_that_are_taken_away_is_no_harm() {
 }
 
 #[test]
+fn a_broken_pod_that_somebody_deletes_was_harmed() {
+    let deletions: [fn(&mut TestRollout, &str); 2] = [
+        |rollout, name| rollout.pods.retain(|pod| pod.name != name),
+        |rollout, name| rollout.pods.iter_mut().filter(|pod| pod.name == name).for_each(|pod| pod.ending = true),
+    ];
+    for (delete, after, fails) in [(0, 7, false), (0, 12, true), (1, 7, false), (1, 12, true)] {
+        let mut rollout = at_step("web", 8, 2);
+        let name = one_harmed(&mut rollout, 20, |pod, _| pod.fall());
+        rollout.watch("2", after);
+        deletions[delete](&mut rollout, &name);
+        rollout.watch("2", 60);
+        assert_eq!(failure(&rollout).is_some(), fails, "{delete} after {after} s");
+    }
+}
+
+#[test]
 fn a_pod_that_is_unready_for_less_than_three_seconds_is_not_harmed() {
     let mut rollout = at_step("web", 8, 1);
     for _ in 0..20 {

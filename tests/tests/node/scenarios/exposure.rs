@@ -59,8 +59,23 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     ensure!(shown.contains(&line), "kubectl nudge status does not say why: {shown}");
     ensure!(shown.contains(&format!("0 of 1 pod on 2 were harmed; of {} on 1 none", PODS - 1)), "{shown}");
 
-    let failed = stands(&home, "fleet", "the version has failed", |status| status.phase == Phase::Failed).await?;
+    let (mut unready, mut harmed) = (None, None);
+    let (of_fleet, configs) = (ListParams::default().labels("app=fleet"), home.space.api::<VersionedConfig>());
+    let failed = eventually(LONG, "the version has failed", async || {
+        let seen = home.space.api::<Pod>().list(&of_fleet).await.ok()?.items;
+        let status = configs.get("fleet").await.ok()?.status?;
+        let now = OffsetDateTime::now_utc();
+        if !seen.iter().all(is_ready) {
+            unready.get_or_insert(now);
+        }
+        if status.conditions.iter().any(|condition| condition.reason == "Inconclusive") {
+            harmed.get_or_insert(now);
+        }
+        (status.phase == Phase::Failed).then_some(status)
+    })
+    .await?;
     let back = OffsetDateTime::now_utc();
+    let (unready, harmed) = (unready.context("no pod was unready")?, harmed.context("nothing was waited for")?);
     let failure = failed.rollout.failure.context("no failure")?;
     ensure!((failure.version.as_str(), failure.reason.as_str()) == ("2", "PodNotReady"), "{failure:?}");
     ready(&home, "fleet", PODS).await?;
@@ -85,7 +100,9 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         Ok(())
     };
     row("has the bad version", exposed[0].1, 1)?;
-    row("the probe has noticed, all run the one before", back, PODS)?;
+    row("its probe has failed three times", unready, 1)?;
+    row("it was unready for 3 s, which is harm", harmed, 1)?;
+    row("none of the others was: all run the one before", back, PODS)?;
     row("all are Ready again", all_ready, PODS)?;
     home.kubectl(&["delete", "deployment", "fleet", "--wait=false"])?;
     Ok(())
