@@ -1,5 +1,6 @@
 //! The crowd of pods that `bench hub` and the tests of `nudge-hub` let poll: their config and tokens.
 
+use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -30,11 +31,14 @@ pub fn token(number: usize) -> String {
     token_with(number, |_| ())
 }
 
+/// When the tokens were made, in seconds since 1970: a pod has one token, whenever it is asked for.
+static MADE: LazyLock<u64> =
+    LazyLock::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
+
 /// The same with other claims. The stand-in for the API server, which checks no signature, takes its number from the signature.
 pub fn token_with(number: usize, change: impl FnOnce(&mut Value)) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let mut claims = json!({
-        "aud": ["nudge"], "exp": now + 3600, "jti": format!("id-{number}"), "filling": "x".repeat(300),
+        "aud": ["nudge"], "exp": *MADE + 3600, "jti": format!("id-{number}"), "filling": "x".repeat(300),
         "kubernetes.io": {
             "namespace": NAMESPACE,
             "pod": {"name": pod_name(number), "uid": pod_uid(number)},
