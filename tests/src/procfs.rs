@@ -68,6 +68,14 @@ pub fn state(pid: i32) -> Option<char> {
     stat(pid).map(|stat| stat.state)
 }
 
+/// Whether all threads of the process stand still after SIGSTOP: each goes on until it is put on a core, or takes the signal there.
+pub fn is_stopped(pid: i32) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let state =
+        |task: fs::DirEntry| Stat::parse(&fs::read_to_string(task.path().join("stat")).ok()?).map(|it| it.state);
+    tasks.flatten().filter_map(state).all(|state| state == 'T')
+}
+
 /// The process that has started it, or has taken it over; `None` if it is gone.
 pub fn parent(pid: i32) -> Option<i32> {
     stat(pid).map(|stat| stat.parent)

@@ -206,7 +206,7 @@ async fn servers_come_back_with_their_data_and_leave_nothing() -> Result<()> {
     // The first request may find that its connection is gone.
     eventually(SOON, "the object is there", async || config_maps.get("one").await.ok()).await?;
 
-    cluster.freeze_apiserver()?;
+    cluster.freeze_apiserver().await?;
     let brief = Duration::from_millis(300);
     assert!(tokio::time::timeout(brief, config_maps.get("one")).await.is_err());
     cluster.thaw_apiserver()?;

@@ -1,10 +1,16 @@
 //! What may happen to a cluster: servers that stop, come back, or stand still, and a store that forgets. All of it needs
 //! `&mut`, which a test has of its own cluster and of no shared one.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use nix::sys::signal::Signal;
 
 use super::{Cluster, start};
+use crate::eventually;
+use crate::procfs::is_stopped;
+
+const SOON: Duration = Duration::from_secs(10);
 
 impl Cluster {
     /// Stops the API server. Connections are closed, and new ones refused.
@@ -31,8 +37,10 @@ impl Cluster {
     }
 
     /// Lets the API server stand still: connections stay open, and nothing comes.
-    pub fn freeze_apiserver(&mut self) -> Result<()> {
-        self.apiserver.signal(Signal::SIGSTOP)
+    pub async fn freeze_apiserver(&mut self) -> Result<()> {
+        self.apiserver.signal(Signal::SIGSTOP)?;
+        let pid = self.apiserver.pid().unwrap_or_default();
+        eventually(SOON, "the API server stands still", async || is_stopped(pid).then_some(())).await
     }
 
     /// Lets it go on.
