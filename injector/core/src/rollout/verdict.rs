@@ -242,11 +242,16 @@ fn newborns(evidence: &Evidence, seen: &Observation<'_>, names: Names<'_>) -> Ve
         *sisters += 1;
         templates.insert(&pod.template);
     }
+    let mut alone = Vec::new();
     for (&(workload, template), new) in born.iter().filter(|(_, new)| new.failing > 0) {
         let (sisters, templates) = &workloads[workload];
         let enough = new.failing >= if new.well_before > 0 || *sisters == 1 { 1 } else { 2 };
         let another = templates.len() > 1;
-        let Some(pod) = evidence.failing(seen.pods, (workload, template)).filter(|_| enough) else { continue };
+        let Some(pod) = evidence.failing(seen.pods, (workload, template)) else { continue };
+        if !enough {
+            alone.extend((new.failing_before == 0 && (new.known || !another)).then_some(&pod.name));
+            continue;
+        }
         let message = format!(
             "{} new {} of {} did not become Ready with version {} (first: {})",
             new.failing,
@@ -265,5 +270,13 @@ fn newborns(evidence: &Evidence, seen: &Observation<'_>, names: Names<'_>) -> Ve
         };
         verdict = Verdict::Inconclusive { message, look_again: None, expected: false };
     }
-    verdict
+    // One of a workload says little, one of each of several as much as several of one.
+    if alone.len() < 2 || verdict != Verdict::Clear || born.values().any(|new| new.failing_before > 0) {
+        return verdict;
+    }
+    let (count, target) = (alone.len(), names.target);
+    let first = alone.into_iter().min().map_or("", String::as_str);
+    let message =
+        format!("a new pod of each of {count} workloads did not become Ready with version {target} (first: {first})");
+    Verdict::Bad(Reason::NewPodsFailing.explained(message))
 }

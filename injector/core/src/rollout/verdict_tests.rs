@@ -376,6 +376,32 @@ fn new_pods_that_do_not_start_are_evidence_if_there_are_two_or_older_ones_starte
 }
 
 #[test]
+fn one_new_pod_of_each_of_two_workloads_is_as_much_as_two_of_one() {
+    for (workloads, blames) in [(&["web"][..], false), (&["web", "api"], true)] {
+        let mut rollout = TestRollout::new(&[("web", 4), ("api", 4)]);
+        rollout.spec.steps = steps(&["100%"]);
+        rollout.rest("1");
+        rollout.rest("2");
+        rollout.take();
+        rollout.rest("2");
+        rollout.watch("2", 5);
+        rollout.pods.extend(workloads.iter().map(|workload| {
+            let mut new = Subject { was_ready: false, ..pod(workload, 100) };
+            new.fall();
+            new
+        }));
+        rollout.watch("2", 1);
+        rollout.pods.iter_mut().filter(|pod| !pod.ready).for_each(|pod| pod.restarts = 2);
+        rollout.watch("2", 5);
+        assert_eq!(
+            failure(&rollout).map(|failure| failure.0),
+            blames.then_some(Reason::NewPodsFailing),
+            "{workloads:?}"
+        );
+    }
+}
+
+#[test]
 fn new_pods_of_a_new_template_are_not_the_versions_fault_alone() {
     let mut rollout = at_step("web", 8, 1);
     rollout.spec.steps = steps(&["100%"]);
