@@ -14,6 +14,9 @@ use crate::status::Outcome;
 pub const POLL_PATH: &str = "/v1/poll";
 /// Path of [`ReportRequest`]. Its reply is 204 without a body.
 pub const REPORT_PATH: &str = "/v1/report";
+/// What an agent sends over a connection whose poll is held to have it end, because it has a report: an empty line, which a server ignores
+/// before a request (RFC 9112, 2.2). A poll that is answered at this moment does no harm.
+pub const INTERRUPT: &[u8; 2] = b"\r\n";
 /// Media type of a poll's reply.
 pub const POLL_MEDIA_TYPE: &str = "application/vnd.nudge.poll";
 /// Longest request body, in bytes.

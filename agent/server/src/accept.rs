@@ -281,7 +281,7 @@ mod tests {
         let mut two = server.connect().await;
         assert_eq!(echo(&mut two, b'y').await, Some(b'y'));
         assert_eq!(echo(&mut one, b'z').await, None);
-        assert_eq!((server.metrics.open.get(), server.metrics.refused.get()), (1, 1));
+        assert_eq!((server.metrics.open.get(), server.metrics.refused.get(), server.metrics.accepted.get()), (1, 1, 2));
     }
 
     #[tokio::test]

@@ -9,6 +9,8 @@ use prometheus_client::registry::Registry;
 pub struct ConnectionMetrics {
     /// Open connections.
     pub open: Gauge,
+    /// Connections that got a slot.
+    pub accepted: Counter,
     /// Connections closed because of their number.
     pub refused: Counter,
     /// Connections that ended with an error.
@@ -16,9 +18,10 @@ pub struct ConnectionMetrics {
 }
 
 impl ConnectionMetrics {
-    /// Registers the metrics as `connections`, `connections_refused` and `connections_failed`.
+    /// Registers the metrics as `connections`, `connections_accepted`, `connections_refused` and `connections_failed`.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("connections", "Open connections", self.open.clone());
+        registry.register("connections_accepted", "Connections that got a slot", self.accepted.clone());
         registry.register("connections_refused", "Connections closed because of their number", self.refused.clone());
         registry.register("connections_failed", "Connections that ended with a TLS or HTTP fault", self.failed.clone());
     }

@@ -291,6 +291,7 @@ impl Slots {
         }
         let (id, cut) = table.add(peer, now);
         self.0.metrics.open.inc();
+        self.0.metrics.accepted.inc();
         Some(Slot(Arc::new(Lease { id, peer, cut, slots: self.clone() })))
     }
 

@@ -20,7 +20,7 @@ use super::launch::{Failure, launch};
 use crate::assembly::{Assembly, Settings};
 use crate::identity::{Identity, Share, endpoint_url};
 use crate::notify::{Containers, Record, Scope, WebhookUrl};
-use crate::pipeline::{HubParts, HubPipeline, Reporter};
+use crate::pipeline::{HubParts, HubPipeline};
 use crate::proc::EXIT_AGENT;
 use crate::readiness::NotReady;
 use crate::serve::{BindError, Connections, bind};
@@ -188,10 +188,9 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         },
         token_file: args.hub_token_file,
     }));
-    let client = || HubClient::new(args.hub.clone(), Arc::clone(&credentials));
     let connections = outlets.connections.clone();
     let mut pipeline = HubPipeline::new(HubParts {
-        client: client(),
+        client: HubClient::new(args.hub.clone(), credentials),
         poll_interval: Duration::from_secs(args.poll_interval),
         store: Store::new(Some(args.configs.clone()), outlets.etags.clone()),
         local_versions: LocalVersions::new(args.configs),
@@ -199,7 +198,6 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         not_ready: NotReady::new(&args.state_dir),
         outlets: outlets.clone(),
     });
-    let reporter = Reporter::new(client(), pipeline.contact(), pipeline.containers(), &outlets);
     // Contents that this pod already has are served from the start; containers are not notified of them.
     pipeline.start(args.bootstrap_dir.as_deref()).await;
     let trees = args.process;
@@ -213,7 +211,6 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     tracing::info!(endpoint, hub = args.hub.authority(), version = env!("CARGO_PKG_VERSION"), "started");
     tasks.spawn("record", record.keep(taken, outlets.status.clone(), outlets.ready.subscribe(), pipeline.kept()));
     tasks.spawn(HUB, pipeline.run());
-    tasks.spawn("reports", reporter.run());
 
     let [terminate, interrupt] = &mut end_signals;
     let (code, reason) = tokio::select! {

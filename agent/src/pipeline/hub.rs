@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nudge_protocol::hub::HubSettings;
+use nudge_protocol::hub::{HubSettings, PollRequest};
 use nudge_protocol::status::ContactStatus;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::report::Contact;
+use super::keeper::Keeper;
+use super::report::{Contact, Reporter};
 use super::{Delivery, Outlets};
 use crate::map::map;
 use crate::metrics::HubCall;
@@ -46,42 +47,36 @@ pub struct HubPipeline {
     local_versions: LocalVersions,
     store: Store,
     delivery: Delivery,
-    last_good: LastGood,
+    keeper: Keeper,
     not_ready: NotReady,
     served: bool,
     /// Taken in and not served yet, because the rest of the configs may arrive in a moment.
     withheld: Applied,
-    contact: watch::Sender<Contact>,
+    reporter: Reporter,
     containers: watch::Sender<Containers>,
     reminder: Reminder,
-    /// `ETag` of the dictionary that would be served after a restart.
-    kept: watch::Sender<Option<String>>,
 }
 
 impl HubPipeline {
     /// A pipeline that has not polled yet.
     pub fn new(parts: HubParts) -> Self {
         let HubParts { client, poll_interval, local_versions, store, outlets, last_good, not_ready } = parts;
+        let containers = watch::Sender::default();
+        let contact = Contact::new(local_versions.order().to_vec());
         Self {
             client,
             retry: PollRetry::new(poll_interval),
-            contact: watch::Sender::new(Contact::new(local_versions.order().to_vec())),
+            reporter: Reporter::new(contact, containers.subscribe(), &outlets),
             local_versions,
             store,
             delivery: Delivery::new(outlets),
-            last_good,
+            keeper: Keeper::new(last_good),
             not_ready,
             served: false,
             withheld: Applied::default(),
-            containers: watch::Sender::default(),
+            containers,
             reminder: Reminder::default(),
-            kept: watch::Sender::default(),
         }
-    }
-
-    /// The contact with the hub, for the reports.
-    pub fn contact(&self) -> watch::Receiver<Contact> {
-        self.contact.subscribe()
     }
 
     /// The pod's containers as the hub reports them.
@@ -91,13 +86,13 @@ impl HubPipeline {
 
     /// `ETag` of the dictionary that this agent would serve if it restarted now.
     pub fn kept(&self) -> watch::Receiver<Option<String>> {
-        self.kept.subscribe()
+        self.keeper.kept()
     }
 
     /// Takes the last good contents, and for the other configs the mounted versions. Serves them if no config is missing.
     pub async fn start(&mut self, mounted: Option<&Path>) {
         self.not_ready.say("the hub has not been polled yet");
-        let mut readings = match self.last_good.load() {
+        let mut readings = match self.keeper.file().load() {
             Ok(None) => Vec::new(),
             Ok(Some(reply)) => self.local_versions.take(reply).readings,
             Err(error) => {
@@ -130,7 +125,7 @@ impl HubPipeline {
             );
             self.pass_on(!restored).await;
             if restored {
-                self.mark_kept();
+                self.keeper.mark(self.etag());
             }
         }
     }
@@ -139,56 +134,94 @@ impl HubPipeline {
     pub async fn run(mut self) {
         let mut next = PollRetry::first();
         loop {
-            let until = Instant::now() + next.after;
-            while Instant::now() < until {
-                tokio::select! {
-                    () = sleep_until(until) => {}
-                    () = self.delivery.files_due() => self.delivery.deliver().await,
-                }
-            }
+            self.wait(next).await;
+            // Whether there is contact over a new connection is seen at once, and the report follows.
+            let wait_seconds = if self.client.is_open() { next.wait_seconds } else { 0 };
             let began = Instant::now();
-            let answer = self.poll(next).await;
-            next = self.digest(answer, next.wait_seconds, began.elapsed()).await;
+            let (answer, interrupted) = self.poll(wait_seconds).await;
+            next = self.digest(answer, interrupted, wait_seconds, began.elapsed()).await;
         }
     }
 
-    /// Polls the hub, and meanwhile writes files that are still to be written.
-    async fn poll(&mut self, next: NextPoll) -> Result<Answer, Failure> {
-        let request = self.local_versions.request(next.wait_seconds);
-        let Self { client, delivery, .. } = self;
+    /// Waits for the next poll. Reports what is due, and writes what is still to be written.
+    async fn wait(&mut self, next: NextPoll) {
+        let until = Instant::now() + next.after;
+        loop {
+            let connection = self.client.connections();
+            tokio::select! {
+                biased;
+                () = self.reporter.due(connection) => {
+                    self.reporter.send(&mut self.client).await;
+                    if next.reports {
+                        return;
+                    }
+                }
+                () = self.delivery.files_due() => self.delivery.deliver().await,
+                () = self.keeper.is_due() => self.keep().await,
+                () = sleep_until(until) => return,
+            }
+        }
+    }
+
+    /// Polls the hub, and meanwhile writes what is still to be written. Ends a poll that is held when a report is due; returns whether
+    /// it has.
+    async fn poll(&mut self, wait_seconds: u32) -> (Result<Answer, Failure>, bool) {
+        let request = self.local_versions.request(wait_seconds);
+        let Self { client, delivery, reporter, keeper, local_versions, .. } = self;
+        let (connection, interrupt) = (client.connections(), client.interrupt());
         let poll = client.poll(&request);
         tokio::pin!(poll);
+        let mut interrupted = false;
         loop {
             tokio::select! {
-                answer = &mut poll => return answer,
+                answer = &mut poll => return (answer, interrupted),
                 () = delivery.files_due() => delivery.deliver().await,
+                () = keeper.is_due() => keeper.store(local_versions.last_good(), etag(delivery)).await,
+                () = reporter.due(connection), if wait_seconds > 0 && !interrupted => {
+                    interrupt.ask();
+                    interrupted = true;
+                }
             }
         }
     }
 
     /// Takes an answer in. Returns the next poll.
-    async fn digest(&mut self, answer: Result<Answer, Failure>, asked: u32, took: Duration) -> NextPoll {
+    async fn digest(
+        &mut self,
+        answer: Result<Answer, Failure>,
+        interrupted: bool,
+        asked: u32,
+        took: Duration,
+    ) -> NextPoll {
         let connected = match &answer {
             Ok(_) => true,
             // Something answers there, though not with a reply.
             Err(failure) => failure.kind == Kind::Malformed,
         };
         let (answered, fault) = match answer {
+            Ok(Answer::Unchanged) if interrupted => (PollEnd::Interrupted, None),
             Ok(Answer::Unchanged) => (PollEnd::Unchanged, None),
             Ok(Answer::Changed(reply)) => {
                 let before = (self.local_versions.request(0), self.containers.borrow().clone());
                 let fault = self.take(*reply).await;
-                let repeated = before == (self.local_versions.request(0), self.containers.borrow().clone());
-                let end = if repeated { PollEnd::Repeated } else { PollEnd::Changed };
+                let after = (self.local_versions.request(0), self.containers.borrow().clone());
+                let end = if before == after {
+                    PollEnd::Repeated
+                } else if !is_own(&before.0, &after.0) && before.1 == after.1 {
+                    if interrupted { PollEnd::Interrupted } else { PollEnd::Unchanged }
+                } else {
+                    PollEnd::Changed
+                };
                 (end, fault.map(|fault| Failure::new(Kind::Malformed, fault)))
             }
             Err(failure) => (PollEnd::Unchanged, Some(failure)),
         };
-        let end = fault.as_ref().map_or(answered, PollEnd::Failed);
+        let failed = if interrupted { PollEnd::FailedToEnd } else { PollEnd::Failed };
+        let end = fault.as_ref().map_or(answered, failed);
         let outcome = match end {
-            PollEnd::Unchanged => "unchanged",
+            PollEnd::Unchanged | PollEnd::Interrupted => "unchanged",
             PollEnd::Changed | PollEnd::Repeated => "changed",
-            PollEnd::Failed(failure) => failure.kind.as_str(),
+            PollEnd::Failed(failure) | PollEnd::FailedToEnd(failure) => failure.kind.as_str(),
         };
         self.delivery.outlets().metrics.asked(HubCall::Poll, outcome);
         if fault.is_some() {
@@ -216,10 +249,9 @@ impl HubPipeline {
         });
         let changed = self.take_in(taken.readings, true, false);
         self.pass_on(changed).await;
-        self.contact.send_if_modified(|contact| {
-            contact.report_every = Duration::from_secs(u64::from(report_seconds));
-            contact.take_revisions(self.local_versions.revisions())
-        });
+        let contact = &mut self.reporter.contact;
+        contact.report_every = Duration::from_secs(u64::from(report_seconds));
+        contact.take_revisions(self.local_versions.revisions());
         taken.fault
     }
 
@@ -253,22 +285,18 @@ impl HubPipeline {
             }
         }
         if changed {
-            let (file, (head, blocks)) = (self.last_good.clone(), self.local_versions.last_good());
-            let stored = tokio::task::spawn_blocking(move || file.store(&head, &blocks)).await;
-            match stored {
-                Ok(Ok(())) => self.mark_kept(),
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "last good contents not stored; a restart of this agent loses them");
-                }
-                Err(error) => tracing::error!(%error, "last good contents not stored, which is a bug"),
-            }
+            self.keep().await;
         }
     }
 
-    /// The dictionary that is served now would be served after a restart.
-    fn mark_kept(&self) {
-        let served = self.delivery.outlets().current.borrow().as_ref().map(|now| now.dictionary.etag().to_owned());
-        self.kept.send_replace(served);
+    /// Stores what would be served after a restart.
+    async fn keep(&mut self) {
+        self.keeper.store(self.local_versions.last_good(), self.etag()).await;
+    }
+
+    /// `ETag` of the dictionary that is served now.
+    fn etag(&self) -> Option<String> {
+        etag(&self.delivery)
     }
 
     fn note_contact(&mut self, connected: bool, fault: Option<&Failure>, next: NextPoll) {
@@ -301,10 +329,24 @@ impl HubPipeline {
                     self.not_ready.say(&failure.message);
                 }
             }
-            None if !self.contact.borrow().connected => tracing::info!("contact with the hub established"),
+            None if !self.reporter.contact.connected => tracing::info!("contact with the hub established"),
             None => {}
         }
         let trouble = fault.filter(|failure| failure.kind == Kind::Malformed).map(|failure| failure.message.clone());
-        self.contact.send_if_modified(|contact| contact.note(connected, trouble));
+        self.reporter.contact.note(connected, trouble);
     }
+}
+
+/// Whether more differs between what the agent holds before and after a reply than revisions, which grow with what concerns other pods.
+fn is_own(before: &PollRequest, after: &PollRequest) -> bool {
+    let without = |request: &PollRequest| {
+        let mut request = request.clone();
+        request.configs.iter_mut().for_each(|held| held.revision = 0);
+        request
+    };
+    without(before) != without(after)
+}
+
+fn etag(delivery: &Delivery) -> Option<String> {
+    delivery.outlets().current.borrow().as_ref().map(|now| now.dictionary.etag().to_owned())
 }

@@ -3,9 +3,9 @@
 mod delivery;
 mod dir;
 mod hub;
+mod keeper;
 mod report;
 
 pub use delivery::{Delivery, Outlets};
 pub use dir::Pipeline;
 pub use hub::{HubParts, HubPipeline};
-pub use report::{Contact, Reporter};

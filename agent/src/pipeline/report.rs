@@ -1,7 +1,7 @@
 //! Reports to the hub what the pod runs and how its containers took it.
 //!
-//! The first report goes out at once. Later changes are collected until the hub takes another one. Reports have a connection of their
-//! own, since the poll holds the other one; it is closed when there is nothing to report.
+//! A report follows a change of that, and each new connection, since another replica may be at its end. It goes over the connection of the
+//! polls. What is only on its way is reported when it has stayed so for a while: mostly the outcome is there in a moment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,15 +20,16 @@ use crate::publish::{Current, Published};
 use crate::source::hub::{Failure, HubClient, retry_wait};
 use crate::status::StatusPage;
 
+/// How long a report waits that says only that the outcome is on its way.
+const PENDING: Duration = Duration::from_secs(2);
+
 /// The contact with the hub, as the polls find it.
 #[derive(Clone, Debug)]
-pub struct Contact {
+pub(super) struct Contact {
     /// The hub answers.
-    pub connected: bool,
-    /// Counts up whenever it answers again: a hub that was away may have lost earlier reports.
-    pub epoch: u64,
+    pub(super) connected: bool,
     /// The shortest time between two reports.
-    pub report_every: Duration,
+    pub(super) report_every: Duration,
     /// The configs in the order of merging.
     order: Vec<ConfigName>,
     /// Uid and revision of each.
@@ -39,24 +40,19 @@ pub struct Contact {
 
 impl Contact {
     /// Before the first answer.
-    pub fn new(order: Vec<ConfigName>) -> Self {
+    pub(super) fn new(order: Vec<ConfigName>) -> Self {
         let report_every = Duration::from_secs(u64::from(HubSettings::default().report_seconds));
-        Self { connected: false, epoch: 0, report_every, order, revisions: BTreeMap::new(), trouble: None }
+        Self { connected: false, report_every, order, revisions: BTreeMap::new(), trouble: None }
     }
 
-    /// Takes in how the last poll went. Returns whether that changes anything.
-    pub fn note(&mut self, connected: bool, trouble: Option<String>) -> bool {
-        let differs = self.connected != connected || self.trouble != trouble;
-        self.epoch += u64::from(connected && !self.connected);
+    /// Takes in how the last poll went.
+    pub(super) fn note(&mut self, connected: bool, trouble: Option<String>) {
         (self.connected, self.trouble) = (connected, trouble);
-        differs
     }
 
-    /// Takes in uid and revision of each config from the last head. Returns whether that changes anything.
-    pub fn take_revisions(&mut self, revisions: BTreeMap<ConfigName, (String, u64)>) -> bool {
-        let differs = self.revisions != revisions;
+    /// Takes in uid and revision of each config from the last head.
+    pub(super) fn take_revisions(&mut self, revisions: BTreeMap<ConfigName, (String, u64)>) {
         self.revisions = revisions;
-        differs
     }
 }
 
@@ -95,28 +91,34 @@ fn second_after(last: i64, now: OffsetDateTime) -> i64 {
     now.unix_timestamp().max(last.saturating_add(1))
 }
 
-/// Sends the reports.
-pub struct Reporter {
-    client: HubClient,
-    contact: watch::Receiver<Contact>,
+/// What was reported last.
+struct Reported {
+    /// The number of the connection.
+    connection: u64,
+    report: ReportRequest,
+}
+
+/// Makes the reports.
+pub(super) struct Reporter {
+    /// The contact with the hub.
+    pub(super) contact: Contact,
     containers: watch::Receiver<Containers>,
     changes: watch::Receiver<()>,
     current: Current,
     status: StatusPage,
     hooks: Webhooks,
     metrics: Metrics,
+    cadence: Cadence,
+    last: Option<Reported>,
+    /// Since when the outcome is on its way.
+    pending: Option<Instant>,
+    second: i64,
 }
 
 impl Reporter {
     /// Nothing is reported yet.
-    pub fn new(
-        client: HubClient,
-        contact: watch::Receiver<Contact>,
-        containers: watch::Receiver<Containers>,
-        outlets: &Outlets,
-    ) -> Self {
+    pub(super) fn new(contact: Contact, containers: watch::Receiver<Containers>, outlets: &Outlets) -> Self {
         Self {
-            client,
             contact,
             containers,
             changes: outlets.status.changes(),
@@ -124,52 +126,56 @@ impl Reporter {
             status: outlets.status.clone(),
             hooks: outlets.hooks.clone(),
             metrics: outlets.metrics.clone(),
+            cadence: Cadence::First,
+            last: None,
+            pending: None,
+            second: 0,
         }
     }
 
-    /// Reports until dropped.
-    pub async fn run(mut self) {
-        let mut cadence = Cadence::First;
-        let mut reported: Option<(u64, ReportRequest)> = None;
-        let mut second = 0;
+    /// Waits until a report is due over this connection.
+    pub(super) async fn due(&mut self, connection: u64) {
         loop {
-            // Containers are notified first, so that the report has the outcomes that are known at once.
-            for _ in 0..3 {
-                tokio::task::yield_now().await;
-            }
-            let contact = self.contact.borrow_and_update().clone();
             self.changes.mark_unchanged();
-            let report = self.report(&contact);
-            let epoch = contact.epoch;
-            if !contact.connected || reported.as_ref() == Some(&(epoch, report.clone())) {
-                self.client.close();
+            let report = self.report();
+            let is_new = |last: &Reported| last.connection != connection || !is_same(&last.report, &report);
+            if !self.contact.connected || !self.last.as_ref().is_none_or(is_new) {
+                self.pending = None;
                 self.changed().await;
                 continue;
             }
-            let due = cadence.due(contact.report_every, Instant::now());
-            if due > Instant::now() {
-                tokio::select! {
-                    () = sleep_until(due) => {}
-                    () = self.changed() => {}
-                }
-                continue;
+            let now = Instant::now();
+            self.pending = is_pending(&report).then(|| *self.pending.get_or_insert(now));
+            let settled = self.pending.map_or(now, |since| since + PENDING);
+            let due = self.cadence.due(self.contact.report_every, now).max(settled);
+            if due <= now {
+                return;
             }
-            second = second_after(second, OffsetDateTime::now_utc());
-            let result = self.client.report(&ReportRequest { at: second, ..report.clone() }).await;
-            match result {
-                Ok(()) => {
-                    self.metrics.asked(HubCall::Report, "ok");
-                    tracing::debug!(acknowledged = report.acknowledged, "reported");
-                    cadence = Cadence::Sent { at: Instant::now() };
-                    reported = Some((epoch, report));
-                }
-                Err(failure) => {
-                    self.metrics.asked(HubCall::Report, failure.kind.as_str());
-                    cadence = cadence.failed(&failure, Instant::now(), rand::random());
-                    if cadence.failures() == 1 {
-                        let reason = failure.kind.as_str();
-                        tracing::warn!(reason, error = failure.message, "report to the hub failed; retrying");
-                    }
+            tokio::select! {
+                () = sleep_until(due) => {}
+                () = self.changed() => {}
+            }
+        }
+    }
+
+    /// Reports what is so now.
+    pub(super) async fn send(&mut self, client: &mut HubClient) {
+        let report = self.report();
+        self.second = second_after(self.second, OffsetDateTime::now_utc());
+        self.pending = None;
+        match client.report(&ReportRequest { at: self.second, ..report.clone() }).await {
+            Ok(()) => {
+                self.metrics.asked(HubCall::Report, "ok");
+                tracing::debug!(acknowledged = report.acknowledged, "reported");
+                self.cadence = Cadence::Sent { at: Instant::now() };
+                self.last = Some(Reported { connection: client.connections(), report });
+            }
+            Err(failure) => {
+                self.metrics.asked(HubCall::Report, failure.kind.as_str());
+                self.cadence = self.cadence.failed(&failure, Instant::now(), rand::random());
+                if self.cadence.failures() == 1 {
+                    let reason = failure.kind.as_str();
+                    tracing::warn!(reason, error = failure.message, "report to the hub failed; retrying");
                 }
             }
         }
@@ -177,9 +183,8 @@ impl Reporter {
 
     /// Waits until something changes that is part of a report.
     async fn changed(&mut self) {
-        let Self { contact, containers, changes, current, .. } = self;
+        let Self { containers, changes, current, .. } = self;
         tokio::select! {
-            Ok(()) = contact.changed() => {}
             Ok(()) = containers.changed() => {}
             Ok(()) = changes.changed() => {}
             Ok(()) = current.changed() => {}
@@ -187,7 +192,7 @@ impl Reporter {
         }
     }
 
-    fn report(&mut self, contact: &Contact) -> ReportRequest {
+    fn report(&mut self) -> ReportRequest {
         let published = self.current.borrow_and_update().clone();
         let containers = self.containers.borrow_and_update().clone();
         let etag = published.as_ref().map_or("", |published| published.dictionary.etag());
@@ -215,14 +220,15 @@ impl Reporter {
         }));
         ReportRequest {
             agent: env!("CARGO_PKG_VERSION").to_owned(),
-            configs: self.configs(contact, published.as_deref()),
+            configs: self.configs(published.as_deref()),
             acknowledged: published.is_some() && containers.iter().all(|container| container.acknowledged),
             containers,
             at: 0,
         }
     }
 
-    fn configs(&self, contact: &Contact, published: Option<&Published>) -> Vec<ReportedConfig> {
+    fn configs(&self, published: Option<&Published>) -> Vec<ReportedConfig> {
+        let contact = &self.contact;
         let problems = self.status.problems();
         let config = |name: &ConfigName| {
             let served = published.and_then(|published| {
@@ -239,6 +245,23 @@ impl Reporter {
         };
         contact.order.iter().map(config).collect()
     }
+}
+
+/// Whether both say the same of the pod. Revisions grow with what concerns other pods.
+fn is_same(one: &ReportRequest, other: &ReportRequest) -> bool {
+    let without = |config: &ReportedConfig| ReportedConfig { revision: 0, ..config.clone() };
+    let configs = |report: &ReportRequest| report.configs.iter().map(without).collect::<Vec<_>>();
+    (one.acknowledged, &one.containers) == (other.acknowledged, &other.containers) && configs(one) == configs(other)
+}
+
+/// Whether it says only that the outcome is on its way.
+fn is_pending(report: &ReportRequest) -> bool {
+    let waits = |container: &ReportedContainer| {
+        let outcome = container.outcome;
+        container.acknowledged || matches!(outcome, Outcome::NothingYet | Outcome::Pending | Outcome::Delivered)
+    };
+    let fails = report.configs.iter().any(|config| config.problem.is_some());
+    !report.acknowledged && !fails && report.containers.iter().all(waits)
 }
 
 /// One container. One that was not notified of anything yet has the version it started with.
@@ -275,10 +298,34 @@ mod tests {
     }
 
     #[test]
-    fn contact_counts_how_often_it_came_back() {
-        let mut contact = Contact::new(Vec::new());
-        assert!(contact.note(true, None) && !contact.note(true, None));
-        assert!(contact.note(false, None) && contact.note(true, None));
-        assert_eq!(contact.epoch, 2);
+    fn a_report_differs_by_what_the_pod_runs_and_not_by_revisions() {
+        let of = |revision: u64, version: &str, acknowledged: bool| {
+            let (name, version) = (ConfigName::new("shop").unwrap(), nudge_protocol::VersionName::new(version).ok());
+            let config = ReportedConfig { name, uid: "u".to_owned(), revision, version, problem: None };
+            ReportRequest { configs: vec![config], acknowledged, ..ReportRequest::default() }
+        };
+        assert!(is_same(&of(1, "1", true), &of(9, "1", true)));
+        assert!(!is_same(&of(1, "1", true), &of(1, "2", true)) && !is_same(&of(1, "1", true), &of(1, "1", false)));
+    }
+
+    #[test]
+    fn only_what_may_still_become_an_acknowledgement_waits() {
+        let container = |outcome: Outcome, acknowledged: bool| ReportedContainer {
+            name: ContainerName::new("app").unwrap(),
+            notify: Notify::Webhook,
+            ack: Ack::Fetched,
+            outcome,
+            message: String::new(),
+            acknowledged,
+        };
+        let report = |containers: Vec<ReportedContainer>| {
+            let acknowledged = containers.iter().all(|container| container.acknowledged);
+            ReportRequest { containers, acknowledged, ..ReportRequest::default() }
+        };
+        assert!(is_pending(&report(vec![container(Outcome::Pending, false), container(Outcome::Delivered, true)])));
+        assert!(is_pending(&report(vec![container(Outcome::Delivered, false)])));
+        assert!(!is_pending(&report(vec![container(Outcome::Delivered, true)])), "it is there");
+        let failed = [container(Outcome::Failed, false), container(Outcome::Pending, false)];
+        assert!(!is_pending(&report(failed.to_vec())), "a failure does not wait");
     }
 }

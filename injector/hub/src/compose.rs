@@ -5,62 +5,60 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use nudge_core::pods::PodState;
-use nudge_protocol::hub::{Held, HubReason, HubSettings, PollConfig, PollHead, PollRequest};
+use nudge_protocol::hub::{Held, HubSettings, PollConfig, PollHead, PollRequest};
 
 use super::view::View;
 
 /// What to do about a poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verdict {
-    /// The agent has it all.
+    /// The agent has what its pod is to run.
     Hold,
-    /// The agent has another config of the same name than this replica, or one where this replica has none. Either knows more, and
-    /// nothing shows which: answered only when nothing changes for a while.
-    Doubt,
+    /// Something differs that is the pod's own.
+    Answer,
     /// The agent knows more than this replica.
     Behind,
-    /// Something differs.
-    Answer,
 }
 
-/// Compares. A replica that is `stale`, which does not know whether it knows the newest, never replaces a config by another or
-/// one container by another.
+/// Compares. A replica that is `stale`, which does not know whether it knows the newest, never replaces one container by another.
 pub(super) fn verdict(views: &[View], request: &PollRequest, containers_hash: &str, stale: bool) -> Verdict {
     let containers = request.containers_hash != containers_hash && (!stale || request.containers_hash.is_empty());
-    let mut verdict = if containers { Verdict::Answer } else { Verdict::Hold };
-    for view in views {
-        let of_view = compare(view, request.configs.iter().find(|held| held.name == view.name));
-        verdict = match (verdict, of_view) {
-            (_, Verdict::Behind) => return Verdict::Behind,
-            (Verdict::Doubt, _) | (_, Verdict::Doubt) => Verdict::Doubt,
-            (Verdict::Answer, _) | (_, Verdict::Answer) => Verdict::Answer,
-            (Verdict::Hold | Verdict::Behind, Verdict::Hold) => verdict,
-        };
-    }
-    if stale && verdict == Verdict::Doubt { Verdict::Behind } else { verdict }
+    let all = views.iter().map(|view| compare(view, held(view, request)));
+    // An answer is about all configs, so none of them may be older than what the agent has.
+    all.max().unwrap_or(Verdict::Hold).max(if containers { Verdict::Answer } else { Verdict::Hold })
+}
+
+/// The configs that are not as the agent has them.
+pub(super) fn differing<'a>(views: &'a [View], request: &PollRequest) -> impl Iterator<Item = &'a View> {
+    views.iter().filter(|view| compare(view, held(view, request)) != Verdict::Hold)
+}
+
+/// Whether the revision of a config has grown by what concerns other pods alone. Not where the agent has other containers, which only a
+/// replica that is stale leaves so: it would take over what is passed on.
+pub(super) fn is_newer(views: &[View], request: &PollRequest, containers_hash: &str) -> bool {
+    let newer = |view| held(view, request).is_some_and(|held| held.uid == view.uid && held.revision < view.revision);
+    request.containers_hash == containers_hash && views.iter().any(newer)
+}
+
+fn held<'a>(view: &View, request: &'a PollRequest) -> Option<&'a Held> {
+    request.configs.iter().find(|held| held.name == view.name)
 }
 
 /// For how long the answer waits: only where nothing differs but configs whose return is spread.
 pub(super) fn spread(views: &[View], request: &PollRequest, containers_hash: &str) -> Option<Duration> {
-    let held = |view: &View| request.configs.iter().find(|held| held.name == view.name);
-    let differs = |view: &&View| compare(view, held(view)) != Verdict::Hold;
-    let spread: Option<Vec<Duration>> = views.iter().filter(differs).map(|view| view.spread).collect();
+    let spread: Option<Vec<Duration>> = differing(views, request).map(|view| view.spread).collect();
     spread.filter(|_| request.containers_hash == containers_hash)?.into_iter().max()
 }
 
 fn compare(view: &View, held: Option<&Held>) -> Verdict {
     let Some(held) = held else { return Verdict::Answer };
     let reason = view.content.as_ref().err().map(|problem| problem.reason);
-    if view.uid.is_empty() {
+    if view.uid.is_empty() && held.problem == reason {
         // What it is to the agent that it had of a config which is gone is the agent's affair; the reason is enough.
-        return match held.problem {
-            Some(HubReason::NotFound) => Verdict::Hold,
-            _ if held.uid.is_empty() => Verdict::Answer,
-            _ => Verdict::Doubt,
-        };
+        return Verdict::Hold;
     }
     if held.uid != view.uid {
-        return if held.uid.is_empty() { Verdict::Answer } else { Verdict::Doubt };
+        return Verdict::Answer;
     }
     if view.revision < held.revision {
         return Verdict::Behind;
@@ -69,11 +67,7 @@ fn compare(view: &View, held: Option<&Held>) -> Verdict {
         Ok(content) => held.version == view.version && held.sha256 == content.sha256,
         Err(_) => true,
     };
-    if view.revision == held.revision && held.problem == reason && same_content {
-        Verdict::Hold
-    } else {
-        Verdict::Answer
-    }
+    if held.problem == reason && same_content { Verdict::Hold } else { Verdict::Answer }
 }
 
 /// A reply, ready to be sent.
@@ -93,7 +87,7 @@ pub(super) fn compose(
 ) -> Result<Composed, serde_json::Error> {
     let mut blocks = Vec::new();
     let config = |(index, view): (usize, &View)| {
-        let held = request.configs.iter().find(|held| held.name == view.name);
+        let held = held(view, request);
         let content = view.content.as_ref().ok();
         let sent = content.filter(|content| held.is_none_or(|held| held.sha256 != content.sha256));
         if sent.is_some() {
@@ -138,7 +132,7 @@ pub(super) fn fingerprint(views: &[View], containers_hash: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     containers_hash.hash(&mut hasher);
     for view in views {
-        (view.name.as_str(), &view.uid, view.revision).hash(&mut hasher);
+        (view.name.as_str(), &view.uid, &view.version).hash(&mut hasher);
         match &view.content {
             Ok(content) => content.sha256.hash(&mut hasher),
             Err(problem) => problem.reason.hash(&mut hasher),
@@ -151,7 +145,7 @@ pub(super) fn fingerprint(views: &[View], containers_hash: &str) -> u64 {
 mod tests {
     use std::sync::Arc;
 
-    use nudge_protocol::hub::HubProblem;
+    use nudge_protocol::hub::{HubProblem, HubReason};
     use nudge_protocol::{ConfigName, VersionName};
     use proptest::prelude::*;
 
@@ -204,8 +198,9 @@ mod tests {
     fn what_differs_is_answered() {
         let now = view("u", 5, Ok(1));
         assert_eq!(judge(&now, held(&now)), Verdict::Hold);
-        assert_eq!(judge(&view("u", 6, Ok(1)), held(&now)), Verdict::Answer);
         assert_eq!(judge(&view("u", 5, Ok(2)), held(&now)), Verdict::Answer);
+        assert_eq!(judge(&view("v", 1, Ok(1)), held(&now)), Verdict::Answer, "another object of the name");
+        assert_eq!(judge(&view("", 0, Err(HubReason::NotFound)), held(&now)), Verdict::Answer, "it is gone");
         assert_eq!(judge(&view("u", 5, Err(HubReason::NotAllowed)), held(&now)), Verdict::Answer);
         assert_eq!(judge(&now, held(&view("u", 5, Err(HubReason::Resolving)))), Verdict::Answer);
         assert_eq!(judge(&now, Held { uid: String::new(), revision: 0, ..held(&now) }), Verdict::Answer, "bootstrap");
@@ -227,15 +222,24 @@ mod tests {
     }
 
     #[test]
-    fn another_uid_or_none_is_doubted_and_not_sent_by_a_stale_replica() {
+    fn what_concerns_other_pods_alone_is_passed_on_and_not_answered() {
+        let now = view("u", 5, Ok(1));
+        let later = view("u", 6, Ok(1));
+        assert_eq!(judge(&later, held(&now)), Verdict::Hold);
+        let newer = |view: &View| is_newer(std::slice::from_ref(view), &request(vec![held(&now)]), "");
+        assert!(newer(&later) && !newer(&now) && !newer(&view("v", 9, Ok(1))));
+        let passed =
+            compose(&[later], &request(vec![held(&now)]), &PodState::default(), HubSettings::default()).unwrap();
+        assert!(passed.blocks.is_empty());
+    }
+
+    #[test]
+    fn a_stale_replica_does_not_replace_one_container_by_another() {
         let here = view("u", 5, Ok(1));
-        for there in [view("v", 1, Ok(2)), view("", 0, Err(HubReason::NotFound))] {
-            assert_eq!(judge(&there, held(&here)), Verdict::Doubt);
-            let stale = verdict(&[there], &request(vec![held(&here)]), "", true);
-            assert_eq!(stale, Verdict::Behind);
-        }
         let stale = PollRequest { containers_hash: "a".to_owned(), ..request(vec![held(&here)]) };
-        assert_eq!(verdict(&[here], &stale, "b", true), Verdict::Hold);
+        let later = [view("u", 6, Ok(1))];
+        assert_eq!(verdict(&later, &stale, "b", true), Verdict::Hold);
+        assert!(is_newer(&later, &stale, "a") && !is_newer(&later, &stale, "b"), "nor beside a newer revision");
     }
 
     #[test]
@@ -253,7 +257,7 @@ mod tests {
         let agent = request(vec![held(&shop), held(&keys)]);
         let returns = View { spread: later, ..view("u", 6, Ok(2)) };
         assert_eq!(spread(&[returns.clone(), keys.clone()], &agent, ""), later);
-        assert_eq!(spread(&[returns.clone(), View { revision: 6, ..keys.clone() }], &agent, ""), None);
+        assert_eq!(spread(&[returns.clone(), View { uid: "w".to_owned(), ..keys.clone() }], &agent, ""), None);
         assert_eq!(spread(&[returns, keys], &agent, "containers"), None, "they were started anew");
     }
 
@@ -295,11 +299,10 @@ mod tests {
             if !now.uid.is_empty() && now.uid == before.uid && now.revision < before.revision {
                 prop_assert_eq!(verdict, Verdict::Behind);
             }
-            if verdict == Verdict::Hold && now.uid == before.uid {
-                prop_assert_eq!(now.revision, before.revision);
-            }
-            if !before.uid.is_empty() && now.uid != before.uid {
-                prop_assert!(verdict != Verdict::Answer || now.uid.is_empty());
+            if verdict == Verdict::Hold && !now.uid.is_empty() {
+                prop_assert_eq!(&now.uid, &before.uid);
+                let sha256 = |view: &View| view.content.as_ref().map(|content| content.sha256.clone()).map_err(|it| it.reason);
+                prop_assert_eq!(sha256(&now), sha256(&before), "the pod's own is the same");
             }
         }
 

@@ -5,26 +5,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nudge_cluster::jitter::jittered;
+use nudge_protocol::hub::INTERRUPT;
 use nudge_server::accept::{Connection, ConnectionError};
 use nudge_server::slots::Slot;
 use nudge_server::tls::{AHEAD_BYTES, Tls, TlsStream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::http::{Request, read, write};
 use super::reply::Reply;
 use super::session::Origin;
-use super::{Hub, poll::Repeats};
+use super::{Hub, poll::Talk};
 
 /// Serves a connection until its end.
 pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Arc<Hub>) -> Result<(), ConnectionError> {
     let Connection { stream, slot, .. } = connection;
     let address = stream.peer_addr().map_err(|_| ConnectionError::Client)?.ip().to_canonical();
-    let from = Origin { address, peer: slot.peer() };
+    let from = Origin { address, peer: slot.peer(), since: Instant::now() };
     let mut tls = tls.accept(stream, &slot, AHEAD_BYTES).await?;
     let dies = Instant::now() + jittered(hub.settings.age);
-    let mut repeats = Repeats::default();
+    let mut talk = Talk::default();
     let mut patience = hub.settings.head;
     loop {
         let waits = patience.min(dies.saturating_duration_since(Instant::now()));
@@ -39,7 +41,7 @@ pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Ar
         };
         let (head, last) = (request.method == hyper::Method::HEAD, request.last);
         let faulty = request.body.is_err();
-        let Some(reply) = answer(&tls, request, hub, &slot, from, &mut repeats).await else { return Ok(()) };
+        let Some(reply) = answer(&mut tls, request, hub, &slot, from, &mut talk).await else { return Ok(()) };
         // A reply to HEAD must not have the body that ours have.
         let reply = if last || head || Instant::now() >= dies { reply.closing() } else { reply };
         let close = reply.close;
@@ -59,27 +61,43 @@ pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Ar
 
 /// The reply; `None` where the client has closed the connection.
 async fn answer(
-    tls: &TlsStream,
+    tls: &mut TlsStream,
     request: Request,
     hub: &Arc<Hub>,
     slot: &Slot,
     from: Origin,
-    repeats: &mut Repeats,
+    talk: &mut Talk,
 ) -> Option<Reply> {
-    let stream = tls.get_ref().0.get_ref();
-    let mut byte = [0];
     let _busy = slot.busy();
-    let answer = hub.answer(request, from, repeats);
+    let interrupted: Arc<Notify> = Arc::default();
+    talk.interrupted = Arc::clone(&interrupted);
+    if request.interrupted {
+        interrupted.notify_one();
+    }
+    let answer = hub.answer(request, from, talk);
     tokio::pin!(answer);
     tokio::select! {
         biased;
+        reply = &mut answer => return Some(reply),
+        wants = interrupts(tls) => if wants { interrupted.notify_one() } else { return None },
+    }
+    let mut byte = [0];
+    tokio::select! {
+        biased;
         reply = &mut answer => Some(reply),
-        // A client sends nothing while it waits: it closes the connection, or is no agent. Looking at the socket itself needs no buffer.
-        _ = stream.peek(&mut byte) => None,
+        // Once is enough.
+        _ = tls.get_ref().0.get_ref().peek(&mut byte) => None,
     }
 }
 
-/// Waits until there is something to read; `false` at the end.
+/// Waits until the client says that it has something to say, by an empty line; `false` where it does anything else, which no agent does but
+/// to close the connection.
+async fn interrupts(tls: &mut TlsStream) -> bool {
+    let mut line = [0; INTERRUPT.len()];
+    byte(tls).await && tls.read(&mut line).await.is_ok_and(|count| line[..count] == *INTERRUPT)
+}
+
+/// Waits until there is something to read; `false` at the end. Looking at the socket itself needs no buffer while there is nothing.
 async fn byte(tls: &mut TlsStream) -> bool {
     let (stream, session) = tls.get_mut();
     if session.process_new_packets().is_ok_and(|state| state.plaintext_bytes_to_read() > 0) {

@@ -13,6 +13,7 @@ use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::hub::{HubProblem, HubReason};
 use ring::hmac;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -69,6 +70,8 @@ pub(super) struct ContentStore {
     bound: usize,
     unused: Duration,
     metrics: Metrics,
+    /// Where contents are fetched: who looks may run elsewhere.
+    runtime: Handle,
     inner: Mutex<Inner>,
 }
 
@@ -86,6 +89,7 @@ impl ContentStore {
             bound: settings.content_bytes,
             unused: settings.unused,
             metrics,
+            runtime: Handle::current(),
             inner: Mutex::default(),
         })
     }
@@ -134,7 +138,7 @@ impl ContentStore {
             number: entry.number,
         };
         inner.entries.entry(config_uid.to_owned()).or_default().insert(version.version.clone(), entry);
-        tokio::spawn(fetch(Arc::clone(self), job));
+        self.runtime.spawn(fetch(Arc::clone(self), job));
         Found::Fetching(landed)
     }
 
@@ -359,6 +363,23 @@ pub(super) mod tests {
         assert!(all.iter().all(Result::is_ok));
         assert_eq!(source.reads.load(Ordering::SeqCst), 6);
         assert_eq!(store.lock().bytes, all[0].as_ref().ok().unwrap().block.len());
+    }
+
+    #[test]
+    fn contents_are_fetched_by_the_runtime_of_the_hub_whoever_looks() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (own, other) = (runtime(), runtime());
+        let source = Arc::new(Stored::default());
+        let version = source.add("1", b"x");
+        let store = own.block_on(async { store(&source, &Settings::default()) });
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        let mut landed = other.block_on(async {
+            let Found::Fetching(landed) = store.look(&key, "uid", Identity::of_uid("uid"), &version) else { panic!() };
+            landed
+        });
+        // It would not get further with the other one.
+        drop(other);
+        own.block_on(landed.changed()).unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use hyper::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Response, Version};
 use hyper_util::rt::TokioIo;
-use nudge_protocol::hub::MAX_REQUEST_BYTES;
+use nudge_protocol::hub::{INTERRUPT, MAX_REQUEST_BYTES};
 use nudge_server::http::{BodyError, HttpLimits, read_body};
 use nudge_server::shares::Portion;
 use nudge_server::slots::Slot;
@@ -42,6 +42,8 @@ pub(super) struct Request {
     pub(super) body: Result<Body, Refusal>,
     /// Whether the connection can't be used again: the client says so, or has sent more than one request.
     pub(super) last: bool,
+    /// The client already wants it to end, if it is a poll that would be held.
+    pub(super) interrupted: bool,
 }
 
 /// A body, the room that it takes, and what the token says of itself by which it was read.
@@ -89,7 +91,9 @@ where
         request = receiver => request,
     };
     let mut request = request.ok()?;
-    request.last |= request.body.is_err() || !connection.into_parts().read_buf.is_empty();
+    let more = connection.into_parts().read_buf;
+    request.interrupted = *more == INTERRUPT[..];
+    request.last |= request.body.is_err() || !(more.is_empty() || request.interrupted);
     Some(request)
 }
 
@@ -115,6 +119,7 @@ async fn take(request: hyper::Request<Incoming>, hub: &Hub, slot: &Slot, from: O
         last: head.version != Version::HTTP_11 || head.headers.get_all(CONNECTION).iter().any(closes),
         method: head.method,
         body,
+        interrupted: false,
     }
 }
 

@@ -1,12 +1,16 @@
 //! The hub: gives agents the versions that their pods are to run, over held polls, and takes their reports.
 
+mod api_server;
 mod audit;
 mod claims;
 mod compose;
+mod concurrency;
 mod condition;
+mod confirm;
 mod connection;
 mod content;
 mod contents;
+mod failing;
 mod gone;
 mod http;
 mod identity;
@@ -36,7 +40,8 @@ use kube::Client;
 use nudge_cluster::index::Index;
 use nudge_core::identity::Identity;
 use nudge_core::keys::{ConfigKey, PodKey, PodUid};
-use nudge_core::pods::{PodState, Report};
+use nudge_core::line;
+use nudge_core::pods::{PodState, Report, ReportState};
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::hub::{MAX_REQUEST_BYTES, POLL_PATH, PollRequest, REPORT_PATH, ReportRequest};
 use nudge_server::shares::{Queues, Shares};
@@ -48,25 +53,28 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{Instrument as _, error_span};
 
 use self::audit::Audit;
+use self::confirm::Confirmations;
 use self::contents::ContentStore;
 use self::gone::Gone;
 use self::http::Request;
 use self::identity::Identities;
 use self::metrics::Metrics;
-use self::poll::Repeats;
+use self::poll::Talk;
 use self::poll_slots::PollSlots;
 use self::reply::{Refusal, Reply};
 use self::reports::Taken;
 use self::session::{Origin, Session};
+use self::turns::Wish;
 use self::view::views;
 use self::writer::{LATER, Plan, Queue};
 
+pub use api_server::{ConditionWriter, KubeConditions, WriteError};
+pub use confirm::{ConfigError, ConfigSource, KubeConfigs};
 pub use reports::{Reported, Reports};
 pub use review::{Caller, KubeReviewer, ReviewError, Reviewer};
 pub use server::{bind, serve};
 pub use settings::Settings;
 pub use source::{KubeParts, Part, PartError, PartSource};
-pub use writer::{ConditionWriter, KubeConditions, WriteError};
 
 /// How often contents that no pod needs are looked for.
 const CHORES: Duration = Duration::from_secs(15);
@@ -77,6 +85,8 @@ const PASSING: Duration = Duration::from_secs(2);
 pub struct Cluster {
     /// Reviews tokens.
     pub reviewer: Arc<dyn Reviewer>,
+    /// Reads configs as they are stored now.
+    pub configs: Arc<dyn ConfigSource>,
     /// Reads the objects of versions.
     pub parts: Arc<dyn PartSource>,
     /// Writes the conditions of pods.
@@ -88,6 +98,7 @@ impl Cluster {
     pub fn new(client: Client) -> Self {
         Self {
             reviewer: Arc::new(KubeReviewer::new(client.clone())),
+            configs: Arc::new(KubeConfigs::new(client.clone())),
             parts: Arc::new(KubeParts::new(client.clone())),
             conditions: Arc::new(KubeConditions::new(client)),
         }
@@ -105,6 +116,7 @@ pub struct Hub {
     identities: Arc<Identities>,
     /// Who waits for a pod that is new here.
     waiting: Queues<Peer>,
+    confirmations: Arc<Confirmations>,
     contents: Arc<ContentStore>,
     poll_slots: Arc<PollSlots>,
     gone: Gone,
@@ -115,7 +127,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// A hub over `index`, whose only listener for pods and service accounts that are gone it becomes. `key` is the key of the digests.
+    /// A hub of this runtime over `index`, whose only listener for pods and service accounts that are gone it becomes. `key` is the key of the digests.
     pub fn new(
         index: Arc<Index>,
         cluster: Cluster,
@@ -130,6 +142,7 @@ impl Hub {
             bodies: Shares::new(settings.body_bytes, MAX_REQUEST_BYTES),
             waiting: Queues::new(settings.waiting),
             identities: Identities::new(cluster.reviewer, &settings, metrics.clone()),
+            confirmations: Confirmations::new(Arc::clone(&index), cluster.configs),
             contents: ContentStore::new(cluster.parts, key, &settings, metrics.clone()),
             poll_slots: PollSlots::new(settings.held_per_pod),
             gone: Gone::default(),
@@ -187,7 +200,7 @@ impl Hub {
         }
     }
 
-    async fn answer(&self, request: Request, from: Origin, repeats: &mut Repeats) -> Reply {
+    async fn answer(&self, request: Request, from: Origin, talk: &mut Talk) -> Reply {
         if *self.draining.borrow() {
             return Reply::draining();
         }
@@ -217,7 +230,7 @@ impl Hub {
             match request {
                 Ok(request) => {
                     let span = error_span!("poll", namespace = caller.namespace, pod = caller.name);
-                    Box::pin(self.poll(&session, request, repeats)).instrument(span).await
+                    Box::pin(self.poll(&session, request, talk)).instrument(span).await
                 }
                 Err(error) => bad_body(&error),
             }
@@ -253,12 +266,14 @@ impl Hub {
             }
         };
         self.metrics.reported();
-        let key = pod.key();
         match self.condition(&pod) {
             Some(condition) if stands_in(&condition, &pod) => {}
-            Some(condition) if condition::is_passing(&condition) => self.queue.add(&key, PASSING),
-            Some(_) => self.queue.add(&key, Duration::ZERO),
-            None => self.queue.add(&key, LATER),
+            Some(condition) => {
+                let failed = matches!(condition.state, ReportState::Failed(_));
+                let delay = if condition::is_passing(&condition) { PASSING } else { Duration::ZERO };
+                self.queue.add(Wish::new(&pod, failed), delay);
+            }
+            None => self.queue.add(Wish::new(&pod, false), LATER),
         }
         Reply::nothing()
     }
@@ -308,9 +323,14 @@ impl Hub {
             let key = pod.key();
             let enabled = self.index.is_enabled(&pod.namespace);
             if enabled && self.is_without_contact(&pod) && self.reports.of(&key, &pod.uid).is_none() {
-                self.queue.add(&key, Duration::ZERO);
+                self.queue.add(Wish::new(&pod, false), Duration::ZERO);
             }
         }
+    }
+
+    /// What this replica notes on its Lease: for how long the oldest report has waited that it may write, if that matters.
+    pub fn note(&self) -> Option<String> {
+        line::note(self.queue.oldest(), jiff::Timestamp::now())
     }
 
     /// What agents have reported to this replica.
@@ -320,8 +340,7 @@ impl Hub {
 
     /// Writes pod conditions until dropped.
     async fn write_conditions(self: Arc<Self>) {
-        let per_second = self.settings.conditions_per_second;
-        self.queue.write_all(&self.writer, per_second, &self.metrics, |key| self.plan(key)).await;
+        self.queue.write_all(&self.writer, &self.metrics, |key| self.plan(key)).await;
     }
 
     /// Whether this replica may not know the newest of the namespace: a watch is silent.
@@ -341,12 +360,18 @@ impl Hub {
         sleep(self.settings.drain.mul_f64(rand::random_range(0.0..1.0))).await;
     }
 
-    /// Removes reports of pods that are gone. Where another replica has overwritten a condition by an earlier report, it is written again.
+    /// Removes reports of pods that are gone. Where another replica has overwritten a condition by an earlier report, it is written again; and
+    /// one that shows no success is looked at again, because it may be of what was assigned for a moment only, and no report follows.
     fn tend_reports(&self) {
         self.reports.retain(|key, reported| {
             let pod = self.index.pod(key).map(|entry| entry.state).filter(|pod| pod.uid == reported.uid);
-            if pod.as_ref().is_some_and(|pod| reported.was_overwritten_by_earlier(pod)) {
-                self.queue.add(key, Duration::ZERO);
+            if let Some(pod) = &pod {
+                let succeeds = |stands: &Report| stands.state == ReportState::Acknowledged;
+                if reported.was_overwritten_by_earlier(pod) {
+                    self.queue.add(Wish::new(pod, false), Duration::ZERO);
+                } else if !pod.report.as_ref().is_none_or(succeeds) {
+                    self.queue.add(Wish::new(pod, false), PASSING);
+                }
             }
             pod.is_some()
         });
@@ -365,6 +390,7 @@ impl Hub {
                 }
             }
             self.tend_reports();
+            self.confirmations.retain(|key| self.index.config(key).is_some());
             self.contents.retain(|uid, version| {
                 needed.get(uid).is_some_and(|versions| versions.iter().flatten().any(|needed| needed == version))
             });

@@ -40,6 +40,7 @@ results!(
         Changed = "changed",
         Unchanged = "unchanged",
         Superseded = "superseded",
+        Interrupted = "interrupted",
         Behind = "behind",
         Draining = "draining",
         Refused = "refused",
@@ -68,6 +69,7 @@ struct Families {
     reports: Counter,
     blocks: Counter,
     conditions: Family<ResultLabel, Counter>,
+    condition_limit: Gauge,
     answer: Histogram,
 }
 
@@ -90,6 +92,7 @@ impl Default for Metrics {
             reports: Counter::default(),
             blocks: Counter::default(),
             conditions: Family::default(),
+            condition_limit: Gauge::default(),
             answer,
         };
         // All series from the start, so that a rate over the first event is not missed.
@@ -121,6 +124,8 @@ impl Metrics {
         registry.register("blocks", "Contents sent to pods", families.blocks.clone());
         registry.register("reports", "Reports taken from agents", families.reports.clone());
         registry.register("conditions", "Pod conditions written", families.conditions.clone());
+        let help = "Pod conditions that may be written at the same time, by how quickly the API server answers";
+        registry.register("condition_writes_limit", help, families.condition_limit.clone());
         let help = "Time from the wake-up of a held poll until its reply is handed to the connection";
         registry.register_with_unit("answer", help, Unit::Seconds, families.answer.clone());
     }
@@ -162,6 +167,10 @@ impl Metrics {
 
     pub(super) fn condition(&self, result: ConditionResult) {
         self.0.conditions.get_or_create(&result.label()).inc();
+    }
+
+    pub(super) fn condition_limit(&self, limit: usize) {
+        self.0.condition_limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
     }
 
     pub(super) fn answered_after(&self, seconds: f64) {

@@ -24,6 +24,8 @@ pub(super) struct Origin {
     pub(super) address: IpAddr,
     /// Whom it is counted for.
     pub(super) peer: Peer,
+    /// When it began.
+    pub(super) since: Instant,
 }
 
 /// A pod that asks.
@@ -35,6 +37,8 @@ pub(super) struct Session {
     pub(super) token_id: String,
     /// Where it asks from.
     pub(super) address: IpAddr,
+    /// When its connection began.
+    pub(super) since: Instant,
     /// When its token has to be reviewed again.
     pub(super) until: Instant,
 }
@@ -71,7 +75,7 @@ impl Hub {
         let refusal = match self.identities.caller(token, claims, from.peer).await {
             Ok(Known { caller, until }) => {
                 let token_id = claims.token_id(&hash(token));
-                return Ok(Session { caller, token_id, address: from.address, until });
+                return Ok(Session { caller, token_id, address: from.address, since: from.since, until });
             }
             Err(ReviewError::Refused(message)) => Refusal::Unauthorized(message),
             Err(ReviewError::TooMany) => Refusal::Unavailable("too many tokens are to be reviewed"),

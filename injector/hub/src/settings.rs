@@ -63,8 +63,6 @@ pub struct Settings {
     pub fetches: usize,
     /// How long content that no pod is assigned to is kept.
     pub unused: Duration,
-    /// Pod conditions written per second.
-    pub conditions_per_second: u32,
     /// After how long without a first report a pod counts as without contact.
     pub contact: Duration,
     /// Over which time agents are sent away on shutdown.
@@ -102,7 +100,6 @@ impl Default for Settings {
             content_bytes: 256 * 1024 * 1024,
             fetches: 8,
             unused: Duration::from_mins(1),
-            conditions_per_second: 50,
             contact: Duration::from_mins(1),
             drain: Duration::from_secs(8),
             // As often as reports are taken.

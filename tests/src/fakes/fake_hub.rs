@@ -1,6 +1,6 @@
 //! A hub that does what a test says: real TLS and HTTP, and otherwise the answers that the real one gives to what agents hold.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,17 +17,18 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use nudge_protocol::hub::{
-    HubProblem, HubReason, HubSettings, POLL_MEDIA_TYPE, POLL_PATH, PodContainer, PollConfig, PollHead, PollRequest,
-    ReportRequest,
+    HubSettings, POLL_MEDIA_TYPE, POLL_PATH, PodContainer, PollConfig, PollHead, PollRequest, ReportRequest,
 };
-use nudge_protocol::{ConfigName, Key, VersionName, block};
+use nudge_protocol::{ConfigName, VersionName};
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+pub use crate::fakes::assigned::Assigned;
 use crate::fakes::hub_tls::HubAuthority;
+use crate::fakes::interruptible::Interruptible;
 use crate::{eventually, fakes::hub_tls};
 
 /// The token that the hub takes at first.
@@ -44,43 +45,6 @@ pub enum Answer {
     Cut(Vec<u8>),
     /// Not at all: the connection breaks after so long.
     Break(Duration),
-}
-
-/// One config as the hub assigns it.
-#[derive(Clone, Debug, Default)]
-pub struct Assigned {
-    /// Uid of its object.
-    pub uid: String,
-    /// Revision within the uid.
-    pub revision: u64,
-    /// The version.
-    pub version: String,
-    /// Its block.
-    pub block: Vec<u8>,
-    /// What the hub says the block's digest is.
-    pub sha256: String,
-    /// Why it can't be had.
-    pub problem: Option<HubProblem>,
-}
-
-impl Assigned {
-    /// Gives it another version, with the next revision.
-    pub fn set(&mut self, version: &str, values: &[(&str, &[u8])]) -> Result<()> {
-        let values = values.iter().map(|(key, value)| Ok((Key::new(key)?, *value)));
-        let values = values.collect::<Result<BTreeMap<_, _>>>()?;
-        let mut block = Vec::new();
-        block::encode(&values, &mut block)?;
-        self.sha256 = hub_tls::sha256(&block);
-        (self.version, self.block, self.problem) = (version.to_owned(), block, None);
-        self.revision += 1;
-        Ok(())
-    }
-
-    /// Says why it can't be had, with the next revision.
-    pub fn fail(&mut self, reason: HubReason, message: &str) {
-        self.problem = Some(HubProblem { reason, message: message.to_owned() });
-        self.revision += 1;
-    }
 }
 
 /// A poll that has come.
@@ -252,6 +216,11 @@ impl FakeHub {
         self.shared.say().reports.clone()
     }
 
+    /// How many connections there have been.
+    pub fn connections(&self) -> usize {
+        self.shared.say().connections
+    }
+
     /// The most connections that were open at the same time.
     pub fn most_open(&self) -> usize {
         self.shared.say().most_open
@@ -300,8 +269,8 @@ impl Say {
         &mut self.configs[at].1
     }
 
-    /// What it would reply to an agent that has this; `None` if nothing differs.
-    pub fn reply(&self, request: &PollRequest) -> Result<Option<Vec<u8>>> {
+    /// What it would reply to an agent that has this; `None` if nothing differs. When the poll `ends`, it passes newer revisions on.
+    pub fn reply(&self, request: &PollRequest, ends: bool) -> Result<Option<Vec<u8>>> {
         let containers_hash = hub_tls::sha256(&serde_json::to_vec(&self.containers)?);
         let mut differs = request.containers_hash != containers_hash;
         let (mut configs, mut blocks) = (Vec::new(), Vec::new());
@@ -311,9 +280,11 @@ impl Say {
             let version = (!assigned.version.is_empty()).then(|| VersionName::new(&assigned.version)).transpose()?;
             let has = held.is_some_and(|held| held.sha256 == assigned.sha256 && held.version == version);
             let same = held.is_some_and(|held| {
-                (&held.uid, held.revision) == (&assigned.uid, assigned.revision)
+                held.uid == assigned.uid
+                    && held.revision <= assigned.revision
                     && held.problem == assigned.problem.as_ref().map(|problem| problem.reason)
             });
+            differs |= ends && held.is_some_and(|held| held.revision < assigned.revision);
             differs |= !same || (!has && assigned.problem.is_none());
             let sends = assigned.problem.is_none() && !has && version.is_some();
             if sends {
@@ -366,7 +337,9 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
             let _open = Open(&shared);
             let broken = watch::Sender::new(false);
             let mut breaks = broken.subscribe();
-            let service = service_fn(|request| answer(request, number, &shared, &broken));
+            let interrupted = Arc::new(Notify::new());
+            let stream = Interruptible { stream, interrupted: Arc::clone(&interrupted) };
+            let service = service_fn(|request| answer(request, number, &shared, &broken, &interrupted));
             tokio::select! {
                 _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service) => {}
                 _ = breaks.changed() => {}
@@ -391,6 +364,7 @@ async fn answer(
     connection: usize,
     shared: &Shared,
     broken: &watch::Sender<bool>,
+    interrupted: &Notify,
 ) -> Result<Reply, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
@@ -412,7 +386,7 @@ async fn answer(
         }
         let Some(forced) = forced else {
             let patience = shared.say().cut_held.unwrap_or(Duration::MAX);
-            return Ok(match timeout(patience, poll(&request, shared)).await {
+            return Ok(match timeout(patience, poll(&request, shared, interrupted)).await {
                 Ok(reply) => reply,
                 Err(_) => force(Answer::Break(Duration::ZERO), broken).await,
             });
@@ -432,21 +406,28 @@ async fn answer(
     }
 }
 
-async fn poll(request: &PollRequest, shared: &Shared) -> Reply {
+async fn poll(request: &PollRequest, shared: &Shared, interrupted: &Notify) -> Reply {
     let mut changed = shared.changed.subscribe();
     let wait = Duration::from_secs(u64::from(request.wait_seconds));
+    let reply = |ends: bool| match shared.say().reply(request, ends) {
+        Ok(bytes) => bytes.map(reply_of),
+        Err(error) => Some(refusal(500, &error.to_string(), None)),
+    };
     let differs = async {
         loop {
-            let reply = shared.say().reply(request);
-            match reply {
-                Ok(Some(bytes)) => break reply_of(bytes),
-                Ok(None) => {}
-                Err(error) => break refusal(500, &error.to_string(), None),
+            if let Some(reply) = reply(false) {
+                break reply;
             }
             let _ = changed.changed().await;
         }
     };
-    timeout(wait, differs).await.unwrap_or_else(|_| with_status(StatusCode::NO_CONTENT))
+    tokio::select! {
+        biased;
+        reply = differs => return reply,
+        () = interrupted.notified() => {}
+        () = sleep(wait) => {}
+    }
+    reply(true).unwrap_or_else(|| with_status(StatusCode::NO_CONTENT))
 }
 
 async fn force(forced: Answer, broken: &watch::Sender<bool>) -> Reply {

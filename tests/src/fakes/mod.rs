@@ -1,8 +1,10 @@
 //! Stand-ins for what the agent and the control plane talk to.
 
+mod assigned;
 pub mod balancer;
 pub mod crowd;
 pub mod fake_hub;
 pub mod hook_server;
 pub mod hub_tls;
+mod interruptible;
 pub mod standard_webhooks;

@@ -38,7 +38,81 @@ async fn a_report_has_what_is_served_and_how_it_was_taken_and_no_value() -> Resu
     assert_eq!((app.name.as_str(), app.notify), ("app", Notify::Signal(NotifySignal::Usr1)));
     assert_eq!((app.ack, app.acknowledged), (Ack::Delivered, true));
     ensure!(!report.text.contains("hunter2") && !report.text.contains("lives"), "{}", report.text);
-    ensure!(hub.most_open() <= 2, "{} connections at the same time", hub.most_open());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_change_costs_one_answer_one_report_and_no_connection() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?.with(&USR1);
+    pod.start_app(APP, &CATCHES).await?;
+    pod.start().await?;
+    hub.reported(SOON, "the first report", |report| report.acknowledged).await?;
+    for round in 1..=3 {
+        let last = hub.reports().pop().context("a report")?.at;
+        let held = async || hub.polls().pop().filter(|poll| poll.at > last && poll.request.wait_seconds > 0);
+        eventually(SOON, "the poll after the report is held", held).await?;
+        let (polls, reports, version) = (hub.polls().len(), hub.reports().len(), round.to_string());
+        hub.activate("shop", &version, &[("lives", b"5")])?;
+        hub.reported(SOON, "the app has it", |report| {
+            let config = report.configs.first().and_then(|config| config.version.as_ref());
+            report.acknowledged && config.is_some_and(|served| served.as_str() == version)
+        })
+        .await?;
+        hub.polled(polls + 1, SOON).await?;
+        ensure!(hub.reports().len() == reports + 1, "{} reports", hub.reports().len() - reports);
+        // One more where the application was not notified before the next poll.
+        ensure!(hub.polls().len() <= polls + 2, "{} polls", hub.polls().len() - polls);
+    }
+    ensure!(hub.connections() == 1, "{} connections", hub.connections());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_late_acknowledgement_ends_the_poll_that_is_held() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?.with(&USR1).with(&["--ack", "fetched"]);
+    pod.start_app(APP, &CATCHES).await?;
+    let mut client = pod.start().await?;
+    for version in ["1.0.1", "1.0.2"] {
+        hub.activate("shop", version, &[("lives", version.as_bytes())])?;
+        let pending = hub.reported(SOON, "the signal is sent", |report| {
+            report.configs[0].version.as_ref().is_some_and(|served| served.as_str() == version)
+        });
+        let pending = pending.await?;
+        ensure!(!pending.request.acknowledged);
+        let held = async || hub.polls().pop().filter(|poll| poll.at > pending.at && poll.request.wait_seconds > 0);
+        eventually(SOON, "the next poll is held", held).await?;
+        let request = client.request(Method::GET, "/config").header("nudge-container", "app").body(Full::default())?;
+        client.send(request).await?;
+        hub.reported(SOON, "it has fetched", |report| report.acknowledged).await?;
+    }
+    ensure!(hub.connections() == 1, "{} connections", hub.connections());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_revision_that_concerns_other_pods_is_taken_in_and_changes_nothing() -> Result<()> {
+    let hub = FakeHub::start()?;
+    hub.say(|say| say.settings.wait_seconds = 1);
+    let mut pod = Pod::new(&hub)?;
+    let mut client = pod.start().await?;
+    hub.reported(SOON, "the first report", |report| report.acknowledged).await?;
+    hub.say(|say| say.config("shop").revision = 40);
+    let knows = async || hub.polls().pop().filter(|poll| poll.request.configs[0].revision == 40);
+    eventually(SOON, "the poll says the revision", knows).await?;
+    let polls = hub.polls().len();
+    hub.polled(polls + 2, SOON).await?;
+    ensure!(hub.reports().len() == 1, "nothing has changed that the pod runs");
+    // No replica that knows less takes it back.
+    hub.say(|say| {
+        let _ = say.config("shop").set("0.9.0", &[("lives", b"1")]);
+        say.config("shop").revision = 39;
+    });
+    let status = pod.status_when(&mut client, SOON, "the older revision is noticed", |status| {
+        status.contact.as_ref().is_some_and(|contact| contact.message.contains("older than 40"))
+    });
+    assert_eq!(nudge_tests::kubelet::pod::served(&status.await?), "shop=1.0.0");
     Ok(())
 }
 

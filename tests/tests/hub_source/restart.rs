@@ -45,6 +45,31 @@ async fn the_last_good_contents_are_served_again_and_reported_to_the_hub() -> Re
 }
 
 #[tokio::test]
+async fn what_could_not_be_stored_is_stored_as_soon_as_it_can_be() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    let mut client = pod.start().await?;
+    let file = pod.path("state/last-good");
+    nudge_tests::eventually(SOON, "the file is written", async || file.exists().then_some(())).await?;
+    // As on a full disk: no other file can be written beside it.
+    let draft = pod.path("state/last-good.new");
+    fs::create_dir(&draft)?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.logs("last good contents not stored").await?;
+    fs::remove_dir(&draft)?;
+    nudge_tests::eventually(SOON, "the file is written again", async || {
+        fs::read(&file).is_ok_and(|bytes| bytes.windows(5).any(|part| part == b"1.0.1")).then_some(())
+    })
+    .await?;
+    hub.down().await?;
+    pod.kill().await?;
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_damaged_file_is_not_used() -> Result<()> {
     let mut hub = FakeHub::start()?;
     for damage in ["", "garbage", "cut", "flipped"] {

@@ -1,4 +1,4 @@
-//! Polls the hub and reports to it, over one connection that is kept and opened again when it is gone.
+//! Polls the hub and reports to it, in turns over one connection that is kept and opened again when it is gone.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,12 +16,13 @@ use nudge_protocol::hub::{POLL_PATH, PollRequest, REPORT_PATH, ReportRequest, WA
 use rustix::net::sockopt;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
 use super::address::HubUrl;
 use super::failure::{Failure, Kind};
+use super::interrupt::{Interrupt, Interruptible};
 use super::reply::{Reply, ReplyReader};
 use super::trust::Credentials;
 
@@ -29,7 +30,7 @@ use super::trust::Credentials;
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a reply's body may take, once it has begun.
 const BODY: Duration = Duration::from_secs(30);
-/// How long a report may take.
+/// How long a report may take, and the end of a poll that is to end for it.
 const REPORT: Duration = Duration::from_secs(10);
 /// How much of an error's body the agent reads, in bytes.
 const ERROR_BYTES: usize = 4 * 1024;
@@ -58,6 +59,8 @@ pub struct HubClient {
     url: HubUrl,
     credentials: Arc<Credentials>,
     connection: Option<Connection>,
+    connections: u64,
+    interrupt: Interrupt,
 }
 
 struct Connection {
@@ -74,7 +77,22 @@ impl Drop for Connection {
 impl HubClient {
     /// Not connected yet.
     pub fn new(url: HubUrl, credentials: Arc<Credentials>) -> Self {
-        Self { url, credentials, connection: None }
+        Self { url, credentials, connection: None, connections: 0, interrupt: Interrupt::default() }
+    }
+
+    /// How many connections there have been. Each may have reached another replica.
+    pub fn connections(&self) -> u64 {
+        self.connections
+    }
+
+    /// Whether there is a connection now, as far as is known.
+    pub fn is_open(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| !connection.sender.is_closed())
+    }
+
+    /// Ends the next request, if it is a poll that is held. The hub then answers it as if its time were over.
+    pub fn interrupt(&self) -> Interrupt {
+        self.interrupt.renewed()
     }
 
     /// Closes the connection.
@@ -96,7 +114,18 @@ impl HubClient {
     }
 
     async fn try_poll(&mut self, body: Vec<u8>, patience: Duration) -> Result<Answer, Failure> {
-        let reply = self.send(POLL_PATH, body, patience).await?;
+        let interrupt = self.interrupt.clone();
+        let given_up = async {
+            interrupt.asked().await;
+            sleep(REPORT).await;
+        };
+        let reply = tokio::select! {
+            reply = self.send(POLL_PATH, body, patience) => reply?,
+            () = given_up => {
+                let message = format!("the hub did not end the poll within {} s", REPORT.as_secs());
+                return Err(Failure::new(Kind::TimedOut, message));
+            }
+        };
         match reply.status() {
             StatusCode::NO_CONTENT => Ok(Answer::Unchanged),
             StatusCode::OK => {
@@ -137,6 +166,7 @@ impl HubClient {
             Some(connection) => connection,
             None => self.connect().await?,
         };
+        self.connections += u64::from(anew);
         let request = Request::post(path)
             .header(header::HOST, self.url.authority())
             .header(header::AUTHORIZATION, authorization)
@@ -169,7 +199,7 @@ impl HubClient {
             .map_err(|error| Failure::handshake(self.url.authority(), &error))?;
         let (sender, connection) = Builder::new()
             .max_buf_size(BUFFER_BYTES)
-            .handshake(TokioIo::new(stream))
+            .handshake(TokioIo::new(Interruptible::new(stream, self.interrupt.clone())))
             .await
             .map_err(|error| Failure::lost(&error))?;
         let driver = tokio::spawn(async move {
@@ -231,4 +261,98 @@ async fn refused(reply: Response<Incoming>) -> Failure {
     let body = Zeroizing::new(body.ok().and_then(Result::ok).map(|body| body.to_bytes().to_vec()).unwrap_or_default());
     let message = serde_json::from_slice::<ErrorBody>(&body).map(|error| error.message).unwrap_or_default();
     Failure::status(head.status, &message, retry_after.map(Duration::from_secs))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use nudge_protocol::hub::{Held, PollConfig};
+    use nudge_tests::fakes::fake_hub::{Answer as Forced, TOKEN};
+    use nudge_tests::{FakeHub, eventually};
+
+    use super::super::trust::{CredentialFiles, HubCa};
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// What an agent polls with that has taken in the reply.
+    fn after(reply: &Reply) -> PollRequest {
+        let held = |config: &PollConfig| Held {
+            name: config.name.clone(),
+            uid: config.uid.clone(),
+            revision: config.revision,
+            version: config.version.clone(),
+            sha256: config.sha256.clone(),
+            problem: None,
+        };
+        let configs = reply.head.configs.iter().map(held).collect();
+        let containers_hash = reply.head.containers_hash.clone();
+        PollRequest { configs, containers_hash, wait_seconds: 300, ..PollRequest::default() }
+    }
+
+    /// A hub and its client, whose token is in the folder.
+    fn connected() -> anyhow::Result<(FakeHub, HubClient, tempfile::TempDir)> {
+        let (hub, folder) = (FakeHub::start()?, tempfile::tempdir()?);
+        let token_file = folder.path().join("token");
+        fs::write(&token_file, TOKEN)?;
+        let credentials = Credentials::new(CredentialFiles { ca: HubCa::Bundle(hub.ca().to_owned()), token_file });
+        let client = HubClient::new(hub.url().parse()?, Arc::new(credentials));
+        Ok((hub, client, folder))
+    }
+
+    #[tokio::test]
+    async fn a_hub_that_does_not_end_a_poll_is_left_for_a_report() -> anyhow::Result<()> {
+        let (hub, mut client, _folder) = connected()?;
+        hub.say(|say| say.next.push_back(Forced::Break(Duration::from_hours(1))));
+        let interrupt = client.interrupt();
+        let ends = async {
+            eventually(SOON, "it is held", async || hub.polls().pop()).await?;
+            interrupt.ask();
+            tokio::time::pause();
+            anyhow::Ok(Instant::now())
+        };
+        let request = PollRequest { wait_seconds: 300, ..PollRequest::default() };
+        let (answer, asked) = tokio::join!(client.poll(&request), ends);
+        let took = asked?.elapsed();
+        tokio::time::resume();
+        assert_eq!(answer.unwrap_err().kind, Kind::TimedOut);
+        assert!(took >= REPORT && took < REPORT * 2, "{took:?}");
+        client.report(&ReportRequest::default()).await?;
+        assert_eq!((hub.reports().len(), client.connections()), (1, 2));
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn polls_and_reports_share_a_connection_and_a_held_poll_ends_when_it_is_asked_to() -> anyhow::Result<()> {
+        let (hub, mut client, _folder) = connected()?;
+        let Answer::Changed(reply) = client.poll(&PollRequest::default()).await? else { anyhow::bail!("no reply") };
+        let request = after(&reply);
+        for round in 1..=20 {
+            let interrupt = client.interrupt();
+            let ends = async {
+                // Also at the moment at which the hub takes the poll in.
+                if round % 2 == 0 {
+                    eventually(SOON, "it is held", async || (hub.polls().len() > round).then_some(())).await?;
+                }
+                interrupt.ask();
+                anyhow::Ok(())
+            };
+            let (answer, ended) = tokio::join!(client.poll(&request), ends);
+            ended?;
+            assert!(matches!(answer?, Answer::Unchanged));
+            client.report(&ReportRequest::default()).await?;
+            assert_eq!((hub.reports().len(), client.connections(), client.is_open()), (round, 1, true));
+        }
+        // One that is answered at this moment leaves its line behind, which is no part of what follows.
+        hub.activate("shop", "2", &[("lives", b"5")])?;
+        let interrupt = client.interrupt();
+        let (answer, ()) = tokio::join!(client.poll(&request), async { interrupt.ask() });
+        let Answer::Changed(reply) = answer? else { anyhow::bail!("no reply") };
+        client.report(&ReportRequest::default()).await?;
+        let poll = PollRequest { wait_seconds: 0, ..after(&reply) };
+        assert!(matches!(client.poll(&poll).await?, Answer::Unchanged));
+        assert_eq!(hub.connections(), 1);
+        Ok(())
+    }
 }

@@ -1,7 +1,7 @@
 //! When the hub is polled next, and whether that poll is held. Pure: time and chance are arguments.
 //!
-//! A reply is followed by the next poll at once. After a failure each agent waits a random part of a window that doubles with every
-//! failure, so that agents do not come in step.
+//! A reply is followed by the next poll at once, or by the report of what it has changed, which takes a moment. After a failure each agent
+//! waits a random part of a window that doubles with every failure, so that agents do not come in step.
 
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ const HELD: Duration = Duration::from_secs(5);
 const HASTY: Duration = Duration::from_millis(500);
 /// After so many held polls in a row that were cut, polls are not held any more.
 const CUTS: u32 = 3;
+/// How long the next poll waits for the report of what a reply has changed. It goes over the same connection.
+const REPORT: Duration = Duration::from_millis(100);
 /// When a held poll is tried again.
 const HOLD_AGAIN: Duration = Duration::from_mins(10);
 /// The longest wait that a hub can ask for by `Retry-After`.
@@ -34,6 +36,8 @@ const LONG: Backoff = Backoff { first: Duration::from_secs(30), longest: Duratio
 pub struct NextPoll {
     /// How long until it is sent.
     pub after: Duration,
+    /// It is sent sooner when a report was.
+    pub reports: bool,
     /// The wait to ask the hub for, in seconds.
     pub wait_seconds: u32,
 }
@@ -47,8 +51,12 @@ pub enum PollEnd<'a> {
     Repeated,
     /// With the answer that nothing differs.
     Unchanged,
+    /// The same, because this agent has ended it.
+    Interrupted,
     /// With a failure.
     Failed(&'a Failure),
+    /// The same, after this agent has asked for the end: a hub of an older release closes the connection then.
+    FailedToEnd(&'a Failure),
 }
 
 /// Whether polls are held.
@@ -97,13 +105,13 @@ impl PollRetry {
 
     /// The first poll. It is not held, so that the agent soon knows whether there is contact.
     pub fn first() -> NextPoll {
-        NextPoll { after: Duration::ZERO, wait_seconds: 0 }
+        NextPoll { after: Duration::ZERO, reports: false, wait_seconds: 0 }
     }
 
     /// The poll after one that asked for `asked` seconds, took `took` and ended at `now`. `random` is between 0 and 1.
     pub fn next(&mut self, end: PollEnd<'_>, asked: u32, took: Duration, now: Instant, random: f64) -> NextPoll {
         match end {
-            PollEnd::Changed | PollEnd::Repeated | PollEnd::Unchanged => {
+            PollEnd::Changed | PollEnd::Repeated | PollEnd::Unchanged | PollEnd::Interrupted => {
                 self.failures = 0;
                 if asked > 0 {
                     self.holding = Holding::Held { cuts: 0 };
@@ -113,24 +121,30 @@ impl PollRetry {
                 let by_interval = matches!(self.holding, Holding::Interval { until } if now < until);
                 if self.idle > 0 {
                     // Else agent and hub would keep each other busy.
-                    NextPoll { after: jittered(SHORT.wait(self.idle), random), wait_seconds: self.wait_seconds }
+                    let after = jittered(SHORT.wait(self.idle), random);
+                    NextPoll { after, reports: false, wait_seconds: self.wait_seconds }
                 } else if by_interval || self.wait_seconds == 0 {
                     // A tenth more or less, so that agents spread.
-                    NextPoll { after: self.interval.mul_f64(0.9 + random / 5.0), wait_seconds: 0 }
+                    let after = self.interval.mul_f64(0.9 + random / 5.0);
+                    NextPoll { after, reports: false, wait_seconds: 0 }
                 } else {
-                    NextPoll { after: Duration::ZERO, wait_seconds: self.wait_seconds }
+                    let reports = matches!(end, PollEnd::Changed);
+                    let after = if reports { REPORT } else { Duration::ZERO };
+                    NextPoll { after, reports, wait_seconds: self.wait_seconds }
                 }
             }
-            PollEnd::Failed(failure) => {
+            PollEnd::Failed(failure) | PollEnd::FailedToEnd(failure) => {
                 self.failures = self.failures.saturating_add(1);
-                if asked > 0 && took >= HELD && may_be_cut(failure) {
+                let failed = matches!(end, PollEnd::Failed(_));
+                if failed && asked > 0 && took >= HELD && may_be_cut(failure) {
                     self.holding = match self.holding {
                         Holding::Held { cuts } if cuts + 1 < CUTS => Holding::Held { cuts: cuts + 1 },
                         _ => Holding::Interval { until: now + HOLD_AGAIN },
                     };
                 }
                 // The next poll is not held: its answer shows that there is contact again.
-                NextPoll { after: retry_wait(failure, self.failures, random), wait_seconds: 0 }
+                let after = retry_wait(failure, self.failures, random);
+                NextPoll { after, reports: false, wait_seconds: 0 }
             }
         }
     }
@@ -173,9 +187,9 @@ mod tests {
         let now = Instant::now();
         let lost = failure(Kind::Lost);
         let ask = retry.next(PollEnd::Failed(&lost), 0, Duration::ZERO, now, 0.5);
-        assert_eq!(ask, NextPoll { after: Duration::from_millis(500), wait_seconds: 0 });
+        assert_eq!(ask, NextPoll { after: Duration::from_millis(500), reports: false, wait_seconds: 0 });
         let ask = retry.next(PollEnd::Unchanged, 0, Duration::ZERO, now, 0.5);
-        assert_eq!(ask, NextPoll { after: Duration::ZERO, wait_seconds: 40 });
+        assert_eq!(ask, NextPoll { after: Duration::ZERO, reports: false, wait_seconds: 40 });
         assert_eq!(retry.failures(), 0);
         retry.set_wait_seconds(100_000);
         assert_eq!(retry.next(PollEnd::Unchanged, 40, MINUTE, now, 0.5).wait_seconds, MAX_WAIT_SECONDS);
@@ -193,7 +207,7 @@ mod tests {
         }
         assert!(retry.by_interval());
         let ask = retry.next(PollEnd::Unchanged, 0, Duration::ZERO, start, 0.5);
-        assert_eq!(ask, NextPoll { after: Duration::from_secs(30), wait_seconds: 0 });
+        assert_eq!(ask, NextPoll { after: Duration::from_secs(30), reports: false, wait_seconds: 0 });
         // After a while one is held again; if it is cut too, it is back to the interval at once.
         let later = start + HOLD_AGAIN;
         assert_eq!(retry.next(PollEnd::Unchanged, 0, Duration::ZERO, later, 0.5).wait_seconds, MAX_WAIT_SECONDS);
@@ -216,6 +230,7 @@ mod tests {
         }
         for _ in 0..10 {
             retry.next(PollEnd::Failed(&failure(Kind::Lost)), 300, Duration::from_secs(1), Instant::now(), 0.0);
+            retry.next(PollEnd::FailedToEnd(&failure(Kind::Lost)), 300, MINUTE, Instant::now(), 0.0);
         }
         assert!(!retry.by_interval());
     }
@@ -229,10 +244,11 @@ mod tests {
         assert_eq!(next(PollEnd::Unchanged, Duration::ZERO), Duration::from_secs(2));
         assert_eq!(next(PollEnd::Unchanged, MINUTE), Duration::ZERO);
         assert_eq!(next(PollEnd::Repeated, MINUTE), Duration::from_secs(1));
-        assert_eq!(next(PollEnd::Changed, Duration::ZERO), Duration::ZERO);
+        assert_eq!(next(PollEnd::Interrupted, Duration::ZERO), Duration::ZERO);
+        assert_eq!(next(PollEnd::Changed, Duration::ZERO), REPORT);
         retry.set_wait_seconds(0);
         let ask = retry.next(PollEnd::Changed, 0, Duration::ZERO, now, 0.5);
-        assert_eq!(ask, NextPoll { after: MINUTE, wait_seconds: 0 });
+        assert_eq!(ask, NextPoll { after: MINUTE, reports: false, wait_seconds: 0 });
     }
 
     #[test]

@@ -43,15 +43,15 @@ async fn a_poll_ends_with_its_pod_and_before_the_review_of_its_token_does() {
     let head = fixture.head(PollRequest::default()).await;
     let started = Instant::now();
     let session = Session { until: started + Duration::from_secs(40), ..session("u") };
-    let (reply, _) = fixture.hub.poll_result(&session, after(&head), &mut Repeats::default()).await;
+    let (reply, _) = fixture.hub.poll_result(&session, after(&head), &mut Talk::default()).await;
     assert_eq!((reply.status, started.elapsed().as_secs()), (StatusCode::NO_CONTENT, 40));
 
-    let mut repeats = Repeats::default();
-    let poll = fixture.hub.poll_result(&session, after(&head), &mut repeats);
+    let mut talk = Talk::default();
+    let poll = fixture.hub.poll_result(&session, after(&head), &mut talk);
     let (reply, _) = poll.await;
     assert_eq!((reply.status, started.elapsed().as_secs()), (StatusCode::NO_CONTENT, 40), "at once");
     let hub = Arc::clone(&fixture.hub);
-    let poll = async move { hub.poll_result(&super::session("u"), after(&head), &mut Repeats::default()).await };
+    let poll = async move { hub.poll_result(&super::session("u"), after(&head), &mut Talk::default()).await };
     tokio::pin!(poll);
     assert!(poll.as_mut().now_or_never().is_none());
     fixture.index.remove_pod(&PodKey::new("ns", "web"));
@@ -86,9 +86,9 @@ async fn polls_end_with_the_service_account_of_their_pods_and_those_of_others_ar
         fixture.index.put_pod(other.clone());
         let head = fixture.head(PollRequest::default()).await;
         let hub = &fixture.hub;
-        let (request, mut repeats) = (after(&head), [Repeats::default(), Repeats::default()]);
+        let (request, mut talk) = (after(&head), [Talk::default(), Talk::default()]);
         let (of_web, of_other) = (session("u"), session_of(&other));
-        let [first, second] = &mut repeats;
+        let [first, second] = &mut talk;
         let held = hub.poll_result(&of_other, request.clone(), second);
         let poll = hub.poll_result(&of_web, request, first);
         tokio::pin!(held, poll);

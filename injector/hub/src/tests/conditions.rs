@@ -66,10 +66,43 @@ async fn what_an_earlier_report_has_overwritten_is_written_again_and_a_later_one
     fixture.shows(ReportState::Acknowledged, stamp);
     assert!(fixture.writes().await.is_empty(), "it stands");
     // Polls and reports may go to different replicas, so it is no matter where the agent is connected.
-    for (other, written) in [(stamp - 100, true), (stamp + 100, false), (stamp, false)] {
+    for (other, written) in [(stamp - 100, true), (stamp + 100, false)] {
         fixture.shows(no_handler(), other);
         assert!(fixture.writes().await.is_empty(), "nothing has looked");
         fixture.hub.tend_reports();
         assert_eq!(fixture.writes().await.contains(&Reason::Applied), written, "{other}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_of_what_was_assigned_for_a_moment_only_does_not_stay() {
+    let (mut fixture, stamp) = reported().await;
+    let (two, one) = (fixture.stored.add("2", b"y"), fixture.stored.add("1", b"x"));
+    fixture.put("shop", 2, Some(&two));
+    assert_eq!(fixture.writes().await, [Reason::Resolving]);
+    let version = VersionName::new("2").unwrap();
+    let on_its_way = Reason::Resolving.explained(format!("version {version} of config shop is on its way"));
+    fixture.shows(ReportState::of(on_its_way), stamp);
+    fixture.hub.tend_reports();
+    assert!(fixture.writes().await.is_empty(), "it is so");
+    // The agent, which runs version 1, has nothing more to report.
+    fixture.put("shop", 3, Some(&one));
+    fixture.hub.tend_reports();
+    assert_eq!(fixture.writes().await, [Reason::Applied]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_only_a_restart_brings_shows_in_the_condition_without_a_report() {
+    let (mut fixture, _) = reported().await;
+    fixture.index.put_pod(PodState { by_restart: true, ..pod("u", &["shop"]) });
+    assert_eq!(fixture.writes().await, [Reason::Applied]);
+    let held = after(&head_of(fixture.poll(PollRequest::default()).await.0));
+    let hub = Arc::clone(&fixture.hub);
+    let poll = async move { hub.poll_result(&session("u"), held, &mut Talk::default()).await };
+    tokio::pin!(poll);
+    assert!(poll.as_mut().now_or_never().is_none());
+    let two = fixture.stored.add("2", b"y");
+    fixture.put("shop", 2, Some(&two));
+    assert!(poll.as_mut().now_or_never().is_none(), "the agent keeps what its pod was born with");
+    assert_eq!(fixture.writes().await, [Reason::NotRestarted]);
 }

@@ -3,12 +3,13 @@
 mod callers;
 mod conditions;
 mod contents;
+mod lagging;
 mod polls;
 mod reports;
 mod subscribers;
 mod trail;
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt as _;
@@ -23,7 +24,7 @@ use prometheus_client::registry::Registry;
 use super::content::tests::hmac_key;
 use super::contents::tests::Stored;
 use super::metrics::PollResult;
-use super::poll::Repeats;
+use super::poll::Talk;
 use super::*;
 
 /// Nobody asks it: the tests have their sessions.
@@ -52,6 +53,46 @@ impl ConditionWriter for Written {
     }
 }
 
+/// What etcd has.
+#[derive(Clone, Default)]
+enum Stores {
+    /// What the index has.
+    #[default]
+    Known,
+    This(Box<VersionedConfig>),
+    Nothing,
+    /// Nobody answers.
+    Silence,
+}
+
+/// Answers as a test says.
+struct Etcd {
+    index: Arc<Index>,
+    stores: Mutex<Stores>,
+    reads: AtomicUsize,
+}
+
+impl Etcd {
+    fn stores(&self, stores: Stores) {
+        *self.stores.lock().unwrap() = stores;
+    }
+}
+
+impl ConfigSource for Etcd {
+    fn read<'a>(&'a self, key: &'a ConfigKey) -> BoxFuture<'a, Result<Option<VersionedConfig>, ConfigError>> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let stores = self.stores.lock().unwrap().clone();
+        Box::pin(async move {
+            match stores {
+                Stores::Known => Ok(self.index.config(key).map(|config| (*config).clone())),
+                Stores::This(config) => Ok(Some(*config)),
+                Stores::Nothing => Ok(None),
+                Stores::Silence => std::future::pending().await,
+            }
+        })
+    }
+}
+
 /// A session of the pod `web`.
 fn session(uid: &str) -> Session {
     session_of(&pod(uid, &[]))
@@ -62,6 +103,7 @@ fn session_of(pod: &PodState) -> Session {
         caller: Arc::new(caller_of(pod)),
         token_id: "id-1".to_owned(),
         address: std::net::Ipv4Addr::LOCALHOST.into(),
+        since: Instant::now(),
         until: Instant::now() + Duration::from_hours(1),
     }
 }
@@ -75,6 +117,7 @@ fn caller_of(pod: &PodState) -> Caller {
 struct Fixture {
     index: Arc<Index>,
     stored: Arc<Stored>,
+    etcd: Arc<Etcd>,
     written: Arc<Written>,
     hub: Arc<Hub>,
     writes: u64,
@@ -87,11 +130,13 @@ impl Fixture {
         index.set_enabled(["ns".to_owned()].into());
         index.put_account("ns", "app", "s");
         index.put_pod(pod("u", &["shop"]));
+        let etcd =
+            Arc::new(Etcd { index: Arc::clone(&index), stores: Mutex::default(), reads: AtomicUsize::default() });
         let (parts, conditions) = (Arc::clone(&stored) as _, Arc::clone(&written) as _);
-        let cluster = Cluster { reviewer: Arc::new(Nobody), parts, conditions };
+        let cluster = Cluster { reviewer: Arc::new(Nobody), configs: Arc::clone(&etcd) as _, parts, conditions };
         let registry = &mut Registry::default();
         let hub = Hub::new(Arc::clone(&index), cluster, Settings::default(), Arc::new(hmac_key()), registry);
-        Self { index, stored, written, hub, writes: 0 }
+        Self { index, stored, etcd, written, hub, writes: 0 }
     }
 
     /// With version 1 as the current one of the pod's config.
@@ -103,6 +148,12 @@ impl Fixture {
     }
 
     fn put(&mut self, name: &str, revision: u64, current: Option<&VersionStatus>) {
+        let config = self.made(name, revision, current);
+        self.index.put_config(config);
+    }
+
+    /// The config as the next write leaves it.
+    fn made(&mut self, name: &str, revision: u64, current: Option<&VersionStatus>) -> VersionedConfig {
         self.writes += 1;
         let mut config = VersionedConfig::new(name, VersionedConfigSpec::default());
         config.metadata.namespace = Some("ns".to_owned());
@@ -115,22 +166,27 @@ impl Fixture {
         };
         status.rollout.revision = revision;
         config.status = Some(status);
-        self.index.put_config(config);
+        config
     }
 
     async fn poll(&self, request: PollRequest) -> (Reply, PollResult) {
-        self.hub.poll_result(&session("u"), request, &mut Repeats::default()).await
+        self.hub.poll_result(&session("u"), request, &mut Talk::default()).await
     }
 
     /// Polls for the head.
     async fn head(&self, request: PollRequest) -> PollHead {
         let (reply, result) = self.poll(request).await;
         assert_eq!((reply.status, result), (StatusCode::OK, PollResult::Changed));
-        let bytes = reply.into_bytes().concat();
-        let body = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
-        let length = u32::from_be_bytes(bytes[body..body + 4].try_into().unwrap()) as usize;
-        serde_json::from_slice(&bytes[body + 4..body + 4 + length]).unwrap()
+        head_of(reply)
     }
+}
+
+/// The head of a reply.
+fn head_of(reply: Reply) -> PollHead {
+    let bytes = reply.into_bytes().concat();
+    let body = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+    let length = u32::from_be_bytes(bytes[body..body + 4].try_into().unwrap()) as usize;
+    serde_json::from_slice(&bytes[body + 4..body + 4 + length]).unwrap()
 }
 
 /// What an agent sends that has taken in `head`.

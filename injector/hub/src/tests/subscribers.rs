@@ -30,7 +30,7 @@ async fn a_pod_of_another_service_account_gets_nothing_but_the_reason() {
 
     // It is held until it is admitted, and then served.
     let (hub, request) = (Arc::clone(&fixture.hub), after(&head));
-    let poll = async move { hub.poll_result(&session("u"), request, &mut Repeats::default()).await };
+    let poll = async move { hub.poll_result(&session("u"), request, &mut Talk::default()).await };
     tokio::pin!(poll);
     assert!(poll.as_mut().now_or_never().is_none());
     fixture.admit("shop", &["worker", "app"]);

@@ -56,7 +56,7 @@ async fn a_pod_that_asks_again_over_and_over_has_one_line_in_ten_seconds_and_ano
     fixture.index.put_pod(other.clone());
     let elsewhere = Session { address: [10, 0, 0, 2].into(), ..session("u") };
     for session in [session_of(&other), elsewhere] {
-        fixture.hub.poll_result(&session, PollRequest::default(), &mut Repeats::default()).await;
+        fixture.hub.poll_result(&session, PollRequest::default(), &mut Talk::default()).await;
     }
     assert_eq!(log.lines("version delivered").len(), 3);
     tokio::time::advance(Duration::from_secs(11)).await;

@@ -5,4 +5,5 @@ mod bounds;
 mod cluster;
 mod front;
 mod memory;
+mod reports;
 mod stand_in;

@@ -10,11 +10,12 @@ use nudge_api::{
     PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus,
 };
 use nudge_cluster::index::Index;
-use nudge_core::keys::PodUid;
+use nudge_core::keys::{ConfigKey, PodUid};
 use nudge_core::pods::{PodState, Report};
 use nudge_core::versions::{contents_of, part_digest};
 use nudge_hub::{
-    Caller, Cluster, ConditionWriter, Hub, Part, PartError, PartSource, ReviewError, Reviewer, Settings, WriteError,
+    Caller, Cluster, ConditionWriter, ConfigError, ConfigSource, Hub, Part, PartError, PartSource, ReviewError,
+    Reviewer, Settings, WriteError,
 };
 use nudge_protocol::ConfigName;
 use nudge_tests::fakes::crowd::{self, CONFIG, NAMESPACE};
@@ -121,6 +122,15 @@ impl PartSource for Stored {
     }
 }
 
+/// Has what the index has.
+struct Same(Arc<Index>);
+
+impl ConfigSource for Same {
+    fn read<'a>(&'a self, key: &'a ConfigKey) -> BoxFuture<'a, Result<Option<VersionedConfig>, ConfigError>> {
+        Box::pin(async { Ok(self.0.config(key).map(|config| (*config).clone())) })
+    }
+}
+
 /// Forgets the conditions that it is to write.
 #[derive(Default)]
 pub(crate) struct Forgotten {
@@ -162,6 +172,7 @@ impl StandIn {
         (0..pods).for_each(|number| index.put_pod(pod(number)));
         let cluster = Cluster {
             reviewer: Arc::clone(&reviews) as _,
+            configs: Arc::new(Same(Arc::clone(&index))) as _,
             parts: Arc::clone(&stored) as _,
             conditions: Arc::clone(&conditions) as _,
         };

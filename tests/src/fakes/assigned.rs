@@ -1,0 +1,46 @@
+//! What the hub of a test assigns.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use nudge_protocol::hub::{HubProblem, HubReason};
+use nudge_protocol::{Key, block};
+
+use super::hub_tls;
+
+/// One config as the hub assigns it.
+#[derive(Clone, Debug, Default)]
+pub struct Assigned {
+    /// Uid of its object.
+    pub uid: String,
+    /// Revision within the uid.
+    pub revision: u64,
+    /// The version.
+    pub version: String,
+    /// Its block.
+    pub block: Vec<u8>,
+    /// What the hub says the block's digest is.
+    pub sha256: String,
+    /// Why it can't be had.
+    pub problem: Option<HubProblem>,
+}
+
+impl Assigned {
+    /// Gives it another version, with the next revision.
+    pub fn set(&mut self, version: &str, values: &[(&str, &[u8])]) -> Result<()> {
+        let values = values.iter().map(|(key, value)| Ok((Key::new(key)?, *value)));
+        let values = values.collect::<Result<BTreeMap<_, _>>>()?;
+        let mut block = Vec::new();
+        block::encode(&values, &mut block)?;
+        self.sha256 = hub_tls::sha256(&block);
+        (self.version, self.block, self.problem) = (version.to_owned(), block, None);
+        self.revision += 1;
+        Ok(())
+    }
+
+    /// Says why it can't be had, with the next revision.
+    pub fn fail(&mut self, reason: HubReason, message: &str) {
+        self.problem = Some(HubProblem { reason, message: message.to_owned() });
+        self.revision += 1;
+    }
+}
