@@ -1,11 +1,13 @@
 //! The API that users see: `VersionedConfig`, its status, its conditions, and the CRD generated from the types.
 
+mod archive;
 mod conditions;
 mod crd;
 mod reason;
 mod status;
 mod versioned_config;
 
+pub use archive::{StoredBytes, retired_bytes};
 pub use conditions::{ConditionType, clipped, condition, find_condition, set_condition};
 pub use crd::{crd, crd_yaml};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};

@@ -93,7 +93,7 @@ reasons! {
     // The rollout.
     Current Controller false "The version is proven, and pods run it."
     Progressing Controller false "Pods are being moved to the version."
-    Step Controller false "The version is assigned to more pods."
+    Step Controller false "The version is assigned to all pods at once, for a reason that somebody gave."
     Baking Controller false "All pods run the version, which is watched before it is published."
     Publishing Controller false "The version is being written to the published ConfigMap."
     Restarting Controller false "Workloads that take the version by a restart are being restarted."

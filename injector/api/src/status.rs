@@ -38,10 +38,12 @@ pub struct VersionedConfigStatus {
     /// The pods that subscribe.
     pub pods: PodCounts,
     /// The complete versions, in the order in which they were sealed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(flatten, with = "crate::archive")]
+    #[schemars(with = "crate::archive::Stored")]
     pub versions: Vec<VersionStatus>,
-    /// Versions that were deleted. Each may be created again with the same content only.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// Versions that were deleted, a line each with the digests of its parts in base64url. Each may be created again with the same content only.
+    #[serde(skip_serializing_if = "Vec::is_empty", with = "crate::archive::retired")]
+    #[schemars(with = "Vec<String>", extend("items" = {"x-kubernetes-preserve-unknown-fields": true}))]
     pub retired: Vec<RetiredVersion>,
     /// How far pods have been moved.
     pub rollout: RolloutStatus,
@@ -170,6 +172,7 @@ pub struct PartStatus {
     pub uid: String,
     /// Of a ConfigMap, the digest of its content: sha256: and hex. Of a Secret, seal: and hex, which differ in every config, version and
     /// part, and can be compared with nothing.
+    #[serde(deserialize_with = "crate::archive::digest")]
     pub digest: String,
 }
 
@@ -199,8 +202,7 @@ impl std::fmt::Display for PartKind {
 }
 
 /// A version that was deleted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetiredVersion {
     /// Its name.
     pub version: String,

@@ -5,6 +5,7 @@ pub mod features;
 pub mod identity;
 pub mod injection;
 pub mod keys;
+pub mod line;
 pub mod namespaces;
 pub mod owners;
 pub mod pods;

@@ -24,5 +24,5 @@ pub use memory::{Memory, Part, RETRY_SECONDS};
 pub use next::{Look, Next, UNDECIDED, next};
 pub use pods::{Group, NextPod, Old, Stale, next_pod, stale_pods};
 pub use report::{Report, RestartReport, write_condition};
-pub use template::{Uses, refreshed_for, restarted_for};
+pub use template::{Uses, is_restarted_or_refreshed, refreshed_for, restarted_for};
 pub use workload::{Kind, PodRestarts, Progress, Steps, Workload};

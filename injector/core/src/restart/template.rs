@@ -66,6 +66,11 @@ pub fn refreshed_for(meta: &ObjectMeta, spec: &PodSpec, config: &str) -> bool {
     !agent && annotation(meta, REFRESH) == Some("true") && config_maps(&volumes).contains(config)
 }
 
+/// Whether a pod takes any config by a restart, or is refreshed for one.
+pub fn is_restarted_or_refreshed(meta: &ObjectMeta, spec: &PodSpec) -> bool {
+    annotation(meta, REFRESH) == Some("true") || !restarted_for(meta, spec).names().is_empty()
+}
+
 /// The containers that no agent notifies, and nothing else. Init containers that end have done their work.
 fn unnotified(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
     let notify = |container: &Container| {

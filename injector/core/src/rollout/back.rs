@@ -1,9 +1,9 @@
 //! The return to the current version: from a target that failed, or that is not requested any more.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
-use nudge_api::{Explanation, OnFailure, Reason, RolloutFailure};
+use nudge_api::{Explanation, OnFailure, Reason, RolloutFailure, clipped};
 
-use super::clock::after;
+use super::clock::{Millis, after, seconds};
 use super::effects::Next;
 use super::evidence::Evidence;
 use super::state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
@@ -30,7 +30,7 @@ pub(super) fn fail(
         version: moved.target.clone(),
         generation: seen.generation,
         reason,
-        message: message.clone(),
+        message: clipped(message.clone()),
         now: seen.at_once.map(str::to_owned),
     };
     if seen.spec.on_failure == OnFailure::Pause {
@@ -69,6 +69,7 @@ pub(super) fn begin_leaving(mut moved: Move, stage: Stage, evidence: &mut Eviden
 /// The current version is assigned to every pod again.
 fn turn_back(moved: Move, stage: Stage, evidence: &mut Evidence, now: Now<'_>) -> Return {
     evidence.about_none();
+    evidence.step(now.steady);
     Return {
         base: moved.base.reassigned(now.time),
         target: moved.target,
@@ -84,6 +85,7 @@ fn turn_back(moved: Move, stage: Stage, evidence: &mut Evidence, now: Now<'_>) -
 /// This is a brake. It does not depend on healthy pods, and waits neither for a pause to end nor for another config.
 pub(super) fn return_to_previous(base: Base, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
     evidence.about_none();
+    evidence.step(now.steady);
     let now = now.time;
     let Base { current: from, revision, .. } = base;
     let base = Base { current: seen.requested.to_owned(), previous: None, revision }.reassigned(now);
@@ -107,7 +109,7 @@ pub(super) fn advance(
     now: Now<'_>,
 ) -> Next {
     evidence.blind();
-    if let Some(effects) = remaining(&back, seen, now) {
+    if let Some(effects) = remaining(&back, evidence.began_to_return(now.steady), seen, now) {
         return (Rollout::Back(back, cause), effects);
     }
     let base = back.base.reassigned(now.time);
@@ -122,16 +124,17 @@ pub(super) fn advance(
 }
 
 /// What is still to be waited for: pods, the published ConfigMap, workloads that were restarted. A workload that did not become ready with
-/// the good version either is not waited for; the condition `Restarted` names it.
-fn remaining(back: &Return, seen: &Observation<'_>, now: Now<'_>) -> Option<Effects> {
+/// the good version either is not waited for; the condition `Restarted` names it. `since`: when this leader saw the return first.
+fn remaining(back: &Return, since: Millis, seen: &Observation<'_>, now: Now<'_>) -> Option<Effects> {
     let current = &back.base.current;
     // Pods that are overdue are left behind, as are those that can't be reached.
-    let left = now.until(after(back.progressed_at.0, seen.spec.progress_deadline_seconds));
+    let deadline = seen.spec.progress_deadline_seconds;
+    let overdue = now.until_within(after(back.progressed_at.0, deadline), since + seconds(deadline));
     let away = seen.pods.iter().filter(|pod| is_away(back, pod)).count();
-    if let Some(left) = left.filter(|_| away > 0) {
+    if let Some(overdue) = overdue.filter(|_| away > 0) {
         let pods = if away == 1 { "pod does" } else { "pods do" };
         let message = format!("{away} {pods} not run version {current} again yet");
-        return Some(Effects::waits(Reason::RollingBack, message, Some(now.steady + left)));
+        return Some(Effects::waits(Reason::RollingBack, message, Some(overdue)));
     }
     if seen.published != Some(current) {
         return Some(Effects::waits(Reason::Publishing, format!("version {current} is being published again"), None));

@@ -32,4 +32,10 @@ impl Now<'_> {
         let left = Millis::try_from(left).unwrap_or(Millis::MAX);
         (left > 0).then_some(left)
     }
+
+    /// When `time` comes by the steady clock, and at the latest `end`: the leader that stored the time may have had a clock that was ahead. `None`
+    /// where it has come.
+    pub(super) fn until_within(&self, time: Timestamp, end: Millis) -> Option<Millis> {
+        self.until(time).map(|left| end.min(self.steady + left)).filter(|end| *end > self.steady)
+    }
 }

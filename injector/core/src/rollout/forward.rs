@@ -37,11 +37,7 @@ pub(super) fn advance(
         let (moved, effects) = assign(moved, Thresholds::all(), evidence, seen, now);
         return (Rollout::Forward(moved, stage), Effects { more: true, ..effects });
     }
-    let moves = if seen.spec.paused {
-        Some(paused(&moved.target))
-    } else {
-        seen.waiting_for.map(|other| waits_for(other, now))
-    };
+    let moves = if seen.spec.paused { Some(paused(&moved.target)) } else { seen.waiting_for.map(waits_for) };
     if let Some(effects) = moves {
         // Nobody looks meanwhile: afterwards the pods prove the target anew.
         evidence.blind();
@@ -59,10 +55,9 @@ pub(super) fn advance(
         }
     }
     // Somebody has changed the spec: the target is tried again.
-    let moved = looked(Move { failure: None, ..moved }, evidence, seen, now);
+    let (moved, tally) = looked(Move { failure: None, ..moved }, evidence, seen, now);
     let window = moved.watch.as_ref().map_or(0, |watch| watch.seconds);
     let names = Names { target: &moved.target, current: &moved.base.current };
-    let tally = Tally::of(&moved, evidence, seen, now);
     let effects = match verdict(evidence, seen, names, window, now.steady) {
         Verdict::Bad(explanation) => return fail(moved, stage, evidence, seen, now, explanation),
         Verdict::Inconclusive { message, look_again, expected } => {
@@ -97,8 +92,8 @@ pub(super) fn advance(
     (rollout, effects.by(evidence.ripens(window, now.steady)))
 }
 
-/// Looks at the pods. Returns the move with what the status says of them.
-fn looked(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Move {
+/// Looks at the pods. Returns the move with what the status says of them, and how many are where.
+fn looked(mut moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> (Move, Tally) {
     evidence.about(&moved.target);
     let assigned = |pod: &Subject| moved.thresholds.is_assigned(pod);
     let (first, shortest) = (moved.step <= 1 && !moved.thresholds.is_all(), seen.spec.min_ready_seconds);
@@ -106,13 +101,13 @@ fn looked(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now
     let (stepped_at, second) = (moved.stepped_at.0.as_second(), now.time.0.as_second());
     evidence.look(seen, assigned, window, stepped_at, now.steady, second);
     let judges: Vec<&Subject> = seen.pods.iter().filter(|pod| assigned(pod) && evidence.judges(pod)).collect();
-    let watch = match &judges[..] {
+    moved.watch = Some(match &judges[..] {
         [] => watch(seen.pods.iter(), first, shortest),
         judges => watch(judges.iter().copied(), first, shortest),
-    };
-    let not_waited_for = Tally::of(&moved, evidence, seen, now).not_waited_for;
-    let numbers = EvidenceStatus { not_waited_for, ..numbers(evidence) };
-    Move { watch: Some(watch), evidence: Some(numbers), ..moved }
+    });
+    let tally = Tally::of(&moved, evidence, seen, now);
+    moved.evidence = Some(EvidenceStatus { not_waited_for: tally.not_waited_for, ..numbers(evidence) });
+    (moved, tally)
 }
 
 /// What the pods are waited for.
@@ -130,7 +125,7 @@ fn unproven(
         let count = tally.unproven();
         let pods = if count == 1 { "pod does" } else { "pods do" };
         let message = format!("{count} {pods} not run version {target} yet, or are not Ready");
-        let acknowledged = now.steady + seconds(seen.spec.ack_timeout_seconds);
+        let acknowledged = now.steady + seen.ack_patience();
         return Some(Effects::waits(Reason::Progressing, message, Some(acknowledged)));
     }
     if tally.is_silent() {
@@ -213,10 +208,11 @@ fn watched(
             format!("{proven} of {all} pods run version {target} and are watched for {window} s, because {reason}");
         return Some(Effects::waits(Reason::Progressing, message, Some(end)));
     }
-    let held = now.until(after(moved.stepped_at.0, window.saturating_add(hold))).filter(|_| hold > 0)?;
+    let whole = window.saturating_add(hold);
+    let held = now.until_within(after(moved.stepped_at.0, whole), since + seconds(whole)).filter(|_| hold > 0)?;
     let message =
         format!("{proven} of {all} pods run version {target}; the step holds for {hold} s, as spec.rollout.steps says");
-    Some(Effects::waits(Reason::Progressing, message, Some(now.steady + held)))
+    Some(Effects::waits(Reason::Progressing, message, Some(held)))
 }
 
 /// Holds where no pod can say anything about the target, although some run, or did a moment ago.
@@ -257,16 +253,17 @@ fn assign(
     now: Now<'_>,
 ) -> (Move, Effects) {
     let newly = |pod: &&Subject| thresholds.is_assigned(pod) && !moved.thresholds.is_assigned(pod);
-    let count = seen.pods.iter().filter(newly).count();
     if thresholds == moved.thresholds {
         return (moved, Effects::more());
     }
     evidence.step(now.steady);
     evidence.assign(seen.pods.iter().filter(newly), now.steady, now.time.0.as_second());
-    let event = (count > 0).then(|| {
+    // The status has the other steps: with an Event for each, most writes of a rollout would be Events.
+    let count = seen.pods.iter().filter(newly).count();
+    let event = seen.at_once.filter(|_| count > 0).map(|why| {
         let pods = if count == 1 { "pod" } else { "pods" };
-        let why = seen.at_once.map_or_else(String::new, |why| format!(" at once: {why}"));
-        EventRecord::new(Reason::Step, format!("version {} is assigned to {count} more {pods}{why}", moved.target))
+        let message = format!("version {} is assigned to {count} more {pods} at once: {why}", moved.target);
+        EventRecord::new(Reason::Step, message)
     });
     let moved = Move {
         base: moved.base.reassigned(now.time),
@@ -287,9 +284,9 @@ fn bake(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observation<
     let since = *evidence.proven.get_or_insert(now.steady);
     let window = moved.watch.as_ref().map_or(0, |watch| watch.seconds);
     let watched = since + seconds(window);
-    let baked =
-        now.until(after(moved.progressed_at.0, seen.spec.bake_seconds)).map_or(now.steady, |left| now.steady + left);
-    let end = watched.max(baked);
+    let bake = seconds(seen.spec.bake_seconds);
+    let baked = now.until_within(after(moved.progressed_at.0, seen.spec.bake_seconds), since + bake);
+    let end = watched.max(baked.unwrap_or(now.steady));
     // Without pods there is nothing to watch.
     if tally.judges > 0 && now.steady < end {
         let (proven, all) = (tally.proven, seen.pods.len());

@@ -6,8 +6,8 @@ use super::state::{Cause, Stage};
 use super::test_scene::{BAD, Nature, Scene, USUAL};
 use super::tests::{failure, reason};
 use super::{Restarts, Rollout};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 fn state(scene: &Scene) -> Rollout {
     Rollout::from_status(&scene.rollout.status, &Time(Timestamp::from_second(1).unwrap()))
@@ -125,6 +125,50 @@ fn another_leader_waits_again_in_the_bake() {
     scene.watch(36);
     assert_eq!(scene.rollout.status.rollout.stage, Some(RolloutStage::Baking), "it has watched for 36 s itself");
     scene.passes(5);
+}
+
+#[test]
+fn a_leader_whose_clock_was_ahead_does_not_prolong_the_bake() {
+    for ahead in [30, 300] {
+        let mut scene = moving(Stage::Baking);
+        let began = scene.rollout.status.rollout.progressed_at.as_mut().unwrap();
+        *began = MicroTime(began.0 + SignedDuration::from_secs(ahead));
+        scene.hand_over();
+        scene.watch(59);
+        assert_eq!(scene.rollout.status.rollout.stage, Some(RolloutStage::Baking), "it has watched for 59 s itself");
+        scene.passes(10);
+    }
+}
+
+#[test]
+fn a_leader_whose_clock_was_ahead_does_not_prolong_a_hold() {
+    let mut scene = moving(Stage::Moving);
+    let step = scene.rollout.status.rollout.step;
+    scene.rollout.spec.steps[step as usize - 1].hold_seconds = 600;
+    let stepped = scene.rollout.status.rollout.stepped_at.as_mut().unwrap();
+    *stepped = Time(stepped.0 + SignedDuration::from_mins(5));
+    scene.hand_over();
+    scene.watch(620);
+    assert_eq!(scene.rollout.status.rollout.step, step, "it has held it for about as long itself");
+    scene.watch(60);
+    assert!(scene.rollout.status.rollout.step > step);
+}
+
+#[test]
+fn a_leader_whose_clock_was_ahead_does_not_prolong_a_return() {
+    for ahead in [60, 3600] {
+        let mut rollout = Scene::new(&[("web", 8)], Nature::Good).rollout;
+        rollout.walk("2");
+        // No pod takes version 1 again.
+        rollout.rest("1");
+        let deadline = i64::from(rollout.spec.progress_deadline_seconds);
+        let began = rollout.status.rollout.progressed_at.as_mut().unwrap();
+        *began = MicroTime(began.0 + SignedDuration::from_secs(ahead));
+        rollout.watch("1", deadline - 1);
+        assert_eq!(rollout.status.phase, Phase::RollingBack);
+        rollout.watch("1", 2);
+        assert_eq!(rollout.status.phase, Phase::Current, "{ahead}");
+    }
 }
 
 #[test]

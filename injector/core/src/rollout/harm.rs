@@ -1,6 +1,6 @@
 //! What befell a pod.
 
-use nudge_api::{Explanation, HarmedPod};
+use nudge_api::{Explanation, HarmedPod, Reason};
 
 use super::clock::Millis;
 
@@ -48,6 +48,15 @@ pub(super) struct Harm {
 }
 
 impl Kind {
+    /// The reason that the status has for it.
+    pub(super) fn reason(&self) -> Reason {
+        match self {
+            Self::Unready => Reason::PodNotReady,
+            Self::Restarted => Reason::ContainerRestarted,
+            Self::Reported(why) => why.reason,
+        }
+    }
+
     /// A report says what it is about.
     pub(super) fn may_be_excused(&self) -> bool {
         !matches!(self, Self::Reported(_))

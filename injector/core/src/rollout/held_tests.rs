@@ -4,7 +4,7 @@ use nudge_api::Reason;
 
 use super::Subject;
 use super::test_scene::{Nature, Scene, USUAL, each};
-use super::tests::{failure, reason, steps};
+use super::tests::{TestRollout, failure, reason, steps};
 
 #[test]
 fn a_pause_of_a_day_with_new_pods_meanwhile() {
@@ -174,4 +174,20 @@ fn a_config_without_anybody_to_judge_lets_another_one_pass() {
         both(&mut held, &mut other, &mut yields);
     }
     assert!(held.is_current(), "{:?}", held.rollout.status.rollout);
+}
+
+#[test]
+fn a_pod_whose_report_may_wait_in_our_own_line_is_not_silent_for_a_minute_more() {
+    for (line, patience) in [(0, 30), (25_000, 55), (60_000, 90), (3_600_000, 90), (-5, 30)] {
+        let mut rollout = TestRollout::new(&[("web", 4)]);
+        rollout.line = line;
+        rollout.rest("2");
+        assert_eq!(reason(&rollout.watch("2", patience - 1)), Some(Reason::Progressing), "{line}");
+        assert_eq!(reason(&rollout.watch("2", 2)), Some(Reason::NotAcknowledged), "{line}");
+        // The line is gone, and the pods that wait no longer are judged by the time of the spec.
+        rollout.line = 0;
+        rollout.take();
+        rollout.watch("2", 38);
+        assert_eq!(rollout.assigned("2"), 2, "{line}");
+    }
 }

@@ -11,9 +11,6 @@ use super::watch::watch;
 use super::{Effects, Now, Observation};
 use crate::event_record::EventRecord;
 
-/// How often the other config is looked at that this one waits for, in milliseconds.
-const NEIGHBOUR: i64 = 2_000;
-
 /// The first version of a config is current at once.
 pub(super) fn first(revision: u64, seen: &Observation<'_>, now: Now<'_>) -> Next {
     let current = seen.requested.to_owned();
@@ -79,7 +76,7 @@ pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: N
         other => other,
     };
     if let Some(other) = seen.waiting_for.filter(|_| seen.at_once.is_none()) {
-        return (Rollout::Waiting(Idle { base, failure }), waits_for(other, now));
+        return (Rollout::Waiting(Idle { base, failure }), waits_for(other));
     }
     if seen.spec.paused && seen.at_once.is_none() {
         return (Rollout::Paused(Idle { base, failure }, requested.to_owned()), paused(requested));
@@ -96,8 +93,8 @@ pub(super) fn paused(version: &str) -> Effects {
     Effects::held(Reason::Paused, message)
 }
 
-/// Another config is moved first.
-pub(super) fn waits_for(other: &str, now: Now<'_>) -> Effects {
+/// Another config is moved first. Its end is observed.
+pub(super) fn waits_for(other: &str) -> Effects {
     let message = format!("config {other}, which shares pods with this one, is being moved");
-    Effects::waits(Reason::WaitingFor, message, Some(now.steady + NEIGHBOUR))
+    Effects::waits(Reason::WaitingFor, message, None)
 }

@@ -28,6 +28,7 @@ mod same_content;
 mod state;
 mod stored;
 mod subject;
+mod subjects;
 mod tally;
 #[cfg(test)]
 mod test_scene;
@@ -48,5 +49,6 @@ pub use observation::{Neighbours, Observation, Restarts};
 pub use same_content::is_same;
 pub use state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
 pub use subject::{JOBS, Subject, pod_number};
+pub use subjects::Subjects;
 pub use thresholds::{ALL, Thresholds};
 pub use verdict::said;

@@ -20,7 +20,7 @@ pub fn next(rollout: Rollout, evidence: &mut Evidence, seen: &Observation<'_>, n
         Rollout::Forward(moved, stage) => return forward::advance(moved, stage, evidence, seen, now),
         // What can't wait does not wait for a return either.
         Rollout::Back(Return { base, target, .. }, _)
-            if seen.at_once.is_some() && ![&base.current, &target].contains(&&seen.requested.to_owned()) =>
+            if seen.at_once.is_some() && base.current != seen.requested && target != seen.requested =>
         {
             Idle { base, failure: None }
         }

@@ -6,8 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{BackgroundStatus, RolloutSpec};
 
 use super::Subject;
-use super::clock::Millis;
+use super::clock::{Millis, seconds};
 
+/// The most that a pod is given for the line of the hub.
+const MOST_LINE: Millis = 60_000;
 /// So many others must fall with a pod until the node is blamed.
 const LEAST: usize = 2;
 
@@ -74,6 +76,15 @@ pub struct Observation<'a> {
     pub current_since: Option<&'a Time>,
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
+    /// For how long reports of pods wait in the line of a hub replica.
+    pub line: Millis,
+}
+
+impl Observation<'_> {
+    /// How long a pod has to acknowledge. The time in which its report may wait in our own line is no silence of the pod.
+    pub(super) fn ack_patience(&self) -> Millis {
+        seconds(self.spec.ack_timeout_seconds) + self.line.clamp(0, MOST_LINE)
+    }
 }
 
 #[cfg(test)]

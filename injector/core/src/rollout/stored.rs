@@ -93,11 +93,7 @@ fn forward(base: Base, target: String, stored: &RolloutStatus, now: &Time, stage
         target,
         began_at: stored.began_at.clone().unwrap_or_else(|| now.clone()),
         progressed_at: stored.progressed_at.clone().unwrap_or(MicroTime(now.0)),
-        thresholds: Thresholds {
-            config: stored.threshold,
-            workloads: stored.workloads.clone(),
-            selectors: stored.selectors.clone(),
-        },
+        thresholds: Thresholds::stored(stored),
         step: stored.step,
         stepped_at: stored.stepped_at.clone().unwrap_or_else(|| now.clone()),
         watch: stored.watch.clone(),

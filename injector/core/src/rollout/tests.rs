@@ -14,7 +14,7 @@ use serde_json::json;
 use super::assignment::of_place;
 use super::invariant_tests::check;
 use super::{
-    Effects, Evidence, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, pod_number, to_publish,
+    Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, pod_number, to_publish,
 };
 use crate::event_record::EventRecord;
 use crate::identity::Identity;
@@ -30,6 +30,7 @@ pub(super) struct TestRollout {
     pub(super) evidence: Evidence,
     pub(super) background: Option<BackgroundStatus>,
     pub(super) restart: Restarts,
+    pub(super) line: Millis,
     pub(super) at_once: Option<&'static str>,
     pub(super) generation: i64,
     pub(super) events: Vec<EventRecord>,
@@ -57,6 +58,7 @@ impl TestRollout {
             evidence: Evidence::default(),
             background: None,
             restart: Restarts::Done,
+            line: 0,
             at_once: None,
             generation: 1,
             events: Vec::new(),
@@ -85,6 +87,7 @@ impl TestRollout {
                 published: to_publish(&published),
                 current_since: None,
                 restart: &self.restart,
+                line: self.line,
             };
             let rollout = memory.take().unwrap_or_else(|| Rollout::from_status(&self.status, &time));
             let (rollout, mut effects) = next(rollout, &mut self.evidence, &seen, now);
@@ -126,7 +129,11 @@ impl TestRollout {
 
     /// The version that is assigned to each pod.
     pub(super) fn versions(&self) -> Vec<Option<String>> {
-        self.pods.iter().map(|pod| of_place(&self.status, pod.place()).map(str::to_owned)).collect()
+        self.pods.iter().map(|pod| self.version_of(pod).map(str::to_owned)).collect()
+    }
+
+    pub(super) fn version_of(&self, pod: &Subject) -> Option<&str> {
+        of_place(&self.status, pod.place())
     }
 
     /// Every pod takes what is assigned to it.
@@ -424,7 +431,7 @@ fn a_neighbour_and_a_pause_hold_the_beginning_and_what_has_begun() {
     let mut rollout = TestRollout::new(&[("web", 2)]);
     rollout.neighbour = Some("keys");
     let waits = rollout.rest("2");
-    assert!(reason(&waits) == Some(Reason::WaitingFor) && waits.look_again.is_some(), "{waits:?}");
+    assert!(reason(&waits) == Some(Reason::WaitingFor) && waits.look_again.is_none(), "its end is observed: {waits:?}");
     rollout.neighbour = None;
     rollout.spec.paused = true;
     let paused = rollout.rest("2");

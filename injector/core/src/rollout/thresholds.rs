@@ -16,13 +16,17 @@ pub const ALL: u64 = 1 << 32;
 const LARGE: usize = 20;
 /// At most so many of them.
 const MOST_LARGE: usize = 100;
+/// Most bytes of their thresholds in the status: less than so many where their names are long.
+const LARGE_BYTES: usize = 6 * 1024;
+/// Bytes of a threshold beside the name.
+const THRESHOLD_BYTES: usize = 40;
 
 /// The thresholds of a move.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thresholds {
     /// Of pods whose workload is not listed.
     pub config: u64,
-    /// Of large workloads.
+    /// Of large workloads, sorted by their names.
     pub workloads: Vec<WorkloadThreshold>,
     /// Of pods that selectors match.
     pub selectors: Vec<SelectorThreshold>,
@@ -53,12 +57,13 @@ fn is_whole(count: &Pods) -> bool {
 
 /// Whether the target of this rollout is assigned to the pod.
 pub(super) fn is_below(status: &RolloutStatus, pod: Place<'_>) -> bool {
-    below(status.threshold, &status.workloads, &status.selectors, pod)
+    let own = status.workloads.iter().find(|own| own.workload == pod.workload);
+    below(own.map_or(status.threshold, |own| own.threshold), &status.selectors, pod)
 }
 
-fn below(config: u64, workloads: &[WorkloadThreshold], selectors: &[SelectorThreshold], pod: Place<'_>) -> bool {
+/// Whether its number is below the threshold of its workload, or of a selector.
+fn below(own: u64, selectors: &[SelectorThreshold], pod: Place<'_>) -> bool {
     let number = u64::from(pod.number);
-    let own = workloads.iter().find(|own| own.workload == pod.workload).map_or(config, |own| own.threshold);
     number < own || selectors.iter().any(|other| number < other.threshold && matches(&other.selector, pod.labels))
 }
 
@@ -73,13 +78,23 @@ impl Thresholds {
         self.config == ALL
     }
 
+    /// Those of a status.
+    pub(crate) fn stored(status: &RolloutStatus) -> Self {
+        let mut workloads = status.workloads.clone();
+        // As they are written; somebody may have edited them.
+        workloads.sort_by(|one, other| one.workload.cmp(&other.workload));
+        Self { config: status.threshold, workloads, selectors: status.selectors.clone() }
+    }
+
     /// Whether it is assigned to the pod.
-    pub(super) fn is_assigned(&self, pod: &Subject) -> bool {
-        below(self.config, &self.workloads, &self.selectors, pod.place())
+    pub(crate) fn is_assigned(&self, pod: &Subject) -> bool {
+        let own = self.workloads.binary_search_by(|own| own.workload.as_str().cmp(&pod.workload));
+        let own = own.ok().map(|at| &self.workloads[at]);
+        below(own.map_or(self.config, |own| own.threshold), &self.selectors, pod.place())
     }
 
     /// The thresholds at which so many pods have the target: of those that the selector matches, or of the config. None sinks.
-    pub(super) fn raised(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
+    pub(crate) fn raised(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
         match selector {
             Some(selector) => self.raised_selector(pods, count, selector),
             None => self.raised_config(pods, count),
@@ -203,7 +218,12 @@ fn large<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>) -> BTreeSet<&'a str> {
         return BTreeSet::new();
     }
     large.sort_by(|one, other| other.cmp(one));
-    large.into_iter().take(MOST_LARGE).map(|(_, workload)| workload).collect()
+    let mut bytes = 0;
+    let fits = |(_, workload): &(usize, &str)| {
+        bytes += workload.len() + THRESHOLD_BYTES;
+        bytes <= LARGE_BYTES
+    };
+    large.into_iter().take(MOST_LARGE).take_while(fits).map(|(_, workload)| workload).collect()
 }
 
 /// How many of `wanted` pods each group has, by its size; none has less than it has already. Those with the largest remainders get one more.

@@ -6,7 +6,7 @@
 //! too, so many of the harmed ones have the target by chance with a probability of less than 0.001. Each harm counts with the share of pods
 //! that had the target then (the log-rank test; Mantel 1966), and how many of them have it has a Poisson binomial distribution.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 
 use nudge_api::{BackgroundStatus, EvidenceStatus, Explanation, Reason};
 
@@ -236,18 +236,21 @@ pub fn said(numbers: &EvidenceStatus, target: &str, current: &str) -> String {
 fn newborns(evidence: &Evidence, seen: &Observation<'_>, names: Names<'_>) -> Verdict {
     let born = evidence.newborns(seen.pods);
     let mut verdict = Verdict::Clear;
-    let mut workloads: HashMap<&str, (u32, BTreeSet<&str>)> = HashMap::new();
+    if born.is_empty() {
+        return verdict;
+    }
+    let mut workloads: HashMap<&str, (u32, HashSet<&str>)> = HashMap::new();
     for pod in seen.pods {
         let (sisters, templates) = workloads.entry(&pod.workload).or_default();
         *sisters += 1;
         templates.insert(&pod.template);
     }
     let mut alone = Vec::new();
-    for (&(workload, template), new) in born.iter().filter(|(_, new)| new.failing > 0) {
+    for (&(workload, _), new) in born.iter().filter(|(_, new)| new.failing > 0) {
         let (sisters, templates) = &workloads[workload];
         let enough = new.failing >= if new.well_before > 0 || *sisters == 1 { 1 } else { 2 };
         let another = templates.len() > 1;
-        let Some(pod) = evidence.failing(seen.pods, (workload, template)) else { continue };
+        let Some(pod) = new.first else { continue };
         if !enough {
             alone.extend((new.failing_before == 0 && (new.known || !another)).then_some(&pod.name));
             continue;

@@ -377,27 +377,32 @@ fn new_pods_that_do_not_start_are_evidence_if_there_are_two_or_older_ones_starte
 
 #[test]
 fn one_new_pod_of_each_of_two_workloads_is_as_much_as_two_of_one() {
-    for (workloads, blames) in [(&["web"][..], false), (&["web", "api"], true)] {
+    // New pods of these workloads fail with the target, and of these with the current version.
+    let two = &["web", "api"][..];
+    for (target, current, blames) in [(&["web"][..], &[][..], false), (two, &[], true), (two, &["web"], false)] {
         let mut rollout = TestRollout::new(&[("web", 4), ("api", 4)]);
-        rollout.spec.steps = steps(&["100%"]);
+        rollout.spec.steps = steps(&["50%"]);
         rollout.rest("1");
         rollout.rest("2");
         rollout.take();
         rollout.rest("2");
         rollout.watch("2", 5);
-        rollout.pods.extend(workloads.iter().map(|workload| {
-            let mut new = Subject { was_ready: false, ..pod(workload, 100) };
-            new.fall();
-            new
-        }));
+        for (workloads, version) in [(target, "2"), (current, "1")] {
+            for workload in workloads {
+                let new = |number| {
+                    let mut new = Subject { was_ready: false, ..pod(workload, number) };
+                    new.fall();
+                    new
+                };
+                let new = (100..200).map(new).find(|new| rollout.version_of(new) == Some(version));
+                rollout.pods.extend(new);
+            }
+        }
         rollout.watch("2", 1);
         rollout.pods.iter_mut().filter(|pod| !pod.ready).for_each(|pod| pod.restarts = 2);
         rollout.watch("2", 5);
-        assert_eq!(
-            failure(&rollout).map(|failure| failure.0),
-            blames.then_some(Reason::NewPodsFailing),
-            "{workloads:?}"
-        );
+        let failed = failure(&rollout).map(|failure| failure.0);
+        assert_eq!(failed, blames.then_some(Reason::NewPodsFailing), "{target:?} {current:?}");
     }
 }
 

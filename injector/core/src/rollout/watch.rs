@@ -1,21 +1,34 @@
 //! How long a step is watched: until the probes of its pods have noticed if they got worse.
 
+use std::cmp::Ordering;
+
 use nudge_api::Watch;
 
 use super::Subject;
+use crate::pods::SlowestProbe;
 
 /// The longest time for which a step is watched because of a probe, in seconds. The first one has no such limit.
 const LONGEST: u32 = 300;
 
 /// How long the step is watched that has these pods.
 pub(super) fn watch<'a>(pods: impl Iterator<Item = &'a Subject>, first: bool, min_ready_seconds: u32) -> Watch {
-    let (mut slowest, mut without): (Option<_>, Option<&Subject>) = (None, None);
+    let (mut slowest, mut without): (Option<&SlowestProbe>, Option<&Subject>) = (None, None);
     for pod in pods {
         match &pod.slowest_probe {
             None => without = without.or(Some(pod)),
-            Some(probe) => slowest = slowest.max(Some((probe.seconds(), probe.to_string()))),
+            Some(probe) => {
+                // Most pods have the same one.
+                let longer = |known: &SlowestProbe| match probe.seconds().cmp(&known.seconds()) {
+                    Ordering::Equal => probe != known && probe.to_string() > known.to_string(),
+                    order => order == Ordering::Greater,
+                };
+                if slowest.is_none_or(longer) {
+                    slowest = Some(probe);
+                }
+            }
         }
     }
+    let slowest = slowest.map(|probe| (probe.seconds(), probe.to_string()));
     let longest = if first { u32::MAX } else { LONGEST.max(min_ready_seconds) };
     let weak = match &slowest {
         Some((seconds, probe)) if *seconds > longest => {

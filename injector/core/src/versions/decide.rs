@@ -1,6 +1,6 @@
 //! What the status of a config should be: from the object, its parts, its pods and the time to the next status and its Events.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,8 +15,7 @@ use super::seal_check::Facts;
 use crate::event_record::EventRecord;
 use crate::identity::Identity;
 use crate::keys::PartMeta;
-use crate::pods::PodState;
-use crate::rollout::{Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subject, next};
+use crate::rollout::{Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subjects, next};
 
 /// What is known of a config.
 pub struct Observed<'a> {
@@ -31,9 +30,7 @@ pub struct Observed<'a> {
     /// Kinds of which some objects of the namespace are not known, since there are too many: one that is missing may be there.
     pub left_out: &'a [PartKind],
     /// The pods that use it.
-    pub pods: &'a [Arc<PodState>],
-    /// Nodes of these pods that are not Ready, as far as they were looked at.
-    pub nodes_away: &'a BTreeSet<String>,
+    pub pods: &'a Subjects,
     /// What became of other pods on the nodes of these pods.
     pub neighbours: &'a HashMap<String, Neighbours>,
     /// Another config that shares pods with this one and is being moved.
@@ -46,6 +43,8 @@ pub struct Observed<'a> {
     pub replaces_keyed_at: &'a Time,
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
+    /// For how long reports of pods wait in the line of a hub replica.
+    pub line: Millis,
     /// Now.
     pub now: Now<'a>,
 }
@@ -141,24 +140,19 @@ fn transitions(
     events: &mut Vec<EventRecord>,
 ) -> (Rollout, Effects) {
     let config = observed.config;
-    let name = config.metadata.name.as_deref().unwrap_or_default();
-    let identity = Identity::of(config);
-    let subject = |pod: &Arc<PodState>| Subject::of(pod, name, identity, !observed.nodes_away.contains(&pod.node));
-    // Steps can't move pods that take a version by a restart, and these prove nothing.
-    let moved = observed.pods.iter().filter(|pod| !pod.by_restart);
-    let subjects: Vec<Subject> = moved.filter_map(subject).collect();
     let seen = Observation {
         spec: &config.spec.rollout,
         generation: config.metadata.generation.unwrap_or_default(),
         requested: aim,
         at_once: config.spec.now.as_ref().filter(|now| now.version == aim).map(|now| now.reason.as_str()),
-        pods: &subjects,
+        pods: observed.pods.moved(),
         neighbours: observed.neighbours,
         background: status.background.as_ref(),
         waiting_for: observed.waiting_for,
         published: observed.published,
         current_since: current_since(status),
         restart: observed.restart,
+        line: observed.line,
     };
     for _ in 0..MOST_TRANSITIONS {
         let (next, mut effects) = next(rollout, evidence, &seen, observed.now);

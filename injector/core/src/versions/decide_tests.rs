@@ -20,7 +20,7 @@ use crate::keys::PartMeta;
 use crate::keys::PodUid;
 use crate::pods::PodState;
 use crate::pods::{Report, ReportState};
-use crate::rollout::{Evidence, Now, Restarts, to_publish};
+use crate::rollout::{Evidence, Now, Restarts, Subjects, to_publish};
 
 fn at(second: i64) -> Time {
     Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
@@ -75,14 +75,14 @@ impl Fixture {
             facts: &self.facts,
             secrets_known: true,
             left_out: &[],
-            pods: &self.pods,
-            nodes_away: &BTreeSet::new(),
+            pods: &Subjects::of(&self.pods, "shop", Identity::of(&self.config), &BTreeSet::new()),
             neighbours: &HashMap::new(),
             waiting_for: None,
             seals: &seals(),
             replaces_keyed_at: &at(REPLACES_KEYED_AT),
             published: self.config.status.as_ref().and_then(to_publish),
             restart: &Restarts::Done,
+            line: 0,
             now: Now { time: &at(self.now), steady: self.now * 1000 },
         };
         decide(&observed, &self.evidence)
@@ -362,14 +362,14 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
                 facts: &fixture.facts,
                 secrets_known: true,
                 left_out: &[],
-                pods: &pods,
-                nodes_away: &BTreeSet::new(),
+                pods: &Subjects::of(&pods, "shop", Identity::of(&fixture.config), &BTreeSet::new()),
                 neighbours: &HashMap::new(),
                 waiting_for: None,
                 seals: &seals(),
                 replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: Some("2"),
                 restart,
+                line: 0,
                 now: Now { time: &at(50), steady: 50_000 },
             },
             &Evidence::default(),
@@ -435,14 +435,14 @@ fn a_part_that_may_have_been_left_out_is_not_gone() {
                 facts: &fixture.facts,
                 secrets_known: true,
                 left_out,
-                pods: &[],
-                nodes_away: &BTreeSet::new(),
+                pods: &Subjects::default(),
                 neighbours: &HashMap::new(),
                 waiting_for: None,
                 seals: &seals(),
                 replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: Some("1"),
                 restart: &Restarts::Done,
+                line: 0,
                 now: Now { time: &at(50), steady: 50_000 },
             },
             &Evidence::default(),

@@ -1,5 +1,7 @@
 //! The digest of one part's content: over all keys and values in key order, each behind its length.
 //!
+//! Digests have 192 bits: enough that nobody finds two contents with the same one, and short enough for the status of a config with many versions.
+//!
 //! A bare hash of a Secret would let a short value be guessed, so there is also an HMAC under a key of the injector's. It stays in memory:
 //! the status holds a [seal](super::seal) in its place.
 
@@ -15,6 +17,9 @@ use zeroize::Zeroizing;
 pub const PLAIN: &str = "sha256:";
 /// How a digest under the injector's key begins. Releases before wrote such digests into the status.
 pub const KEYED: &str = "hmac-sha256:";
+
+/// Bytes of digests and seals.
+pub(super) const DIGEST_BYTES: usize = 24;
 
 /// Keys and values of one part; wiped on drop.
 pub type Contents = BTreeMap<String, Zeroizing<Vec<u8>>>;
@@ -44,7 +49,7 @@ pub fn part_digest<V: AsRef<[u8]>>(content: &BTreeMap<String, V>, key: Option<&h
         }
     }
     match sum {
-        Sum::Plain(sum) => format!("{PLAIN}{}", hex(sum.finish().as_ref())),
+        Sum::Plain(sum) => format!("{PLAIN}{}", hex(&sum.finish().as_ref()[..DIGEST_BYTES])),
         Sum::Keyed(sum) => format!("{KEYED}{}", hex(sum.sign().as_ref())),
     }
 }
@@ -60,7 +65,7 @@ mod tests {
     #[test]
     fn the_digest_names_the_content_and_nothing_else() {
         let one = part_digest(&content(&[("a", "bc")]), None);
-        assert_eq!(one.len(), "sha256:".len() + 64);
+        assert_eq!(one.len(), "sha256:".len() + 48);
         assert_ne!(one, part_digest(&content(&[("ab", "c")]), None));
         assert_ne!(one, part_digest(&content(&[("a", "bc"), ("b", "")]), None));
         assert_eq!(one, part_digest(&contents_of(Some([("a".into(), "bc".into())].into()), None), None));

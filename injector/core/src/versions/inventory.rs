@@ -1,11 +1,14 @@
 //! All versions of a config together: what is sealed stays sealed, what became complete is sealed, what is gone is retired,
 //! what does not belong is named.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{Consent, PartKind, PartStatus, RetiredVersion, VersionState, VersionStatus, VersionedConfigStatus};
+use nudge_api::{
+    Consent, PartKind, PartStatus, RetiredVersion, StoredBytes, VersionState, VersionStatus, VersionedConfigStatus,
+    retired_bytes,
+};
 
 use super::facts::object_name;
 use super::seal::Seals;
@@ -18,8 +21,12 @@ pub const MAX_RETIRED: usize = 500;
 const MAX_RETIRED_DIGESTS: usize = 2000;
 /// Most sealed versions of one config.
 pub const MAX_VERSIONS: usize = 500;
-/// Most parts of them together: what fits into one object of the API server, which takes 1.5 MiB.
+/// Most parts of them together.
 const MAX_SEALED_PARTS: usize = 2000;
+/// Most bytes of them in the status: 500 versions with one part each.
+const SEALED_BYTES: usize = 44 * 1024;
+/// Most bytes of sealed and deleted versions together.
+const ALL_BYTES: usize = 48 * 1024;
 
 /// What there is to know about the versions of one config.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,13 +60,17 @@ pub fn inventory(
     for part in parts.iter().filter(|part| !part.terminating) {
         by_version.entry(&part.version).or_default().push(Arc::clone(part));
     }
+    // Names of objects that are there, with the versions of their labels.
+    let there = parts.iter().filter(|part| !part.terminating);
+    let there: HashMap<(PartKind, &str), &str> =
+        there.map(|part| ((part.kind, part.name.as_str()), part.version.as_str())).collect();
     let mut inventory = Inventory { retired: status.retired.clone(), ..Inventory::default() };
     for sealed in &status.versions {
         let objects = by_version.remove(sealed.version.as_str()).unwrap_or_default();
-        let taken = parts.iter().any(|part| {
-            let has = |own: &PartStatus| (own.kind, &own.name) == (part.kind, &part.name);
-            !part.terminating && part.version != sealed.version && sealed.parts.iter().any(has)
-        });
+        let is_taken = |own: &PartStatus| {
+            there.get(&(own.kind, own.name.as_str())).is_some_and(|version| *version != sealed.version)
+        };
+        let taken = sealed.parts.iter().any(is_taken);
         inventory.review(sealed, &objects, facts, unseen, taken, seals);
     }
     // What has come first is sealed first; the name decides between those of one second.
@@ -68,16 +79,24 @@ pub fn inventory(
         .map(|(version, objects)| (objects.iter().map(|part| part.created).max().unwrap_or(0), version, objects))
         .collect();
     fresh.sort_by(|one, other| (one.0, one.1).cmp(&(other.0, other.1)));
+    let mut names: HashMap<(PartKind, String), String> = HashMap::new();
+    if !fresh.is_empty() {
+        inventory.sealed.iter().for_each(|sealed| names.extend(owned(sealed)));
+    }
+    // It encodes all versions, so it is counted once.
+    let mut stored = None::<StoredBytes>;
     for (_, version, objects) in fresh {
         let retired = inventory.retired.iter().find(|retired| retired.version == version);
-        let seal_check = inventory.foreign(version, &objects).map(SealCheck::Invalid);
+        let seal_check = foreign(&names, version, &objects).map(SealCheck::Invalid);
         let seal_check = match seal_check.unwrap_or_else(|| stand(version, &objects, facts, retired, seals)) {
-            SealCheck::Complete { parts, .. } if !inventory.has_room(parts.len()) => SealCheck::Invalid(format!(
-                "there are {} versions with {} parts, and a config holds {MAX_VERSIONS} with {MAX_SEALED_PARTS}; delete some \
-                 that are not needed",
-                inventory.sealed.len(),
-                inventory.sealed_parts()
-            )),
+            SealCheck::Complete { parts, .. } if !inventory.has_room(version, &parts, &mut stored) => {
+                SealCheck::Invalid(format!(
+                    "there are {} versions with {} parts, and a config holds {MAX_VERSIONS} with {MAX_SEALED_PARTS}, and less where \
+                     their names are long or they have many parts; delete some that are not needed",
+                    inventory.sealed.len(),
+                    inventory.sealed_parts()
+                ))
+            }
             seal_check => seal_check,
         };
         match seal_check {
@@ -87,7 +106,7 @@ pub fn inventory(
                 let needed = if named == Some(version) { Consent::NeededAnew } else { Consent::Needed };
                 inventory.retired.retain(|retired| retired.version != version);
                 inventory.new.push(version.to_owned());
-                inventory.sealed.push(VersionStatus {
+                let sealed = VersionStatus {
                     version: version.to_owned(),
                     state: VersionState::Available,
                     parts,
@@ -95,7 +114,12 @@ pub fn inventory(
                     bytes,
                     sealed_at: Some(now.clone()),
                     consent: (!marked && !back).then_some(needed),
-                });
+                };
+                names.extend(owned(&sealed));
+                if let Some(stored) = &mut stored {
+                    stored.add(&sealed);
+                }
+                inventory.sealed.push(sealed);
             }
             SealCheck::Unread(objects) => {
                 inventory.unread.extend(objects.clone());
@@ -110,14 +134,27 @@ pub fn inventory(
         // From now on, naming it is consent.
         sealed.consent = sealed.consent.map(|_| Consent::Needed);
     }
-    let (mut count, mut digests) = (0, 0);
-    let kept = inventory.retired.iter().rev().take_while(|retired| {
-        (count, digests) = (count + 1, digests + retired.digests.len());
-        count <= MAX_RETIRED && digests <= MAX_RETIRED_DIGESTS
-    });
-    let surplus = inventory.retired.len() - kept.count();
-    inventory.retired.drain(..surplus);
+    if !inventory.new.is_empty() || inventory.retired.len() > status.retired.len().min(MAX_RETIRED) {
+        inventory.bound_retired();
+    }
     inventory
+}
+
+/// The names of its objects, with its own.
+fn owned(sealed: &VersionStatus) -> impl Iterator<Item = ((PartKind, String), String)> {
+    sealed.parts.iter().map(|part| ((part.kind, part.name.clone()), sealed.version.clone()))
+}
+
+/// Why none of these can be sealed as this version: a name stays with its version, because nodes may hold the old bytes under it.
+fn foreign(names: &HashMap<(PartKind, String), String>, version: &str, objects: &[Arc<PartMeta>]) -> Option<String> {
+    objects.iter().find_map(|object| {
+        let other = names.get(&(object.kind, object.name.clone()))?;
+        let name = object_name(object.kind, &object.name);
+        Some(format!(
+            "{name} can't be part of version {version}, because an object of that name is part of version {other}; delete it and \
+             create it under another name"
+        ))
+    })
 }
 
 impl Inventory {
@@ -125,22 +162,25 @@ impl Inventory {
         self.sealed.iter().map(|sealed| sealed.parts.len()).sum()
     }
 
-    fn has_room(&self, parts: usize) -> bool {
-        self.sealed.len() < MAX_VERSIONS && self.sealed_parts() + parts <= MAX_SEALED_PARTS
+    /// Whether one more version fits. `stored`: the bytes of those that are sealed, once they were counted.
+    fn has_room(&self, version: &str, parts: &[PartStatus], stored: &mut Option<StoredBytes>) -> bool {
+        if self.sealed.len() >= MAX_VERSIONS || self.sealed_parts() + parts.len() > MAX_SEALED_PARTS {
+            return false;
+        }
+        let names = parts.iter().map(|part| part.name.len() + part.uid.len() + part.digest.len()).sum::<usize>();
+        let stored = stored.get_or_insert_with(|| self.sealed.iter().collect());
+        stored.total() + 2 * version.len() + names + 64 <= SEALED_BYTES
     }
 
-    /// Why none of these can be sealed as this version: a name stays with its version, because nodes may hold the old bytes under it.
-    fn foreign(&self, version: &str, objects: &[Arc<PartMeta>]) -> Option<String> {
-        objects.iter().find_map(|object| {
-            let has = |part: &PartStatus| part.kind == object.kind && part.name == object.name;
-            let other = self.sealed.iter().find(|sealed| sealed.parts.iter().any(has))?;
-            let name = object_name(object.kind, &object.name);
-            Some(format!(
-                "{name} can't be part of version {version}, because an object of that name is part of version {}; delete it and \
-                 create it under another name",
-                other.version
-            ))
-        })
+    /// Forgets the oldest of the deleted versions.
+    fn bound_retired(&mut self) {
+        let (mut count, mut digests, mut bytes) = (0, 0, self.sealed.iter().collect::<StoredBytes>().total());
+        let kept = self.retired.iter().rev().take_while(|retired| {
+            (count, digests, bytes) = (count + 1, digests + retired.digests.len(), bytes + retired_bytes(retired));
+            count <= MAX_RETIRED && digests <= MAX_RETIRED_DIGESTS && bytes <= ALL_BYTES
+        });
+        let surplus = self.retired.len() - kept.count();
+        self.retired.drain(..surplus);
     }
 
     /// Looks at a sealed version again. `taken`: an object with a name of it has the labels of another version.

@@ -1,6 +1,8 @@
 //! Versions: their parts, when they are complete, what may not change, and which one becomes current.
 
 mod baseline;
+#[cfg(test)]
+mod bounds_tests;
 mod conditions;
 mod counts;
 mod decide;
@@ -24,7 +26,7 @@ pub use facts::{PartFacts, object_name};
 pub use inventory::{Inventory, MAX_RETIRED, MAX_VERSIONS, inventory};
 pub use mark::{is_marked, mark};
 pub use part_labels::{MAX_PARTS, PartLabels, PartLabelsError, PartNumber};
-pub use prune::to_prune;
+pub use prune::{is_beyond_limit, to_prune};
 pub use publish::{DIGEST, Data, Publication, baseline_refusal, publication};
 pub use seal::{SEAL, Seals};
 pub use seal_check::{Facts, SealCheck, stand};

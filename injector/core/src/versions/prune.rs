@@ -1,9 +1,9 @@
 //! Which versions the history limit deletes: only those that `kubectl nudge` created, and none that may still be needed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use nudge_api::{PartKind, PartStatus, VersionedConfig};
+use nudge_api::{PartKind, PartStatus, VersionStatus, VersionedConfig};
 use nudge_protocol::VersionName;
 
 use crate::keys::PartMeta;
@@ -16,40 +16,51 @@ pub fn to_prune(
     pods: &[Arc<PodState>],
     named: &BTreeSet<(PartKind, String)>,
 ) -> Vec<(String, Vec<PartStatus>)> {
-    let Some(status) = &config.status else { return Vec::new() };
-    let name = config.metadata.name.as_deref().unwrap_or_default();
-    let running: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.runs(name)).map(VersionName::as_str).collect();
-    let free: Vec<_> = status
-        .versions
-        .iter()
-        .filter(|sealed| {
-            let version = &sealed.version;
-            // Of one that was deleted in part, what is left counts.
-            let mut left = sealed.parts.iter().filter_map(|part| {
-                parts
-                    .iter()
-                    .find(|object| object.kind == part.kind && object.name == part.name && object.uid == part.uid)
-            });
-            let marked = left.clone().next().is_some() && left.all(|object| object.prune);
-            let mounted = sealed.parts.iter().any(|part| {
-                let id = (part.kind, part.name.clone());
-                named.contains(&id) || pods.iter().any(|pod| pod.references.contains(&id))
-            });
-            marked
-                && !mounted
-                && !status.holds(version)
-                && status.published.as_ref() != Some(version)
-                && config.spec.current.as_ref() != Some(version)
-                && !running.contains(version.as_str())
-        })
-        .collect();
-    let surplus = free.len().saturating_sub(config.spec.history_limit as usize);
+    let mut free = may_prune(config, parts);
+    let limit = config.spec.history_limit as usize;
+    if free.len() > limit {
+        let name = config.metadata.name.as_deref().unwrap_or_default();
+        let running: HashSet<&str> = pods.iter().filter_map(|pod| pod.runs(name)).map(VersionName::as_str).collect();
+        let mounted: HashSet<&(PartKind, String)> = pods.iter().flat_map(|pod| &pod.references).chain(named).collect();
+        let is_mounted = |part: &PartStatus| mounted.contains(&(part.kind, part.name.clone()));
+        free.retain(|sealed| !running.contains(sealed.version.as_str()) && !sealed.parts.iter().any(is_mounted));
+    }
+    let surplus = free.len().saturating_sub(limit);
     free.into_iter().take(surplus).map(|sealed| (sealed.version.clone(), sealed.parts.clone())).collect()
+}
+
+/// Whether there may be something to prune, whatever the pods use.
+pub fn is_beyond_limit(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> bool {
+    may_prune(config, parts).len() > config.spec.history_limit as usize
+}
+
+/// The versions that may be deleted where nobody uses them, oldest first.
+fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<&'a VersionStatus> {
+    let Some(status) = &config.status else { return Vec::new() };
+    if status.versions.len() <= config.spec.history_limit as usize {
+        return Vec::new();
+    }
+    let objects: HashMap<(PartKind, &str), &PartMeta> =
+        parts.iter().map(|object| ((object.kind, object.name.as_str()), &**object)).collect();
+    let is_free = |sealed: &&VersionStatus| {
+        let version = &sealed.version;
+        // Of one that was deleted in part, what is left counts.
+        let mut left = sealed
+            .parts
+            .iter()
+            .filter_map(|part| objects.get(&(part.kind, part.name.as_str())).filter(|object| object.uid == part.uid));
+        let marked = left.clone().next().is_some() && left.all(|object| object.prune);
+        marked
+            && !status.holds(version)
+            && status.published.as_ref() != Some(version)
+            && config.spec.current.as_ref() != Some(version)
+    };
+    status.versions.iter().filter(is_free).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use nudge_api::{VersionState, VersionStatus, VersionedConfigSpec, VersionedConfigStatus};
+    use nudge_api::{VersionState, VersionedConfigSpec, VersionedConfigStatus};
     use nudge_protocol::ConfigName;
 
     use super::super::seal_check::tests::part;

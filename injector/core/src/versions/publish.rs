@@ -112,7 +112,7 @@ fn is_unrecorded(plain: &ConfigMap, version: &str, stored: &str, writer: &str) -
         let label = fields.and_then(|fields| fields.get(format!("f:{}", labels::PUBLISHED)));
         label.is_some() && entry.manager.as_deref() != Some(writer)
     });
-    label.is_some_and(|label| label != version) && digest.is_some_and(|digest| digest == stored) && !of_others
+    label.is_some_and(|label| label != version) && digest.is_some_and(|digest| digest.starts_with(stored)) && !of_others
 }
 
 /// Why an existing ConfigMap is not made the first version of a config, if there is a reason.

@@ -11,7 +11,7 @@ use nudge_api::VersionedConfigStatus;
 use nudge_protocol::hex::hex;
 use ring::hmac;
 
-use super::digest::{KEYED, PLAIN, part_digest};
+use super::digest::{DIGEST_BYTES, KEYED, PLAIN, part_digest};
 use crate::identity::Identity;
 use crate::keys::ConfigKey;
 
@@ -37,7 +37,7 @@ impl Seals {
     /// The seal of a part; `keyed` is the digest of its content under the content key.
     pub fn seal(&self, version: &str, number: usize, keyed: &str) -> String {
         let message = [version, &number.to_string(), keyed].join("\0");
-        format!("{SEAL}{}", hex(hmac::sign(&self.own, message.as_bytes()).as_ref()))
+        format!("{SEAL}{}", hex(&hmac::sign(&self.own, message.as_bytes()).as_ref()[..DIGEST_BYTES]))
     }
 
     /// Whether this is the content of which the status holds `digest` as part `number` of the version.
@@ -103,6 +103,7 @@ pub(super) mod tests {
     use nudge_api::{PartKind, PartStatus, RetiredVersion, VersionState, VersionStatus};
     use proptest::prelude::*;
     use ring::hkdf;
+    use serde_json::json;
 
     use super::*;
 
@@ -141,7 +142,7 @@ pub(super) mod tests {
     fn equal_secrets_have_seals_with_nothing_in_common() {
         let shop = seals();
         let own = shop.seal("1", 1, &keyed("0000"));
-        assert_eq!((own.len(), own.starts_with(SEAL)), (SEAL.len() + 64, true));
+        assert_eq!((own.len(), own.starts_with(SEAL)), (SEAL.len() + 48, true));
         assert!(!own.contains(&keyed("0000")[KEYED.len()..]));
         let others = [
             own.clone(),
@@ -207,6 +208,35 @@ pub(super) mod tests {
         let once = status.clone();
         shop.replace_keyed(&mut status);
         assert_eq!(status, once);
+    }
+
+    #[test]
+    fn what_earlier_releases_wrote_is_what_was_sealed() {
+        // They wrote 32 bytes of each digest and seal, and an object for each deleted version.
+        let part = |kind: &str, digest: &str| json!({"kind": kind, "name": "keys-1", "uid": "u", "digest": digest});
+        let plain = "sha256:cc001d9fa6bc743cda5ec20f6f344f985f23cc405b59cb9ed98ba4594ec65788";
+        let sealed = [
+            "seal:7111aac7c382b9833b8ceb8819b123d2a785fc7e395a0259e26e9f926706d406",
+            "seal:9a93659327cf52d4fbd7988f52d88a76b33895efefc8122d0177ae45a9553583",
+        ];
+        let status: VersionedConfigStatus = serde_json::from_value(json!({
+            "versions": [{
+                "version": "1", "state": "Current", "keys": 2, "bytes": 8,
+                "parts": [part("ConfigMap", plain), part("Secret", sealed[0])],
+            }],
+            "retired": [{"version": "0", "digests": [sealed[1]]}],
+        }))
+        .unwrap();
+        let (version, retired, shop) = (&status.versions[0], &status.retired[0], seals());
+        for (part, number) in version.parts.iter().zip(1..) {
+            assert!(shop.is_sealed(&part.digest, "1", number, &content("0000")), "{}", part.digest);
+            assert!(!shop.is_sealed(&part.digest, "1", number, &content("1111")), "{}", part.digest);
+        }
+        assert_eq!(retired.version, "0");
+        assert!(shop.is_sealed(&retired.digests[0], "0", 1, &content("1111")));
+        assert!(!shop.is_sealed(&retired.digests[0], "0", 1, &content("0000")));
+        let stored = serde_json::to_value(&status).unwrap();
+        assert_eq!(serde_json::from_value::<VersionedConfigStatus>(stored).unwrap(), status);
     }
 
     proptest! {

@@ -1,0 +1,36 @@
+//! How often pods are harmed without a new version.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::SignedDuration;
+use nudge_api::BackgroundStatus;
+
+use super::super::clock::Now;
+use super::Evidence;
+
+const HOUR: super::super::clock::Millis = 3_600_000;
+const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
+
+impl Evidence {
+    /// What the status says of harm without a new version, brought up to date once in an hour.
+    pub(crate) fn background(&mut self, known: Option<BackgroundStatus>, now: Now<'_>) -> Option<BackgroundStatus> {
+        let since = *self.background_since.get_or_insert(now.steady);
+        if now.steady - since < HOUR || self.background.0 < 1000 {
+            return known;
+        }
+        let (watched, harmed) = std::mem::take(&mut self.background);
+        self.background_since = Some(now.steady);
+        let began = now.time.0.checked_sub(SignedDuration::from_millis(now.steady - since));
+        let fresh = BackgroundStatus { since: Time(began.unwrap_or(now.time.0)), pod_seconds: 0, harmed: 0 };
+        let known = known.unwrap_or(fresh);
+        let sum = BackgroundStatus {
+            pod_seconds: known.pod_seconds.saturating_add(watched / 1000),
+            harmed: known.harmed.saturating_add(harmed),
+            ..known
+        };
+        if now.time.0.duration_since(sum.since.0) < WEEK {
+            return Some(sum);
+        }
+        let half = sum.since.0.checked_add(WEEK / 2).unwrap_or(now.time.0);
+        Some(BackgroundStatus { since: Time(half), pod_seconds: sum.pod_seconds / 2, harmed: sum.harmed / 2 })
+    }
+}

@@ -1,0 +1,75 @@
+//! Harm that is forgiven, and harm that is not the version's fault.
+
+use std::collections::HashMap;
+
+use super::super::clock::Millis;
+use super::super::harm::Kind;
+use super::super::{Observation, Subject};
+use super::Evidence;
+use super::seen::Seen;
+
+/// How soon before or after harm the agent must have been started anew, too, for both to be the fault of the node.
+const WITH_AGENT: Millis = 60_000;
+/// How long after its harm began a pod must be taken away for that to be the cause.
+const TAKEN_AWAY: Millis = 10_000;
+/// How long a pod must be healthy again, before others were looked at, for its harm to be forgiven once.
+const BRIEF: Millis = 2_500;
+
+impl Evidence {
+    /// Forgets that pods were unready for a moment, as all of a node are whose kubelet was started again: once for each pod. What befell others
+    /// stays as long as there is harm to compare with it.
+    pub(super) fn forgive(&mut self, now: Millis) {
+        self.forgive_those(true, now);
+        if self.harms().all(|harm| !harm.assigned) {
+            self.forgive_those(false, now);
+        }
+    }
+
+    fn forgive_those(&mut self, assigned: bool, now: Millis) {
+        let pods = &mut self.pods;
+        self.harms.retain(|harm| {
+            let is_one = harm.kind == Kind::Unready && harm.assigned == assigned;
+            let Some(known) = pods.get_mut(harm.uid.as_str()).filter(|_| is_one) else { return true };
+            let well = known.healthy.is_some_and(|since| now - since >= BRIEF && since < harm.compared_at());
+            if !well || known.forgiven || now > harm.compared_at() + BRIEF {
+                return true;
+            }
+            (known.forgiven, known.harmed) = (true, false);
+            false
+        });
+    }
+
+    /// Finds harm that is not the version's fault: it had begun before, the pod was taken away, its node is away, or as many others on its node
+    /// were harmed.
+    pub(super) fn excuse(&mut self, seen: &Observation<'_>, now: Millis) {
+        if self.harms.iter().all(|harm| harm.excused) {
+            return;
+        }
+        let pods: HashMap<&str, &Subject> = seen.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
+        let mut nodes: HashMap<&str, (u32, u32)> = HashMap::new();
+        for pod in seen.pods {
+            let known = self.pods.get(pod.uid.as_str());
+            if let Some(known) = known.filter(|known| known.assigned.is_some() && known.judges) {
+                let (all, harmed) = nodes.entry(&pod.node).or_default();
+                (*all, *harmed) = (*all + 1, *harmed + u32::from(known.harmed));
+            }
+        }
+        for harm in self.harms.iter_mut().filter(|harm| !harm.excused && harm.kind.may_be_excused()) {
+            // Somebody who deletes a broken pod does not make the version a better one.
+            let just = now - harm.at <= TAKEN_AWAY;
+            let taken_away = match pods.get(harm.uid.as_str()) {
+                None => just && harm.kind == Kind::Unready,
+                Some(pod) => !pod.node_ready || (just && (pod.disrupted || pod.ending)),
+            };
+            let (all, harmed) = nodes.get(harm.node.as_str()).copied().unwrap_or_default();
+            let within = harm.compared_at() - harm.at;
+            let others = seen.neighbours.get(&harm.node).filter(|_| harm.assigned);
+            let weather = others.is_some_and(|others| others.fell_too(harm.at, within, harmed, all));
+            let known = self.pods.get(harm.uid.as_str());
+            let with_agent = known.and_then(|known| known.agent_restarted);
+            let with_agent = with_agent.is_some_and(|at| (at - harm.at).abs() <= WITH_AGENT);
+            let flaps = harm.kind == Kind::Unready && known.is_some_and(Seen::was_unwell);
+            harm.excused = taken_away || weather || with_agent || (harm.assigned && (flaps || harm.is_older()));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What one leader has seen of a config's pods: since when each is healthy, which were harmed, and for how long they were watched.
+//!
+//! It is kept in memory, and measured with a clock that never jumps. A new leader begins without any: what happened while nobody looked is
+//! no evidence. What is known of pods that are gone is dropped.
+
+mod background;
+mod excuse;
+mod look;
+mod newborns;
+mod seen;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use self::seen::Seen;
+use super::Subject;
+use super::clock::{Millis, seconds};
+use super::harm::Harm;
+
+/// How long containers must be unready until that is harm.
+pub(super) const UNREADY: Millis = 3_000;
+/// How long evidence is added up before it begins anew.
+const EPOCH: Millis = 900_000;
+
+/// What one leader has seen.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    look: u64,
+    looked: Option<Millis>,
+    /// Nobody has looked since a version is on trial.
+    begins: bool,
+    pods: HashMap<Arc<str>, Seen>,
+    /// How many new pods with the target fail.
+    failing: usize,
+    /// The version that `assigned`, `harms` and the numbers below are about.
+    target: Option<String>,
+    epoch_began: Option<Millis>,
+    epoch: u32,
+    harms: Vec<Harm>,
+    /// Milliseconds for which healthy pods with the target were watched in this epoch, added up.
+    exposure: u64,
+    /// Of how many pods that was at the last look, and of how many without the target.
+    at_risk: (u32, u32),
+    /// Not written into the status yet: milliseconds for which healthy pods without the target were watched, and harm to them.
+    background: (u64, u64),
+    background_since: Option<Millis>,
+    /// When the last step went out.
+    stepped: Option<Millis>,
+    /// Since when all pods that are waited for have proven the target.
+    pub(super) proven: Option<Millis>,
+    /// Until when harm is looked for after the version became current.
+    pub(super) suspected_until: Option<Millis>,
+    /// How many have, at most, and since when: the last progress.
+    pub(super) progress: Option<(usize, Millis)>,
+    /// Since when nothing is waited for but time.
+    pub(super) quiet: Option<Millis>,
+    /// When a pod with the target was last there of which it counts what becomes of it.
+    pub(super) judged: Option<Millis>,
+}
+
+impl Evidence {
+    /// Begins to collect evidence about this target, unless it has begun.
+    pub(super) fn about(&mut self, target: &str) {
+        if self.target.as_deref() == Some(target) {
+            return;
+        }
+        let pods = std::mem::take(&mut self.pods);
+        let afresh = |(uid, seen): (Arc<str>, Seen)| {
+            // What is down already counts once it is healthy for as long as a step is watched.
+            let judges = seen.judges && seen.healthy.is_some();
+            let afresh = Seen { judges, birth: None, assigned: None, notified: None, excused: None, ..seen };
+            (uid, Seen { assigned_here: false, harmed: false, forgiven: false, fell_unseen: false, ..afresh })
+        };
+        *self = Self {
+            target: Some(target.to_owned()),
+            begins: true,
+            pods: pods.into_iter().map(afresh).collect(),
+            look: self.look,
+            looked: self.looked,
+            background: self.background,
+            background_since: self.background_since,
+            ..Self::default()
+        };
+    }
+
+    /// No version is on trial.
+    pub(super) fn about_none(&mut self) {
+        if self.target.is_some() {
+            self.about("");
+            self.target = None;
+        }
+    }
+
+    /// Nobody looked from the last look until now: pods prove the target anew, and what happened is no harm.
+    pub fn blind(&mut self) {
+        self.looked = None;
+        self.proven = None;
+        self.progress = None;
+        self.quiet = None;
+        // The evidence begins anew, with what it may err.
+        self.epoch = self.epoch.saturating_sub(u32::from(self.epoch_began.take().is_some()));
+        self.exposure = 0;
+        self.harms.clear();
+        self.at_risk = (0, 0);
+        for seen in self.pods.values_mut() {
+            // Of one that is harmed still, this is seen at the next look, and it holds.
+            (seen.healthy, seen.unready, seen.harmed) = (None, None, false);
+        }
+    }
+
+    /// Another step went out, or another stage began.
+    pub(super) fn step(&mut self, now: Millis) {
+        self.proven = None;
+        self.stepped = Some(now);
+        self.progress = Some((0, now));
+    }
+
+    /// The target is assigned to these pods now: those that are healthy judge it, whatever becomes of them before the next look.
+    pub(super) fn assign<'a>(&mut self, pods: impl Iterator<Item = &'a Subject>, now: Millis, now_seconds: i64) {
+        for pod in pods {
+            if let Some(known) = self.pods.get_mut(pod.uid.as_str()) {
+                (known.assigned, known.assigned_here) = (Some(now), true);
+                known.judges = pod.is_healthy(now_seconds);
+            }
+        }
+    }
+
+    /// Begins to add up anew after 15 minutes, unless something that happened is not decided yet.
+    fn turn_epoch(&mut self, window: u32, now: Millis) {
+        let open = |harm: &Harm| {
+            let unwell = self.pods.get(harm.uid.as_str()).is_some_and(|known| known.healthy.is_none());
+            harm.assigned && !harm.excused && (unwell || now < harm.compared_at().max(harm.at + 2 * seconds(window)))
+        };
+        if self.epoch_began.is_some_and(|began| now - began < EPOCH) || self.harms.iter().any(open) {
+            return;
+        }
+        self.epoch += 1;
+        self.epoch_began = Some(now);
+        self.exposure = 0;
+        self.harms.clear();
+        self.pods.values_mut().for_each(|known| known.harmed &= known.healthy.is_none());
+    }
+
+    /// How many times 15 minutes of evidence have begun.
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch.max(1)
+    }
+
+    /// Pod-seconds for which healthy pods with the target were watched in this epoch.
+    pub(super) fn exposure_seconds(&self) -> u64 {
+        self.exposure / 1000
+    }
+
+    /// What was harmed in this epoch without an excuse.
+    pub(super) fn harms(&self) -> impl Iterator<Item = &Harm> {
+        self.harms.iter().filter(|harm| !harm.excused)
+    }
+
+    /// Healthy pods with the target, and without it, that were not harmed.
+    pub(super) fn at_risk(&self) -> (u32, u32) {
+        self.at_risk
+    }
+
+    /// Pods that had the target before this step, and those that got it then: how many judge, and how many of these were harmed from then on,
+    /// until the other time.
+    pub(super) fn by_age(&self, stepped: Millis, until: Millis) -> [(u32, u32); 2] {
+        let harmed = |harm: &&Harm| harm.assigned && (stepped..until).contains(&harm.at);
+        let harmed: HashSet<&str> = self.harms().filter(harmed).map(|harm| harm.uid.as_str()).collect();
+        let mut counts = [(0, 0); 2];
+        for (uid, known) in self.pods.iter().filter(|(_, known)| known.judges) {
+            let Some(assigned) = known.assigned else { continue };
+            let (all, of) = &mut counts[usize::from(assigned >= stepped)];
+            (*all, *of) = (*all + 1, *of + u32::from(harmed.contains(&**uid)));
+        }
+        counts
+    }
+
+    /// When the last step went out.
+    pub(super) fn stepped(&self) -> Option<Millis> {
+        self.stepped
+    }
+
+    /// When pods began to return, or this leader saw first that they do.
+    pub(super) fn began_to_return(&mut self, now: Millis) -> Millis {
+        *self.stepped.get_or_insert(now)
+    }
+
+    /// Whether what becomes of the pod counts.
+    pub(super) fn judges(&self, pod: &Subject) -> bool {
+        self.pods.get(pod.uid.as_str()).is_some_and(|known| known.judges)
+    }
+
+    /// Whether the pod may show more about the target: it was not harmed, is well again, or was harmed for another reason a short time ago.
+    pub(super) fn is_waited_for(&self, pod: &str, patience: Millis, now: Millis) -> bool {
+        let Some(known) = self.pods.get(pod) else { return false };
+        !known.harmed || known.healthy.is_some() || known.excused.is_some_and(|at| now < at + patience)
+    }
+
+    /// Whether the pod is healthy now, or gone.
+    pub(super) fn is_well(&self, pod: &str) -> bool {
+        self.pods.get(pod).is_none_or(|known| known.healthy.is_some())
+    }
+
+    /// Since when the target is assigned to the pod.
+    pub(super) fn assigned(&self, pod: &Subject) -> Option<Millis> {
+        self.pods.get(pod.uid.as_str())?.assigned
+    }
+
+    /// When harm will have lasted for long enough, or a pod will count again: the next look although nothing changes.
+    pub(super) fn ripens(&self, window: u32, now: Millis) -> Option<Millis> {
+        let pods = self.pods.values().filter(|known| !known.harmed);
+        let times = pods.flat_map(|known| {
+            let harm = known.unready.filter(|_| known.judges).map(|since| since + UNREADY);
+            let counts = known.healthy.filter(|_| !known.judges).map(|since| since + seconds(window));
+            let starts = known.birth.filter(|birth| !birth.done && !birth.fails).and_then(|birth| birth.due);
+            [harm, counts, starts]
+        });
+        times.flatten().filter(|time| *time > now).min()
+    }
+}

@@ -1,0 +1,47 @@
+//! New pods, with the target and without it: whether they start.
+
+use std::collections::HashMap;
+
+use super::super::Subject;
+use super::Evidence;
+
+/// New pods of one template.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::rollout) struct Newborns<'a> {
+    /// New pods with the target that fail, and one of them.
+    pub(in crate::rollout) failing: u32,
+    pub(in crate::rollout) first: Option<&'a Subject>,
+    /// New pods with the current version that fail too.
+    pub(in crate::rollout) failing_before: u32,
+    /// New pods with the current version that became healthy.
+    pub(in crate::rollout) well_before: u32,
+    /// Pods of this template were healthy that did not start while this leader looked.
+    pub(in crate::rollout) known: bool,
+}
+
+impl Evidence {
+    /// New pods by workload and template; none where no new pod with the target fails.
+    pub(in crate::rollout) fn newborns<'a>(&self, pods: &'a [Subject]) -> HashMap<(&'a str, &'a str), Newborns<'a>> {
+        let mut all: HashMap<_, Newborns<'_>> = HashMap::new();
+        if self.failing == 0 {
+            return all;
+        }
+        // Those of Jobs end by themselves.
+        for pod in pods.iter().filter(|pod| !pod.is_of_job()) {
+            let Some(known) = self.pods.get(pod.uid.as_str()) else { continue };
+            let of = all.entry((pod.workload.as_str(), pod.template.as_str())).or_default();
+            match known.birth {
+                Some(birth) if birth.on_target => {
+                    of.failing += u32::from(birth.fails);
+                    of.first = of.first.or(Some(pod).filter(|_| birth.fails));
+                }
+                Some(birth) => {
+                    of.failing_before += u32::from(birth.fails);
+                    of.well_before += u32::from(birth.done);
+                }
+                None => of.known |= known.judges,
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,143 @@
+//! The pods of a config as its rollout sees them, kept from one look to the next: a look costs what has changed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::Subject;
+use crate::identity::Identity;
+use crate::pods::PodState;
+
+/// The pods that count.
+#[derive(Clone, Debug, Default)]
+pub struct Subjects {
+    /// Of which config and identity they are.
+    of: Option<(Box<str>, Identity)>,
+    /// Those that steps move.
+    moved: Vec<Subject>,
+    /// What they were made of.
+    sources: Vec<Arc<PodState>>,
+    /// Those that take a version by a restart alone: steps can't move them, and they prove nothing.
+    by_restart: Vec<Arc<PodState>>,
+}
+
+impl Subjects {
+    /// The pods of the config, some of whose nodes are not Ready.
+    pub fn of(pods: &[Arc<PodState>], config: &str, identity: Identity, nodes_away: &BTreeSet<String>) -> Self {
+        let mut subjects = Self::default();
+        subjects.update(pods, config, identity, nodes_away);
+        subjects
+    }
+
+    /// The same with these pods, which stand in the same order as before, as far as they were there before.
+    pub fn update(&mut self, pods: &[Arc<PodState>], config: &str, identity: Identity, nodes_away: &BTreeSet<String>) {
+        if self.of.as_ref().is_none_or(|(of, known)| &**of != config || *known != identity) {
+            *self = Self { of: Some((config.into(), identity)), ..Self::default() };
+        }
+        self.by_restart.clear();
+        let mut at = 0;
+        // Those after the first pod that is new or gone, by their pods.
+        let mut rest: Option<HashMap<*const PodState, Subject>> = None;
+        for pod in pods {
+            if pod.by_restart {
+                self.by_restart.push(Arc::clone(pod));
+                continue;
+            }
+            let node_ready = nodes_away.is_empty() || !nodes_away.contains(&pod.node);
+            if rest.is_none()
+                && let (Some(source), Some(known)) = (self.sources.get_mut(at), self.moved.get_mut(at))
+                && source.uid == pod.uid
+            {
+                if Arc::ptr_eq(source, pod) {
+                    known.node_ready = node_ready;
+                    at += 1;
+                    continue;
+                }
+                if let Some(subject) = Subject::of(pod, config, identity, node_ready) {
+                    (*known, *source) = (subject, Arc::clone(pod));
+                    at += 1;
+                    continue;
+                }
+            }
+            let rest = rest.get_or_insert_with(|| {
+                let sources: Vec<_> = self.sources.drain(at..).collect();
+                sources.iter().map(Arc::as_ptr).zip(self.moved.drain(at..)).collect()
+            });
+            let known = rest.remove(&Arc::as_ptr(pod)).map(|known| Subject { node_ready, ..known });
+            if let Some(subject) = known.or_else(|| Subject::of(pod, config, identity, node_ready)) {
+                self.moved.push(subject);
+                self.sources.push(Arc::clone(pod));
+            }
+        }
+        if rest.is_none() {
+            self.moved.truncate(at);
+            self.sources.truncate(at);
+        }
+    }
+
+    /// The pods that steps move.
+    pub fn moved(&self) -> &[Subject] {
+        &self.moved
+    }
+
+    /// The pods that take a version by a restart alone and are neither terminating nor finished.
+    pub fn by_restart(&self) -> impl Iterator<Item = &PodState> {
+        self.by_restart.iter().map(|pod| &**pod).filter(|pod| !pod.terminating && !pod.finished)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::keys::PodUid;
+
+    /// A pod of this number, which is changed so often, takes versions by restarts, and has finished.
+    fn pod((number, changed, by_restart, finished): (u8, u8, bool, bool)) -> Arc<PodState> {
+        Arc::new(PodState {
+            name: format!("web-{number:02}"),
+            uid: PodUid::new(&format!("uid-{number}")).unwrap(),
+            node: format!("node-{}", number % 3),
+            restarts: changed.into(),
+            by_restart,
+            finished,
+            ..PodState::default()
+        })
+    }
+
+    proptest! {
+        /// However pods come, change and go, what is kept is what is made of them anew.
+        #[test]
+        fn what_is_kept_is_what_is_made_anew(
+            looks in proptest::collection::vec(
+                (proptest::collection::btree_map(0_u8..20, (0_u8..3, proptest::bool::weighted(0.1), proptest::bool::weighted(0.1)), 0..20), 0_usize..3),
+                1..8,
+            ),
+        ) {
+            let mut kept = Subjects::default();
+            let mut known: HashMap<_, Arc<PodState>> = HashMap::new();
+            for (pods, away) in looks {
+                let mut arc = |(number, (changed, by_restart, finished))| {
+                    let is = (number, changed, by_restart, finished);
+                    Arc::clone(known.entry(is).or_insert_with(|| pod(is)))
+                };
+                let pods: Vec<_> = pods.into_iter().map(&mut arc).collect();
+                let away = (0..away).map(|number| format!("node-{number}")).collect();
+                kept.update(&pods, "shop", Identity::of_uid("one"), &away);
+                let anew = Subjects::of(&pods, "shop", Identity::of_uid("one"), &away);
+                prop_assert_eq!(kept.moved(), anew.moved());
+                prop_assert!(kept.by_restart().eq(anew.by_restart()));
+            }
+        }
+    }
+
+    #[test]
+    fn another_identity_gives_other_numbers() {
+        let pods = [pod((1, 0, false, false))];
+        let number = |kept: &Subjects| kept.moved()[0].number;
+        let mut kept = Subjects::of(&pods, "shop", Identity::of_uid("one"), &BTreeSet::new());
+        let before = number(&kept);
+        kept.update(&pods, "shop", Identity::of_uid("two"), &BTreeSet::new());
+        assert_ne!(number(&kept), before);
+    }
+}
