@@ -1,12 +1,13 @@
 //! One call of the API server: with a deadline, and an error that names the operation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long one call may take.
 const DEADLINE: Duration = Duration::from_secs(15);
 
 /// A call that failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
     /// The server refused it, or could not be reached.
     #[error("{what} failed")]
@@ -15,7 +16,7 @@ pub enum CallError {
         what: String,
         /// The cause.
         #[source]
-        source: Box<kube::Error>,
+        source: Arc<kube::Error>,
     },
     /// No answer came.
     #[error("{what} got no answer in {} s", DEADLINE.as_secs())]
@@ -44,7 +45,7 @@ pub async fn call<T>(
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, CallError> {
     match tokio::time::timeout(DEADLINE, call).await {
-        Ok(result) => result.map_err(|source| CallError::Api { what: what(), source: Box::new(source) }),
+        Ok(result) => result.map_err(|source| CallError::Api { what: what(), source: Arc::new(source) }),
         Err(_) => Err(CallError::Timeout { what: what() }),
     }
 }

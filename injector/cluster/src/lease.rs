@@ -1,5 +1,5 @@
 //! Leader election by a Lease, as client-go does it: the holder renews it; another replica takes it when it was not renewed for its
-//! whole duration, by the clock of that replica.
+//! whole duration, by the clock of that replica. Each replica may leave a note on it for the others.
 
 use std::time::Duration;
 
@@ -8,11 +8,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use nudge_core::line::{self, Lines};
 use nudge_protocol::error_chain::chain;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::call::{CallError, call};
+
+/// How often a look at the lease is repeated because another replica has written it meanwhile.
+const CONFLICTS: usize = 3;
+/// How often it is looked at while there is something to note, which counts for a short time only.
+const NOTING: Duration = Duration::from_secs(5);
 
 /// Settings of the lease.
 #[derive(Clone, Debug)]
@@ -35,7 +41,9 @@ pub type Leadership = watch::Receiver<bool>;
 struct Seen {
     holder: Option<String>,
     version: String,
-    /// When this version was first seen, by this replica's clock.
+    /// What the holder wrote last. Notes of others leave it as it is.
+    renewed: Option<MicroTime>,
+    /// When that was first seen, by this replica's clock.
     at: Instant,
     duration: Duration,
 }
@@ -61,6 +69,9 @@ fn decide(seen: Option<&Seen>, identity: &str, now: Instant) -> Action {
     }
 }
 
+/// The note of a replica: `None` where it has nothing to say.
+type Note = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// A lease that this replica tries to hold.
 pub struct Lease {
     api: Api<Object>,
@@ -69,6 +80,10 @@ pub struct Lease {
     seen: Option<Seen>,
     /// Labels and annotations, which are not this replica's.
     others: ObjectMeta,
+    spec: LeaseSpec,
+    note: Option<Note>,
+    /// The notes of all replicas.
+    lines: Lines,
     /// When the lease was last renewed.
     renewed: Option<Instant>,
 }
@@ -83,8 +98,17 @@ impl Lease {
             leads: watch::Sender::new(false),
             seen: None,
             others: ObjectMeta::default(),
+            spec: LeaseSpec::default(),
+            note: None,
+            lines: Lines::default(),
             renewed: None,
         }
+    }
+
+    /// Writes what `note` says as an annotation, each time that the lease is looked at.
+    #[must_use]
+    pub fn noting(self, note: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        Self { note: Some(Box::new(note)), ..self }
     }
 
     /// Whether this replica leads.
@@ -132,7 +156,7 @@ impl Lease {
             };
             let wake = Instant::now() + wait;
             tokio::select! {
-                () = sleep_until(self.end().unwrap_or(wake).min(wake)) => {}
+                () = self.rest(self.end().unwrap_or(wake).min(wake)) => {}
                 _ = stop.wait_for(|stop| *stop) => break,
             }
         }
@@ -140,6 +164,18 @@ impl Lease {
             let released = tokio::time::timeout(Duration::from_secs(2), self.write(None)).await;
             let released = matches!(released, Ok(Ok(())));
             tracing::info!(lease = self.settings.name, released, "lease given up");
+        }
+    }
+
+    /// Waits until then, or until there is something to note.
+    async fn rest(&self, until: Instant) {
+        loop {
+            let now = Instant::now();
+            sleep_until(until.min(now + NOTING)).await;
+            let noting = self.note.as_ref().is_some_and(|note| note().is_some());
+            if noting || Instant::now() >= until {
+                return;
+            }
         }
     }
 
@@ -154,53 +190,81 @@ impl Lease {
     }
 
     async fn turn(&mut self) -> Result<bool, CallError> {
+        for _ in 0..CONFLICTS {
+            match self.try_turn().await {
+                // Another replica wrote first: a note, or that it leads.
+                Err(error) if error.code() == 409 => {}
+                result => return result,
+            }
+        }
+        Ok(self.may_still_lead())
+    }
+
+    async fn try_turn(&mut self) -> Result<bool, CallError> {
         let now = Instant::now();
         let what = || format!("reading Lease {}/{}", self.settings.namespace, self.settings.name);
         match call(what, self.api.get_opt(&self.settings.name)).await? {
             None => self.seen = None,
             Some(object) => {
-                let spec = object.spec.unwrap_or_default();
+                self.spec = object.spec.unwrap_or_default();
                 let ObjectMeta { labels, annotations, resource_version, .. } = object.metadata;
                 self.others = ObjectMeta { labels, annotations, ..ObjectMeta::default() };
-                let version = resource_version.unwrap_or_default();
-                let at = match &self.seen {
-                    Some(seen) if seen.version == version => seen.at,
-                    _ => now,
-                };
-                let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+                let LeaseSpec { holder_identity, lease_duration_seconds, renew_time, .. } = self.spec.clone();
+                let same =
+                    self.seen.as_ref().filter(|seen| (&seen.holder, &seen.renewed) == (&holder_identity, &renew_time));
+                let at = same.map_or(now, |seen| seen.at);
+                let seconds = lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
                 let duration = seconds.map_or(self.settings.duration, Duration::from_secs);
-                self.seen = Some(Seen { holder: spec.holder_identity, version, at, duration });
+                let version = resource_version.unwrap_or_default();
+                self.seen = Some(Seen { holder: holder_identity, version, renewed: renew_time, at, duration });
             }
         }
+        let noted = self.take_note(now);
         match decide(self.seen.as_ref(), &self.settings.identity, now) {
+            Action::Leave if noted => self.put(self.spec.clone()).await.map(|()| false),
             Action::Leave => Ok(false),
-            Action::Write => match self.write(Some(&self.settings.identity.clone())).await {
-                Ok(()) => {
-                    self.renewed = Some(now);
-                    Ok(true)
-                }
-                // Another replica wrote first.
-                Err(error) if error.code() == 409 => Ok(false),
-                Err(error) => Err(error),
-            },
+            Action::Write => {
+                self.write(Some(&self.settings.identity.clone())).await?;
+                self.renewed = Some(now);
+                Ok(true)
+            }
         }
     }
 
-    /// Writes the lease as it was seen, with another holder. The resourceVersion detects other writers.
+    /// Puts this replica's note among the annotations, and takes away those of replicas that are gone. Returns whether its own has changed.
+    fn take_note(&mut self, now: Instant) -> bool {
+        let Some(note) = &self.note else { return false };
+        let mut annotations = self.others.annotations.take().unwrap_or_default();
+        self.lines.take(&annotations, now.into_std());
+        self.lines.gone(now.into_std()).for_each(|key| drop(annotations.remove(key)));
+        let key = line::key(&self.settings.identity);
+        let (note, known) = (note(), annotations.remove(&key));
+        let differs = note != known;
+        annotations.extend(note.map(|note| (key, note)));
+        self.others.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
+        differs
+    }
+
+    /// Writes the lease as it was seen, with another holder.
     async fn write(&mut self, holder: Option<&str>) -> Result<(), CallError> {
         let now = MicroTime(Timestamp::now());
         let seconds = i32::try_from(self.settings.duration.as_secs().max(1)).unwrap_or(i32::MAX);
-        let mut object = Object {
-            spec: Some(LeaseSpec {
-                holder_identity: Some(holder.unwrap_or_default().to_owned()),
-                lease_duration_seconds: Some(seconds),
-                renew_time: Some(now.clone()),
-                acquire_time: Some(now),
-                ..LeaseSpec::default()
-            }),
-            metadata: self.others.clone(),
-        };
+        self.put(LeaseSpec {
+            holder_identity: Some(holder.unwrap_or_default().to_owned()),
+            lease_duration_seconds: Some(seconds),
+            renew_time: Some(now.clone()),
+            acquire_time: Some(now),
+            ..LeaseSpec::default()
+        })
+        .await?;
+        self.seen.iter_mut().for_each(|seen| seen.at = Instant::now());
+        Ok(())
+    }
+
+    /// Writes the lease. The resourceVersion detects other writers.
+    async fn put(&mut self, spec: LeaseSpec) -> Result<(), CallError> {
         let name = self.settings.name.clone();
+        let mut object = Object { spec: Some(spec.clone()), metadata: self.others.clone() };
         object.metadata.name = Some(name.clone());
         let what = || format!("writing Lease {}/{name}", self.settings.namespace);
         let params = PostParams::default();
@@ -211,10 +275,12 @@ impl Lease {
                 call(what, self.api.replace(&name, &params, &object)).await?
             }
         };
+        let at = self.seen.as_ref().map_or_else(Instant::now, |seen| seen.at);
         self.seen = Some(Seen {
-            holder: holder.map(str::to_owned),
+            holder: spec.holder_identity,
             version: written.metadata.resource_version.unwrap_or_default(),
-            at: Instant::now(),
+            renewed: spec.renew_time,
+            at,
             duration: self.settings.duration,
         });
         Ok(())
@@ -223,8 +289,9 @@ impl Lease {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Mutex};
 
     use hyper::http;
     use kube::client::Body;
@@ -239,6 +306,7 @@ mod tests {
         let seen = |holder: Option<&str>| Seen {
             holder: holder.map(str::to_owned),
             version: "1".to_owned(),
+            renewed: None,
             at: start,
             duration: Duration::from_secs(15),
         };
@@ -300,6 +368,107 @@ mod tests {
             let (led, tries) = led(silent).await;
             assert!(led.as_millis().abs_diff(20_000) < 50, "{led:?} {silent}");
             assert!(tries >= if silent { 1 } else { 4 }, "{tries} {silent}");
+        }
+    }
+
+    type Stored = Arc<Mutex<(u64, serde_json::Value)>>;
+
+    /// An API server with one Lease, which refuses writes to an older state.
+    fn stores(stored: &Stored) -> Client {
+        let stored = Arc::clone(stored);
+        let service = service_fn(move |request: http::Request<Body>| {
+            let stored = Arc::clone(&stored);
+            async move {
+                let is_write = *request.method() != http::Method::GET;
+                let body = request.into_body().collect_bytes().await.map_err(Box::new)?;
+                // Another replica may write between a read and a write.
+                tokio::task::yield_now().await;
+                let mut stored = stored.lock().unwrap();
+                let known = stored.1["metadata"]["resourceVersion"].clone();
+                let mut code = if stored.1.is_null() { 404 } else { 200 };
+                if is_write {
+                    let mut object: serde_json::Value = serde_json::from_slice(&body)?;
+                    if object["metadata"]["resourceVersion"] == known {
+                        stored.0 += 1;
+                        object["metadata"]["resourceVersion"] = stored.0.to_string().into();
+                        stored.1 = object;
+                        code = 200;
+                    } else {
+                        code = 409;
+                    }
+                }
+                let reason = if code == 404 { "NotFound" } else { "Conflict" };
+                let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason});
+                let body = if code == 200 { stored.1.clone() } else { status };
+                let response = http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+                response.map_err(Box::<dyn std::error::Error + Send + Sync>::from)
+            }
+        });
+        Client::new(service, "ns")
+    }
+
+    fn noting(stored: &Stored, identity: &str, seconds: u64) -> Lease {
+        let settings = LeaseSettings {
+            namespace: "ns".to_owned(),
+            name: "nudge".to_owned(),
+            identity: identity.to_owned(),
+            duration: Duration::from_secs(seconds),
+        };
+        let count = AtomicU32::new(0);
+        let note = move || Some(format!("{} s at some time", count.fetch_add(1, Ordering::Relaxed) + 4));
+        Lease::new(stores(stored), settings).noting(note)
+    }
+
+    fn noted(stored: &Stored) -> BTreeMap<String, String> {
+        let annotations = stored.lock().unwrap().1["metadata"]["annotations"].clone();
+        serde_json::from_value(annotations).unwrap_or_default()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn notes_count_however_long_the_lease_is() {
+        let stored = Stored::default();
+        let (_stop, stopping) = watch::channel(false);
+        let running = ["a", "b"].map(|identity| tokio::spawn(noting(&stored, identity, 300).run(stopping.clone())));
+        let (mut lines, start) = ([Lines::default(), Lines::default()], Instant::now());
+        while start.elapsed() < Duration::from_mins(10) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let now = Instant::now().into_std();
+            for (lines, replica) in lines.iter_mut().zip(["a", "b"]) {
+                let mut notes = noted(&stored);
+                notes.retain(|key, _| *key == line::key(replica));
+                lines.take(&notes, now);
+                assert!(lines.longest(now) > Duration::ZERO || start.elapsed() < Duration::from_secs(10), "{replica}");
+            }
+        }
+        running.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn notes_of_others_cost_no_leadership_and_keep_no_dead_leader() {
+        let stored = Stored::default();
+        let (_stop, stopping) = watch::channel(false);
+        let lease = noting(&stored, "a", 15);
+        let mut leads = lease.leadership();
+        let first = tokio::spawn(lease.run(stopping.clone()));
+        tokio::time::timeout(Duration::from_secs(25), leads.wait_for(|leads| *leads)).await.unwrap().unwrap();
+        leads.mark_unchanged();
+        let others: Vec<_> = ["b", "c"].map(|identity| noting(&stored, identity, 15)).into();
+        let mut next: Vec<_> = others.iter().map(Lease::leadership).collect();
+        let others: Vec<_> = others.into_iter().map(|lease| tokio::spawn(lease.run(stopping.clone()))).collect();
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        assert!(!leads.has_changed().unwrap(), "it led all the time");
+        assert_eq!(noted(&stored).len(), 3);
+        // It is gone without a word, and the others go on noting.
+        first.abort();
+        let gone = Instant::now();
+        let leads = next.iter_mut().map(|leads| Box::pin(leads.wait_for(|leads| *leads)));
+        let taken = tokio::time::timeout(Duration::from_secs(25), futures::future::select_all(leads)).await;
+        assert!(taken.is_ok(), "after {:?}: {:?}", gone.elapsed(), stored.lock().unwrap());
+        drop(taken);
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        assert_eq!(noted(&stored).len(), 2, "its note is removed");
+        for other in others {
+            other.abort();
         }
     }
 }

@@ -276,7 +276,8 @@ async fn with_rights_for_the_cluster_nothing_is_kept_of_namespaces_that_are_not_
     enable(&second, true).await?;
     knows(index, &second, 2).await?;
     assert!(index.has_account(&second.name, "app", &account(&second).await?));
-    assert!(index.doubted(&first.name).is_none());
+    let confirmed = async || index.doubted(&first.name).is_none().then_some(());
+    eventually(SOON, "the list is confirmed", confirmed).await?;
     enable(&second, false).await?;
     let forgotten = async || (known(index, &second) == ([false; 3], 0)).then_some(());
     eventually(SOON, "the namespace is forgotten", forgotten).await?;

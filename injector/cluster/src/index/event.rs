@@ -10,8 +10,13 @@ use nudge_core::keys::ConfigKey;
 pub enum IndexEvent {
     /// The config, its parts or its published ConfigMap have changed.
     Config(ConfigKey),
-    /// Pods that use the config have changed.
-    Pods(ConfigKey),
+    /// A pod that uses the config has changed.
+    Pods {
+        /// The config.
+        config: ConfigKey,
+        /// Its containers became unready or restarted, or it reports that the version failed.
+        harmed: bool,
+    },
     /// The config is gone; this is its last state.
     ConfigGone(ConfigKey, Arc<VersionedConfig>),
 }

@@ -122,6 +122,13 @@ impl Index {
         news
     }
 
+    /// Has the API server asked anew for what it refuses to show.
+    pub(crate) fn ask_forbidden(&self, namespace: &str) {
+        let inner = self.lock();
+        let watches = inner.spaces.get(namespace).into_iter().flat_map(|space| &space.watches);
+        watches.filter(|(_, health)| health.is_forbidden()).for_each(|(_, health)| health.ask());
+    }
+
     /// Whether the object is kept, or counted among those that are left out.
     pub(crate) fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
         self.lock().spaces.get(namespace).is_some_and(|space| space.has(kind, namespace, name))

@@ -1,6 +1,6 @@
 //! Pods with an agent, and who is woken by their changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,16 +43,20 @@ impl Index {
         self.pod_added.subscribe()
     }
 
-    /// The pods that use the config and may have it: nothing is assigned to others, and nothing waits for them.
+    /// The pods that use the config and may have it, by name: nothing is assigned to others, and nothing waits for them.
     pub fn subscribers(&self, key: &ConfigKey) -> Vec<Arc<PodState>> {
         let inner = self.lock();
         let Some(space) = inner.spaces.get(&key.namespace) else { return Vec::new() };
         let config = space.configs.get(key);
-        let names = space.pods_by_config.get(key).into_iter().flatten();
-        let pods = names.filter_map(|name| space.pods.get(&PodKey::new(&*key.namespace, &**name)));
+        let pods = space.users(key);
         let admitted =
             pods.filter(|entry| config.is_none_or(|kept| kept.config.spec.admits(&entry.state.service_account)));
         admitted.map(|entry| Arc::clone(&entry.state)).collect()
+    }
+
+    /// How many pods use the config.
+    pub fn count_users(&self, key: &ConfigKey) -> usize {
+        self.lock().spaces.get(&key.namespace).map_or(0, |space| space.pods_by_config.get(key).map_or(0, BTreeMap::len))
     }
 
     /// All pods that use the config, whether they may have it or not: one that may not any more still has what it was given. `None` while
@@ -63,9 +67,7 @@ impl Index {
         if space.beyond.count(Kind::Pods) > 0 {
             return None;
         }
-        let names = space.pods_by_config.get(key).into_iter().flatten();
-        let pods = names.filter_map(|name| space.pods.get(&PodKey::new(&*key.namespace, &**name)));
-        Some(pods.map(|entry| Arc::clone(&entry.state)).collect())
+        Some(space.users(key).map(|entry| Arc::clone(&entry.state)).collect())
     }
 
     /// The configs that pods use.
@@ -95,13 +97,13 @@ impl Index {
     pub fn put_pod(&self, state: PodState) {
         let key = state.key();
         let state = Arc::new(state);
-        let (configs, is_new) = {
+        let (configs, is_new, harmed) = {
             let mut inner = self.lock();
             let Some(space) = inner.spaces.get_mut(&key.namespace) else { return };
-            if let Some(entry) = space.pods.get_mut(&key).filter(|entry| entry.state == state) {
+            if let Some(entry) = space.pods.get(&key).filter(|entry| entry.state == state) {
                 // Nothing that matters has changed but the resourceVersion.
-                entry.state = state;
-                return;
+                let entry = PodEntry { state, ..entry.clone() };
+                return space.keep_pod(key, entry);
             }
             let known = space.pods.contains_key(&key);
             if !space.takes(Kind::Pods, &key.namespace, &key.name, known) {
@@ -111,23 +113,21 @@ impl Index {
             let same = before.filter(|entry| entry.state.uid == state.uid);
             let wake = same.map_or_else(|| Arc::new(watch::Sender::new(())), |entry| Arc::clone(&entry.wake));
             let is_new = same.is_none();
-            let fell =
-                same.and_then(|entry| if falls(&entry.state, &state) { Some(Instant::now()) } else { entry.fell });
+            let falls = same.is_some_and(|entry| falls(&entry.state, &state));
+            let harmed = falls || same.is_some_and(|entry| fails(&entry.state, &state));
+            let fell = if falls { Some(Instant::now()) } else { same.and_then(|entry| entry.fell) };
             let entry = PodEntry { state: Arc::clone(&state), fell, wake: Arc::clone(&wake) };
-            let replaced = space.pods.insert(key.clone(), entry);
-            if let Some(replaced) = &replaced {
+            if let Some(replaced) = before.cloned() {
                 space.leave_node(&replaced.state);
+                if is_new {
+                    space.unsubscribe(&replaced.state);
+                    replaced.wake.send_replace(());
+                }
             }
             space.enter_node(&state);
-            if let Some(replaced) = replaced.filter(|_| is_new) {
-                space.unsubscribe(&replaced.state);
-                replaced.wake.send_replace(());
-            }
-            if is_new {
-                space.subscribe(&state);
-            }
+            space.keep_pod(key, entry);
             wake.send_replace(());
-            (configs_of(&state), is_new)
+            (configs_of(&state), is_new, harmed)
         };
         if is_new {
             self.pod_added.send_replace(());
@@ -137,8 +137,8 @@ impl Index {
         {
             listener(&state);
         }
-        for key in configs {
-            self.notify(&IndexEvent::Pods(key));
+        for config in configs {
+            self.notify(&IndexEvent::Pods { config, harmed });
         }
     }
 
@@ -158,19 +158,15 @@ impl Index {
         if let Some(listener) = self.pod_gone.get() {
             listener(&state);
         }
-        for key in configs_of(&state) {
-            self.notify(&IndexEvent::Pods(key));
+        for config in configs_of(&state) {
+            self.notify(&IndexEvent::Pods { config, harmed: false });
         }
     }
 
     pub(super) fn wake(&self, key: &ConfigKey) {
         let inner = self.lock();
         let Some(space) = inner.spaces.get(&key.namespace) else { return };
-        for name in space.pods_by_config.get(key).into_iter().flatten() {
-            if let Some(entry) = space.pods.get(&PodKey::new(&*key.namespace, &**name)) {
-                entry.wake.send_replace(());
-            }
-        }
+        space.users(key).for_each(PodEntry::wake);
     }
 }
 
@@ -179,7 +175,24 @@ fn falls(before: &PodState, now: &PodState) -> bool {
     (before.containers_ready && !now.containers_ready) || now.restarts > before.restarts
 }
 
+/// Whether it reports a failure that it did not report before.
+fn fails(before: &PodState, now: &PodState) -> bool {
+    now.failure().is_some() && now.failure() != before.failure()
+}
+
 impl Space {
+    /// The pods that use the config.
+    fn users(&self, config: &ConfigKey) -> impl Iterator<Item = &PodEntry> {
+        self.pods_by_config.get(config).into_iter().flat_map(BTreeMap::values)
+    }
+
+    fn keep_pod(&mut self, key: PodKey, entry: PodEntry) {
+        for config in configs_of(&entry.state) {
+            self.pods_by_config.entry(config).or_default().insert(key.name.clone(), entry.clone());
+        }
+        self.pods.insert(key, entry);
+    }
+
     fn enter_node(&mut self, pod: &PodState) {
         if !pod.node.is_empty() {
             self.pods_by_node.entry(pod.node.clone()).or_default().insert(pod.key());
@@ -192,12 +205,6 @@ impl Space {
             if keys.is_empty() {
                 self.pods_by_node.remove(&pod.node);
             }
-        }
-    }
-
-    fn subscribe(&mut self, pod: &PodState) {
-        for key in configs_of(pod) {
-            self.pods_by_config.entry(key).or_default().insert(pod.name.clone());
         }
     }
 

@@ -1,6 +1,6 @@
 //! What is known of one enabled namespace. It begins with the namespace, and all of it is forgotten in one step.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,8 +38,8 @@ pub(super) struct Space {
     pub(super) parts: Parts,
     pub(super) published: HashMap<ConfigKey, PublishedMeta>,
     pub(super) pods: HashMap<PodKey, PodEntry>,
-    /// The names of the pods that use each config.
-    pub(super) pods_by_config: HashMap<ConfigKey, BTreeSet<String>>,
+    /// The pods that use each config, by name.
+    pub(super) pods_by_config: HashMap<ConfigKey, BTreeMap<String, PodEntry>>,
     /// The pods of each node.
     pub(super) pods_by_node: HashMap<String, HashSet<PodKey>>,
     /// The uids of service accounts, by their names.

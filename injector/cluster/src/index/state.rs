@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use nudge_api::{PartKind, VersionedConfig};
+use nudge_api::{PartKind, RolloutStatus, VersionedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
 use nudge_core::pods::PodState;
 use nudge_protocol::error_chain::chain;
@@ -209,6 +209,17 @@ impl Index {
         });
     }
 
+    /// Takes what a consistent read has found. Returns whether the index has all that it shows. It has not where it knows another object of
+    /// this name than the one that was found, or one that is gone: only its watch knows in which order they came.
+    pub fn take_read_config(&self, key: &ConfigKey, found: Option<VersionedConfig>) -> bool {
+        let Some(found) = found else { return self.config(key).is_none() };
+        let (uid, revision) = (found.metadata.uid.clone(), revision_of(&found));
+        self.put_written_config(found);
+        let known = self.config(key);
+        let has = |known: Arc<VersionedConfig>| known.metadata.uid == uid && revision_of(&known) >= revision;
+        known.map_or_else(|| self.is_left_out(key), has)
+    }
+
     fn take_config(
         &self,
         mut config: VersionedConfig,
@@ -380,9 +391,15 @@ fn revision(config: &VersionedConfig) -> (Option<&String>, Option<u64>) {
     (config.metadata.uid.as_ref(), config.status.as_ref().map(|status| status.rollout.revision))
 }
 
+/// All of a rollout that the versions assigned to pods depend on. Its evidence, which changes all the time, concerns no pod.
+fn thresholds(rollout: &RolloutStatus) -> impl PartialEq + '_ {
+    let RolloutStatus { revision, threshold, workloads, selectors, stage, .. } = rollout;
+    (revision, threshold, workloads, selectors, stage)
+}
+
 /// All of a config that the versions assigned to pods depend on.
 fn assignment(config: &VersionedConfig) -> impl PartialEq + '_ {
     let status = config.status.as_ref();
-    let of_status = status.map(|it| (&it.rollout, &it.current, &it.target, &it.versions, it.phase));
+    let of_status = status.map(|it| (thresholds(&it.rollout), &it.current, &it.target, &it.versions));
     (&config.metadata.uid, &config.metadata.deletion_timestamp, &config.spec.subscribers, of_status)
 }

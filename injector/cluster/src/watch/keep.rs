@@ -31,10 +31,11 @@ pub(super) fn namespaces(index: Arc<Index>, which: Enabled) -> impl FnMut(Change
             Change::Listing => return listed.clear(),
             Change::Found(namespace) => return listed.extend(taken(&namespace)),
             Change::Listed(_) => enabled = std::mem::take(&mut listed),
-            // Most changes of a namespace are about something else.
             Change::Put(namespace) => {
-                if !taken(&namespace).is_some_and(|name| enabled.insert(name)) {
-                    return;
+                let Some(name) = taken(&namespace) else { return };
+                // Most changes of a namespace are about something else; but who gives Nudge a right there may change it, too.
+                if !enabled.insert(name) {
+                    return index.ask_forbidden(&namespace.name_any());
                 }
             }
             Change::Gone(namespace) if enabled.remove(&namespace.name_any()) => {}
@@ -170,6 +171,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::watch::WatchHealth;
 
     fn object(name: &str, spec: &serde_json::Value) -> DynamicObject {
         serde_json::from_value(json!({
@@ -184,6 +186,27 @@ mod tests {
         take(Change::Listing);
         all.into_iter().for_each(|object| take(Change::Found(object)));
         take(Change::Listed(Instant::now()));
+    }
+
+    #[tokio::test]
+    async fn a_change_of_a_namespace_has_the_api_server_asked_for_what_it_refused() {
+        let index = Arc::new(Index::default());
+        let mut take = namespaces(Arc::clone(&index), Enabled::default());
+        let namespace = || {
+            let labels = json!({"nudge.dev/enabled": "true"});
+            let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns", "labels": labels}});
+            serde_json::from_value::<PartialObjectMeta<Namespace>>(object).unwrap()
+        };
+        take(Change::Put(namespace()));
+        let (secrets, pods) = (WatchHealth::new("secrets"), WatchHealth::new("pods"));
+        for (kind, health) in [(Kind::Secrets, &secrets), (Kind::Pods, &pods)] {
+            index.add_health_of("ns", index.enabled_since("ns"), kind, health.clone());
+        }
+        secrets.forbid();
+        take(Change::Put(namespace()));
+        let asked =
+            async |health: &WatchHealth| tokio::time::timeout(std::time::Duration::ZERO, health.asked()).await.is_ok();
+        assert!(asked(&secrets).await && !asked(&pods).await);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Which state of a config replaces which.
 
+use nudge_api::{RolloutStatus, VersionedConfigStatus};
+
 use super::*;
 
 /// The version of the config that is known.
@@ -28,4 +30,37 @@ fn the_answer_to_a_write_adds_no_config() {
     assert_eq!(version(&index).as_deref(), Some("7"));
     index.replace_config(config("a", "2"));
     assert_eq!(version(&index).as_deref(), Some("2"), "a list is right, even after a restore");
+}
+
+#[test]
+fn a_consistent_read_brings_what_the_watch_has_not_and_adds_and_removes_nothing() {
+    let (index, key) = (enabled(), config_key("shop"));
+    let read = |found: Option<VersionedConfig>| index.take_read_config(&key, found);
+    assert!(read(None), "there is none, as is known here");
+    assert!(!read(Some(config("a", "5"))), "it may be gone again");
+    assert!(index.config(&key).is_none());
+    index.put_config(config("a", "5"));
+    assert!(read(Some(config("a", "5"))) && read(Some(config("a", "7"))));
+    assert_eq!(version(&index).as_deref(), Some("7"));
+    assert!(read(Some(config("a", "6"))), "the watch was quicker");
+    assert!(!read(Some(config("b", "9"))) && !read(None), "only the watch knows which one came last");
+    assert_eq!(version(&index).as_deref(), Some("7"));
+}
+
+#[test]
+fn evidence_wakes_no_pod_and_a_step_does() {
+    let index = enabled();
+    index.put_pod(pod("u", &["shop"]));
+    let changed = |version: &str, change: fn(&mut RolloutStatus)| {
+        let mut config = config("a", version);
+        let mut status = VersionedConfigStatus::default();
+        change(&mut status.rollout);
+        config.status = Some(status);
+        let woken = index.pod(&PodKey::new("ns", "web")).unwrap().woken();
+        index.put_config(config);
+        woken.has_changed().unwrap()
+    };
+    assert!(changed("1", |rollout| rollout.revision = 1));
+    assert!(!changed("2", |rollout| (rollout.revision, rollout.step) = (1, 7)));
+    assert!(changed("3", |rollout| (rollout.revision, rollout.step) = (2, 7)));
 }

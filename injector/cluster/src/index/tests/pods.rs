@@ -86,3 +86,37 @@ fn the_pods_of_a_node_are_those_that_are_there_now() {
     assert!(on("b").is_empty());
     assert!(index.lock().spaces["ns"].pods_by_node.is_empty(), "nothing is left of nodes without pods");
 }
+
+#[test]
+fn harm_is_reported_with_the_change_and_those_who_use_a_config_are_known_as_they_are() {
+    use nudge_core::pods::{Report, ReportState};
+    let index = enabled();
+    let (sent, events) = std::sync::mpsc::channel();
+    index.listen(move |event| {
+        if let IndexEvent::Pods { config, harmed } = event {
+            sent.send((config.name.to_string(), *harmed)).unwrap();
+        }
+    });
+    let fails = |message: &str| {
+        let state = ReportState::of(nudge_api::Reason::Failed.explained(message));
+        Some(Report { versions: Vec::new(), state, at: None })
+    };
+    let well = || PodState { containers_ready: true, ..pod("u", &["shop"]) };
+    let all = [
+        (well(), false),
+        (PodState { ready: true, ..well() }, false),
+        (pod("u", &["shop"]), true),
+        (well(), false),
+        (PodState { restarts: 1, ..well() }, true),
+        (PodState { restarts: 1, report: fails("a"), ..well() }, true),
+        (PodState { restarts: 1, report: fails("a"), ready: true, ..well() }, false),
+        (PodState { restarts: 1, report: fails("b"), ready: true, ..well() }, true),
+        (PodState { report: fails("c"), ..pod("v", &["shop"]) }, false),
+    ];
+    for (state, harmed) in all {
+        index.put_pod(state.clone());
+        assert_eq!(events.try_recv().unwrap(), ("shop".to_owned(), harmed), "{state:?}");
+        let users = index.subscribers(&config_key("shop"));
+        assert!(users.len() == 1 && *users[0] == state && index.count_users(&config_key("shop")) == 1);
+    }
+}

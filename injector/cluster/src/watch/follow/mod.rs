@@ -35,8 +35,10 @@ const CONFIRMING: u32 = 1;
 const WHOLE: f64 = 0.9;
 /// Waits after failures: short at first, since a restarting server is back in seconds.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
-/// Waits after refusals, which only an administrator can change.
+/// Waits after refusals: the credentials, or the kind, may be there soon.
 const REFUSED: Backoff = Backoff { first: Duration::from_secs(2), ..BACKOFF };
+/// Waits where a right is missing, which only an administrator can give: Secrets are not for Nudge in most namespaces.
+const FORBIDDEN: Backoff = Backoff { longest: Duration::from_mins(10), ..REFUSED };
 
 /// What has happened to the followed objects.
 #[derive(Debug)]
@@ -86,8 +88,7 @@ pub struct Following<S> {
     pub metrics: WatchMetrics,
 }
 
-/// Follows until dropped. `sink` gets every change in order; `failed` gets every interruption and how many there were since the
-/// last success.
+/// Follows until dropped. `sink` gets every change in order; `failed` gets every interruption and how many of its kind there were in a row.
 pub async fn follow<S>(
     following: Following<S>,
     mut sink: impl FnMut(Change<S::Item>) + Send,
@@ -99,6 +100,9 @@ pub async fn follow<S>(
     let Following { health, pace, metrics, .. } = &following;
     let mut version: Option<String> = None;
     let mut failures = 0;
+    // The last failure waits like this, and so many in a row did: an API server that was away for long, and refuses while it starts, is asked
+    // again soon.
+    let mut alike = (BACKOFF, 0);
     let mut goes_on = false;
     loop {
         if !goes_on {
@@ -108,11 +112,11 @@ pub async fn follow<S>(
         let ended = round(&following, &mut version, &mut sink, &mut confirmed).await;
         if confirmed {
             // Something that cuts streams from time to time must not make the waits longer and longer.
-            failures = 0;
+            (failures, alike.1) = (0, 0);
         }
         goes_on = matches!(ended, Ok(Ended::InGoodOrder));
         match ended {
-            Ok(Ended::InGoodOrder) => failures = 0,
+            Ok(Ended::InGoodOrder) => (failures, alike.1) = (0, 0),
             Ok(Ended::Asked) => {
                 if health.lists_again() {
                     version = None;
@@ -132,10 +136,15 @@ pub async fn follow<S>(
                 failures += 1;
                 health.fails(failures);
                 metrics.failures.inc();
-                failed(&error, failures);
-                let backoff = if error.is_refusal() { REFUSED } else { BACKOFF };
+                let backoff = match () {
+                    () if error.is_forbidden() => FORBIDDEN,
+                    () if error.is_refusal() => REFUSED,
+                    () => BACKOFF,
+                };
+                alike = (backoff, if backoff == alike.0 { alike.1 + 1 } else { 1 });
+                failed(&error, alike.1);
                 tokio::select! {
-                    () = tokio::time::sleep(backoff.jittered(failures, rand::random())) => {}
+                    () = tokio::time::sleep(backoff.jittered(alike.1, rand::random())) => {}
                     () = health.asked() => {}
                 }
             }

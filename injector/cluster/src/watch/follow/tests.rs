@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -222,5 +223,79 @@ async fn an_object_that_is_too_large_for_a_page_ends_in_an_error_and_not_in_a_lo
         assert_eq!(lists.recv().await.unwrap(), [Some(8), Some(2), Some(1)]);
     }
     assert!(health.is_doubted() && health.is_hopeless() && health.age().is_none());
+    following.abort();
+}
+
+/// The API server answers with this code, or, where it is 0, with an empty list. Records when it was asked.
+struct Forbidden {
+    code: Arc<AtomicU16>,
+    asked: mpsc::UnboundedSender<tokio::time::Instant>,
+}
+
+impl Source for Forbidden {
+    type Item = Item;
+    async fn page(&self, _: &ListParams) -> kube::Result<Option<Vec<u8>>> {
+        self.asked.send(tokio::time::Instant::now()).unwrap();
+        match self.code.load(Ordering::Relaxed) {
+            0 => Ok(Some(page("1", "", &[]))),
+            code => Err(kube::Error::Api(Box::new(kube::core::Status { code, ..kube::core::Status::default() }))),
+        }
+    }
+    async fn changes(&self, _: &WatchParams, _: &str) -> kube::Result<Events> {
+        Ok(futures::stream::pending().boxed())
+    }
+}
+
+/// How often it is asked for in an hour, the longest wait, and how long after the right is given it is read.
+async fn refused_for_an_hour(code: u16) -> (usize, Duration, Duration) {
+    let (asked, mut times) = mpsc::unbounded_channel();
+    let (answers, health) = (Arc::new(AtomicU16::new(code)), WatchHealth::new("tests"));
+    let (following, mut changes) = followed(Forbidden { code: Arc::clone(&answers), asked }, &health);
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let mut all = Vec::new();
+    while let Ok(at) = times.try_recv() {
+        all.push(at);
+    }
+    let longest = all.windows(2).map(|two| two[1] - two[0]).max().unwrap();
+    assert_eq!(health.is_forbidden(), code == 403);
+    answers.store(0, Ordering::Relaxed);
+    let given = tokio::time::Instant::now();
+    while changes.recv().await.unwrap() != "]" {}
+    let took = given.elapsed();
+    tokio::task::yield_now().await;
+    assert!(!health.is_forbidden() && !health.is_doubted());
+    following.abort();
+    (all.len(), longest, took)
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_a_right_is_missing_it_is_asked_for_every_ten_minutes() {
+    let (asked, longest, took) = refused_for_an_hour(403).await;
+    assert!((8..=40).contains(&asked), "{asked}");
+    let most = Duration::from_mins(10);
+    assert!(longest > Duration::from_mins(2) && longest <= most && took <= most, "{longest:?} {took:?}");
+    // What may pass by itself is asked for more often.
+    for code in [401, 404, 500] {
+        let (_, longest, took) = refused_for_an_hour(code).await;
+        let most = Duration::from_secs(31);
+        assert!(longest <= most && took <= most, "{code}: {longest:?} {took:?}");
+    }
+}
+
+/// An API server that starts refuses everything for some seconds, until it knows the roles.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_after_a_long_outage_is_not_taken_for_one_that_lasts() {
+    let (asked, mut times) = mpsc::unbounded_channel();
+    let (answers, health) = (Arc::new(AtomicU16::new(500)), WatchHealth::new("tests"));
+    let (following, mut changes) = followed(Forbidden { code: Arc::clone(&answers), asked }, &health);
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    while times.try_recv().is_ok() {}
+    answers.store(403, Ordering::Relaxed);
+    let refused = times.recv().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    answers.store(0, Ordering::Relaxed);
+    while changes.recv().await.unwrap() != "]" {}
+    let took = refused.elapsed();
+    assert!(took <= Duration::from_secs(15), "{took:?}");
     following.abort();
 }
