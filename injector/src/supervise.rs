@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
@@ -9,10 +10,13 @@ use futures::FutureExt as _;
 use nudge_cluster::jitter::jittered;
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 
+/// Threads of a runtime of some of the tasks.
+const THREADS: usize = 2;
 /// The pauses before a task is restarted. One that ran for the longest pause starts over with the first.
 const RESTART: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(16) };
 
@@ -57,11 +61,35 @@ pub(crate) async fn stopped(mut stopping: Stopping) {
 pub(crate) struct Tasks {
     set: JoinSet<()>,
     running: HashMap<Id, (&'static str, Option<Stage>)>,
+    /// The runtimes of some of them, the last one while tasks are started on it.
+    runtimes: Vec<Runtime>,
+    begun: Option<Handle>,
     hand_over: watch::Sender<bool>,
     close: watch::Sender<bool>,
 }
 
+impl Drop for Tasks {
+    /// They may be dropped on another runtime, which must not wait for them.
+    fn drop(&mut self) {
+        self.runtimes.drain(..).for_each(Runtime::shutdown_background);
+    }
+}
+
 impl Tasks {
+    /// Begins a runtime with threads of this name, on which all tasks run that are started until [`Self::end_runtime`].
+    pub(crate) fn begin_runtime(&mut self, name: &'static str) -> io::Result<Handle> {
+        let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name(name).enable_all().build()?;
+        let handle = runtime.handle().clone();
+        self.begun = Some(handle.clone());
+        self.runtimes.push(runtime);
+        Ok(handle)
+    }
+
+    /// Tasks that are started from now on run on the runtime of their caller.
+    pub(crate) fn end_runtime(&mut self) {
+        self.begun = None;
+    }
+
     /// Runs a task that is cancelled at the end of the shutdown.
     pub(crate) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.start(name, None, task);
@@ -156,7 +184,10 @@ impl Tasks {
     }
 
     fn start(&mut self, name: &'static str, stage: Option<Stage>, task: impl Future<Output = ()> + Send + 'static) {
-        let id = self.set.spawn(task).id();
+        let id = match &self.begun {
+            Some(runtime) => self.set.spawn_on(task, runtime).id(),
+            None => self.set.spawn(task).id(),
+        };
         self.running.insert(id, (name, stage));
     }
 
@@ -181,6 +212,9 @@ mod tests {
     use std::future::pending;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::sync::mpsc;
 
     use super::*;
 
@@ -268,5 +302,46 @@ mod tests {
             assert!(log.lock().unwrap().is_empty());
             assert_eq!(began.elapsed().as_secs(), seconds);
         }
+    }
+
+    /// A part like the hub beside controllers that keep all of their threads busy, as a look that never ends would.
+    #[tokio::test]
+    async fn what_blocks_the_runtime_of_the_controllers_does_not_delay_the_hub() {
+        let mut tasks = Tasks::default();
+        let (blocked, mut blocks) = mpsc::unbounded_channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = Arc::new(Mutex::new(released));
+        let controllers = tasks.begin_runtime("controllers").unwrap();
+        for _ in 0..THREADS {
+            let (blocked, released) = (blocked.clone(), Arc::clone(&released));
+            tasks.spawn("controllers", async move {
+                blocked.send(std::thread::current().name().unwrap_or_default().to_owned()).unwrap();
+                // Until the test ends.
+                let _ = released.lock().unwrap().recv();
+                pending::<()>().await;
+            });
+        }
+        tasks.end_runtime();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tasks.spawn("hub", async move {
+            while let Ok((mut agent, _)) = listener.accept().await {
+                let mut byte = [0];
+                agent.read_exact(&mut byte).await.unwrap();
+                agent.write_all(&byte).await.unwrap();
+            }
+        });
+        for _ in 0..THREADS {
+            assert_eq!(blocks.recv().await.unwrap(), "controllers");
+        }
+        controllers.spawn(async move { blocked.send("not blocked".to_owned()).unwrap() });
+        for byte in 0..100 {
+            let mut agent = tokio::net::TcpStream::connect(address).await.unwrap();
+            agent.write_all(&[byte]).await.unwrap();
+            assert_eq!(agent.read_u8().await.unwrap(), byte);
+        }
+        assert!(blocks.try_recv().is_err(), "the controllers are blocked all the time");
+        drop(release);
+        assert_eq!(blocks.recv().await.unwrap(), "not blocked");
     }
 }

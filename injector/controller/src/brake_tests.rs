@@ -81,10 +81,10 @@ async fn written(config: Value) -> Option<Value> {
     index.confirm(Instant::now(), Duration::ZERO).await.unwrap_err();
     let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
     let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
-    let controller = Controller::new(client, index, key, "a", silence, RolloutMetrics::default());
-    let _held = controller.begins_in("ns").await;
+    let controller = Arc::new(Controller::new(client, index, key, "a", silence, RolloutMetrics::default()));
+    let _held = controller.begins(&ConfigKey::parse("ns", "other").unwrap());
     let key = ConfigKey::parse("ns", "shop").unwrap();
-    // After the write it goes on, and fails. Without any it waits for what is held.
+    // After the write it goes on, and fails. Without any it waits.
     let _ = tokio::time::timeout(Duration::from_secs(20), Box::pin(controller.reconcile(&key))).await;
     let writes = writes.lock().unwrap();
     Some(writes.first()?["status"].clone())

@@ -1,7 +1,7 @@
 //! What the controllers share, and what they remember between two reconciles.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -11,15 +11,24 @@ use kube::api::PostParams;
 use nudge_api::VersionedConfig;
 use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
+use nudge_cluster::queue::Queue;
 use nudge_core::identity::Identity;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
+use nudge_core::line::Lines;
+use nudge_core::pods::PodState;
 use nudge_core::restart::{Memory, Part};
-use nudge_core::rollout::{Evidence, Millis};
+use nudge_core::rollout::{Evidence, Millis, Subjects};
 use nudge_core::versions::{Facts, Seals};
 use ring::hmac;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
+use super::counting::Counting;
+use super::listings::Listings;
+use super::locked::locked;
 use super::metrics::RolloutMetrics;
+use super::restarting::Restarting;
+use super::turns::{goes_first, moves_now};
 
 /// The field manager of the fields that Nudge writes.
 pub(super) const FIELD_MANAGER: &str = "nudge-controller";
@@ -27,6 +36,9 @@ pub(super) const FIELD_MANAGER: &str = "nudge-controller";
 /// For how long a leader keeps digests of the form before: while replicas are replaced, some of the release before still need them, and who
 /// goes back to that release at once needs them again.
 const KEEPS_KEYED: Duration = Duration::from_mins(10);
+
+/// Refreshes of volumes at the same time.
+const REFRESHES: usize = 2;
 
 pub(super) fn written_by_us() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
@@ -46,14 +58,45 @@ pub struct Controller {
     pub(super) facts: Mutex<HashMap<ConfigKey, Facts>>,
     pub(super) looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
     /// What was seen of the pods of each config, and when last.
-    evidence: Mutex<HashMap<ConfigKey, (Evidence, Instant)>>,
+    evidence: Mutex<HashMap<ConfigKey, (Arc<Evidence>, Instant)>>,
+    /// The pods of each config, as they were seen last.
+    subjects: Mutex<HashMap<ConfigKey, Subjects>>,
+    /// When versions of each namespace were last to be pruned.
+    pub(super) pruned: Mutex<HashMap<String, Instant>>,
     /// The beginning of the steady clock.
     started: Instant,
     /// What is remembered of restarted workloads, and of which part of the rollout that is.
     restarts: Mutex<HashMap<ConfigKey, (Part, Memory)>>,
+    /// What was last seen of them, and when.
+    restarting: Mutex<HashMap<ConfigKey, (tokio::time::Instant, Part, Restarting)>>,
+    pub(super) listings: Listings,
     away: Mutex<Option<Away>>,
-    /// Held while a config of the namespace may begin to move.
-    beginning: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// What the replicas of the hub note on their Lease.
+    pub(super) lines: Mutex<Lines>,
+    /// The configs to reconcile.
+    pub(super) queue: Arc<Queue>,
+    /// The namespaces in which a config may begin to move, and who waits there for its turn.
+    beginning: Mutex<HashMap<String, BTreeSet<ConfigKey>>>,
+    /// Who waits for a config that is being moved, and the generation of its spec then.
+    waiting: Mutex<HashMap<ConfigKey, BTreeMap<ConfigKey, Option<i64>>>>,
+    pub(super) counting: Mutex<Counting>,
+    /// The refreshes of volumes that are under way.
+    pub(super) refreshing: Mutex<HashMap<ConfigKey, AbortHandle>>,
+    /// A few at a time: each lists the pods of a namespace.
+    pub(super) refreshes: Semaphore,
+}
+
+/// The right to begin a move in a namespace, until it is dropped. No other config of the namespace may begin then: only these share pods.
+pub(super) struct Begins<'a> {
+    controller: &'a Controller,
+    namespace: String,
+}
+
+impl Drop for Begins<'_> {
+    fn drop(&mut self) {
+        let waiting = locked(&self.controller.beginning).remove(&self.namespace);
+        waiting.into_iter().flatten().for_each(|key| self.controller.queue.add(key, Duration::ZERO));
+    }
 }
 
 /// What was last read of a published ConfigMap, which is read again only when something has changed.
@@ -72,10 +115,6 @@ pub(super) struct Away {
     pub(super) nodes: Arc<BTreeSet<String>>,
 }
 
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Controller {
     /// Controllers over `index`; `instance` names this replica in Events.
     /// Nothing is deleted because of an index that was not confirmed for longer than `silence`.
@@ -88,6 +127,11 @@ impl Controller {
         metrics: RolloutMetrics,
     ) -> Self {
         let events = EventRecorder::new(client.clone(), instance);
+        let known = Arc::downgrade(&index);
+        let is_urgent = move |key: &ConfigKey| {
+            let config = known.upgrade().and_then(|index| index.config(key));
+            config.is_some_and(|config| goes_first(&config))
+        };
         Self {
             client,
             index,
@@ -99,22 +143,63 @@ impl Controller {
             facts: Mutex::default(),
             looked: Mutex::default(),
             evidence: Mutex::default(),
+            subjects: Mutex::default(),
+            pruned: Mutex::default(),
             started: Instant::now(),
             restarts: Mutex::default(),
+            restarting: Mutex::default(),
+            listings: Listings::default(),
             away: Mutex::default(),
+            queue: Arc::new(Queue::new(is_urgent)),
+            lines: Mutex::default(),
             beginning: Mutex::default(),
+            waiting: Mutex::default(),
+            counting: Mutex::default(),
+            refreshing: Mutex::default(),
+            refreshes: Semaphore::new(REFRESHES),
         }
     }
 
-    /// Waits until no other config of the namespace may begin to move. Only configs of one namespace share pods.
-    pub(super) async fn begins_in(&self, namespace: &str) -> OwnedMutexGuard<()> {
-        let lock = {
-            let mut all = locked(&self.beginning);
-            // Those that nobody holds or waits for.
-            all.retain(|_, lock| Arc::strong_count(lock) > 1);
-            Arc::clone(all.entry(namespace.to_owned()).or_default())
-        };
-        lock.lock_owned().await
+    /// The right to begin a move in the config's namespace; `None` while another config has it. Nobody waits for it: the config comes back into
+    /// the queue when it is free.
+    pub(super) fn begins(&self, key: &ConfigKey) -> Option<Begins<'_>> {
+        use std::collections::hash_map::Entry;
+        match locked(&self.beginning).entry(key.namespace.clone()) {
+            Entry::Occupied(mut waiting) => {
+                waiting.get_mut().insert(key.clone());
+                None
+            }
+            Entry::Vacant(free) => {
+                free.insert(BTreeSet::new());
+                Some(Begins { controller: self, namespace: key.namespace.clone() })
+            }
+        }
+    }
+
+    /// The config comes back into the queue when the other one, which shares pods with it, is not being moved any more, or its spec changes.
+    pub(super) fn waits_for(&self, key: &ConfigKey, other: &ConfigKey) {
+        let generation = self.index.config(other).and_then(|config| config.metadata.generation);
+        locked(&self.waiting).entry(other.clone()).or_default().insert(key.clone(), generation);
+        // It may have ended before that.
+        self.changed(other);
+    }
+
+    /// The config has changed: others may have waited for that.
+    pub fn changed(&self, key: &ConfigKey) {
+        let mut waiting = locked(&self.waiting);
+        let Some(all) = waiting.get_mut(key) else { return };
+        let config = self.index.config(key);
+        let moves = config.as_ref().is_some_and(|config| config.status.as_ref().is_some_and(moves_now));
+        let generation = config.and_then(|config| config.metadata.generation);
+        let free = all.extract_if(.., |_, known| !moves || *known != generation);
+        let free: Vec<ConfigKey> = free.map(|(key, _)| key).collect();
+        if all.is_empty() {
+            waiting.remove(key);
+        }
+        drop(waiting);
+        for key in free {
+            self.queue.add(key, Duration::ZERO);
+        }
     }
 
     pub(super) fn looked(&self, key: &ConfigKey) -> Option<(Instant, Looked)> {
@@ -141,20 +226,51 @@ impl Controller {
 
     pub(super) fn forget_restarts(&self, key: &ConfigKey) {
         locked(&self.restarts).remove(key);
+        locked(&self.restarting).remove(key);
+    }
+
+    /// What was seen in this part of the rollout, if that was not longer ago.
+    pub(super) fn restarting(&self, key: &ConfigKey, part: &Part, longest: Duration) -> Option<Restarting> {
+        let all = locked(&self.restarting);
+        let (_, _, restarting) =
+            all.get(key).filter(|(looked, known, _)| known == part && looked.elapsed() < longest)?;
+        Some(restarting.clone())
+    }
+
+    /// With the end of the look: what is listed for the next one shows what it did.
+    pub(super) fn keep_restarting(&self, key: &ConfigKey, part: Part, restarting: Restarting) {
+        locked(&self.restarting).insert(key.clone(), (tokio::time::Instant::now(), part, restarting));
     }
 
     /// The evidence so far. Where changes may have been missed since the last look, nobody looked.
-    pub(super) fn evidence(&self, key: &ConfigKey) -> Evidence {
-        let Some((mut evidence, looked)) = locked(&self.evidence).get(key).cloned() else { return Evidence::default() };
+    pub(super) fn evidence(&self, key: &ConfigKey) -> Arc<Evidence> {
+        let Some((mut evidence, looked)) = locked(&self.evidence).get(key).cloned() else { return Arc::default() };
         if self.sees_since(&key.namespace).is_some_and(|since| since > looked) {
-            evidence.blind();
+            Arc::make_mut(&mut evidence).blind();
         }
         evidence
     }
 
     /// With the moment before the pods were looked at: what was not seen since then was missed.
-    pub(super) fn keep_evidence(&self, key: &ConfigKey, evidence: (Evidence, Instant)) {
-        locked(&self.evidence).insert(key.clone(), evidence);
+    pub(super) fn keep_evidence(&self, key: &ConfigKey, (evidence, looked): (Evidence, Instant)) {
+        locked(&self.evidence).insert(key.clone(), (Arc::new(evidence), looked));
+    }
+
+    /// These pods as the rollout of the config sees them. What has not changed since the last look is taken from there.
+    pub(super) fn subjects(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+        pods: &[Arc<PodState>],
+        nodes_away: &BTreeSet<String>,
+    ) -> Subjects {
+        let mut subjects = locked(&self.subjects).remove(key).unwrap_or_default();
+        subjects.update(pods, key.name.as_str(), Identity::of(config), nodes_away);
+        subjects
+    }
+
+    pub(super) fn keep_subjects(&self, key: &ConfigKey, subjects: Subjects) {
+        locked(&self.subjects).insert(key.clone(), subjects);
     }
 
     /// The time that evidence is measured with.
@@ -202,6 +318,8 @@ impl Controller {
         locked(&self.facts).remove(key);
         locked(&self.looked).remove(key);
         locked(&self.evidence).remove(key);
+        locked(&self.subjects).remove(key);
+        locked(&self.counting).forget(key);
         self.forget_restarts(key);
     }
 
@@ -210,8 +328,14 @@ impl Controller {
         locked(&self.facts).clear();
         locked(&self.looked).clear();
         locked(&self.evidence).clear();
+        locked(&self.subjects).clear();
         locked(&self.restarts).clear();
+        locked(&self.restarting).clear();
         *locked(&self.away) = None;
+        *locked(&self.counting) = Counting::default();
+        locked(&self.waiting).clear();
+        locked(&self.pruned).clear();
+        locked(&self.refreshing).drain().for_each(|(_, task)| task.abort());
     }
 
     /// Whether what is known of the namespace is recent enough to delete something because of it.
@@ -226,7 +350,6 @@ pub(crate) mod tests {
     use kube::client::Body;
     use nudge_api::{RolloutSpec, VersionedConfigStatus};
     use nudge_core::rollout::{Now, Observation, Restarts, Rollout, next};
-    use tokio::time::timeout;
     use tower::service_fn;
 
     use super::*;
@@ -262,6 +385,7 @@ pub(crate) mod tests {
             published: None,
             current_since: None,
             restart: &restart,
+            line: 0,
         };
         let status = VersionedConfigStatus { current: Some("1".to_owned()), ..VersionedConfigStatus::default() };
         let mut evidence = Evidence::default();
@@ -275,17 +399,82 @@ pub(crate) mod tests {
         assert!(!looked(began), "this replica began to see after that");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_namespace_waits_for_no_other() {
+    #[tokio::test]
+    async fn a_namespace_waits_for_no_other_and_keeps_no_worker() {
         let controller = blind(Arc::default());
-        let held = controller.begins_in("a").await;
-        let begins = |namespace: &'static str| timeout(Duration::from_secs(1), controller.begins_in(namespace));
-        assert!(begins("a").await.is_err() && begins("b").await.is_ok());
+        let key = |namespace: &str, name: &str| ConfigKey::parse(namespace, name).unwrap();
+        let held = controller.begins(&key("a", "one")).unwrap();
+        assert!(controller.begins(&key("a", "two")).is_none() && controller.begins(&key("a", "three")).is_none());
+        assert!(controller.begins(&key("b", "one")).is_some());
+        assert!(controller.queue.is_empty());
         drop(held);
-        assert!(begins("a").await.is_ok());
-        for number in 0..100 {
-            drop(controller.begins_in(&number.to_string()).await);
+        assert_eq!(controller.queue.len(), 2, "both come back");
+        assert!(controller.begins(&key("a", "two")).is_some());
+        assert!(locked(&controller.beginning).is_empty(), "nothing is kept of namespaces in which nobody begins");
+    }
+
+    #[tokio::test]
+    async fn one_that_may_not_begin_is_not_looked_at() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let config = serde_json::json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+            "metadata": {"name": "shop", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+            "spec": {"current": "2"}, "status": {"current": "1"},
+        });
+        index.put_config(serde_json::from_value(config).unwrap());
+        let controller = Arc::new(blind(index));
+        let (shop, other) = (ConfigKey::parse("ns", "shop").unwrap(), ConfigKey::parse("ns", "other").unwrap());
+        controller.keep_subjects(&shop, Subjects::default());
+        let held = controller.begins(&other);
+        assert_eq!(Box::pin(controller.reconcile(&shop)).await.unwrap(), crate::Again::Never);
+        assert!(locked(&controller.subjects).contains_key(&shop), "a look takes them");
+        drop(held);
+        assert_eq!(controller.queue.len(), 1, "it comes back");
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_another_config_is_woken_by_it() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let controller = blind(Arc::clone(&index));
+        let (shop, keys) = (ConfigKey::parse("ns", "shop").unwrap(), ConfigKey::parse("ns", "keys").unwrap());
+        let mut version = 0;
+        let mut put = |stage: Option<&str>, yields: bool, generation: i64| {
+            version += 1;
+            let config = serde_json::json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {},
+                "metadata": {"name": "keys", "namespace": "ns", "uid": "u", "resourceVersion": version.to_string(), "generation": generation},
+                "status": {"current": "1", "target": "2", "rollout": {"stage": stage, "yields": yields}},
+            });
+            index.put_config(serde_json::from_value(config).unwrap());
+            controller.changed(&keys);
+        };
+        let woken = || {
+            let woken = controller.queue.len() == 1;
+            controller.queue.clear();
+            woken
+        };
+        for (stage, yields, generation, wakes) in [
+            (Some("Moving"), false, 1, false),
+            (Some("Baking"), false, 1, false),
+            (Some("Baking"), false, 2, true),
+            (Some("Baking"), true, 1, true),
+            (None, false, 1, true),
+        ] {
+            put(Some("Moving"), false, 1);
+            controller.waits_for(&shop, &keys);
+            assert!(!woken());
+            put(stage, yields, generation);
+            assert_eq!(woken(), wakes, "{stage:?} {yields} {generation}");
         }
-        assert_eq!(locked(&controller.beginning).len(), 1, "locks that nobody holds are dropped");
+        assert!(locked(&controller.waiting).is_empty());
+        controller.waits_for(&shop, &keys);
+        assert!(woken(), "it has ended before");
+        put(Some("Moving"), false, 1);
+        controller.waits_for(&shop, &keys);
+        index.remove_config(&keys);
+        controller.changed(&keys);
+        assert!(woken());
     }
 }

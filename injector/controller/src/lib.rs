@@ -4,6 +4,12 @@ mod baseline;
 #[cfg(test)]
 mod brake_tests;
 mod controller;
+mod counting;
+mod line;
+mod listings;
+mod locked;
+#[cfg(test)]
+mod look_tests;
 mod metrics;
 mod pruning;
 mod publishing;
@@ -13,11 +19,14 @@ mod removal;
 mod repair;
 mod restart;
 mod restart_pods;
+mod restarting;
 mod rollout;
 mod run;
+mod turns;
 mod warnings;
 
 pub use controller::Controller;
+pub use line::follow_line;
 pub use metrics::RolloutMetrics;
 pub use reconcile::Again;
 pub use repair::{RepairMetrics, RepairSettings, repair};

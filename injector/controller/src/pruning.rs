@@ -1,6 +1,7 @@
 //! Rule 8: the history limit. The templates of workloads are read only when there is something to delete.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -14,21 +15,39 @@ use nudge_cluster::listing::each;
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::references;
-use nudge_core::versions::to_prune;
+use nudge_core::versions::{is_beyond_limit, to_prune};
 use serde::de::DeserializeOwned;
 
 use super::controller::Controller;
+use super::locked::locked;
+
+/// How often what pods and templates of a namespace name is listed.
+const AGAIN: Duration = Duration::from_secs(1);
 
 impl Controller {
-    /// Deletes the versions beyond the history limit.
-    pub(super) async fn prune(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<(), CallError> {
+    /// Deletes the versions beyond the history limit. Returns after which time to look again, where that was too soon.
+    pub(super) async fn prune(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Option<Duration>, CallError> {
         if !self.knows(&key.namespace) {
-            return Ok(());
+            return Ok(None);
         }
-        let Some(pods) = self.index.users(key) else { return Ok(()) };
+        if config.status.as_ref().is_none_or(|status| status.versions.len() <= config.spec.history_limit as usize) {
+            return Ok(None);
+        }
         let parts = self.index.parts(key);
+        if !is_beyond_limit(config, &parts) {
+            return Ok(None);
+        }
+        let Some(pods) = self.index.users(key) else { return Ok(None) };
         if to_prune(config, &parts, &pods, &BTreeSet::new()).is_empty() {
-            return Ok(());
+            return Ok(None);
+        }
+        {
+            let mut all = locked(&self.pruned);
+            all.retain(|_, last| last.elapsed() < AGAIN);
+            if let Some(last) = all.get(&key.namespace) {
+                return Ok(Some(AGAIN.saturating_sub(last.elapsed())));
+            }
+            all.insert(key.namespace.clone(), Instant::now());
         }
         let named = self.named_by_others(&key.namespace).await?;
         for (version, objects) in to_prune(config, &parts, &pods, &named) {
@@ -42,7 +61,7 @@ impl Controller {
             tracing::info!(version, "version pruned");
             self.events.record(config, &[EventRecord::new(Reason::Pruned, message)]).await;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The objects that a pod of the namespace, injected or not, or the template of a workload names.

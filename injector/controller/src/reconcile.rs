@@ -1,6 +1,6 @@
 //! One reconcile of one config: reads what is missing, decides, writes the status, publishes, prunes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,18 +8,20 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use nudge_api::{Explanation, PartKind, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{Explanation, PartKind, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::keys::ConfigKey;
-use nudge_core::pods::PodState;
 use nudge_core::restart;
-use nudge_core::rollout::{ALL, Evidence, Millis, Neighbours, Now};
+use nudge_core::rollout::{Evidence, Millis, Neighbours, Now, Subjects};
 use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide};
-use tokio::sync::OwnedMutexGuard;
 
-use super::controller::{Controller, locked, written_by_us};
-use super::restart::{Restarting, restarts};
+use super::controller::{Begins, Controller, written_by_us};
+use super::counting::is_more_than_numbers;
+use super::locked::locked;
+use super::restart::restarts;
+use super::restarting::Restarting;
+use super::turns::{is_brake, is_moved, may_begin, yields};
 
 /// How often contents are read before the rest is left to the next reconcile.
 const READS: usize = 3;
@@ -39,55 +41,36 @@ pub enum Again {
     At(Duration),
 }
 
+impl Again {
+    /// The same, after this time at the latest.
+    fn by(self, time: Option<Duration>) -> Self {
+        match (self, time) {
+            (Self::At(wait), Some(time)) => Self::At(wait.min(time)),
+            (Self::Never, Some(time)) => Self::At(time),
+            (again, _) => again,
+        }
+    }
+}
+
 /// So many milliseconds; at least a moment, to avoid a busy loop.
 fn wait(millis: Millis) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0)).max(Duration::from_millis(20))
 }
 
-/// Whether it may begin to move now.
-fn may_begin(config: &VersionedConfig) -> bool {
-    let Some(status) = &config.status else { return false };
-    let requested = config.spec.current.as_ref();
-    status.rollout.stage.is_none()
-        && status.current.is_some()
-        && requested.is_some()
-        && requested != status.current.as_ref()
-}
-
-/// Whether its pods are to return, or all of them are to get a version now: a brake, which needs nothing to be known but the config.
-fn is_brake(config: &VersionedConfig) -> bool {
-    let Some(status) = &config.status else { return false };
-    let (requested, rollout) = (config.spec.current.as_ref(), &status.rollout);
-    let forward = matches!(rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
-    let now = config.spec.now.as_ref().is_some_and(|now| Some(&now.version) == requested);
-    let steps = rollout.stage == Some(RolloutStage::Moving) && rollout.threshold < ALL;
-    (requested.is_some() && requested == status.previous.as_ref())
-        || (forward && requested != status.target.as_ref())
-        || (now && (may_begin(config) || steps))
-}
-
-/// Whether its move lets others pass, and may go on now.
-fn yields(config: &VersionedConfig) -> bool {
-    config.status.as_ref().is_some_and(|status| status.rollout.yields)
-}
-
-/// Whether it is being moved, or may begin to move now.
-fn is_moved(config: &VersionedConfig) -> bool {
-    config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) || may_begin(config)
-}
-
 /// What is seen beside the config and its versions.
 struct Seen {
-    pods: Vec<Arc<PodState>>,
-    nodes_away: BTreeSet<String>,
+    pods: Subjects,
     neighbours: HashMap<String, Neighbours>,
-    waiting_for: Option<String>,
+    waiting_for: Option<ConfigKey>,
     restarting: Restarting,
 }
 
+/// The config as it is after a write, and when to write what was left out.
+type Put = (Arc<VersionedConfig>, Option<Duration>);
+
 impl Controller {
     /// Reconciles one config. Returns when to look again.
-    pub async fn reconcile(&self, key: &ConfigKey) -> Result<Again, CallError> {
+    pub async fn reconcile(self: &Arc<Self>, key: &ConfigKey) -> Result<Again, CallError> {
         if !self.index.is_enabled(&key.namespace) {
             self.forget_config(key);
             return Ok(Again::Never);
@@ -116,8 +99,11 @@ impl Controller {
             return Ok(Again::At(BLIND));
         }
         let (config, mut again) = match braked {
-            Some((decision, evidence)) => (self.put(key, config, &decision, evidence, None).await?, Again::Soon),
-            None => self.settle(key, config).await?,
+            Some((decision, evidence)) => (self.put(key, config, &decision, evidence, None).await?.0, Again::Soon),
+            None => match self.settle(key, config).await? {
+                Some(settled) => settled,
+                None => return Ok(Again::Never),
+            },
         };
         let looked = self.looked(key).map(|(_, looked)| looked.version);
         let config = match self.publish(key, &config).await? {
@@ -127,7 +113,7 @@ impl Controller {
                 // What is not written is not known to others: it is looked at again.
                 let written = written.inspect_err(|_| drop(locked(&self.looked).remove(key)))?;
                 self.events.record(&written, &events).await;
-                self.refresh_published(key, &config, &written).await;
+                self.refresh_published(key, &config, &written);
                 Arc::new(written)
             }
         };
@@ -137,8 +123,7 @@ impl Controller {
         {
             again = Again::Soon;
         }
-        self.prune(key, &config).await?;
-        Ok(again)
+        Ok(again.by(self.prune(key, &config).await?))
     }
 
     /// What a brake changes, by what is in memory. It waits for no API call but the write: whatever is read before can fail. `None` where it
@@ -150,43 +135,52 @@ impl Controller {
         let (looked, pods) = (Instant::now(), self.index.subscribers(key));
         // Changes may have been missed, and nodes are not looked at: nobody looked.
         let mut evidence = self.evidence(key);
-        evidence.blind();
+        Arc::make_mut(&mut evidence).blind();
         let seen = Seen {
-            waiting_for: self.moving_neighbour(key, &pods),
-            pods,
-            nodes_away: BTreeSet::new(),
+            waiting_for: None,
+            pods: self.subjects(key, config, &pods, &BTreeSet::new()),
             neighbours: HashMap::new(),
             restarting: Restarting::later(),
         };
         let (decision, evidence) = self.decided(key, config, &seen, &self.facts(key), &evidence);
+        self.keep_subjects(key, seen.pods);
         let before = config.status.as_ref().map(|status| status.rollout.revision);
         (Some(decision.status.rollout.revision) != before).then_some((decision, (evidence, looked)))
     }
 
-    /// Decides about the versions and writes the status. Returns the config as it is then.
+    /// Decides about the versions and writes the status. Returns the config as it is then; `None` where another config of the namespace begins to
+    /// move, whose end brings this one back.
     async fn settle(
         &self,
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
-    ) -> Result<(Arc<VersionedConfig>, Again), CallError> {
+    ) -> Result<Option<(Arc<VersionedConfig>, Again)>, CallError> {
+        // Two configs that share pods must not both begin to move, or go on, in the same moment: one has the right until its status is written.
+        let begins = may_begin(&config) || yields(&config);
+        // Asked before all that costs: many may wait in one namespace, and each beginning brings all of them back.
+        if begins && self.begins(key).is_none() {
+            return Ok(None);
+        }
         let restarting = self.restart(key, &config).await?;
         // The nodes of exactly these pods: a pod that falls later, with its node, would be held against the version.
         let (looked, pods) = (Instant::now(), self.index.subscribers(key));
+        let nodes_away = self.nodes_away(&config, &pods).await?;
         let mut seen = Seen {
-            nodes_away: self.nodes_away(&config, &pods).await?,
             waiting_for: None,
             neighbours: self.neighbours(key, &config, &pods),
-            pods,
+            pods: self.subjects(key, &config, &pods, &nodes_away),
             restarting,
         };
         let mut facts = self.facts(key);
         let known = self.evidence(key);
         let mut turns = 0;
-        // Two configs that share pods must not both begin to move, or go on, in the same moment.
-        let begins = may_begin(&config) || yields(&config);
         let (mut decision, evidence, one) = loop {
-            let one = if begins { Some(self.begins_in(&key.namespace).await) } else { None };
-            seen.waiting_for = self.moving_neighbour(key, &seen.pods);
+            let one = if begins { self.begins(key) } else { None };
+            if begins && one.is_none() {
+                return Ok(None);
+            }
+            // What rests waits for nobody.
+            seen.waiting_for = if is_moved(&config) { self.moving_neighbour(key, &pods) } else { None };
             let made = self.decided(key, &config, &seen, &facts, &known);
             // The rest is left to the next reconcile: one config must not keep a worker for itself.
             if made.0.unread.is_empty() || turns == READS {
@@ -207,7 +201,12 @@ impl Controller {
         };
         let more = Self::with_restart(more, &config, &seen.restarting, &mut decision);
         self.keep(key, facts, &decision.status);
-        Ok((self.put(key, config, &decision, (evidence, looked), one).await?, more))
+        self.keep_subjects(key, seen.pods);
+        let (config, later) = self.put(key, config, &decision, (evidence, looked), one).await?;
+        if let Some(other) = &seen.waiting_for {
+            self.waits_for(key, other);
+        }
+        Ok(Some((config, more.by(later))))
     }
 
     /// Decides by what was seen.
@@ -229,46 +228,54 @@ impl Controller {
             secrets_known,
             left_out: &left_out,
             pods: &seen.pods,
-            nodes_away: &seen.nodes_away,
             neighbours: &seen.neighbours,
-            waiting_for: seen.waiting_for.as_deref(),
+            waiting_for: seen.waiting_for.as_ref().map(|other| other.name.as_str()),
             published: published.as_deref(),
             seals: &self.seals(key, config),
             replaces_keyed_at: &self.replaces_keyed_at(),
             restart: &seen.restarting.state,
+            line: self.line(),
             now: Now { time: &now, steady: self.steady() },
         };
         decide(&observed, evidence)
     }
 
-    /// Writes the status that was decided, if it is another one, and keeps the evidence. `one` is held until it is written. Returns the config
-    /// as it is then.
+    /// Writes the status that was decided, if it is another one, and keeps the evidence. Where only numbers have changed it is written in turn.
+    /// `one` is held until it is written.
     async fn put(
         &self,
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
         decision: &Decision,
         evidence: (Evidence, Instant),
-        one: Option<OwnedMutexGuard<()>>,
-    ) -> Result<Arc<VersionedConfig>, CallError> {
+        one: Option<Begins<'_>>,
+    ) -> Result<Put, CallError> {
         if config.status.as_ref() == Some(&decision.status) {
             self.keep_evidence(key, evidence);
-            return Ok(config);
+            return Ok((config, None));
+        }
+        let before = config.status.clone().unwrap_or_default();
+        if decision.events.is_empty()
+            && !is_more_than_numbers(&before, &decision.status)
+            && let Err(wait) = locked(&self.counting).turn(key, Instant::now())
+        {
+            self.keep_evidence(key, evidence);
+            return Ok((config, Some(wait)));
         }
         let mut next = (*config).clone();
         next.status = Some(decision.status.clone());
         // What is not written is decided anew, by the same evidence.
         let written = self.write(key, &next).await?;
         drop(one);
+        locked(&self.counting).written(key, Instant::now());
         self.keep_evidence(key, evidence);
-        let before = config.status.clone().unwrap_or_default();
         self.metrics.changed(&before, written.status.as_ref().unwrap_or(&before));
         for event in &decision.events {
             let Explanation { reason, message } = &event.explanation;
             tracing::info!(config = %key, %reason, message, "status written");
         }
         self.events.record(&written, &decision.events).await;
-        Ok(Arc::new(written))
+        Ok((Arc::new(written), None))
     }
 
     /// Reports the workloads that take a version by a restart, and looks at them again while they are being restarted.
@@ -283,21 +290,14 @@ impl Controller {
             ));
         }
         let entered = !restarts(config.status.as_ref()) && restarts(Some(&decision.status));
-        match (more, restarting.again()) {
-            (Again::Soon, _) => Again::Soon,
-            _ if entered => Again::Soon,
-            (Again::At(wait), Some(look)) => Again::At(wait.min(look)),
-            (Again::Never, Some(look)) => Again::At(look),
-            (more, None) => more,
-        }
+        if entered { Again::Soon } else { more.by(restarting.again()) }
     }
 
     /// Has the kubelet read volumes again where another version was published.
-    async fn refresh_published(&self, key: &ConfigKey, before: &VersionedConfig, after: &VersionedConfig) {
+    fn refresh_published(self: &Arc<Self>, key: &ConfigKey, before: &VersionedConfig, after: &VersionedConfig) {
         let published = |config: &VersionedConfig| config.status.as_ref().and_then(|status| status.published.clone());
-        match published(after) {
-            Some(version) if published(before).as_ref() != Some(&version) => self.refresh(key, after, &version).await,
-            _ => {}
+        if let Some(version) = published(after).filter(|version| published(before).as_ref() != Some(version)) {
+            self.begin_refresh(key, after.clone(), version);
         }
     }
 
@@ -307,9 +307,14 @@ impl Controller {
 
     /// Keeps the facts of objects that are not part of a sealed version yet.
     fn keep(&self, key: &ConfigKey, mut facts: Facts, status: &VersionedConfigStatus) {
-        let parts = self.index.parts(key);
-        let sealed = |uid: &str| status.versions.iter().flat_map(|version| &version.parts).any(|part| part.uid == uid);
-        facts.retain(|uid, _| parts.iter().any(|part| part.uid == *uid) && !sealed(uid));
+        if !facts.is_empty() {
+            let parts = self.index.parts(key);
+            let mut open: HashSet<&str> = parts.iter().map(|part| part.uid.as_str()).collect();
+            for sealed in status.versions.iter().flat_map(|version| &version.parts) {
+                open.remove(sealed.uid.as_str());
+            }
+            facts.retain(|uid, _| open.contains(uid.as_str()));
+        }
         let mut all = locked(&self.facts);
         if facts.is_empty() {
             all.remove(key);
@@ -369,7 +374,7 @@ mod tests {
         let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
         let (index, hmac_key) = (Arc::new(Index::default()), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
         index.set_enabled(["ns".to_owned()].into());
-        let controller = Controller::new(client, index, hmac_key, "a", silence, RolloutMetrics::default());
+        let controller = Arc::new(Controller::new(client, index, hmac_key, "a", silence, RolloutMetrics::default()));
         let (gone, left) = (ConfigKey::parse("ns", "shop").unwrap(), ConfigKey::parse("elsewhere", "shop").unwrap());
         let part = Part { stage: Some(RolloutStage::Restarting), version: Some("2".to_owned()) };
         let mut memory = Memory::default();

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -15,12 +13,11 @@ use nudge_api::{
     ConditionType, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, WithoutAgent, find_condition,
 };
 use nudge_cluster::call::{CallError, call};
-use nudge_cluster::listing::each;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::{container_restarts, workload as workload_of};
 use nudge_core::restart::{
-    Behind, DIGEST, Kind, Look, Memory, Next, Part, PodRestarts, RESTARTED, RETRY_SECONDS, Report, RestartReport,
-    Restarted, UNDECIDED, Workload, add_unnotified, behind, content_digest, judge, next, rolls,
+    Behind, DIGEST, Kind, Look, Memory, Next, Part, PodRestarts, RESTARTED, Report, RestartReport, Restarted,
+    UNDECIDED, Workload, add_unnotified, behind, content_digest, judge, next, rolls,
 };
 use nudge_core::rollout::{Restarts as State, to_publish};
 use nudge_protocol::bounded_text::clipped;
@@ -28,36 +25,10 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::controller::{Controller, FIELD_MANAGER};
+use super::restarting::{LOOK, Restarting};
 
-/// How often workloads under restart are listed. They are not watched, because that would be all workloads of the cluster.
-const LOOK: Duration = Duration::from_secs(1);
 /// Longest part of the API server's message in a report, in bytes.
 const MAX_REFUSAL_BYTES: usize = 200;
-
-/// The result of one look.
-pub(super) struct Restarting {
-    /// For the rollout's next step.
-    pub(super) state: State,
-    /// For the condition; `None` where no workloads were listed.
-    pub(super) found: Option<RestartReport>,
-}
-
-impl Restarting {
-    fn not_looked(state: State) -> Self {
-        Self { state, found: None }
-    }
-
-    /// Nobody looks now.
-    pub(super) fn later() -> Self {
-        Self::not_looked(State::Busy("workloads to restart have not been looked at".to_owned()))
-    }
-
-    /// When to look again: workloads are not watched.
-    pub(super) fn again(&self) -> Option<Duration> {
-        let held = matches!(self.state, State::Held(_));
-        self.found.as_ref().map(|_| if held { Duration::from_secs(RETRY_SECONDS.into()) } else { LOOK })
-    }
-}
 
 /// Whether workloads are restarted in this stage.
 pub(super) fn restarts(status: Option<&VersionedConfigStatus>) -> bool {
@@ -124,14 +95,19 @@ impl Controller {
         if !tried || (back && rollout.workloads_restarted_at.is_none()) {
             return Ok(Restarting::not_looked(State::Done));
         }
+        let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
+        if let Some(restarting) = self.restarting(key, &part, LOOK) {
+            return Ok(restarting);
+        }
         let now = Timestamp::now();
         let since = rollout.progressed_at.as_ref().map_or(now, whole_second);
         let deadline = config.spec.rollout.progress_deadline_seconds;
-        let mut workloads = self.users(key, holds).await?;
         let pods = self.index.subscribers(key);
         let behind = behind(&pods, key.name.as_str(), status);
-        let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
         let mut memory = self.restarts_so_far(key, &part);
+        // On the way forward workloads are listed only where one may take the version by a restart.
+        let any = back || holds || !memory.is_empty() || pods.iter().any(|pod| pod.by_restart);
+        let mut workloads = if any { self.users(key, holds).await? } else { Vec::new() };
         memory.forget_refusals(now);
         memory.keep_workloads(workloads.iter().map(|(workload, _)| workload));
         let settle = config.spec.rollout.min_ready_seconds;
@@ -190,10 +166,12 @@ impl Controller {
             Err(error) => Err(error),
         };
         // Restarts before an error happened all the same.
-        self.keep_restarts(key, part, memory);
+        self.keep_restarts(key, part.clone(), memory);
         let state = state?;
         found.done = state == State::Done;
-        Ok(Restarting { state, found: Some(found) })
+        let restarting = Restarting { state, found: Some(found) };
+        self.keep_restarting(key, part, restarting.clone());
+        Ok(restarting)
     }
 
     /// Restarts workloads as `look` decides, until one must be waited for.
@@ -236,12 +214,9 @@ impl Controller {
 
     /// The workloads that take the config by a restart, each with the digest that its template should have.
     async fn users(&self, key: &ConfigKey, holds: bool) -> Result<Vec<(Workload, String)>, CallError> {
-        let mut all = Vec::new();
-        each::<Deployment>(&self.client, &key.namespace, |object| all.extend(Workload::of_deployment(&object))).await?;
-        each::<StatefulSet>(&self.client, &key.namespace, |object| all.extend(Workload::of_stateful_set(&object)))
-            .await?;
-        each::<DaemonSet>(&self.client, &key.namespace, |object| all.extend(Workload::of_daemon_set(&object))).await?;
-        all.retain(|workload| workload.uses.takes(key.name.as_str(), holds));
+        let all = self.listings.workloads(&self.client, &key.namespace).await?;
+        let takes = |workload: &&Workload| workload.uses.takes(key.name.as_str(), holds);
+        let mut all: Vec<Workload> = all.iter().filter(takes).cloned().collect();
         all.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
         let names: BTreeSet<&String> = all.iter().flat_map(|workload| workload.uses.names()).collect();
         let find =
@@ -272,14 +247,14 @@ impl Controller {
         for workload in open.values_mut() {
             workload.restarts = Some(PodRestarts::default());
         }
-        each::<Pod>(&self.client, &key.namespace, |pod| {
+        for pod in self.listings.pods(&self.client, &key.namespace).await?.iter() {
             let of = open.get_mut(&workload_of(&pod.metadata));
             if let Some(workload) = of.filter(|workload| workload.digest.as_ref() == pod.annotations().get(DIGEST)) {
-                let restarts = container_restarts(&pod, &workload.containers);
+                let restarts = container_restarts(pod, &workload.containers);
                 workload.restarts.get_or_insert_default().add(restarts);
             }
-        })
-        .await
+        }
+        Ok(())
     }
 
     /// Writes the digest into the workload's template. Returns the workload after that; `None` where it was deleted.
@@ -327,5 +302,73 @@ impl Controller {
             Err(error) if error.code() == 404 => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use hyper::http;
+    use kube::Client;
+    use kube::client::Body;
+    use nudge_cluster::index::Index;
+    use nudge_core::keys::PodUid;
+    use nudge_core::pods::PodState;
+    use nudge_protocol::ConfigName;
+    use ring::hmac;
+    use tower::service_fn;
+
+    use super::*;
+    use crate::RolloutMetrics;
+    use crate::controller::Looked;
+    use crate::locked::locked;
+
+    /// How many lists a look takes in this stage, where version 2 is to be published.
+    async fn lists(stage: &str, published: &str, by_restart: bool) -> usize {
+        let paths = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::clone(&paths);
+        let service = service_fn(move |request: http::Request<Body>| {
+            locked(&requests).push(request.uri().path().to_owned());
+            let list = json!({"metadata": {}, "items": []}).to_string();
+            async { Ok::<_, http::Error>(http::Response::new(Body::from(list.into_bytes()))) }
+        });
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let (current, target) = if stage == "Restarting" { ("1", "2") } else { ("2", "1") };
+        let config: VersionedConfig = serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {"current": "2"},
+            "metadata": {"name": "shop", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+            "status": {"current": current, "target": target, "published": published, "rollout": {
+                "stage": stage, "workloadsRestartedAt": "2026-01-01T00:00:00Z"}},
+        }))
+        .unwrap();
+        index.put_config(config.clone());
+        index.put_pod(PodState {
+            namespace: "ns".to_owned(),
+            name: "web".to_owned(),
+            uid: PodUid::new("web").unwrap(),
+            configs: vec![ConfigName::new("shop").unwrap()],
+            by_restart,
+            ..PodState::default()
+        });
+        let content_key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+        let controller = Controller::new(client, index, content_key, "a", silence, RolloutMetrics::default());
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        controller.set_looked(&key, Looked { version: "2".to_owned(), meta: None });
+        let restarting = controller.restart(&key, &config).await.unwrap();
+        assert_eq!(restarting.found.map(|found| found.workloads), Some(0), "what the condition said before is gone");
+        let paths = locked(&paths);
+        paths.iter().filter(|path| path.starts_with("/apis/apps/v1/namespaces/ns/")).count()
+    }
+
+    #[tokio::test]
+    async fn workloads_are_listed_where_one_may_take_the_version_by_a_restart() {
+        assert_eq!(lists("Restarting", "1", false).await, 0);
+        assert!(lists("Restarting", "1", true).await >= 3);
+        assert!(lists("Restarting", "2", false).await >= 3, "pods without an agent read what is published");
+        assert!(lists("RollingBack", "1", false).await >= 3, "those that were restarted return");
     }
 }

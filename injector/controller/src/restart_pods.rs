@@ -2,14 +2,12 @@
 
 use std::collections::HashMap;
 
-use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{Pod, PodSpec, ReplicationController};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{EvictParams, ObjectMeta};
 use nudge_api::{Reason, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
-use nudge_cluster::listing::each;
 use nudge_core::keys::ConfigKey;
 use nudge_core::owners::controlling_owner;
 use nudge_core::pods::{condition, pod_state};
@@ -19,6 +17,7 @@ use nudge_core::restart::{
 use nudge_core::rollout::{Restarts as State, is_same, to_publish};
 
 use super::controller::Controller;
+use super::listings::PodController;
 use super::restart::refusal;
 
 /// Kinds of owners whose pods are restarted elsewhere, or never: those of Jobs run once.
@@ -127,7 +126,9 @@ impl Controller {
             Some(runs.is_some_and(|runs| !is_same(status, runs.as_str(), target)))
         };
         let (mut groups, mut owners) = (Vec::new(), HashMap::new());
-        let mut add = |meta: &ObjectMeta, kind: &str, replicas: Option<i32>| {
+        for PodController { kind, meta, replicas } in
+            self.listings.controllers(&self.client, &key.namespace).await?.iter()
+        {
             let owner = match controlling_owner(meta).map(|owner| owner.kind.as_str()) {
                 None => {
                     let id = format!("{kind}/{}", meta.name.as_deref().unwrap_or_default());
@@ -139,31 +140,21 @@ impl Controller {
                 Some(_) => Owner::Unknown,
             };
             owners.insert(meta.uid.clone().unwrap_or_default(), owner);
-        };
-        let namespace = &key.namespace;
-        each::<ReplicaSet>(&self.client, namespace, |it| {
-            add(&it.metadata, "ReplicaSet", it.spec.and_then(|spec| spec.replicas));
-        })
-        .await?;
-        let kind = "ReplicationController";
-        each::<ReplicationController>(&self.client, namespace, |it| {
-            add(&it.metadata, kind, it.spec.and_then(|spec| spec.replicas));
-        })
-        .await?;
+        }
         let mut loose = Vec::new();
-        each::<Pod>(&self.client, namespace, |pod| {
+        for pod in self.listings.pods(&self.client, &key.namespace).await?.iter() {
             let meta = &pod.metadata;
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             let finished = matches!(phase, Some("Succeeded" | "Failed"));
             if finished || !pod.spec.as_ref().is_some_and(|spec| uses(meta, spec)) {
-                return;
+                continue;
             }
             let old = Old {
                 name: meta.name.clone().unwrap_or_default(),
                 created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-                ready: condition(&pod, "Ready").is_some_and(|ready| ready.status == "True"),
+                ready: condition(pod, "Ready").is_some_and(|ready| ready.status == "True"),
                 terminating: meta.deletion_timestamp.is_some(),
-                behind: behind(&pod),
+                behind: behind(pod),
             };
             let owner = match controlling_owner(meta) {
                 // They end some day; until then they have the content that they started with.
@@ -177,8 +168,7 @@ impl Controller {
                 Owner::Restarted => {}
                 Owner::Unknown => loose.push(old),
             }
-        })
-        .await?;
+        }
         Ok((groups, loose))
     }
 }

@@ -1,13 +1,13 @@
 //! What a rollout must know beyond the config and its pods: nodes that are away, and other configs that are being moved.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use nudge_api::{VersionedConfig, VersionedConfigStatus};
+use nudge_api::VersionedConfig;
 use nudge_cluster::call::{CallError, call};
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
@@ -17,6 +17,7 @@ use nudge_protocol::error_chain::chain;
 use nudge_protocol::{ConfigName, VersionName};
 
 use super::controller::{Away, Controller};
+use super::turns::{goes_back, moves_now};
 
 /// Nodes that are read one by one; where there would be more, all are listed.
 const NODES: usize = 20;
@@ -47,10 +48,8 @@ fn serves(pod: &PodState) -> bool {
     !(pod.finished || pod.ending || pod.terminating || pod.disrupted || pod.workload == JOBS)
 }
 
-/// Whether it is being moved, and holds others up.
-fn moves_now(status: &VersionedConfigStatus) -> bool {
-    status.rollout.stage.is_some() && !status.rollout.yields
-}
+/// Configs that have a target, by namespace and name, with their identities; `None` for those that have none.
+type Trials<'a> = HashMap<(&'a str, &'a ConfigName), Option<(Identity, Arc<VersionedConfig>)>>;
 
 impl Controller {
     /// Nodes that are not Ready, among those of pods that were Ready and are not any more. They are read live: the watch may see the pod's change
@@ -68,11 +67,21 @@ impl Controller {
         config: &VersionedConfig,
         pods: &[Arc<PodState>],
     ) -> Result<BTreeSet<String>, CallError> {
-        if config.status.as_ref().is_none_or(|status| status.rollout.stage.is_none()) {
+        let Some(status) = config.status.as_ref().filter(|status| status.rollout.stage.is_some()) else {
+            return Ok(BTreeSet::new());
+        };
+        let back = goes_back(status);
+        let returned = |pod: &PodState| {
+            let name = config.metadata.name.as_deref().unwrap_or_default();
+            back && pod.runs(name).map(VersionName::as_str) == status.current.as_deref()
+        };
+        let fell = pods.iter().filter(|pod| !pod.ready && pod.was_ready && !pod.terminating && !pod.finished);
+        let fell = fell.filter(|pod| !returned(pod));
+        let nodes: BTreeSet<&String> = fell.map(|pod| &pod.node).filter(|node| !node.is_empty()).collect();
+        if back && nodes.len() > NODES {
+            // There is enough to wait for. Nodes that are away are looked for once few pods are left.
             return Ok(BTreeSet::new());
         }
-        let fell = pods.iter().filter(|pod| !pod.ready && pod.was_ready && !pod.terminating && !pod.finished);
-        let nodes: BTreeSet<&String> = fell.map(|pod| &pod.node).filter(|node| !node.is_empty()).collect();
         let known = self.away().filter(|known| known.at.elapsed() < REMEMBER).map(|known| known.nodes);
         let (mut away, open): (BTreeSet<String>, Vec<&String>) = {
             let known = |node: &&String| known.as_ref().is_some_and(|known| known.contains(*node));
@@ -126,8 +135,10 @@ impl Controller {
         let fell = pods.iter().filter(|pod| !pod.containers_ready && serves(pod));
         let nodes: BTreeSet<&str> = fell.map(|pod| pod.node.as_str()).filter(|node| !node.is_empty()).collect();
         let mut all: HashMap<String, BTreeMap<String, Vec<Option<Millis>>>> = HashMap::new();
-        for (pod, fell) in self.index.pods_on(&nodes) {
-            if serves(&pod) && !self.is_on_trial(&pod) {
+        let there = self.index.pods_on(&nodes);
+        let mut trials = Trials::new();
+        for (pod, fell) in &there {
+            if serves(pod) && !self.is_on_trial(pod, &mut trials) {
                 let namespaces = all.entry(pod.node.clone()).or_default();
                 let times = namespaces.entry(pod.namespace.clone()).or_default();
                 times.push(fell.and_then(|fell| self.steady_at(fell)));
@@ -141,28 +152,40 @@ impl Controller {
     }
 
     /// Whether the pod has the target of one of its configs, or should have it.
-    fn is_on_trial(&self, pod: &PodState) -> bool {
+    fn is_on_trial<'a>(&self, pod: &'a PodState, trials: &mut Trials<'a>) -> bool {
         pod.configs.iter().any(|name| {
-            let Some(config) = self.index.config(&ConfigKey::new(&*pod.namespace, name.clone())) else { return false };
-            let Some(status) = config.status.as_ref().filter(|status| status.target.is_some()) else { return false };
+            let trial = trials.entry((&pod.namespace, name)).or_insert_with(|| {
+                let config = self.index.config(&ConfigKey::new(&*pod.namespace, name.clone()))?;
+                config.status.as_ref()?.target.as_ref()?;
+                Some((Identity::of(&config), config))
+            });
+            let Some((identity, config)) = trial else { return false };
+            let Some(status) = &config.status else { return false };
             let target = status.target.as_deref();
-            assigned_version(status, Identity::of(&config), pod) == target
-                || pod.runs(name.as_str()).map(VersionName::as_str) == target
+            pod.runs(name.as_str()).map(VersionName::as_str) == target
+                || assigned_version(status, *identity, pod) == target
         })
     }
 
     /// Another config of some of these pods that is being moved.
-    pub(super) fn moving_neighbour(&self, key: &ConfigKey, pods: &[Arc<PodState>]) -> Option<String> {
-        let others: BTreeSet<&ConfigName> = pods.iter().flat_map(|pod| &pod.configs).collect();
-        let moves = |name: &&&ConfigName| {
-            let Some(config) = self.index.config(&ConfigKey::new(&*key.namespace, (**name).clone())) else {
-                return false;
-            };
+    pub(super) fn moving_neighbour(&self, key: &ConfigKey, pods: &[Arc<PodState>]) -> Option<ConfigKey> {
+        // Most pods use one config, or the same ones as others.
+        let shared = pods.iter().filter(|pod| pod.configs.len() > 1);
+        let used: HashSet<(&[ConfigName], &str)> = shared.map(|pod| (&*pod.configs, &*pod.service_account)).collect();
+        let mut others: BTreeMap<&ConfigName, Vec<&str>> = BTreeMap::new();
+        for (names, account) in used {
+            names
+                .iter()
+                .filter(|name| **name != key.name)
+                .for_each(|name| others.entry(name).or_default().push(account));
+        }
+        let others = others.into_iter().map(|(name, by)| (ConfigKey::new(&*key.namespace, name.clone()), by));
+        let mut moving = others.filter(|(other, accounts)| {
+            let Some(config) = self.index.config(other) else { return false };
             // A config that none of these pods may have moves none of them.
-            let shared = |pod: &Arc<PodState>| pod.configs.contains(name) && config.spec.admits(&pod.service_account);
-            config.status.as_ref().is_some_and(moves_now) && pods.iter().any(shared)
-        };
-        others.iter().filter(|name| **name != &key.name).find(moves).map(ToString::to_string)
+            config.status.as_ref().is_some_and(moves_now) && accounts.iter().any(|account| config.spec.admits(account))
+        });
+        moving.next().map(|(other, _)| other)
     }
 }
 
@@ -173,7 +196,7 @@ mod tests {
     use hyper::http;
     use kube::Client;
     use kube::client::Body;
-    use nudge_api::{RolloutStage, VersionedConfigSpec};
+    use nudge_api::{RolloutStage, VersionedConfigSpec, VersionedConfigStatus};
     use nudge_cluster::index::Index;
     use nudge_core::keys::PodUid;
     use nudge_core::rollout::ALL;
@@ -195,7 +218,7 @@ mod tests {
     }
 
     /// How many nodes count as away where pods fell on so many, and what was read.
-    async fn nodes_read(counts: &[u32]) -> (Vec<usize>, Vec<String>) {
+    async fn nodes_read(stage: RolloutStage, counts: &[u32]) -> (Vec<usize>, Vec<String>) {
         let paths = Arc::new(Mutex::new(Vec::new()));
         let requests = Arc::clone(&paths);
         let service = service_fn(move |request: http::Request<Body>| {
@@ -215,8 +238,8 @@ mod tests {
         let index = Arc::new(Index::default());
         let controller = Controller::new(client, index, key, "a", silence, RolloutMetrics::default());
         let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
-        let mut status = VersionedConfigStatus::default();
-        status.rollout.stage = Some(RolloutStage::Moving);
+        let mut status = VersionedConfigStatus { current: Some("1".to_owned()), ..VersionedConfigStatus::default() };
+        status.rollout.stage = Some(stage);
         config.status = Some(status);
         let mut sizes = Vec::new();
         for count in counts {
@@ -287,7 +310,7 @@ mod tests {
     fn no_node_counts_as_away_only_where_nodes_may_not_be_read() {
         let error = |code| {
             let status = kube::core::Status { code, ..kube::core::Status::default() };
-            CallError::Api { what: "reading Node a".to_owned(), source: Box::new(kube::Error::Api(Box::new(status))) }
+            CallError::Api { what: "reading Node a".to_owned(), source: Arc::new(kube::Error::Api(Box::new(status))) }
         };
         assert!(if_allowed(error(403)).is_ok_and(|away| away.is_empty()));
         assert!([401, 429, 500].into_iter().all(|code| if_allowed(error(code)).is_err()));
@@ -296,11 +319,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_few_nodes_are_read_and_many_are_listed() {
-        assert_eq!(nodes_read(&[2]).await, (vec![1], vec!["nodes/node-0".to_owned(), "nodes/node-1".to_owned()]));
+        let read = async |counts: &[u32]| nodes_read(RolloutStage::Moving, counts).await;
+        assert_eq!(read(&[2]).await, (vec![1], vec!["nodes/node-0".to_owned(), "nodes/node-1".to_owned()]));
         // Two of them do not exist.
-        assert_eq!(nodes_read(&[42]).await, (vec![28], vec!["nodes".to_owned()]));
+        assert_eq!(read(&[42]).await, (vec![28], vec!["nodes".to_owned()]));
         // A node that was away is not read again. Others are, as they may have fallen since.
-        let (sizes, paths) = nodes_read(&[40, 5]).await;
+        let (sizes, paths) = read(&[40, 5]).await;
         assert_eq!((sizes, paths.join(" ").as_str()), (vec![26, 3], "nodes nodes/node-0 nodes/node-3"));
+    }
+
+    #[tokio::test]
+    async fn no_node_is_listed_on_the_way_back() {
+        for stage in [RolloutStage::RollingBack, RolloutStage::Leaving] {
+            let (sizes, paths) = nodes_read(stage, &[40, 2]).await;
+            assert_eq!((sizes, paths.join(" ").as_str()), (vec![0, 1], "nodes/node-0 nodes/node-1"), "{stage:?}");
+        }
     }
 }

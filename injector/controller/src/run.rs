@@ -8,7 +8,7 @@ use nudge_api::VersionedConfig;
 use nudge_cluster::call::CallError;
 use nudge_cluster::index::{Index, IndexEvent};
 use nudge_cluster::lease::Leadership;
-use nudge_cluster::queue::Queue;
+use nudge_cluster::queue::{Queue, Take};
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::error_chain::chain;
 use prometheus_client::metrics::counter::Counter;
@@ -19,16 +19,15 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use super::turns::{collects, is_moved};
 use super::{Again, Controller};
 
 /// How long a new leader waits for the server to confirm what this replica knows.
 const CONFIRM: Duration = Duration::from_secs(30);
 /// Configs that are reconciled at the same time.
 const WORKERS: usize = 8;
-/// How long changes of pods are collected before a reconcile.
-const PODS: Duration = Duration::from_secs(1);
-/// The same during a rollout, which waits for the reports of pods.
-const MOVING_PODS: Duration = Duration::from_millis(100);
+/// The same for what is urgent alone, such as roll-backs, so that no others keep it waiting.
+const URGENT_WORKERS: usize = 4;
 /// How often each config is reconciled without any event.
 const RESYNC: Duration = Duration::from_mins(10);
 /// Deleted configs that are remembered until a leader has removed their versions.
@@ -69,17 +68,32 @@ pub async fn run(
     mut leadership: Leadership,
     metrics: ControllerMetrics,
 ) {
-    let queue = Arc::new(Queue::default());
+    let queue = Arc::clone(&controller.queue);
     let gone = Deleted::default();
     let (sink, deleted, known) = (Arc::clone(&queue), Arc::clone(&gone), Arc::downgrade(&index));
-    let in_rollout = move |key: &ConfigKey| {
-        let config = known.upgrade().and_then(|index| index.config(key));
-        config.is_some_and(|config| config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()))
+    let neighbours = Arc::downgrade(&controller);
+    let changed = move |key: &ConfigKey| {
+        if let Some(controller) = neighbours.upgrade() {
+            controller.changed(key);
+        }
     };
     index.listen(move |event| match event {
-        IndexEvent::Config(key) => sink.add(key.clone(), Duration::ZERO),
-        IndexEvent::Pods(key) => sink.add(key.clone(), if in_rollout(key) { MOVING_PODS } else { PODS }),
+        IndexEvent::Config(key) => {
+            sink.add(key.clone(), Duration::ZERO);
+            changed(key);
+        }
+        IndexEvent::Pods { config: key, harmed } => {
+            let Some(index) = known.upgrade() else { return };
+            let config = index.config(key);
+            let wait = collects(config.as_deref(), index.count_users(key));
+            if *harmed && config.is_some_and(|config| is_moved(&config)) {
+                sink.add_urgent(key.clone(), wait);
+            } else {
+                sink.add(key.clone(), wait);
+            }
+        }
         IndexEvent::ConfigGone(key, config) => {
+            changed(key);
             let mut deleted = deleted.lock().unwrap_or_else(PoisonError::into_inner);
             if deleted.len() == REMEMBERED
                 && let Some((_, config, _)) = deleted.pop_front()
@@ -131,16 +145,30 @@ async fn lead(
     for key in index.configs().into_iter().chain(index.subscribed()).chain(deleted) {
         queue.add(key, Duration::ZERO);
     }
-    let permits = Arc::new(Semaphore::new(WORKERS));
+    work(controller, index, queue, gone, leadership, metrics).await;
+}
+
+/// Reconciles what the queue brings until this replica no longer leads.
+async fn work(
+    controller: &Arc<Controller>,
+    index: &Arc<Index>,
+    queue: &Arc<Queue>,
+    gone: &Deleted,
+    leadership: &mut Leadership,
+    metrics: &ControllerMetrics,
+) {
+    let (workers, urgent) = (Arc::new(Semaphore::new(WORKERS)), Arc::new(Semaphore::new(URGENT_WORKERS)));
+    let next = async |workers: &Arc<Semaphore>, which: Take| {
+        let permit = Arc::clone(workers).acquire_owned().await;
+        (queue.next(which).await, permit)
+    };
     // Cancels the reconciles under way when this replica no longer leads.
     let mut tasks = JoinSet::new();
     loop {
-        let next = async {
-            let permit = Arc::clone(&permits).acquire_owned().await;
-            (queue.next().await, permit)
-        };
         let (key, permit) = tokio::select! {
-            next = next => next,
+            biased;
+            next = next(&workers, Take::Any) => next,
+            next = next(&urgent, Take::Urgent) => next,
             _ = leadership.wait_for(|leads| !*leads) => return,
         };
         metrics.waiting.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
@@ -198,7 +226,7 @@ impl Drop for Turn<'_> {
 
 /// Deletes the versions of deleted configs of this name, and reconciles the config. Returns when to reconcile it again.
 async fn reconcile(
-    controller: &Controller,
+    controller: &Arc<Controller>,
     queue: &Queue,
     gone: &Deleted,
     key: &ConfigKey,
@@ -227,4 +255,105 @@ fn deleted(gone: &Deleted, key: &ConfigKey) -> Vec<(Instant, Arc<VersionedConfig
         stays
     });
     gone.iter().filter(|(_, name, _)| name == key).map(|(at, _, config)| (*at, Arc::clone(config))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use nudge_api::PartKind;
+    use nudge_core::keys::PartMeta;
+    use ring::hmac;
+    use serde_json::{Value, json};
+    use tokio::sync::{mpsc, watch};
+    use tower::service_fn;
+
+    use super::*;
+    use crate::RolloutMetrics;
+
+    /// One of many configs. Version 1 was current before 2.
+    fn config(number: usize, requested: &str) -> Value {
+        let version = |name: &str| {
+            let part =
+                json!({"kind": "ConfigMap", "name": format!("c{number}-{name}"), "uid": name, "digest": "sha256:00"});
+            json!({"version": name, "state": "Available", "parts": [part], "keys": 1, "bytes": 1})
+        };
+        json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+            "metadata": {
+                "name": format!("c{number}"), "namespace": format!("ns-{}", number % 100), "uid": format!("u{number}"),
+                "resourceVersion": if requested == "1" { "2" } else { "1" }, "generation": 1},
+            "spec": {"current": requested},
+            "status": {"current": "2", "previous": "1", "phase": "Current", "rollout": {"revision": 1},
+                       "versions": [version("1"), version("2"), version("3")]},
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_must_go_back_is_served_next_while_a_thousand_configs_wait() {
+        let (sent, mut writes) = mpsc::unbounded_channel();
+        let service = service_fn(move |request: Request<Body>| {
+            if request.uri().path().ends_with("/status") {
+                sent.send(request.uri().path().to_owned()).unwrap();
+            }
+            // The API server is slow. Every worker waits for it.
+            async {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                let failed = br#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500}"#;
+                Ok::<_, hyper::http::Error>(Response::builder().status(500).body(Body::from(failed.to_vec())).unwrap())
+            }
+        });
+        let index = Arc::new(Index::default());
+        index.set_enabled((0..100).map(|number| format!("ns-{number}")).collect());
+        let put = |number, requested| index.put_config(serde_json::from_value(config(number, requested)).unwrap());
+        (0..1000).for_each(|number| put(number, "3"));
+        let parts = |number: usize| ["1", "2", "3"].map(|version| (number, version));
+        for (number, version) in (0..1000).flat_map(parts) {
+            let key = ConfigKey::parse(format!("ns-{}", number % 100), &format!("c{number}")).unwrap();
+            let name = format!("c{number}-{version}");
+            index.put_part(
+                key,
+                PartMeta {
+                    kind: PartKind::ConfigMap,
+                    name,
+                    uid: version.to_owned(),
+                    resource_version: "1".to_owned(),
+                    version: version.to_owned(),
+                    part: None,
+                    parts: None,
+                    prune: false,
+                    created: 0,
+                    terminating: false,
+                },
+            );
+        }
+        let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+        let metrics = RolloutMetrics::default();
+        let controller = Arc::new(Controller::new(client, Arc::clone(&index), key, "a", silence, metrics));
+        let queue = Arc::clone(&controller.queue);
+        index.configs().into_iter().for_each(|key| queue.add(key, Duration::ZERO));
+        let (_lead, mut leads) = watch::channel(true);
+        let working = {
+            let (controller, index, queue) = (Arc::clone(&controller), Arc::clone(&index), Arc::clone(&queue));
+            tokio::spawn(async move {
+                let (gone, metrics) = (Deleted::default(), ControllerMetrics::default());
+                work(&controller, &index, &queue, &gone, &mut leads, &metrics).await;
+            })
+        };
+        let began = Instant::now();
+        for _ in 0..WORKERS {
+            writes.recv().await.unwrap();
+        }
+        assert!(queue.len() > 900, "{} wait", queue.len());
+        put(999, "1");
+        queue.add(ConfigKey::parse("ns-99", "c999").unwrap(), Duration::ZERO);
+        assert_eq!(
+            writes.recv().await.unwrap(),
+            "/apis/nudge.dev/v1alpha1/namespaces/ns-99/versionedconfigs/c999/status"
+        );
+        assert_eq!(began.elapsed(), Duration::ZERO, "it waits for no other config");
+        working.abort();
+    }
 }

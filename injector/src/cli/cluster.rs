@@ -40,8 +40,13 @@ pub(super) async fn find() -> Result<(Config, Client), ClusterError> {
     let found = Config::infer().await;
     let mut config = found.map_err(|error| explain(&error, Config::incluster().err().as_ref()))?;
     config.connect_timeout = Some(CONNECT);
-    let client = Client::try_from(config.clone()).map_err(|error| ClusterError::Unusable(no_client(&error)))?;
+    let client = client(&config)?;
     Ok((config, client))
+}
+
+/// A client, which does its work on the runtime that this is called on.
+pub(super) fn client(config: &Config) -> Result<Client, ClusterError> {
+    Client::try_from(config.clone()).map_err(|error| ClusterError::Unusable(no_client(&error)))
 }
 
 /// The error to show, given why the pod's account can't be used.

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use nudge_cluster::lease::Leadership;
-use nudge_controller::{Controller, ControllerMetrics, RepairMetrics, RolloutMetrics, record_warnings, repair, run};
+use nudge_controller::{
+    Controller, ControllerMetrics, RepairMetrics, RolloutMetrics, follow_line, record_warnings, repair, run,
+};
 
 use super::serve::ControlPlane;
 
 /// Starts the controllers.
 pub(super) fn start(plane: &mut ControlPlane) {
-    let leadership = plane.lead("lease", plane.options.lease.clone());
+    let leadership = plane.lead("lease", plane.lease(&plane.options.lease));
     let ControlPlane { options, client, index, content_key, registry, tasks, .. } = plane;
     let (metrics, rollouts, repairs) =
         (ControllerMetrics::default(), RolloutMetrics::default(), RepairMetrics::default());
@@ -24,6 +26,12 @@ pub(super) fn start(plane: &mut ControlPlane) {
         options.stale,
         rollouts,
     ));
+    let (notes, leads) = (Arc::clone(&controller), leadership.clone());
+    let (namespace, lease) = (options.hub_lease.namespace.clone(), options.hub_lease.name.clone());
+    tasks.spawn_restarted("line of the hub", move || {
+        let (notes, namespace, lease) = (Arc::clone(&notes), namespace.clone(), lease.clone());
+        while_leading(leads.clone(), move || follow_line(Arc::clone(&notes), namespace.clone(), lease.clone()))
+    });
     tasks.spawn("controllers", run(controller, Arc::clone(index), leadership.clone(), metrics));
 
     let (known, api, leads, replica) = (Arc::clone(index), client.clone(), leadership.clone(), options.replica.clone());

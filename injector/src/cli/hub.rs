@@ -18,8 +18,8 @@ const SWEEP: Duration = Duration::from_secs(30);
 
 /// Listens for agents.
 pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
-    let leadership = plane.lead("lease of the hub", plane.options.hub_lease.clone());
-    let ControlPlane { options, client, index, content_key, certificates, registry, tasks, .. } = plane;
+    let lease = plane.lease(&plane.options.hub_lease);
+    let ControlPlane { options, client, index, content_key, registry, .. } = plane;
     let cluster = Cluster::new(client.clone());
     let hub = Hub::new(Arc::clone(index), cluster, options.hub.clone(), Arc::clone(content_key), registry);
     let warmed = Arc::downgrade(&hub);
@@ -36,6 +36,10 @@ pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
         source,
     })?;
     tracing::info!(hub = %address(&listener), "listening for agents");
+    let noting = Arc::downgrade(&hub);
+    let lease = lease.noting(move || noting.upgrade()?.note());
+    let leadership = plane.lead("lease of the hub", lease);
+    let ControlPlane { certificates, index, tasks, .. } = plane;
     let (swept, leads) = (Arc::clone(&hub), leadership.clone());
     tasks.spawn_restarted("sweep of silent pods", move || {
         let hub = Arc::clone(&swept);

@@ -11,6 +11,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::config_metrics::ConfigMetrics;
@@ -22,6 +23,11 @@ use crate::supervise::Stopping;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WatchLabel {
     watch: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RuntimeLabel {
+    runtime: &'static str,
 }
 
 /// What the probes look at.
@@ -37,6 +43,8 @@ pub(super) struct Known {
     pub(super) certificates: Certificates,
     /// What the cluster can do, for which every pod that opts in waits. Only the role control needs it.
     pub(super) features: Option<watch::Receiver<Option<Features>>>,
+    /// Where tasks run, by name.
+    pub(super) runtimes: Vec<(&'static str, Handle)>,
     /// The longest silence of a watch in a replica that is ready.
     pub(super) stale: Duration,
 }
@@ -57,6 +65,8 @@ impl Known {
     fn metrics(self: &Arc<Self>, registry: &mut Registry) -> Refresh {
         let ages = Family::<WatchLabel, Gauge<f64, AtomicU64>>::default();
         registry.register("watch_age_seconds", "Time since the API server last confirmed a watch", ages.clone());
+        let tasks = Family::<RuntimeLabel, Gauge>::default();
+        registry.register("tasks", "Tasks of a runtime of the process that have not ended", tasks.clone());
         let expiry = Gauge::<i64>::default();
         let help = "Expiry of the serving certificate, in seconds since 1970";
         registry.register("certificate_expiry_timestamp_seconds", help, expiry.clone());
@@ -75,6 +85,10 @@ impl Known {
             expiry.set(known.certificates.expires().unix_timestamp());
             trust.update(&known.certificates, &known.index);
             namespaces.update(&known.index);
+            for &(runtime, ref handle) in &known.runtimes {
+                let count = i64::try_from(handle.metrics().num_alive_tasks()).unwrap_or(i64::MAX);
+                tasks.get_or_create(&RuntimeLabel { runtime }).set(count);
+            }
             for (watch, age) in known.index.ages() {
                 ages.get_or_create(&WatchLabel { watch }).set(age.map_or(-1.0, |age| age.as_secs_f64()));
             }

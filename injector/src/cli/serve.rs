@@ -15,6 +15,7 @@ use nudge_cluster::watch::watch_cluster;
 use prometheus_client::registry::Registry;
 use ring::hmac;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::cluster::{self, ClusterError};
@@ -95,16 +96,35 @@ pub(super) struct ControlPlane {
     pub(super) content_key: Arc<hmac::Key>,
     pub(super) certificates: Certificates,
     pub(super) registry: Registry,
+    /// Where tasks run, by name.
+    runtimes: Vec<(&'static str, Handle)>,
     pub(super) tasks: Tasks,
 }
 
 impl ControlPlane {
+    /// A lease that nobody tries to hold yet.
+    pub(super) fn lease(&self, settings: &LeaseSettings) -> Lease {
+        Lease::new(self.client.clone(), settings.clone())
+    }
+
     /// Tries to hold a lease from now on.
-    pub(super) fn lead(&mut self, name: &'static str, settings: LeaseSettings) -> Leadership {
-        let lease = Lease::new(self.client.clone(), settings);
+    pub(super) fn lead(&mut self, name: &'static str, lease: Lease) -> Leadership {
         let leadership = lease.leadership();
         self.tasks.spawn_until(Stage::HandOver, name, |stopping| lease.run(stopping));
         leadership
+    }
+
+    /// Starts a part on a runtime of its own, with a client of its own: what keeps its threads busy delays nothing else.
+    fn apart(&mut self, name: &'static str, start: impl FnOnce(&mut Self)) -> Result<(), ServeError> {
+        let runtime = self.tasks.begin_runtime(name).map_err(ServeError::Runtime)?;
+        self.runtimes.push((name, runtime.clone()));
+        let entered = runtime.enter();
+        let shared = std::mem::replace(&mut self.client, cluster::client(&self.config)?);
+        start(self);
+        self.client = shared;
+        drop(entered);
+        self.tasks.end_runtime();
+        Ok(())
     }
 }
 
@@ -159,7 +179,9 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
         let content_key = Arc::new(content_key::start(&client, &options).await?);
         let (index, mut registry) = (Arc::new(Index::default()), Registry::with_prefix("nudge"));
         options.watch.metrics.register(&mut registry);
-        let plane = ControlPlane { options, config, client, index, content_key, certificates, registry, tasks };
+        let runtimes = vec![("main", Handle::current())];
+        let plane =
+            ControlPlane { options, config, client, index, content_key, certificates, registry, runtimes, tasks };
         serve_others(plane, stopping).await?
     } else {
         tasks.spawn("content key", content_key::keep(client, options));
@@ -183,7 +205,7 @@ async fn serve_others(mut plane: ControlPlane, stopping: Stopping) -> Result<(He
     plane.tasks.spawn("watches", watches);
     let features = if roles.control {
         let features = webhooks::start(&mut plane).await?;
-        controllers::start(&mut plane);
+        plane.apart("controllers", controllers::start)?;
         Some(features)
     } else {
         None
@@ -191,8 +213,8 @@ async fn serve_others(mut plane: ControlPlane, stopping: Stopping) -> Result<(He
     if roles.hub {
         hub::start(&mut plane)?;
     }
-    let ControlPlane { options, index, certificates, registry, tasks, .. } = plane;
-    let known = Known { index, certificates, features, stale: options.stale };
+    let ControlPlane { options, index, certificates, registry, runtimes, tasks, .. } = plane;
+    let known = Known { index, certificates, features, runtimes, stale: options.stale };
     Ok((probes(Probed { known: Some(known), stopping }, registry), tasks))
 }
 

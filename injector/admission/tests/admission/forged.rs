@@ -72,7 +72,7 @@ async fn tenant(guarded: &GuardedCluster) -> Result<Space> {
     let part = json!({"kind": "Secret", "name": "hidden-name", "uid": own.metadata.uid, "digest": digest});
     let version = json!({"version": "1", "state": "Current", "keys": 1, "bytes": 4, "parts": [part]});
     let status = json!({
-        "phase": "Current", "current": "1", "versions": [version], "retired": [{"version": "0", "digests": [digest]}, {"version": "9", "digests": [OTHER]}],
+        "phase": "Current", "current": "1", "versions": [version], "retired": [format!("0 ={digest}"), format!("9 ={OTHER}")],
     });
     config(&space, "keys", json!({"current": "1"}), status).await?;
     guarded.subscribe(&space, "keys", 3);
