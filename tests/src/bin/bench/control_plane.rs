@@ -18,6 +18,12 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
+    /// Of a program that is there.
+    #[cfg(test)]
+    pub(crate) fn of(program: &std::path::Path) -> Self {
+        Self { injector: Some(program.to_owned()) }
+    }
+
     /// Replicas as users have them: what is logged for debugging costs time and memory.
     pub(crate) fn replica_options(&self) -> Result<ReplicaOptions> {
         let program = if let Some(program) = &self.injector {

@@ -2,8 +2,9 @@
 //!
 //! `bench local` measures an agent on this machine, `bench hub` the hub with very many agents, `bench activation` the way
 //! through a real API server, `bench admission` the injection of pods,
-//! `bench crowd` the control plane's memory, `bench namespaces` what many enabled namespaces cost it, `bench judgement` which versions are
-//! rolled back in simulated clusters. The other commands are the processes that they start.
+//! `bench crowd` the control plane's memory, `bench namespaces` what many enabled namespaces cost it, `bench fleet` whole rollouts to very
+//! many pods and configs, `bench judgement` which versions are rolled back in simulated clusters. The other commands are the processes that
+//! they start.
 
 mod activation;
 mod admission;
@@ -11,6 +12,8 @@ mod bench;
 mod contestant;
 mod control_plane;
 mod crowd;
+mod exchange;
+mod fleet;
 mod floor;
 mod hub;
 mod idle;
@@ -20,6 +23,7 @@ mod local;
 mod memory;
 mod namespaces;
 mod nginx;
+mod open_files;
 mod payload;
 mod report;
 mod requests;
@@ -60,6 +64,8 @@ enum Command {
     Crowd(crowd::Options),
     /// Measures what many enabled namespaces cost each role of the control plane
     Namespaces(namespaces::Options),
+    /// Measures rollouts to very many pods and configs, until the last acknowledgement is known
+    Fleet(fleet::Options),
     /// Simulates rollouts of good and bad versions in all weathers
     Judgement(judgement::Options),
     /// Catches SIGUSR1 and reports to a pipe when; ends when nobody reads it
@@ -106,6 +112,10 @@ fn run(started: Monotonic) -> Result<()> {
         Command::Namespaces(options) => {
             let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(until_interrupted(namespaces::run(options)))
+        }
+        Command::Fleet(options) => {
+            let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(until_interrupted(fleet::run(options)))
         }
         Command::Local(options) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;

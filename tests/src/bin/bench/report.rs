@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::iter;
 
 use anyhow::{Context, Result};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::row::{HEAD, Row};
 
@@ -14,6 +14,8 @@ use crate::row::{HEAD, Row};
 pub(crate) struct Report {
     rows: Vec<Row>,
     remarks: Vec<String>,
+    /// For programs alone.
+    details: Map<String, Value>,
 }
 
 impl Report {
@@ -23,6 +25,11 @@ impl Report {
 
     pub(crate) fn remark(&mut self, remark: impl Into<String>) {
         self.remarks.push(remark.into());
+    }
+
+    /// Adds something to the JSON that no table shows.
+    pub(crate) fn detail(&mut self, name: impl Into<String>, value: Value) {
+        self.details.insert(name.into(), value);
     }
 
     /// Writes the results to standard output.
@@ -57,9 +64,13 @@ impl Report {
     }
 
     /// The same as JSON.
-    fn json(&self) -> serde_json::Result<String> {
+    pub(crate) fn json(&self) -> serde_json::Result<String> {
         let measures: Vec<Value> = self.rows.iter().map(Row::json).collect();
-        serde_json::to_string_pretty(&json!({"measures": measures, "remarks": self.remarks}))
+        let mut all = json!({"measures": measures, "remarks": self.remarks});
+        for (name, value) in &self.details {
+            all[name] = value.clone();
+        }
+        serde_json::to_string_pretty(&all)
     }
 }
 

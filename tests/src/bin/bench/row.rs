@@ -1,10 +1,10 @@
-//! One measure of the agent, what it stands beside, and what it must keep to.
+//! One measure, what it stands beside, and what it must keep to.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 /// What the cells of a row say.
-pub(crate) const HEAD: [&str; 6] = ["measure", "agent", "floor or peer", "ratio", "target", "met"];
+pub(crate) const HEAD: [&str; 6] = ["measure", "value", "floor or peer", "ratio", "target", "met"];
 
 /// What a number counts.
 #[derive(Clone, Copy, Serialize)]
@@ -13,22 +13,33 @@ pub(crate) enum Unit {
     Micros,
     #[serde(rename = "ms")]
     Millis,
+    #[serde(rename = "s")]
+    Seconds,
     #[serde(rename = "KiB")]
     Kib,
+    #[serde(rename = "MiB")]
+    Mib,
     #[serde(rename = "1/s")]
     PerSecond,
     #[serde(rename = "count")]
     Count,
+    /// An average of counts.
+    #[serde(rename = "each")]
+    Each,
 }
 
 impl Unit {
     fn show(self, value: f64) -> String {
         match self {
+            _ if !value.is_finite() => "never".to_owned(),
             Self::Micros => format!("{value:.1} µs"),
             Self::Millis => format!("{value:.2} ms"),
+            Self::Seconds => format!("{value:.2} s"),
             Self::Kib => format!("{value:.0} KiB"),
+            Self::Mib => format!("{value:.1} MiB"),
             Self::PerSecond => format!("{value:.0} /s"),
             Self::Count => format!("{value:.0}"),
+            Self::Each => format!("{value:.2}"),
         }
     }
 }
@@ -48,20 +59,22 @@ pub(crate) enum Target {
     AtMost(f64),
     /// What the peer needs, and this much more.
     PeerPlus(f64),
+    /// So many times what the peer needs, and this much more.
+    PeerTimes(f64, f64),
 }
 
 /// One measure.
 pub(crate) struct Row {
     measure: String,
     unit: Unit,
-    agent: f64,
+    value: f64,
     peer: Option<Peer>,
     target: Option<Target>,
 }
 
 impl Row {
-    pub(crate) fn new(measure: impl Into<String>, unit: Unit, agent: f64) -> Self {
-        Self { measure: measure.into(), unit, agent, peer: None, target: None }
+    pub(crate) fn new(measure: impl Into<String>, unit: Unit, value: f64) -> Self {
+        Self { measure: measure.into(), unit, value, peer: None, target: None }
     }
 
     pub(crate) fn beside(mut self, name: &'static str, value: f64) -> Self {
@@ -75,7 +88,7 @@ impl Row {
     }
 
     fn ratio(&self) -> Option<f64> {
-        self.peer.filter(|peer| peer.value > 0.0).map(|peer| self.agent / peer.value)
+        self.peer.filter(|peer| peer.value > 0.0).map(|peer| self.value / peer.value)
     }
 
     /// The most that the target allows; none where there is no target or no peer to take it from.
@@ -83,11 +96,12 @@ impl Row {
         match self.target? {
             Target::AtMost(limit) => Some(limit),
             Target::PeerPlus(more) => self.peer.map(|peer| peer.value + more),
+            Target::PeerTimes(times, more) => self.peer.map(|peer| peer.value * times + more),
         }
     }
 
     fn met(&self) -> Option<bool> {
-        self.limit().map(|limit| self.agent <= limit)
+        self.limit().map(|limit| self.value <= limit)
     }
 
     /// The row for programs.
@@ -95,7 +109,7 @@ impl Row {
         json!({
             "measure": self.measure,
             "unit": self.unit,
-            "agent": self.agent,
+            "value": self.value,
             "peer": self.peer,
             "ratio": self.ratio(),
             "target": self.target,
@@ -109,7 +123,7 @@ impl Row {
         let none = || "-".to_owned();
         [
             self.measure.clone(),
-            self.unit.show(self.agent),
+            self.unit.show(self.value),
             self.peer.map_or_else(none, |peer| format!("{} {}", peer.name, self.unit.show(peer.value))),
             self.ratio().map_or_else(none, |ratio| format!("{ratio:.2}")),
             self.limit().map_or_else(none, |limit| format!("≤ {}", self.unit.show(limit))),
@@ -137,6 +151,10 @@ mod tests {
         assert_eq!(row.ratio(), Some(5.0));
         let row = Row::new("x", Unit::Millis, 2.6).beside("floor", 0.5).target(Target::PeerPlus(2.0));
         assert_eq!(row.met(), Some(false));
+        let times = Row::new("x", Unit::Seconds, 3.3).beside("floor", 1.0).target(Target::PeerTimes(1.3, 2.0));
+        assert_eq!((times.met(), Row { value: 3.4, ..times }.met()), (Some(true), Some(false)));
+        // What never came to an end is no success.
+        assert_eq!(Row::new("x", Unit::Seconds, f64::INFINITY).target(Target::AtMost(9.0)).met(), Some(false));
         // Without the peer there is no answer, which is not a failure.
         assert_eq!(Row::new("x", Unit::Millis, 9.0).target(Target::PeerPlus(2.0)).met(), None);
     }

@@ -1,37 +1,29 @@
 //! Very many agents in one process: each polls, takes what it gets and polls again; lost connections are made again.
 
+use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use nudge_protocol::ConfigName;
-use nudge_protocol::hub::{Held, POLL_PATH, PollHead, PollRequest};
+use nudge_protocol::hub::{Held, POLL_PATH, PollRequest};
 use nudge_tests::fakes::crowd::{CONFIG, token};
 use rustls::client::Resumption;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
+use crate::exchange::{Exchange, head_of, trusting};
 use crate::samples::Samples;
 
 /// How long one attempt to connect may take.
 const CONNECT: Duration = Duration::from_secs(15);
 
-/// A full handshake with a server that has a certificate of this authority.
-pub(super) fn trusting(authority: &str) -> TlsConnector {
-    let mut roots = RootCertStore::empty();
-    let trusted = CertificateDer::from_pem_slice(authority.as_bytes());
-    // Without it nobody connects, which is seen soon enough.
-    let _ = trusted.map(|certificate| roots.add(certificate));
-    let mut tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+/// Full handshakes with servers that have a certificate of this authority.
+pub(super) fn connector(authority: &str) -> TlsConnector {
+    let mut tls = trusting(authority);
     tls.resumption = Resumption::disabled();
     TlsConnector::from(Arc::new(tls))
 }
@@ -48,7 +40,7 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     pub(crate) fn start(agents: usize, address: SocketAddr, authority: &str) -> Self {
-        let connector = trusting(authority);
+        let connector = connector(authority);
         let (sender, taken) = mpsc::unbounded_channel();
         let failed = Arc::new(AtomicU64::new(0));
         let mut tasks = tokio::task::JoinSet::new();
@@ -107,9 +99,10 @@ impl Agent {
     async fn run(mut self) {
         let mut failures = 0;
         loop {
-            if let Ok(Ok(stream)) = timeout(CONNECT, self.connect()).await {
+            let connected = Exchange::connect(&self.connector, None, self.address);
+            if let Ok(Ok(hub)) = timeout(CONNECT, connected).await {
                 failures = 0;
-                let _ = self.converse(stream).await;
+                let _ = self.converse(hub).await;
             } else {
                 failures += 1;
                 self.failed.fetch_add(1, Ordering::Relaxed);
@@ -120,14 +113,7 @@ impl Agent {
         }
     }
 
-    async fn connect(&self) -> Result<TlsStream<TcpStream>> {
-        let stream = TcpStream::connect(self.address).await?;
-        stream.set_nodelay(true)?;
-        let name = ServerName::from(self.address.ip());
-        Ok(self.connector.connect(name, stream).await?)
-    }
-
-    async fn converse(&mut self, mut stream: TlsStream<TcpStream>) -> Result<()> {
+    async fn converse(&mut self, mut hub: Exchange) -> Result<()> {
         loop {
             let request = PollRequest {
                 agent: "bench".to_owned(),
@@ -135,23 +121,12 @@ impl Agent {
                 wait_seconds: 300,
                 ..PollRequest::default()
             };
-            let body = serde_json::to_string(&request)?;
-            let head = format!(
-                "POST {POLL_PATH} HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
-                 content-length: {}\r\n\r\n{body}",
-                self.token,
-                body.len()
-            );
-            stream.write_all(head.as_bytes()).await?;
-            stream.flush().await?;
-            let Some(body) = reply(&mut stream).await? else { continue };
+            let Some(body) = hub.post(POLL_PATH, &self.token, &request, pending()).await? else { continue };
             let at = Instant::now();
-            let length: [u8; 4] = body.get(..4).context("no length")?.try_into()?;
-            let length = usize::try_from(u32::from_be_bytes(length))?;
-            let head: PollHead = serde_json::from_slice(body.get(4..4 + length).context("no head")?)?;
+            let (head, length) = head_of(&body)?;
             let config = head.configs.first().context("no config")?;
             let block = config.length.context("no content")?;
-            ensure!(body.len() == 8 + length + usize::try_from(block)?, "not all of the content");
+            ensure!(body.len() == length + 4 + usize::try_from(block)?, "not all of the content");
             self.held = Some(Held {
                 name: ConfigName::new(CONFIG)?,
                 uid: config.uid.clone(),
@@ -164,34 +139,6 @@ impl Agent {
             self.sender.send((number, at))?;
         }
     }
-}
-
-/// The body of a reply with content; `None` for one without.
-async fn reply(stream: &mut TlsStream<TcpStream>) -> Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
-    let mut piece = [0; 8192];
-    let (head, length) = loop {
-        let count = stream.read(&mut piece).await?;
-        ensure!(count > 0, "closed");
-        bytes.extend_from_slice(&piece[..count]);
-        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
-            let head = std::str::from_utf8(&bytes[..end])?.to_ascii_lowercase();
-            if head.starts_with("http/1.1 204") {
-                return Ok(None);
-            }
-            if !head.starts_with("http/1.1 200") {
-                bail!("{}", head.lines().next().unwrap_or_default());
-            }
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).context("no length")?;
-            break (end + 4, length.parse::<usize>()?);
-        }
-    };
-    while bytes.len() < head + length {
-        let count = stream.read(&mut piece).await?;
-        ensure!(count > 0, "closed");
-        bytes.extend_from_slice(&piece[..count]);
-    }
-    Ok(Some(bytes.split_off(head)))
 }
 
 /// A number below `most`, spread well enough for pauses.

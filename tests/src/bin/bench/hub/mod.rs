@@ -6,18 +6,17 @@ mod server;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nudge_tests::procfs;
 
-use self::agents::{Crowd, trusting};
+use self::agents::{Crowd, connector};
 use self::reviews::Reviews;
 use self::server::Server;
-use crate::progress;
 use crate::report::Report;
 use crate::row::{Row, Target, Unit, float};
 use crate::samples::Samples;
+use crate::{open_files, progress};
 
 /// What an agent may cost, and how soon nearly all must have new content.
 const RESIDENT: u64 = 20 * 1024;
@@ -42,8 +41,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) async fn run(options: Options) -> Result<()> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("can't raise the limit of open files")?;
+    open_files::raise()?;
     let sizes = match (options.agents, options.quick) {
         (Some(agents), _) => vec![agents],
         (None, true) => vec![1000],
@@ -98,7 +96,7 @@ async fn measure(agents: usize, report: &mut Report) -> Result<()> {
     row(Row::new(name("resident memory per agent after five activations"), Unit::Kib, float(after) / 1024.0));
 
     progress("hub: admission reviews at rest");
-    let reviews = Reviews::start(server.admission, trusting(&server.authority))?;
+    let reviews = Reviews::start(server.admission, connector(&server.authority))?;
     tokio::time::sleep(RESTED).await;
     let rest = reviews.take();
     drop(reviews);
@@ -109,7 +107,7 @@ async fn measure(agents: usize, report: &mut Report) -> Result<()> {
     drop(server);
     crowd.mark();
     let mut server = Server::start_with(agents, Some(address), authority)?;
-    let reviews = Reviews::start(server.admission, trusting(&server.authority))?;
+    let reviews = Reviews::start(server.admission, connector(&server.authority))?;
     server.activate(7, 4096)?;
     let back = crowd.reached(7, STORM).await?;
     let storm = reviews.take();

@@ -170,6 +170,7 @@ impl Judge for Engine {
                 published: Some(&self.published),
                 current_since: None,
                 restart: &Restarts::Done,
+                line: 0,
             };
             let (after, effects) = next(rollout, &mut self.evidence, &seen, Now { time: &now, steady });
             rollout = after;

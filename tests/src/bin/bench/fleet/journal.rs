@@ -1,0 +1,193 @@
+//! What happens during a run, and when: by what agents say, and by what watches of the API server show.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nudge_api::VersionedConfigStatus;
+
+/// Versions of a run have the numbers below this.
+const VERSIONS: usize = 4;
+
+/// What happened to a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// Its agent has the version.
+    Taken,
+    /// Its application has acknowledged the version.
+    Acknowledged,
+    /// Its application refuses the version.
+    Refused,
+    /// Its condition says that it runs the version.
+    Proven,
+    /// Its condition says that something is wrong or under way.
+    Unproven,
+}
+
+/// Something that happened to a pod, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    pub(super) at: Duration,
+    pub(super) what: What,
+    pub(super) version: u32,
+}
+
+/// The status of a config as a watch has shown it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Look {
+    pub(super) at: Duration,
+    /// Length of the status as JSON.
+    pub(super) bytes: usize,
+    /// Without what nobody asks for here.
+    pub(super) status: VersionedConfigStatus,
+}
+
+/// How often an agent has done what costs something.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Answers with an assignment.
+    pub(super) answers: AtomicU32,
+    /// Reports that were taken.
+    pub(super) reports: AtomicU32,
+    /// Connections.
+    pub(super) handshakes: AtomicU32,
+    /// Requests and connections that failed.
+    pub(super) failures: AtomicU32,
+}
+
+struct Pod {
+    config: usize,
+    events: Mutex<Vec<Event>>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Config {
+    looks: Mutex<Vec<Look>>,
+    taken: [AtomicUsize; VERSIONS],
+}
+
+/// All of it.
+pub(super) struct Journal {
+    began: Instant,
+    pods: Vec<Pod>,
+    configs: Vec<Config>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Journal {
+    /// Of so many configs with so many pods each; pods are numbered by config.
+    pub(super) fn new(configs: usize, pods_each: usize) -> Self {
+        let pod = |number| Pod { config: number / pods_each, events: Mutex::default(), counts: Counts::default() };
+        Self {
+            began: Instant::now(),
+            pods: (0..configs * pods_each).map(pod).collect(),
+            configs: (0..configs).map(|_| Config::default()).collect(),
+        }
+    }
+
+    /// The time since it began.
+    pub(super) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Enters what happens to a pod now; a condition only where it differs from the last one.
+    pub(super) fn enter(&self, pod: usize, what: What, version: u32) {
+        let Some(of) = self.pods.get(pod) else { return };
+        let event = Event { at: self.now(), what, version };
+        let mut events = lock(&of.events);
+        if is_condition(what)
+            && let Some(last) = last_condition(&events)
+            && (last.what, last.version) == (what, version)
+        {
+            return;
+        }
+        events.push(event);
+        drop(events);
+        if what == What::Taken
+            && let Some(taken) = usize::try_from(version).ok().and_then(|at| self.configs[of.config].taken.get(at))
+        {
+            taken.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Enters the status of a config.
+    pub(super) fn look(&self, config: usize, bytes: usize, status: VersionedConfigStatus) {
+        if let Some(config) = self.configs.get(config) {
+            lock(&config.looks).push(Look { at: self.now(), bytes, status });
+        }
+    }
+
+    /// How often agents of the config have taken the version.
+    pub(super) fn taken(&self, config: usize, version: u32) -> usize {
+        let of = usize::try_from(version).ok().and_then(|at| self.configs.get(config)?.taken.get(at));
+        of.map_or(0, |taken| taken.load(Ordering::Relaxed))
+    }
+
+    /// What an agent counts.
+    pub(super) fn counts(&self, pod: usize) -> &Counts {
+        &self.pods[pod].counts
+    }
+
+    /// All events of the pods of a config.
+    pub(super) fn events(&self, config: usize) -> Vec<Vec<Event>> {
+        let of = self.pods.iter().filter(|pod| pod.config == config);
+        of.map(|pod| lock(&pod.events).clone()).collect()
+    }
+
+    /// All statuses of a config.
+    pub(super) fn looks(&self, config: usize) -> Vec<Look> {
+        self.configs.get(config).map_or_else(Vec::new, |config| lock(&config.looks).clone())
+    }
+
+    /// Something of the last status of each config.
+    pub(super) fn last_looks<T>(&self, of: impl Fn(&VersionedConfigStatus) -> T) -> Vec<Option<T>> {
+        self.configs.iter().map(|config| lock(&config.looks).last().map(|look| of(&look.status))).collect()
+    }
+
+    /// How many pods have a condition by which they run the version.
+    pub(super) fn proven(&self, version: u32) -> usize {
+        let says_so = |pod: &&Pod| {
+            let condition = last_condition(&lock(&pod.events));
+            condition.is_some_and(|last| (last.what, last.version) == (What::Proven, version))
+        };
+        self.pods.iter().filter(says_so).count()
+    }
+
+    /// The longest status so far, in bytes.
+    pub(super) fn longest_status(&self) -> usize {
+        let of = |config: &Config| lock(&config.looks).iter().map(|look| look.bytes).max().unwrap_or(0);
+        self.configs.iter().map(of).max().unwrap_or(0)
+    }
+}
+
+fn is_condition(what: What) -> bool {
+    matches!(what, What::Proven | What::Unproven)
+}
+
+/// The condition that the pod has after these events.
+pub(super) fn last_condition(events: &[Event]) -> Option<Event> {
+    events.iter().rev().find(|event| is_condition(event.what)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_that_stays_is_entered_once() {
+        let journal = Journal::new(2, 2);
+        for (what, version) in
+            [(What::Proven, 1), (What::Taken, 2), (What::Proven, 1), (What::Unproven, 1), (What::Proven, 2)]
+        {
+            journal.enter(3, what, version);
+        }
+        assert_eq!((journal.events(1)[1].len(), journal.proven(2), journal.proven(1)), (4, 1, 0));
+        assert_eq!((journal.taken(1, 2), journal.taken(0, 2)), (1, 0));
+        journal.enter(4, What::Taken, 2);
+        assert_eq!(journal.events(2).len(), 0, "there is no such pod");
+    }
+}
