@@ -26,6 +26,11 @@ impl Monotonic {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// Nanoseconds since a moment that all processes of the machine share.
+    pub fn nanos(self) -> u64 {
+        self.0
+    }
+
     /// For a pipe between processes of one machine.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         self.0.to_ne_bytes()

@@ -27,7 +27,7 @@ pub use agent::{Agent, ExecCommand};
 pub use cluster::Cluster;
 pub use cluster::installation::Installation;
 pub use cluster::pair::Pair;
-pub use cluster::replica::{Apart, Replica, ReplicaOptions};
+pub use cluster::replica::{Apart, ApartTwice, Replica, ReplicaOptions};
 pub use commands::finished::Finished;
 pub use commands::terminal::Terminal;
 pub use eventually::{eventually, eventually_blocking};

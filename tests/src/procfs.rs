@@ -54,6 +54,12 @@ pub fn cpu_time(pid: i32) -> Result<Duration> {
     Ok(Duration::from_secs(stat.ticks) / per_second)
 }
 
+/// How many files, sockets and the like the process has open.
+pub fn descriptors(pid: i32) -> Result<usize> {
+    let open = format!("/proc/{pid}/fd");
+    Ok(fs::read_dir(&open).with_context(|| format!("can't list {open}"))?.count())
+}
+
 /// How many sockets the process has.
 pub fn sockets(pid: i32) -> Result<usize> {
     let open = format!("/proc/{pid}/fd");

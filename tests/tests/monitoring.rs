@@ -120,6 +120,7 @@ async fn dashboard_and_rules_use_metrics_that_exist() -> Result<()> {
         "watch",
         "path",
         "channel",
+        "runtime",
         "code",
         "le",
         "version",

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -50,6 +51,11 @@ impl Etcd {
         Ok(Self { part, gateway: Gateway { address: (Ipv4Addr::LOCALHOST, ports[0]).into() } })
     }
 
+    /// Its address.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.gateway.address
+    }
+
     /// Where clients find it.
     pub(super) fn url(&self) -> String {
         format!("http://{}", self.gateway.address)
@@ -60,6 +66,16 @@ impl Etcd {
         self.part.start()?;
         let gateway = self.gateway;
         self.part.until(START, "etcd answers", async || gateway.revision().await.is_ok()).await
+    }
+
+    /// Puts a copy of all files of a folder in place of another, while it does not run.
+    pub(super) fn copy_data(from: &Path, to: &Path) -> Result<()> {
+        if to.exists() {
+            fs::remove_dir_all(to).with_context(|| format!("can't remove {}", to.display()))?;
+        }
+        let copied = Command::new("cp").arg("-a").args([from, to]).status()?;
+        ensure!(copied.success(), "{} can't be copied", from.display());
+        Ok(())
     }
 
     /// Drops the history before now.

@@ -6,11 +6,16 @@ use std::time::Duration;
 use anyhow::Result;
 use nix::sys::signal::Signal;
 
+use super::etcd::Etcd;
 use super::{Cluster, start};
 use crate::eventually;
 use crate::procfs::is_stopped;
 
 const SOON: Duration = Duration::from_secs(10);
+
+/// The folder of etcd's data, and that of its backup.
+pub(super) const DATA: &str = "etcd";
+const BACKUP: &str = "etcd.backup";
 
 impl Cluster {
     /// Stops the API server. Connections are closed, and new ones refused.
@@ -54,6 +59,35 @@ impl Cluster {
         self.etcd.start().await?;
         let admin = self.admin().await?;
         start::ready(&mut self.apiserver, &admin).await
+    }
+
+    /// Ends etcd at once, as a crash would.
+    pub fn kill_etcd(&mut self) -> Result<()> {
+        self.etcd.part.kill()
+    }
+
+    /// Starts etcd again, and returns when it answers. The API server finds it in its own time.
+    pub async fn start_etcd(&mut self) -> Result<()> {
+        self.etcd.start().await
+    }
+
+    /// Makes a backup of etcd, in place of the one before. It is away for a moment.
+    pub async fn back_up_etcd(&mut self) -> Result<()> {
+        self.etcd.part.stop().await?;
+        Etcd::copy_data(&self.home.path().join(DATA), &self.home.path().join(BACKUP))?;
+        self.etcd.start().await
+    }
+
+    /// Goes back to the backup, as an administrator does: without the API server, which is started again afterwards.
+    pub async fn restore_etcd(&mut self) -> Result<()> {
+        self.apiserver.stop().await?;
+        self.etcd.part.stop().await?;
+        Etcd::copy_data(&self.home.path().join(BACKUP), &self.home.path().join(DATA))?;
+        self.etcd.start().await?;
+        self.start_apiserver().await?;
+        let Some(part) = &mut self.controller_manager else { return Ok(()) };
+        part.stop().await?;
+        part.start()
     }
 
     /// Drops all of etcd's history before now. A running API server may still answer watches of older versions from its

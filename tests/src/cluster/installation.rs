@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs::{self, File};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,10 +26,10 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::cluster::mark::mark;
-use crate::cluster::replica::{Apart, Replica, ReplicaOptions};
+use crate::cluster::replica::{Apart, ApartTwice, Replica, ReplicaOptions};
 use crate::cluster::servers::ISSUER;
 use crate::cluster::{Cluster, Identity, Space, Wire};
-use crate::{Process, binary, eventually, ports};
+use crate::{Balancer, Process, binary, eventually, ports};
 
 /// The namespace of the control plane.
 pub const NAMESPACE: &str = "nudge-system";
@@ -45,6 +45,8 @@ pub const SERVING: &str = "app.kubernetes.io/component in (injector,hub)";
 const APPLY: [&str; 3] = ["apply", "--server-side", "--validate=false"];
 /// How long a replica may take until it is ready, on a machine that has much else to do.
 const SOON: Duration = Duration::from_mins(1);
+/// A free port that the replica finds itself, and that its log has.
+const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// The folder `deploy/`.
 pub fn deploy() -> PathBuf {
@@ -196,38 +198,60 @@ impl<'a> Installation<'a> {
     /// Starts a process for each role, as `deploy/base` does, and waits until all are ready. The webhooks are applied.
     pub async fn apart(&self, options: &ReplicaOptions) -> Result<Apart> {
         let free = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let with = |arguments: &[&str], addresses| ReplicaOptions {
-            addresses: Some(addresses),
-            arguments: [&options.arguments[..], &arguments.iter().map(|&one| one.to_owned()).collect::<Vec<_>>()]
-                .concat(),
-            ..options.clone()
-        };
         let (admission, hub) = match options.addresses {
             Some((admission, hub, _)) => (admission, hub),
             None => (free()?, free()?),
         };
         self.apply_webhooks(admission).await?;
-        let certs = self.start_as(CERTS_ACCOUNT, &with(&["--roles=certs"], (any, any, any)), None).await?;
-        let mounted = self.mount(&certs.name).await.with_context(|| format!("its log:\n{}", certs.log()))?;
-        let (folder, key) = (format!("--certificate-dir={}", mounted.display()), mounted.join("key"));
-        let key = format!("--content-key-file={}", key.display());
-        let hub = with(&["--roles=hub", &folder, &key], (any, hub, any));
-        let mut hub = self.start_as(HUB_ACCOUNT, &hub, None).await?;
-        hub.hub = hub.listens("hub").await?;
-        let control = with(&["--roles=control", &folder, &key], (admission, hub.hub, any));
-        let mut control = self.start_as(ACCOUNT, &control, None).await?;
-        control.admission = control.listens("admission").await?;
-        for replica in [&mut control, &mut hub] {
-            replica.health = replica.listens("health").await?;
-            replica.is_ready().await?;
-        }
+        let certs = self.certs(options).await?;
+        let mounted = self.mount(&certs).await?;
+        let hub = self.hub(&options.with_more(&mounted), hub).await?;
+        let control = self.control(&options.with_more(&mounted), admission, hub.hub).await?;
+        control.is_ready().await?;
+        hub.is_ready().await?;
         Ok(Apart { control, hub, certs })
     }
 
-    /// What the kubelet mounts into the pods of the roles control and hub, as soon as the role certs has filled the Secrets.
-    async fn mount(&self, name: &str) -> Result<PathBuf> {
-        let folder = self.cluster.folder().join(name).join("mounted");
+    /// The same with two processes for each role. Either of the role control answers the webhooks.
+    pub async fn apart_twice(&self, options: &ReplicaOptions) -> Result<ApartTwice> {
+        let webhooks = Balancer::start(&[]).await?;
+        self.apply_webhooks(webhooks.address).await?;
+        let certs = [self.certs(options).await?, self.certs(options).await?];
+        let mounted = options.with_more(&self.mount(&certs[0]).await?);
+        let hub = [self.hub(&mounted, ANY).await?, self.hub(&mounted, ANY).await?];
+        let control = [self.control(&mounted, ANY, hub[0].hub).await?, self.control(&mounted, ANY, hub[0].hub).await?];
+        for replica in control.iter().chain(&hub) {
+            replica.is_ready().await?;
+        }
+        webhooks.set(&control.each_ref().map(|replica| replica.admission));
+        Ok(ApartTwice { control, hub, certs, _webhooks: webhooks })
+    }
+
+    async fn certs(&self, options: &ReplicaOptions) -> Result<Replica> {
+        let options = ReplicaOptions { addresses: Some((ANY, ANY, ANY)), ..options.with_more(&["--roles=certs"]) };
+        self.start_as(CERTS_ACCOUNT, &options, None).await
+    }
+
+    async fn hub(&self, options: &ReplicaOptions, at: SocketAddr) -> Result<Replica> {
+        let options = ReplicaOptions { addresses: Some((ANY, at, ANY)), ..options.with_more(&["--roles=hub"]) };
+        let mut hub = self.start_as(HUB_ACCOUNT, &options, None).await?;
+        hub.hub = hub.listens("hub").await?;
+        hub.health = hub.listens("health").await?;
+        Ok(hub)
+    }
+
+    async fn control(&self, options: &ReplicaOptions, at: SocketAddr, hub: SocketAddr) -> Result<Replica> {
+        let options = ReplicaOptions { addresses: Some((at, hub, ANY)), ..options.with_more(&["--roles=control"]) };
+        let mut control = self.start_as(ACCOUNT, &options, None).await?;
+        control.admission = control.listens("admission").await?;
+        control.health = control.listens("health").await?;
+        Ok(control)
+    }
+
+    /// What the kubelet mounts into the pods of the roles control and hub, as soon as the role certs has filled the Secrets: the arguments that
+    /// name it.
+    async fn mount(&self, certs: &Replica) -> Result<[String; 2]> {
+        let folder = self.cluster.folder().join(&certs.name).join("mounted");
         fs::create_dir(&folder)?;
         let secrets: Api<Secret> = Api::namespaced(self.cluster.admin().await?, NAMESPACE);
         for (secret, keys) in
@@ -237,40 +261,44 @@ impl<'a> Installation<'a> {
                 let data = secrets.get(secret).await.ok()?.data?;
                 keys.iter().all(|key| data.contains_key(*key)).then_some(data)
             };
-            let data = eventually(SOON, &format!("Secret {secret} is filled"), filled).await?;
+            let data = eventually(SOON, &format!("Secret {secret} is filled"), filled).await;
+            let data = data.with_context(|| format!("its log:\n{}", certs.log()))?;
             for key in keys {
                 fs::write(folder.join(key), &data.get(*key).context("no such key")?.0)?;
             }
         }
-        Ok(folder)
+        let key = folder.join("key");
+        Ok([format!("--certificate-dir={}", folder.display()), format!("--content-key-file={}", key.display())])
     }
 
     /// Starts a process with a service account, which is not waited for.
     async fn start_as(&self, account: &str, options: &ReplicaOptions, wire: Option<&Wire>) -> Result<Replica> {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let name = format!("replica-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let folder = self.cluster.folder().join(&name);
-        fs::create_dir(&folder)?;
         let token = self.token(account).await?;
-        let kubeconfig = folder.join("kubeconfig");
         let identity = Identity::Token(&token);
-        let text = match wire {
+        let kubeconfig = match wire {
             Some(wire) => self.cluster.kubeconfig_by(wire, &identity),
             None => self.cluster.kubeconfig_of(&identity),
         };
-        fs::write(&kubeconfig, text)?;
-        // Free ports of its own choice, which the log has.
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (admission, hub, health) = options.addresses.unwrap_or((any, any, any));
-        let log = folder.join("log");
+        self.launch(&name, &kubeconfig, options)
+    }
+
+    /// Starts a process that is called so, with a kubeconfig, and returns at once. One that is started again goes on with its log.
+    pub fn launch(&self, name: &str, kubeconfig: &str, options: &ReplicaOptions) -> Result<Replica> {
+        let folder = self.cluster.folder().join(name);
+        fs::create_dir_all(&folder)?;
+        let file = folder.join("kubeconfig");
+        fs::write(&file, kubeconfig)?;
+        let (admission, hub, health) = options.addresses.unwrap_or((ANY, ANY, ANY));
         let program = match &options.binary {
             Some(program) => program,
             None => binary::injector()?,
         };
         let mut command = Command::new(program);
-        command.arg("serve").env("KUBECONFIG", &kubeconfig);
+        command.arg("serve").env("KUBECONFIG", &file);
         command
-            .args(["--identity", &name, "--certificate-names", "127.0.0.1,localhost"])
+            .args(["--identity", name, "--certificate-names", "127.0.0.1,localhost"])
             .env("NUDGE_LOG_LEVEL", "debug");
         for (flag, address) in [("admission", admission), ("hub", hub), ("health", health)] {
             command.arg(format!("--listen-{flag}={address}"));
@@ -278,16 +306,17 @@ impl<'a> Installation<'a> {
         if hub.port() != 0 {
             command.arg(format!("--hub-url=https://{hub}"));
         }
-        command.args(&options.arguments);
-        let file = File::create(&log)?;
+        command.args(&options.arguments).envs(options.variables.iter().map(|(name, value)| (*name, value)));
+        let log = folder.join("log");
+        let file = File::options().create(true).append(true).open(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         self.cluster.guard(&mut command);
         let process = Process::spawn("nudge-injector", &mut command)?;
-        Ok(Replica { name, process, admission, hub, health, log })
+        Ok(Replica { name: name.to_owned(), process, admission, hub, health, log })
     }
 
     /// A token of a service account of the control plane, for the API server.
-    async fn token(&self, account: &str) -> Result<String> {
+    pub async fn token(&self, account: &str) -> Result<String> {
         let spec = json!({"spec": {"audiences": [ISSUER], "expirationSeconds": 7200}});
         let request: TokenRequest = serde_json::from_value(spec)?;
         let accounts: Api<ServiceAccount> = Api::namespaced(self.cluster.admin().await?, NAMESPACE);

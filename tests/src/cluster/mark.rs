@@ -11,11 +11,11 @@ use ring::digest::{SHA256, digest};
 use ring::hmac::{HMAC_SHA256, Key, sign};
 use serde_json::Value;
 
-/// The digest of a part of a version without a Secret: over all keys and values in key order, each after its length.
+/// The digest of a part of a version without a Secret: the first 192 bits of SHA-256 over all keys and values in key order, each after its length.
 fn part_digest(content: &BTreeMap<String, Vec<u8>>) -> String {
     let fields = content.iter().flat_map(|(key, value)| [key.as_bytes(), value]);
     let hash = digest(&SHA256, &framed(fields));
-    hash.as_ref().iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    hash.as_ref()[..24].iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 /// The mark of a part with this metadata, under the injector's key.

@@ -30,6 +30,7 @@ mod version;
 pub mod wire;
 
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -126,6 +127,16 @@ impl Cluster {
         format!("https://127.0.0.1:{}", self.port)
     }
 
+    /// Its address.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// Where etcd is: it answers its API in JSON, to everyone.
+    pub fn etcd(&self) -> SocketAddr {
+        self.etcd.address()
+    }
+
     /// The authority of the API server's certificate and of its clients'.
     pub fn authority(&self) -> &Authority {
         &self.authority
@@ -153,7 +164,12 @@ impl Cluster {
 
     /// The text of a kubeconfig for anyone who takes that way.
     pub fn kubeconfig_by(&self, wire: &Wire, identity: &Identity<'_>) -> String {
-        kubeconfig::text(&wire.url(), &self.authority.certificate(), identity)
+        self.kubeconfig_at(&wire.url(), identity)
+    }
+
+    /// The text of a kubeconfig for anyone who takes another way to the API server.
+    pub fn kubeconfig_at(&self, url: &str, identity: &Identity<'_>) -> String {
+        kubeconfig::text(url, &self.authority.certificate(), identity)
     }
 
     /// A user with groups; `system:authenticated` comes by itself. The API server sees nobody else, only its audit log does.
@@ -260,7 +276,12 @@ impl Cluster {
 
     /// Makes the process of `command` end with the cluster, even if the test process is killed.
     pub fn guard(&self, command: &mut Command) {
-        command.process_group(self.reaper.group());
+        command.process_group(self.group());
+    }
+
+    /// The process group that ends with the cluster.
+    pub fn group(&self) -> i32 {
+        self.reaper.group()
     }
 
     /// The process ids of all servers.

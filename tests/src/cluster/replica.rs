@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use nix::sys::signal::Signal;
 use tokio::net::TcpStream;
 
-use crate::{Process, eventually};
+use crate::{Balancer, Process, eventually};
 
 /// How long one may take until it is ready, on a machine that has much else to do.
 const SOON: Duration = Duration::from_mins(1);
@@ -25,6 +25,8 @@ pub struct ReplicaOptions {
     pub binary: Option<PathBuf>,
     /// More arguments of `serve`.
     pub arguments: Vec<String>,
+    /// More variables of its environment.
+    pub variables: Vec<(&'static str, String)>,
     /// Addresses for admission, hub and health; free ones where absent.
     pub addresses: Option<(SocketAddr, SocketAddr, SocketAddr)>,
 }
@@ -37,8 +39,27 @@ impl ReplicaOptions {
 
     /// With these arguments.
     pub fn with(arguments: &[&str]) -> Self {
-        Self { arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(), ..Self::default() }
+        Self::default().with_more(arguments)
     }
+
+    /// With these arguments too.
+    #[must_use]
+    pub fn with_more(&self, arguments: &[impl AsRef<str>]) -> Self {
+        let more = arguments.iter().map(|argument| argument.as_ref().to_owned());
+        Self { arguments: self.arguments.iter().cloned().chain(more).collect(), ..self.clone() }
+    }
+}
+
+/// Two processes for each role, as [`Apart`].
+pub struct ApartTwice {
+    /// The webhooks and the controllers.
+    pub control: [Replica; 2],
+    /// The hub.
+    pub hub: [Replica; 2],
+    /// The certificates.
+    pub certs: [Replica; 2],
+    /// Where the API server finds the webhooks.
+    pub(super) _webhooks: Balancer,
 }
 
 /// A process for each role. Only the addresses are real that its role listens at.

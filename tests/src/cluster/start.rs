@@ -13,6 +13,7 @@ use super::Cluster;
 use super::authority::Authority;
 use super::binaries::Binaries;
 use super::etcd::Etcd;
+use super::faults::DATA;
 use super::kubeconfig::{self, Identity};
 use super::options::Options;
 use super::part::Part;
@@ -46,7 +47,7 @@ pub(super) async fn start(binaries: &Binaries, options: &Options) -> Result<Clus
     let files = Files::write(home.path(), &authority, &authority.server(&NAMES)?, &tokens)?;
 
     let etcd = part("etcd", &binaries.etcd);
-    let mut etcd = Etcd::new(etcd, &home.path().join("etcd"), [ports::free()?, ports::free()?], options.sync)?;
+    let mut etcd = Etcd::new(etcd, &home.path().join(DATA), [ports::free()?, ports::free()?], options.sync)?;
     etcd.start().await?;
 
     let port = ports::free()?;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub struct Pod {
     pub binary: Option<PathBuf>,
     /// The pod's configs.
     pub configs: &'static str,
+    /// The process group of its agent; that of the test where absent.
+    pub group: Option<i32>,
     folder: TempDir,
     port: u16,
 }
@@ -57,7 +60,7 @@ impl Pod {
         let folder = volumes()?;
         let (agent, app, arguments, configs) = (None, None, Vec::new(), "shop");
         let variables = Vec::new();
-        let pod = Self { agent, app, arguments, variables, hub, binary: None, configs, folder, port: 0 };
+        let pod = Self { agent, app, arguments, variables, hub, binary: None, configs, group: None, folder, port: 0 };
         Ok(pod.with(&["--log-format", "text", "--log-level", "debug"]))
     }
 
@@ -65,6 +68,13 @@ impl Pod {
     #[must_use]
     pub fn with(mut self, arguments: &[&str]) -> Self {
         self.arguments.extend(arguments.iter().map(OsString::from));
+        self
+    }
+
+    /// Lets the agent listen at this port from the start, instead of a free one.
+    #[must_use]
+    pub fn at_port(mut self, port: u16) -> Self {
+        self.port = port;
         self
     }
 
@@ -137,6 +147,9 @@ impl Pod {
         command.arg("--bootstrap-dir").arg(self.path("bootstrap"));
         command.args(["--hub", &self.hub, "--configs", self.configs]).args(&self.arguments);
         command.envs(self.variables.iter().map(|(name, value)| (*name, value)));
+        if let Some(group) = self.group {
+            command.process_group(group);
+        }
         self.agent = Some(Agent::spawn(command, home()?)?);
         Ok(())
     }

@@ -54,9 +54,11 @@ async fn all_go_back_at_once() -> Result<()> {
     for round in 0..by_hand("NUDGE_ROLLBACKS", 2_u32) {
         let bad = format!("bad-{round}");
         rollout.wants(&bad).await?;
-        // The whole step has it, and is watched for its second.
-        let status = rollout.step_runs(&bad).await?;
+        // The whole step has it, and is watched for its second. The numbers of the status would say so up to 2 s later.
+        let status = rollout.first_step(&bad).await?;
         let step = rollout.assigned(&status);
+        eventually(LONG, "the step has it", async || step.iter().all(|member| member.was_notified(&bad)).then_some(()))
+            .await?;
         ensure!(step.len() == rollout.members.len() / 2, "{} have it assigned", step.len());
         let sick = step[0];
 

@@ -1,0 +1,91 @@
+//! Where everybody belongs: what each pod is assigned, and what its application has read last.
+
+use std::collections::BTreeMap;
+
+use nudge_api::{Phase, VersionedConfigStatus};
+use nudge_tests::cluster::assigned::assigned;
+
+use crate::history::{Event, How, Pod, Stored, Time, Values, What};
+
+/// The last reading at its start or at a signal.
+const TOOK: &str = "start or signal";
+/// The last reading at the endpoint, at the files, and the one above.
+type LastReads<'a> = BTreeMap<&'a str, (Time, &'a Values)>;
+
+/// How old the last reading may be.
+pub(crate) const FRESH: Time = 4000;
+
+/// The version of a config that an application has read.
+pub(crate) fn version_in<'a>(values: &'a Values, config: &str) -> Option<&'a str> {
+    values.get(&format!("nudge.config.{config}.version")).map(String::as_str)
+}
+
+/// The version that a config assigns to a pod.
+pub(crate) fn version_for<'a>(config: &'a Stored, pod: &Pod) -> Option<&'a str> {
+    assigned(&config.status, &identity(config), &pod.uid, &pod.workload, &pod.labels)
+}
+
+/// Written like a uid.
+fn identity(config: &Stored) -> String {
+    match &config.status.identity {
+        Some(text) if text.len() == 32 => {
+            [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-")
+        }
+        _ => config.uid.clone(),
+    }
+}
+
+/// Whether nothing moves, and nothing is about to.
+pub(crate) fn at_rest(config: &Stored) -> bool {
+    let VersionedConfigStatus { observed_generation, target, phase, rollout, .. } = &config.status;
+    *observed_generation == Some(config.generation)
+        && target.is_none()
+        && rollout.stage.is_none()
+        && [Phase::Current, Phase::Failed].contains(phase)
+}
+
+/// Who is not where it belongs at this time, by what has happened until then.
+pub(crate) fn unplaced(events: &[Event], now: Time) -> Vec<String> {
+    let mut configs: BTreeMap<&str, Option<&Stored>> = BTreeMap::new();
+    let mut pods: BTreeMap<&str, (&Pod, LastReads<'_>)> = BTreeMap::new();
+    for event in events {
+        match &event.what {
+            What::Stored { config, object } => drop(configs.insert(config, object.as_deref())),
+            What::Born(pod) => drop(pods.insert(&pod.name, (pod, BTreeMap::new()))),
+            What::Gone { pod } => drop(pods.remove(pod.as_str())),
+            What::Read { pod, how, values, .. } => {
+                let Some((_, reads)) = pods.get_mut(pod.as_str()) else { continue };
+                reads.insert(if *how == How::Files { "files" } else { "endpoint" }, (event.at, values));
+                if [How::Started, How::Notified].contains(how) {
+                    reads.insert(TOOK, (event.at, values));
+                }
+            }
+            _ => {}
+        }
+    }
+    let moving = configs.iter().filter_map(|(name, config)| {
+        let config = config.filter(|config| !at_rest(config))?;
+        Some(format!("config {name} is {} at {:?}", config.status.phase.as_str(), config.status.rollout.stage))
+    });
+    let mut out: Vec<String> = moving.collect();
+    for (pod, reads) in pods.values() {
+        let last = |way| reads.get(way).map(|(_, values)| values);
+        if last(TOOK) != last("endpoint") {
+            out.push(format!("{} was not notified of what it has", pod.name));
+        }
+        for way in ["endpoint", "files"] {
+            let Some((_, values)) = reads.get(way).filter(|(at, _)| at + FRESH >= now) else {
+                out.push(format!("{} has read nothing at its {way}", pod.name));
+                continue;
+            };
+            for config in &pod.configs {
+                let Some(Some(stored)) = configs.get(config.as_str()) else { continue };
+                let (read, assigned) = (version_in(values, config), version_for(stored, pod));
+                if read != assigned {
+                    out.push(format!("{} has {config} {read:?} at its {way} and is assigned {assigned:?}", pod.name));
+                }
+            }
+        }
+    }
+    out
+}

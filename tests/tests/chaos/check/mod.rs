@@ -1,0 +1,112 @@
+//! Judges a history: pure functions over plain data.
+//!
+//! Each outcome is one that was to be expected: of an application that settled, a rollout that had its time, a pod that was read from
+//! beginning to end. It is as it should be, or a violation, or can't be decided.
+
+mod assigned;
+pub(crate) mod belongs;
+mod notified;
+mod placed;
+pub(crate) mod planted;
+mod rollouts;
+mod secrets;
+mod story;
+mod tests;
+mod whole;
+
+use std::fmt;
+
+use self::story::Story;
+use crate::history::{History, Time};
+
+/// What must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Property {
+    /// No application sees a mix of two versions.
+    Whole,
+    /// None sees a version that was not assigned to it; of a config that is deleted only what it has.
+    Assigned,
+    /// None goes back in revision.
+    Order,
+    /// Each ends on the version that its pod is assigned.
+    Placed,
+    /// Each was notified after its last change.
+    Notified,
+    /// None is notified again of the same dictionary, unless its agent or itself was killed in between.
+    Once,
+    /// A step is watched, and all pods are for a while.
+    Dwell,
+    /// A bad version fails, and never becomes current.
+    Bad,
+    /// A good version becomes current in time.
+    Good,
+    /// No value of a Secret stands where it must not.
+    Secret,
+}
+
+/// Something that is not as it should be, or can't be decided.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    pub(crate) property: Property,
+    pub(crate) at: Time,
+    pub(crate) what: String,
+}
+
+/// What a history shows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) violations: Vec<Finding>,
+    pub(crate) undecided: Vec<Finding>,
+    pub(crate) decided: usize,
+    /// Versions that something came after before their time was over: whether they would have ended is not asked.
+    pub(crate) overtaken: usize,
+}
+
+/// Of so many outcomes one may be undecided.
+const ONE_IN: usize = 20;
+/// Findings that are printed of each kind.
+const PRINTED: usize = 20;
+
+impl Report {
+    /// Judges a history.
+    pub(crate) fn of(history: &History) -> Self {
+        let story = Story::of(history);
+        let mut report = Self::default();
+        for property in [whole::check, assigned::check, placed::check, notified::check, rollouts::check, secrets::check]
+        {
+            property(&story, &mut report);
+        }
+        report.violations.sort_by_key(|finding| finding.at);
+        report
+    }
+
+    /// Whether enough could be decided.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.decided > 0 && self.undecided.len() * ONE_IN <= self.decided + self.undecided.len()
+    }
+
+    /// An outcome: what is wrong with it, if anything is.
+    fn outcome(&mut self, property: Property, wrong: Option<(Time, String)>) {
+        self.decided += 1;
+        self.violations.extend(wrong.map(|(at, what)| Finding { property, at, what }));
+    }
+
+    fn undecided(&mut self, property: Property, at: Time, what: String) {
+        self.undecided.push(Finding { property, at, what });
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.decided + self.undecided.len();
+        let (bad, open) = (self.violations.len(), self.undecided.len());
+        let overtaken = self.overtaken;
+        writeln!(out, "{all} outcomes: {bad} violations, {open} can't be decided; {overtaken} were overtaken")?;
+        for (word, findings) in [("VIOLATION", &self.violations), ("undecided", &self.undecided)] {
+            for Finding { property, at, what } in findings.iter().take(PRINTED) {
+                writeln!(out, "  {word} {property:?} at {at} ms: {what}")?;
+            }
+        }
+        Ok(())
+    }
+}

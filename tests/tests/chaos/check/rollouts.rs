@@ -1,0 +1,141 @@
+//! A bad version fails and a good one becomes current, each in its time; every step is watched.
+
+use nudge_api::{Phase, RolloutStage};
+
+use super::story::Story;
+use super::{Property, Report};
+use crate::history::{Harms, Stored, Time};
+
+/// How long a rollout may take by itself, and wait for others with the same pods.
+pub(super) const TIME: Time = 180_000;
+/// By how much the record may be wrong about the time between two writes.
+const BLUR: Time = 1000;
+
+pub(super) fn check(story: &Story<'_>, report: &mut Report) {
+    for (config, all) in &story.configs {
+        dwells(config, all, report);
+        ends(story, config, all, report);
+    }
+}
+
+/// The time between two steps, and between the last one and the end.
+fn dwells(config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
+    let mut stepped: Option<Time> = None;
+    let mut baking: Option<Time> = None;
+    for pair in all.windows(2) {
+        let ((_, Some(before)), (at, Some(after))) = (pair[0], pair[1]) else { continue };
+        let (old, new) = (&before.status, &after.status);
+        if old.target != new.target {
+            stepped = new.target.is_some().then_some(at);
+        } else if new.rollout.step > old.rollout.step {
+            if let Some(stepped) = stepped.filter(|_| old.rollout.step > 0) {
+                report.outcome(Property::Dwell, too_soon(config, "a step", stepped, at, after.dwell));
+            }
+            stepped = Some(at);
+        }
+        let stage = |status: &nudge_api::VersionedConfigStatus| status.rollout.stage;
+        if stage(old) != Some(RolloutStage::Baking) && stage(new) == Some(RolloutStage::Baking) {
+            baking = Some(at);
+        }
+        let forward = new.current == old.target || stage(new) == Some(RolloutStage::Restarting);
+        if stage(old) == Some(RolloutStage::Baking)
+            && stage(new) != stage(old)
+            && let Some(baking) = baking.take().filter(|_| forward)
+        {
+            report.outcome(Property::Dwell, too_soon(config, "the end of the bake", baking, at, after.bake));
+        }
+    }
+}
+
+fn too_soon(config: &str, what: &str, from: Time, until: Time, least: Time) -> Option<(Time, String)> {
+    let took = until.saturating_sub(from);
+    (took + BLUR < least).then(|| (until, format!("{config}: {what} came after {took} ms, and {least} are asked for")))
+}
+
+/// What became of every version that was asked for.
+fn ends(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
+    let mut wishes: Vec<(usize, &str)> = Vec::new();
+    let mut last: Option<(&str, &str)> = None;
+    for (index, (_, stored)) in all.iter().enumerate() {
+        let wish = stored.and_then(|stored| Some((stored.uid.as_str(), stored.wanted.as_deref()?)));
+        if wish != last {
+            wishes.extend(wish.map(|(_, version)| (index, version)));
+            last = wish;
+        }
+    }
+    for (number, &(from, version)) in wishes.iter().enumerate() {
+        let until = wishes.get(number + 1).map_or(all.len(), |(next, _)| *next);
+        let over = all.get(until).map_or(story.end, |(at, _)| *at);
+        let Some(&bad) = story.bad.get(&(config, version)) else { continue };
+        let uid = all[from].1.map_or("", |stored| &stored.uid);
+        // Once it is gone, nothing becomes of it.
+        let of_it = all[from..until].iter().map_while(|(at, stored)| Some((*at, stored.filter(|one| one.uid == uid)?)));
+        let began = all[from].0;
+        let mut end = None;
+        for (at, stored) in of_it {
+            let status = &stored.status;
+            let failed = status.rollout.failure.as_ref().is_some_and(|failure| failure.version == version);
+            if status.observed_generation < all[from].1.map(|stored| stored.generation) {
+                continue;
+            }
+            if status.phase == Phase::Current && status.current.as_deref() == Some(version) {
+                end = Some((at, true, String::new()));
+            } else if status.phase == Phase::Failed && failed {
+                let said =
+                    status.rollout.failure.as_ref().map(|failure| format!("{}: {}", failure.reason, failure.message));
+                end = Some((at, false, said.unwrap_or_default()));
+            }
+            if end.is_some() {
+                break;
+            }
+        }
+        let property = if bad { Property::Bad } else { Property::Good };
+        let wrong = match end {
+            Some((at, true, _)) if bad => Some((at, format!("{config} {version} is bad and became current"))),
+            Some((at, false, said)) if !bad && !harmed(story, config, began, at) => {
+                Some((at, format!("{config} {version} is good and failed: {said}")))
+            }
+            Some(_) => None,
+            None => {
+                let deadline = began + TIME + story.troubled(began, over);
+                if over < deadline {
+                    // It was overtaken, and whatever comes after a bad one, it must not become current.
+                    report.overtaken += 1;
+                    if bad {
+                        report.outcome(property, later_current(config, version, &all[from..]));
+                    }
+                    continue;
+                }
+                Some((deadline, format!("{config} {version}, asked for at {began}, neither failed nor became current")))
+            }
+        };
+        report.outcome(property, wrong);
+    }
+}
+
+fn later_current(config: &str, version: &str, all: &[(Time, Option<&Stored>)]) -> Option<(Time, String)> {
+    let current = |stored: &Stored| stored.status.current.as_deref() == Some(version);
+    let (at, _) = all.iter().find(|(_, stored)| stored.is_some_and(current))?;
+    Some((*at, format!("{config} {version} is bad, was overtaken, and became current")))
+}
+
+/// Whether something else harmed pods of the config meanwhile: a fault, or a bad version of another config that they have.
+fn harmed(story: &Story<'_>, config: &str, from: Time, until: Time) -> bool {
+    let has = |pod: &&super::story::PodStory<'_>| pod.pod.configs.iter().any(|one| one == config);
+    let faults = story.faults.iter().filter(|fault| fault.from <= until && fault.until >= from);
+    let by_fault = faults.into_iter().any(|fault| match fault.harms {
+        Harms::Nobody => false,
+        Harms::Everybody => true,
+        Harms::Pod(name) => story.pods.iter().filter(has).any(|pod| pod.pod.name == *name),
+    });
+    let mut shared = story.pods.iter().filter(has).flat_map(|pod| &pod.pod.configs).filter(|one| *one != config);
+    by_fault
+        || shared.any(|other| {
+            let stored = story.configs.get(other.as_str()).into_iter().flatten();
+            let meanwhile = stored.filter(|(at, _)| (from..=until).contains(at)).filter_map(|(_, stored)| *stored);
+            meanwhile.into_iter().any(|stored| {
+                let target = stored.status.target.as_deref().unwrap_or_default();
+                story.bad.get(&(other.as_str(), target)).copied().unwrap_or_default()
+            })
+        })
+}

@@ -1,0 +1,324 @@
+//! The checker on histories that are made up: of a fleet to which nothing happens, and of the same with a defect.
+
+use std::collections::BTreeMap;
+
+use nudge_api::{Phase, Reason, RolloutFailure, RolloutStage, RolloutStatus, VersionedConfigStatus};
+use nudge_tests::cluster::assigned::ALL;
+
+use super::belongs::unplaced;
+use super::planted::unfound;
+use super::{Property, Report};
+use crate::history::{Event, Harms, History, How, Pod, Stored, Time, Values, What};
+
+const PODS: [&str; 3] = ["web-1", "web-2", "web-3"];
+
+/// A history under way.
+#[derive(Default)]
+struct Made {
+    events: Vec<Event>,
+    revision: u64,
+    generation: i64,
+}
+
+impl Made {
+    fn note(&mut self, at: Time, what: What) {
+        self.events.push(Event { at, what });
+    }
+
+    fn version(&mut self, version: &str, bad: bool) {
+        self.note(0, What::Made { config: "shop".to_owned(), version: version.to_owned(), bad });
+    }
+
+    /// `wanted` is asked for, and the config is like this.
+    fn state(&mut self, at: Time, wanted: &str, phase: Phase, change: impl FnOnce(&mut VersionedConfigStatus)) {
+        self.revision += 1;
+        let rollout = RolloutStatus { revision: self.revision, ..RolloutStatus::default() };
+        let (generation, observed_generation) = (self.generation, Some(self.generation));
+        let mut status =
+            VersionedConfigStatus { phase, observed_generation, rollout, ..VersionedConfigStatus::default() };
+        change(&mut status);
+        let wanted = Some(wanted.to_owned());
+        let object =
+            Stored { uid: "uid".to_owned(), generation, wanted, paused: false, dwell: 5000, bake: 5000, status };
+        self.note(at, What::Stored { config: "shop".to_owned(), object: Some(Box::new(object)) });
+    }
+
+    fn at_rest(&mut self, at: Time, current: &str) {
+        self.generation += 1;
+        self.state(at, current, Phase::Current, |status| status.current = Some(current.to_owned()));
+    }
+
+    fn step(&mut self, at: Time, (current, target): (&str, &str), step: u32, threshold: u64, stage: RolloutStage) {
+        self.state(at, target, Phase::Progressing, |status| {
+            (status.current, status.target) = (Some(current.to_owned()), Some(target.to_owned()));
+            (status.rollout.step, status.rollout.threshold) = (step, threshold);
+            status.rollout.stage = Some(stage);
+        });
+    }
+
+    fn failed(&mut self, at: Time, current: &str, target: &str) {
+        let generation = self.generation;
+        self.state(at, target, Phase::Failed, |status| {
+            status.current = Some(current.to_owned());
+            let (version, message) = (target.to_owned(), "unready".to_owned());
+            let reason = Reason::PodNotReady;
+            status.rollout.failure = Some(RolloutFailure { version, generation, reason, message, now: None });
+        });
+    }
+
+    fn born(&mut self, at: Time, name: &str) {
+        let pod = Pod {
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            workload: "Deployment/web".to_owned(),
+            labels: BTreeMap::new(),
+            configs: vec!["shop".to_owned()],
+        };
+        self.note(at, What::Born(pod));
+    }
+
+    fn reads(&mut self, at: Time, pod: &str, life: u32, how: How, values: Values) {
+        self.note(at, What::Read { pod: pod.to_owned(), life, how, values });
+    }
+
+    /// Looks at both ways, every second.
+    fn looks(&mut self, from: Time, until: Time, pod: &str, version: &str, bad: bool) {
+        for at in (from..until).step_by(1000) {
+            for how in [How::Endpoint, How::Files] {
+                self.reads(at, pod, 1, how, values(version, bad));
+            }
+        }
+    }
+
+    fn done(mut self) -> History {
+        self.events.sort_by_key(|event| event.at);
+        History { events: self.events }
+    }
+}
+
+fn values(version: &str, bad: bool) -> Values {
+    let value = |key: &str| (format!("shop.{key}"), format!("{key}@{version}"));
+    let mut all = Values::from([value("text"), value("secret"), value(&format!("only-{version}"))]);
+    all.extend(bad.then(|| value("bad")));
+    all.insert("nudge.config.shop.version".to_owned(), version.to_owned());
+    all.insert("nudge.configs".to_owned(), format!("shop={version}"));
+    all
+}
+
+/// Version 1, then 2 for all of them, then 3, which is bad, for all of them, and back.
+fn healthy() -> History {
+    let mut made = Made::default();
+    for (version, bad) in [("1", false), ("2", false), ("3", true)] {
+        made.version(version, bad);
+    }
+    made.at_rest(10, "1");
+    for pod in PODS {
+        made.born(20, pod);
+    }
+    made.generation += 1;
+    made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
+    made.step(16_000, ("1", "2"), 2, ALL, RolloutStage::Moving);
+    made.step(22_000, ("1", "2"), 2, ALL, RolloutStage::Baking);
+    made.at_rest(28_000, "2");
+    made.generation += 1;
+    made.step(50_000, ("2", "3"), 1, ALL, RolloutStage::Moving);
+    made.failed(54_000, "2", "3");
+    for pod in PODS {
+        made.reads(100, pod, 1, How::Started, values("1", false));
+        made.looks(200, 16_100, pod, "1", false);
+        made.reads(17_100, pod, 1, How::Notified, values("2", false));
+        made.looks(17_200, 50_100, pod, "2", false);
+        made.reads(50_200, pod, 1, How::Notified, values("3", true));
+        made.looks(50_300, 54_000, pod, "3", true);
+        made.reads(54_200, pod, 1, How::Notified, values("2", false));
+        made.looks(54_300, 70_300, pod, "2", false);
+    }
+    made.note(70_000, What::Settled);
+    made.done()
+}
+
+/// What the checker finds in a history with more events.
+fn found(more: Vec<Event>) -> Vec<Property> {
+    let mut events = [healthy().events, more].concat();
+    events.sort_by_key(|event| event.at);
+    Report::of(&History { events }).violations.into_iter().map(|finding| finding.property).collect()
+}
+
+#[test]
+fn a_healthy_history_has_no_violation_and_is_decided() {
+    let report = Report::of(&healthy());
+    assert!(report.violations.is_empty() && report.undecided.is_empty() && report.is_decided(), "{report}");
+    assert!(report.decided > 30, "{report}");
+    assert_eq!(unplaced(&healthy().events, 70_300), Vec::<String>::new());
+    assert_eq!(unplaced(&healthy().events, 90_000).len(), PODS.len() * 2);
+}
+
+#[test]
+fn each_planted_defect_is_found() {
+    assert_eq!(unfound(&healthy()), Vec::<&str>::new());
+}
+
+#[test]
+fn in_a_history_of_nothing_no_defect_is_found() {
+    assert!(!unfound(&History::default()).is_empty());
+    assert!(!Report::of(&History::default()).violations.iter().any(|_| true));
+}
+
+#[test]
+fn an_agent_that_was_killed_may_notify_again() {
+    let again = |at| Event {
+        at,
+        what: What::Read { pod: "web-1".to_owned(), life: 1, how: How::Notified, values: values("2", false) },
+    };
+    assert_eq!(found(vec![again(66_000)]), [Property::Once]);
+    let killed = Event { at: 65_000, what: What::AgentKilled { pod: "web-1".to_owned() } };
+    assert_eq!(found(vec![killed, again(66_000)]), []);
+}
+
+#[test]
+fn a_good_version_may_fail_where_a_fault_has_harmed_a_pod() {
+    let mut history = healthy();
+    for event in &mut history.events {
+        if let What::Made { version, bad, .. } = &mut event.what {
+            *bad = version == "9";
+        }
+        if let What::Read { values, .. } = &mut event.what {
+            values.remove("shop.bad");
+        }
+    }
+    let properties = |history: &History| -> Vec<Property> {
+        Report::of(history).violations.iter().map(|finding| finding.property).collect()
+    };
+    assert_eq!(properties(&history), [Property::Good]);
+    let fault = What::Fault { name: "kill: web-1".to_owned(), harms: Harms::Pod("web-1".to_owned()) };
+    history.events.push(Event { at: 51_000, what: fault });
+    assert_eq!(properties(&history), []);
+}
+
+#[test]
+fn what_is_missing_of_the_record_can_not_be_decided() {
+    let other = Event {
+        at: 60_000,
+        what: What::Read { pod: "web-1".to_owned(), life: 1, how: How::Endpoint, values: values("1", false) },
+    };
+    assert!(found(vec![other.clone()]).contains(&Property::Order));
+    let missed = Event { at: 55_000, what: What::Missed };
+    let mut events = [healthy().events, vec![other, missed]].concat();
+    events.sort_by_key(|event| event.at);
+    let report = Report::of(&History { events });
+    assert!(report.violations.is_empty() && report.undecided.len() == 1, "{report}");
+}
+
+fn read_of(at: Time, pod: &str, how: How, values: Values) -> Event {
+    Event { at, what: What::Read { pod: pod.to_owned(), life: 1, how, values } }
+}
+
+#[test]
+fn two_changes_together_may_be_read_at_both_signals() {
+    // 3 was asked for at 50 s and left at 54 s: both are over when the signals are dealt with.
+    let again = read_of(57_000, "web-1", How::Notified, values("2", false));
+    assert_eq!(found(vec![again.clone()]), []);
+    // But not much later.
+    assert_eq!(found(vec![Event { at: 60_000, ..again }]), [Property::Once]);
+}
+
+#[test]
+fn of_a_deleted_config_what_was_last_good_is_served_and_to_no_newborn() {
+    let gone = |at| Event { at, what: What::Stored { config: "shop".to_owned(), object: None } };
+    let pod = |name: &str| {
+        let healthy = healthy();
+        let pod = healthy.events.iter().find_map(|event| match &event.what {
+            What::Born(pod) => Some(pod.clone()),
+            _ => None,
+        });
+        Pod { name: name.to_owned(), uid: name.to_owned(), ..pod.unwrap() }
+    };
+    let born = Event { at: 71_000, what: What::Born(pod("late")) };
+    let kept = read_of(75_000, "web-1", How::Endpoint, values("2", false));
+    let nothing = |at, pod| read_of(at, pod, How::Endpoint, Values::new());
+    assert_eq!(found(vec![gone(70_500), born.clone(), kept, nothing(75_000, "late")]), []);
+    assert_eq!(found(vec![gone(70_500), nothing(75_000, "web-1")]), [Property::Assigned]);
+    let served = read_of(75_000, "late", How::Endpoint, values("2", false));
+    assert_eq!(found(vec![gone(70_500), born, served]), [Property::Assigned]);
+}
+
+/// What is found where version 2 is assigned at 50 s and taken back at 100 s, and an application reads 1 until 199.1 s, and 2 at 200 s.
+fn late(contacts: &[(Time, Time)], fault: Option<(&str, Time, Time)>) -> Vec<Property> {
+    let mut made = Made::default();
+    made.version("1", false);
+    made.version("2", true);
+    made.at_rest(10, "1");
+    made.born(20, "web-1");
+    made.generation += 1;
+    made.step(50_000, ("1", "2"), 1, ALL, RolloutStage::Moving);
+    made.failed(100_000, "1", "2");
+    made.reads(100, "web-1", 1, How::Started, values("1", false));
+    for at in (1000..98_000).step_by(1000).chain([199_100]) {
+        made.reads(at, "web-1", 1, How::Endpoint, values("1", false));
+    }
+    made.reads(200_000, "web-1", 1, How::Endpoint, values("2", true));
+    for &(at, since) in contacts {
+        made.note(at, What::Contact { pod: "web-1".to_owned(), since });
+    }
+    if let Some((name, from, until)) = fault {
+        made.note(from, What::Fault { name: name.to_owned(), harms: Harms::Nobody });
+        made.note(until, What::Healed { name: name.to_owned() });
+    }
+    Report::of(&made.done()).violations.into_iter().map(|finding| finding.property).collect()
+}
+
+#[test]
+fn what_was_taken_back_is_not_read_later() {
+    // Nothing is known of its contacts.
+    assert_eq!(late(&[], None), [Property::Assigned]);
+    assert_eq!(late(&[], Some(("late: hub-0", 70_000, 199_000))), []);
+    assert_eq!(late(&[], Some(("late: hub-0", 170_000, 199_000))), [Property::Assigned]);
+    // A hub may be late, but not for a connection that began afterwards.
+    let hub = Some(("late: hub-0", 70_000, 199_000));
+    assert_eq!(late(&[(199_900, 99_000)], hub), []);
+    assert_eq!(late(&[(199_900, 101_000)], hub), [Property::Assigned]);
+    assert_eq!(late(&[(199_900, 99_000)], None), [Property::Assigned]);
+    // An agent has last heard something before it was taken back.
+    assert_eq!(late(&[(99_000, 40_000)], None), []);
+}
+
+#[test]
+fn an_agent_that_stood_still_serves_what_had_arrived() {
+    let contacts = [(99_000, 40_000), (199_950, 199_940)];
+    assert_eq!(late(&contacts, Some(("stop: agent of pod 1", 98_000, 199_000))), []);
+    assert_eq!(late(&contacts, Some(("late: hub-0", 98_000, 199_000))), [Property::Assigned]);
+}
+
+#[test]
+fn a_version_that_is_overtaken_need_not_end() {
+    let mut made = Made::default();
+    for version in ["1", "2", "3"] {
+        made.version(version, false);
+    }
+    made.at_rest(10, "1");
+    made.generation += 1;
+    made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
+    made.generation += 1;
+    made.step(12_000, ("1", "3"), 1, ALL / 2, RolloutStage::Moving);
+    let overtaken = Report::of(&History { events: made.events.clone() });
+    assert!(overtaken.violations.is_empty() && overtaken.overtaken == 2, "{overtaken}");
+    // What nothing overtakes must.
+    made.note(900_000, What::Healed { name: "time".to_owned() });
+    let report = Report::of(&made.done());
+    assert_eq!(report.violations.iter().map(|finding| finding.property).collect::<Vec<_>>(), [Property::Good]);
+}
+
+#[test]
+fn a_bad_version_that_is_overtaken_never_becomes_current() {
+    let mut made = Made::default();
+    for (version, bad) in [("1", false), ("2", true), ("3", false)] {
+        made.version(version, bad);
+    }
+    made.at_rest(10, "1");
+    made.generation += 1;
+    made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
+    made.generation += 1;
+    made.step(12_000, ("2", "3"), 1, ALL / 2, RolloutStage::Moving);
+    let report = Report::of(&made.done());
+    assert_eq!(report.violations.iter().map(|finding| finding.property).collect::<Vec<_>>(), [Property::Bad]);
+}

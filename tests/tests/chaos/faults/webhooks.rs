@@ -1,0 +1,47 @@
+//! The webhooks can't be reached: the API server does without them where they may be missed, and refuses what they must see.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::future::LocalBoxFuture;
+use rand::rngs::StdRng;
+
+use super::{Fault, seconds};
+use crate::fleet::Fleet;
+use crate::history::Harms;
+
+struct Webhooks {
+    lasts: Duration,
+}
+
+pub(super) fn make(random: &mut StdRng) -> Box<dyn Fault> {
+    Box::new(Webhooks { lasts: seconds(random, 2..=20) })
+}
+
+impl Fault for Webhooks {
+    fn name(&self) -> String {
+        format!("webhook: none for {:?}", self.lasts)
+    }
+
+    fn parts(&self) -> Vec<String> {
+        vec!["webhooks".to_owned()]
+    }
+
+    fn lasts(&self) -> Duration {
+        self.lasts
+    }
+
+    fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>> {
+        Box::pin(async move {
+            fleet.control_plane.webhooks.refuse(true);
+            Ok(Harms::Nobody)
+        })
+    }
+
+    fn end<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            fleet.control_plane.webhooks.refuse(false);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,167 @@
+//! What versions are made of, and what users do with configs: again and again, until the API server has taken it.
+//!
+//! Every value of a version ends with its name, and every version has a key of its own, so one reading shows whether it is whole.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use nudge_api::VersionedConfig;
+use nudge_tests::cluster::Space;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::secrets::Canaries;
+use crate::history::recorder::Recorder;
+use crate::history::{Values, What};
+
+/// The configs.
+pub(crate) const CONFIGS: [&str; 3] = ["shop", "keys", "flags"];
+/// How long a user tries.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// `spec.rollout` of every config: as quick as harm can be seen (3 s).
+pub(crate) fn rollout() -> Value {
+    json!({
+        "steps": [{"pods": 1}, {"pods": "50%"}, {"pods": "100%"}],
+        "minReadySeconds": 5, "bakeSeconds": 5, "ackTimeoutSeconds": 20, "progressDeadlineSeconds": 120,
+    })
+}
+
+/// Whether an application that has these values is not ready.
+pub(crate) fn is_bad(values: &Values) -> bool {
+    CONFIGS.iter().any(|config| values.contains_key(&format!("{config}.bad")))
+}
+
+/// The two parts of a version.
+fn parts(config: &str, version: &str, bad: bool, canary: &str) -> [Value; 2] {
+    let value = |text: &str| format!("{text}@{version}");
+    let part = |number: usize, field: &str, data: Value| {
+        json!({
+            "metadata": {
+                "name": format!("{config}-{version}-{number}"),
+                "labels": {"nudge.dev/config": config, "nudge.dev/version": version, "nudge.dev/part": number.to_string()},
+                "annotations": {"nudge.dev/parts": "2"},
+            },
+            "immutable": true, field: data,
+        })
+    };
+    let mut data = json!({format!("{config}.text"): value("text"), format!("{config}.only-{version}"): value("own")});
+    if bad {
+        data[format!("{config}.bad")] = value("bad").into();
+    }
+    let secret = json!({format!("{config}.secret"): value(canary)});
+    [part(1, "data", data), part(2, "stringData", secret)]
+}
+
+/// A user, who tries again.
+#[derive(Clone)]
+pub(crate) struct User {
+    pub(crate) space: Space,
+    pub(crate) recorder: Recorder,
+    pub(crate) canaries: Canaries,
+}
+
+impl User {
+    /// Makes a version.
+    pub(crate) async fn makes(&self, config: &str, version: &str, bad: bool) -> Result<()> {
+        let made = What::Made { config: config.to_owned(), version: version.to_owned(), bad };
+        self.recorder.note(made);
+        let [map, secret] = parts(config, version, bad, &self.canaries.of(config, version));
+        let there = |error: anyhow::Error| error.to_string().contains("already exists");
+        self.until("a part is made", || async {
+            self.space
+                .create_object::<ConfigMap>(map.clone())
+                .await
+                .map(drop)
+                .or_else(|error| there(error).then_some(()).ok_or(()))
+        })
+        .await?;
+        self.until("a part is made", || async {
+            self.space
+                .create_object::<Secret>(secret.clone())
+                .await
+                .map(drop)
+                .or_else(|error| there(error).then_some(()).ok_or(()))
+        })
+        .await
+    }
+
+    /// Makes a config, with its first version.
+    pub(crate) async fn makes_config(&self, config: &str, version: &str) -> Result<()> {
+        let object = json!({"metadata": {"name": config}, "spec": {"rollout": rollout()}});
+        self.until("a config is made", || async {
+            let made = self.space.create_object::<VersionedConfig>(object.clone()).await;
+            made.map(drop).or_else(|error| error.to_string().contains("already exists").then_some(()).ok_or(()))
+        })
+        .await?;
+        self.asks(config, version).await
+    }
+
+    /// Asks for a version once it is sealed. Asked for sooner, one that no webhook has seen must be asked for again.
+    pub(crate) async fn asks(&self, config: &str, version: &str) -> Result<()> {
+        let configs = self.space.api::<VersionedConfig>();
+        self.until("a version is sealed", || async {
+            match configs.get(config).await {
+                Ok(object) if object.status.as_ref().is_some_and(|status| status.version(version).is_some()) => Ok(()),
+                Ok(_) => Err(()),
+                Err(error) => gone(&error),
+            }
+        })
+        .await?;
+        self.sets(config, json!({"current": version})).await
+    }
+
+    /// Changes the spec of a config; one that is gone needs no change.
+    pub(crate) async fn sets(&self, config: &str, spec: Value) -> Result<()> {
+        self.patches(config, json!({"spec": spec})).await
+    }
+
+    async fn patches(&self, config: &str, patch: Value) -> Result<()> {
+        let patch = Patch::Merge(patch);
+        self.until("a config is changed", || async {
+            let written = self.space.api::<VersionedConfig>().patch(config, &PatchParams::default(), &patch).await;
+            written.map(drop).or_else(|error| gone(&error))
+        })
+        .await
+    }
+
+    /// Deletes a config although pods have it, and waits until it is gone.
+    pub(crate) async fn force_deletes(&self, config: &str) -> Result<()> {
+        self.patches(config, json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}})).await?;
+        let configs = self.space.api::<VersionedConfig>();
+        self.until("a config is deleted", || async {
+            match configs.delete(config, &DeleteParams::default()).await {
+                Ok(_) => Err(()),
+                Err(error) => gone(&error),
+            }
+        })
+        .await
+    }
+
+    /// Deletes the parts of a version; the control plane may refuse.
+    pub(crate) async fn deletes(&self, config: &str, version: &str) {
+        let delete = DeleteParams::default();
+        let _ = self.space.api::<ConfigMap>().delete(&format!("{config}-{version}-1"), &delete).await;
+        let _ = self.space.api::<Secret>().delete(&format!("{config}-{version}-2"), &delete).await;
+    }
+
+    async fn until<F: Future<Output = Result<(), ()>>>(&self, what: &str, mut done: impl FnMut() -> F) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while done().await.is_err() {
+            ensure!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+}
+
+fn gone(error: &kube::Error) -> Result<(), ()> {
+    match error {
+        kube::Error::Api(status) if status.code == 404 => Ok(()),
+        _ => Err(()),
+    }
+}

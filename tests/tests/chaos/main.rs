@@ -1,0 +1,34 @@
+//! A fleet of real processes under faults at random, and a checker of what its applications have seen.
+//!
+//! A run prints its seed. `NUDGE_CHAOS_SEED=SEED` does the same to the fleet again, at the same times; the rest is up to the machine.
+
+mod check;
+mod driver;
+mod faults;
+mod fleet;
+mod history;
+mod proxy;
+mod schedule;
+mod settings;
+
+use anyhow::{Result, ensure};
+
+use crate::check::Report;
+use crate::settings::Settings;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applications_see_what_they_are_assigned_whatever_happens() -> Result<()> {
+    let settings = Settings::from_env()?;
+    if settings.lasts.is_zero() {
+        return Ok(());
+    }
+    eprintln!("NUDGE_CHAOS_SEED={}", settings.seed);
+    let Some(history) = driver::run(&settings).await? else { return Ok(()) };
+    let report = Report::of(&history);
+    eprintln!("{report}");
+    let unfound = check::planted::unfound(&history);
+    ensure!(report.violations.is_empty(), "seed {}: {report}", settings.seed);
+    ensure!(report.is_decided(), "seed {}: too much can't be decided: {report}", settings.seed);
+    ensure!(unfound.is_empty(), "seed {}: the checker does not find {unfound:?} once planted", settings.seed);
+    Ok(())
+}
