@@ -11,7 +11,7 @@ use kube::api::ObjectMeta;
 use nudge_cluster::call::CallError;
 use nudge_cluster::listing::each;
 use nudge_core::restart::{Workload, is_restarted_or_refreshed};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::locked::locked;
 
@@ -25,6 +25,8 @@ type Slot<T> = tokio::sync::Mutex<Option<(Instant, Result<Arc<Vec<T>>, CallError
 
 #[derive(Default)]
 struct Lists {
+    /// What was listed before does not show what is looked for now.
+    changed: Mutex<Option<Instant>>,
     workloads: Slot<Workload>,
     controllers: Slot<PodController>,
     pods: Slot<Pod>,
@@ -51,8 +53,15 @@ impl Listings {
         Arc::clone(lists)
     }
 
+    /// What is asked for from now on was listed after this: because something was written, or because what had not been there a moment ago
+    /// matters now.
+    pub(super) fn changed(&self, namespace: &str) {
+        *locked(&self.of(namespace).changed) = Some(Instant::now());
+    }
+
     /// Deployments, StatefulSets and DaemonSets.
     pub(super) async fn workloads(&self, client: &Client, namespace: &str) -> Result<Arc<Vec<Workload>>, CallError> {
+        let lists = self.of(namespace);
         let list = async {
             let mut all = Vec::new();
             each::<Deployment>(client, namespace, |object| all.extend(Workload::of_deployment(&object))).await?;
@@ -60,7 +69,7 @@ impl Listings {
             each::<DaemonSet>(client, namespace, |object| all.extend(Workload::of_daemon_set(&object))).await?;
             Ok(all)
         };
-        fresh(&self.of(namespace).workloads, list).await
+        fresh(&lists.workloads, &lists.changed, list).await
     }
 
     /// ReplicaSets and ReplicationControllers.
@@ -69,6 +78,7 @@ impl Listings {
         client: &Client,
         namespace: &str,
     ) -> Result<Arc<Vec<PodController>>, CallError> {
+        let lists = self.of(namespace);
         let list = async {
             let mut all = Vec::new();
             let mut add = |kind, meta, replicas| all.push(PodController { kind, meta, replicas });
@@ -82,11 +92,12 @@ impl Listings {
             .await?;
             Ok(all)
         };
-        fresh(&self.of(namespace).controllers, list).await
+        fresh(&lists.controllers, &lists.changed, list).await
     }
 
     /// The pods that take a config by a restart, or whose volumes are refreshed: most pods have an agent, and are left out.
     pub(super) async fn pods(&self, client: &Client, namespace: &str) -> Result<Arc<Vec<Pod>>, CallError> {
+        let lists = self.of(namespace);
         let list = async {
             let mut all = Vec::new();
             each::<Pod>(client, namespace, |pod| {
@@ -97,19 +108,25 @@ impl Listings {
             .await?;
             Ok(all)
         };
-        fresh(&self.of(namespace).pods, list).await
+        fresh(&lists.pods, &lists.changed, list).await
     }
 }
 
-/// What was listed a moment ago, or is listed now.
+/// What was listed a moment ago; or is listed now, or a second after the last list where something has changed since.
 async fn fresh<T>(
     slot: &Slot<T>,
+    changed: &Mutex<Option<Instant>>,
     list: impl Future<Output = Result<Vec<T>, CallError>>,
 ) -> Result<Arc<Vec<T>>, CallError> {
     let asked = Instant::now();
     let mut slot = slot.lock().await;
     match &*slot {
-        Some((began, Ok(objects))) if began.elapsed() < FRESH => return Ok(Arc::clone(objects)),
+        Some((began, Ok(objects))) if began.elapsed() < FRESH => {
+            if locked(changed).is_none_or(|changed| *began > changed) {
+                return Ok(Arc::clone(objects));
+            }
+            sleep_until(*began + FRESH).await;
+        }
         Some((failed, Err(error))) if *failed > asked => return Err(error.clone()),
         _ => {}
     }
@@ -165,6 +182,34 @@ mod tests {
         tokio::time::sleep(KEPT).await;
         look("other").await;
         assert_eq!(locked(&listings.0).len(), 1, "nothing is kept of the others");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_created_before_a_change_is_in_the_list_after_it() {
+        let there: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (server, lists) = (Arc::clone(&there), Arc::new(Mutex::new(0)));
+        let count = Arc::clone(&lists);
+        let service = service_fn(move |_: Request<Body>| {
+            *locked(&count) += 1;
+            let item = |name: &String| json!({"metadata": {"name": name, "annotations": {"nudge.dev/refresh": "true"}}, "spec": {"containers": []}});
+            let items: Vec<_> = locked(&server).iter().map(item).collect();
+            let list = json!({"metadata": {}, "items": items});
+            async move { Ok::<_, hyper::http::Error>(Response::new(Body::from(list.to_string().into_bytes()))) }
+        });
+        let (client, listings) = (Client::new(service, "ns"), Listings::default());
+        let look = async || listings.pods(&client, "ns").await.unwrap().len();
+        assert_eq!(look().await, 0);
+        locked(&there).push("born".to_owned());
+        assert_eq!(look().await, 0, "nobody has said that it matters");
+        let began = Instant::now();
+        listings.changed("ns");
+        for _ in 0..10 {
+            assert_eq!(look().await, 1);
+        }
+        assert_eq!((began.elapsed(), *locked(&lists)), (FRESH, 2), "still once a second, for all who look");
+        tokio::time::sleep(FRESH).await;
+        listings.changed("ns");
+        assert_eq!((look().await, began.elapsed()), (1, 2 * FRESH), "an old list keeps nobody waiting");
     }
 
     #[tokio::test(start_paused = true)]

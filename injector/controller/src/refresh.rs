@@ -57,6 +57,8 @@ impl Controller {
     }
 
     async fn touch(&self, key: &ConfigKey, version: &str) -> Result<usize, CallError> {
+        // Also those that were created a moment ago: what they read then is the version before.
+        self.listings.changed(&key.namespace);
         let pods = self.listings.pods(&self.client, &key.namespace).await?;
         let asks = |pod: &&Pod| {
             let asks = pod.spec.as_ref().is_some_and(|spec| refreshed_for(&pod.metadata, spec, key.name.as_str()));

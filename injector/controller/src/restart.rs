@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -98,6 +99,10 @@ impl Controller {
         let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
         if let Some(restarting) = self.restarting(key, &part, LOOK) {
             return Ok(restarting);
+        }
+        // The first look must find all workloads that were there when the version was published.
+        if self.restarting(key, &part, Duration::MAX).is_none() {
+            self.listings.changed(&key.namespace);
         }
         let now = Timestamp::now();
         let since = rollout.progressed_at.as_ref().map_or(now, whole_second);
@@ -297,7 +302,9 @@ impl Controller {
         let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patching = || format!("patching {} {}/{name}", K::kind(&()), key.namespace);
-        match call(patching, api.patch(name, &params, &Patch::Merge(patch))).await {
+        let patched = call(patching, api.patch(name, &params, &Patch::Merge(patch))).await;
+        self.listings.changed(&key.namespace);
+        match patched {
             Ok(written) => Ok(read(written)),
             Err(error) if error.code() == 404 => Ok(None),
             Err(error) => Err(error),
@@ -308,7 +315,6 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
-    use std::time::Duration;
 
     use hyper::http;
     use kube::Client;

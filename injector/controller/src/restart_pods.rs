@@ -71,6 +71,7 @@ impl Controller {
                     match call(evicting, api.evict(&pod, &EvictParams::default())).await {
                         Ok(_) => {
                             self.metrics.restarted("evicted");
+                            self.listings.changed(&key.namespace);
                             tracing::info!(config = %key, pod, "pod evicted");
                         }
                         Err(error) if error.code() == 404 => {}
