@@ -105,102 +105,104 @@ pub async fn run(
             sink.add(key.clone(), Duration::ZERO);
         }
     });
+    let shared = Shared { controller, index, queue, gone, metrics: metrics.clone() };
     loop {
         if leadership.wait_for(|leads| *leads).await.is_err() {
             return;
         }
         metrics.leads.set(1);
-        lead(&controller, &index, &queue, &gone, &mut leadership, &metrics).await;
+        shared.lead(&mut leadership).await;
         metrics.leads.set(0);
-        controller.forget();
+        shared.controller.forget();
     }
 }
 
-async fn lead(
-    controller: &Arc<Controller>,
-    index: &Arc<Index>,
-    queue: &Arc<Queue>,
-    gone: &Deleted,
-    leadership: &mut Leadership,
-    metrics: &ControllerMetrics,
-) {
-    let led = std::time::Instant::now();
-    // What is not listed yet would count as deleted; and the previous leader may have done more than the index shows yet.
-    let confirmed = async {
-        index.synced().await;
-        index.confirm(led, CONFIRM).await
-    };
-    tokio::select! {
-        confirmed = confirmed => if let Err(watch) = confirmed {
-            tracing::warn!(watch, "API server did not confirm a watch; no rollout goes on until it does");
-        },
-        _ = leadership.wait_for(|leads| !*leads) => return,
-    }
-    controller.begin();
-    queue.clear();
-    let deleted: Vec<ConfigKey> = {
-        let gone = gone.lock().unwrap_or_else(PoisonError::into_inner);
-        gone.iter().map(|(_, key, _)| key.clone()).collect()
-    };
-    for key in index.configs().into_iter().chain(index.subscribed()).chain(deleted) {
-        queue.add(key, Duration::ZERO);
-    }
-    work(controller, index, queue, gone, leadership, metrics).await;
+/// What all reconciles use.
+#[derive(Clone)]
+struct Shared {
+    controller: Arc<Controller>,
+    index: Arc<Index>,
+    queue: Arc<Queue>,
+    gone: Deleted,
+    metrics: ControllerMetrics,
 }
 
-/// Reconciles what the queue brings until this replica no longer leads.
-async fn work(
-    controller: &Arc<Controller>,
-    index: &Arc<Index>,
-    queue: &Arc<Queue>,
-    gone: &Deleted,
-    leadership: &mut Leadership,
-    metrics: &ControllerMetrics,
-) {
-    let (workers, urgent) = (Arc::new(Semaphore::new(WORKERS)), Arc::new(Semaphore::new(URGENT_WORKERS)));
-    let next = async |workers: &Arc<Semaphore>, which: Take| {
-        let permit = Arc::clone(workers).acquire_owned().await;
-        (queue.next(which).await, permit)
-    };
-    // Cancels the reconciles under way when this replica no longer leads.
-    let mut tasks = JoinSet::new();
-    loop {
-        let (key, permit) = tokio::select! {
-            biased;
-            next = next(&workers, Take::Any) => next,
-            next = next(&urgent, Take::Urgent) => next,
+impl Shared {
+    async fn lead(&self, leadership: &mut Leadership) {
+        let led = std::time::Instant::now();
+        // What is not listed yet would count as deleted; and the previous leader may have done more than the index shows yet.
+        let confirmed = async {
+            self.index.synced().await;
+            self.index.confirm(led, CONFIRM).await
+        };
+        tokio::select! {
+            confirmed = confirmed => if let Err(watch) = confirmed {
+                tracing::warn!(watch, "API server did not confirm a watch; no rollout goes on until it does");
+            },
             _ = leadership.wait_for(|leads| !*leads) => return,
-        };
-        metrics.waiting.set(i64::try_from(queue.len()).unwrap_or(i64::MAX));
-        while let Some(ended) = tasks.try_join_next() {
-            log_panic(ended, metrics);
         }
-        let (controller, index, queue, gone) =
-            (Arc::clone(controller), Arc::clone(index), Arc::clone(queue), Arc::clone(gone));
-        let metrics = metrics.clone();
-        let span = nudge_cluster::spans::reconcile(&key);
-        let reconcile = async move {
-            let mut turn = Turn { queue: &queue, key: &key, success: false };
-            metrics.reconciles.inc();
-            let outcome = Box::pin(reconcile(&controller, &queue, &gone, &key)).await;
-            turn.success = outcome.is_ok();
-            match outcome {
-                Ok(Again::Soon) => queue.add(key.clone(), SOON),
-                Ok(Again::At(wait)) => queue.add(key.clone(), wait),
-                Ok(Again::Never) if index.config(&key).is_some() => {
-                    queue.add(key.clone(), RESYNC.mul_f64(1.0 + rand::random::<f64>() / 5.0));
-                }
-                Ok(Again::Never) => {}
-                // Somebody else wrote first; the watch brings what they wrote.
-                Err(error) if error.code() == 409 => {}
-                Err(error) => {
-                    metrics.failures.inc();
-                    tracing::warn!(error = chain(&error), "reconcile failed; retrying");
-                }
-            }
-            drop(permit);
+        self.controller.begin();
+        self.queue.clear();
+        let deleted: Vec<ConfigKey> = {
+            let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+            gone.iter().map(|(_, key, _)| key.clone()).collect()
         };
-        tasks.spawn(reconcile.instrument(span));
+        for key in self.index.configs().into_iter().chain(self.index.subscribed()).chain(deleted) {
+            self.queue.add(key, Duration::ZERO);
+        }
+        self.work(leadership).await;
+    }
+
+    /// Reconciles what the queue brings until this replica no longer leads.
+    async fn work(&self, leadership: &mut Leadership) {
+        let (workers, urgent) = (Arc::new(Semaphore::new(WORKERS)), Arc::new(Semaphore::new(URGENT_WORKERS)));
+        let next = async |workers: &Arc<Semaphore>, which: Take| {
+            let permit = Arc::clone(workers).acquire_owned().await;
+            (self.queue.next(which).await, permit)
+        };
+        // Cancels the reconciles under way when this replica no longer leads.
+        let mut tasks = JoinSet::new();
+        loop {
+            let (key, permit) = tokio::select! {
+                biased;
+                next = next(&workers, Take::Any) => next,
+                next = next(&urgent, Take::Urgent) => next,
+                _ = leadership.wait_for(|leads| !*leads) => return,
+            };
+            self.metrics.waiting.set(i64::try_from(self.queue.len()).unwrap_or(i64::MAX));
+            while let Some(ended) = tasks.try_join_next() {
+                log_panic(ended, &self.metrics);
+            }
+            let (shared, span) = (self.clone(), nudge_cluster::spans::reconcile(&key));
+            let turn = async move {
+                shared.turn(&key).await;
+                drop(permit);
+            };
+            tasks.spawn(turn.instrument(span));
+        }
+    }
+
+    /// Reconciles a config, and queues it for the next time.
+    async fn turn(&self, key: &ConfigKey) {
+        let Self { controller, index, queue, gone, metrics } = self;
+        let mut turn = Turn { queue, key, success: false };
+        metrics.reconciles.inc();
+        let outcome = Box::pin(reconcile(controller, queue, gone, key)).await;
+        turn.success = outcome.is_ok();
+        match outcome {
+            Ok(Again::Soon) => queue.add(key.clone(), SOON),
+            Ok(Again::At(wait)) => queue.add(key.clone(), wait),
+            Ok(Again::Never) if index.config(key).is_some() => {
+                queue.add(key.clone(), RESYNC.mul_f64(1.0 + rand::random::<f64>() / 5.0));
+            }
+            Ok(Again::Never) => {}
+            // Somebody else wrote first; the watch brings what they wrote.
+            Err(error) if error.code() == 409 => {}
+            Err(error) => {
+                metrics.failures.inc();
+                tracing::warn!(error = chain(&error), "reconcile failed; retrying");
+            }
+        }
     }
 }
 
@@ -335,13 +337,14 @@ mod tests {
         let queue = Arc::clone(&controller.queue);
         index.configs().into_iter().for_each(|key| queue.add(key, Duration::ZERO));
         let (_lead, mut leads) = watch::channel(true);
-        let working = {
-            let (controller, index, queue) = (Arc::clone(&controller), Arc::clone(&index), Arc::clone(&queue));
-            tokio::spawn(async move {
-                let (gone, metrics) = (Deleted::default(), ControllerMetrics::default());
-                work(&controller, &index, &queue, &gone, &mut leads, &metrics).await;
-            })
+        let shared = Shared {
+            controller,
+            index: Arc::clone(&index),
+            queue: Arc::clone(&queue),
+            gone: Deleted::default(),
+            metrics: ControllerMetrics::default(),
         };
+        let working = tokio::spawn(async move { shared.work(&mut leads).await });
         let began = Instant::now();
         for _ in 0..WORKERS {
             writes.recv().await.unwrap();
