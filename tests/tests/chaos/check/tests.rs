@@ -154,6 +154,15 @@ fn a_healthy_history_has_no_violation_and_is_decided() {
 }
 
 #[test]
+fn who_was_not_notified_of_what_it_has_is_not_placed() {
+    let mut events = healthy().events;
+    let notified = |event: &Event| matches!(&event.what, What::Read { pod, how: How::Notified, .. } if pod == "web-1");
+    let last = events.iter().rposition(notified).unwrap();
+    events.remove(last);
+    assert_eq!(unplaced(&events, 70_300), ["web-1 was not notified of what it has"]);
+}
+
+#[test]
 fn each_planted_defect_is_found() {
     assert_eq!(unfound(&healthy()), Vec::<&str>::new());
 }
