@@ -26,8 +26,8 @@ const PODS: usize = 10_000;
 const VERSIONS: usize = 500;
 /// Looks that are measured in each state; the median counts.
 const LOOKS: usize = 15;
-/// The processor time of a look, also of one that writes. A build without optimisation has the time in which nothing is quadratic.
-const MOST: Duration = Duration::from_millis(if cfg!(debug_assertions) { 500 } else { 10 });
+/// Bare passes over the same pods that a look may cost, also one that writes. What is quadratic costs thousands of them.
+const MOST: u32 = 300;
 
 /// Processor time of this thread so far.
 fn processor() -> Duration {
@@ -162,7 +162,7 @@ async fn looks(controller: &Arc<Controller>, mut happens: impl FnMut(usize)) -> 
 }
 
 #[tokio::test]
-async fn a_look_at_ten_thousand_pods_costs_a_few_milliseconds() {
+async fn a_look_at_ten_thousand_pods_costs_a_few_passes_over_them() {
     let numbers = 0..PODS;
     let all = |apart| numbers.clone().map(move |number| pod(number, "1", apart));
     let pods: Vec<Arc<PodState>> = all(false).map(Arc::new).collect();
@@ -176,11 +176,12 @@ async fn a_look_at_ten_thousand_pods_costs_a_few_milliseconds() {
         })
         .collect();
     floors.sort_unstable();
-    let mut table = format!("a bare pass over {PODS} pods: {:?}\n", floors[LOOKS / 2]);
+    let floor = floors[LOOKS / 2];
+    let mut table = format!("a bare pass over {PODS} pods: {floor:?}\n");
     let mut slow = Vec::new();
     let mut row = |what: &str, [first, writing, next]: [Duration; 3]| {
         writeln!(table, "{what}: first look {first:?}, with writes {writing:?}, then {next:?}").unwrap();
-        if writing.max(next) > MOST {
+        if writing.max(next) > floor * MOST {
             slow.push(what.to_owned());
         }
     };
@@ -225,5 +226,5 @@ async fn a_look_at_ten_thousand_pods_costs_a_few_milliseconds() {
     let groups = controller(config(true), numbers.map(born));
     row("10,000 workloads of one new pod", looks(&groups, |_| ()).await);
     std::io::Write::write_all(&mut std::io::stderr(), table.as_bytes()).unwrap();
-    assert!(slow.is_empty(), "more than {MOST:?}: {slow:?}\n{table}");
+    assert!(slow.is_empty(), "more than {MOST} bare passes: {slow:?}\n{table}");
 }
