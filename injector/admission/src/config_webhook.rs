@@ -53,13 +53,17 @@ impl<L: Lookups> ValidateConfigs<L> {
         }
         let Some(what) = configs::needs(old_object, object) else { return Ok(Verdict::allow()) };
         let namespace = namespace(request)?;
-        let right = Right::UpdateConfigMap(name);
         let publishes = async {
-            if self.lookups.may(request, namespace, right).await? {
-                return Ok(None);
-            }
-            audit::refused(request, name, what, right);
-            Ok(Some(configs::not_permitted(request.user(), namespace, name, what)))
+            let kinds = configs::published(old_spec, &new.spec);
+            let asked = kinds.into_iter().map(async |kind| {
+                let right = Right::update(kind, name);
+                let allowed = self.lookups.may(request, namespace, right).await?;
+                if !allowed {
+                    audit::refused(request, name, what, right);
+                }
+                Ok((!allowed).then(|| configs::not_permitted(request.user(), namespace, name, what, kind)))
+            });
+            Ok(try_join_all(asked).await?.into_iter().flatten().next())
         };
         let deletes = async {
             let Some(what) = configs::deletes(old_object, object) else { return Ok(None) };
@@ -217,6 +221,27 @@ mod tests {
         let made = request("VersionedConfig", "CREATE", None, Some(&bare));
         assert!(reviewed(FakeLookups::default(), &made).await.0.is_denied());
         assert_eq!(reviewed(allowed(), &made).await.0, Verdict::allow());
+    }
+
+    #[tokio::test]
+    async fn a_change_of_a_config_that_publishes_a_secret_needs_the_right_to_update_that_too() {
+        let mut both = [config("1"), config("2")];
+        for config in &mut both {
+            config["spec"]["publish"] = json!(["ConfigMap", "Secret"]);
+        }
+        let may = |may_update_secret| FakeLookups { may_update: true, may_update_secret, ..FakeLookups::default() };
+        for (old, new) in [(&both[0], &both[1]), (&config("1"), &both[0]), (&both[0], &config("1"))] {
+            let change = request("VersionedConfig", "UPDATE", Some(old), Some(new));
+            let (verdict, asked) = reviewed(may(false), &change).await;
+            let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
+            assert_eq!(
+                denial.message,
+                "VersionedConfig shop: user \"eve\" may not change its spec, because it decides what Secret shop holds; this needs the \
+                 right to update Secret shop in namespace team"
+            );
+            assert_eq!(asked, ["may eve update ConfigMap shop in team", "may eve update Secret shop in team"]);
+            assert!(!reviewed(may(true), &change).await.0.is_denied());
+        }
     }
 
     #[tokio::test]

@@ -114,6 +114,7 @@ pub(super) struct FakeLookups {
     pub terminating: bool,
     pub subscribers: usize,
     pub may_update: bool,
+    pub may_update_secret: bool,
     pub may_delete: Vec<PartKind>,
     pub secrets: bool,
     /// Access reviews fail, and nothing else.
@@ -162,6 +163,7 @@ impl Lookups for FakeLookups {
         }
         let allowed = match right {
             Right::UpdateConfigMap(_) => self.may_update,
+            Right::UpdateSecret(_) => self.may_update_secret,
             Right::Delete(kind) => self.may_delete.contains(&kind),
         };
         let asked = self.note(format!("may {} {right} in {namespace}", request.user()), allowed);

@@ -92,16 +92,27 @@ pub trait Lookups: Send + Sync + 'static {
 pub enum Right<'a> {
     /// To update the ConfigMap of this name. An empty name stands for all ConfigMaps.
     UpdateConfigMap(&'a str),
+    /// To update the Secret of this name. An empty name stands for all Secrets.
+    UpdateSecret(&'a str),
     /// To delete any object of this kind.
     Delete(PartKind),
 }
 
-impl Right<'_> {
+impl<'a> Right<'a> {
+    /// To update the object of this kind and name.
+    pub(super) fn update(kind: PartKind, name: &'a str) -> Self {
+        match kind {
+            PartKind::ConfigMap => Self::UpdateConfigMap(name),
+            PartKind::Secret => Self::UpdateSecret(name),
+        }
+    }
+
     /// The verb, the resource and the name, as RBAC has them.
     pub(super) fn parts(&self) -> (&'static str, &'static str, Option<&str>) {
         match self {
-            // Without a name the review is about all ConfigMaps, which is stricter.
+            // Without a name the review is about all objects of the kind, which is stricter.
             Self::UpdateConfigMap(name) => ("update", "configmaps", (!name.is_empty()).then_some(name)),
+            Self::UpdateSecret(name) => ("update", "secrets", (!name.is_empty()).then_some(name)),
             Self::Delete(PartKind::ConfigMap) => ("delete", "configmaps", None),
             Self::Delete(PartKind::Secret) => ("delete", "secrets", None),
         }
@@ -112,6 +123,7 @@ impl fmt::Display for Right<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UpdateConfigMap(name) => write!(out, "update ConfigMap {name}"),
+            Self::UpdateSecret(name) => write!(out, "update Secret {name}"),
             Self::Delete(kind) => write!(out, "delete {kind}s"),
         }
     }

@@ -3,9 +3,10 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, try_join};
 use json_patch::{Patch, PatchOperation};
 use kube::core::admission::Operation;
+use nudge_api::PartKind;
 use nudge_core::versions::mark;
 use nudge_protocol::labels;
 use ring::hmac;
@@ -48,17 +49,17 @@ impl<L: Lookups> MutateVersions<L> {
         let object = VersionObject::new_of(request)?;
         let Some(config) = object.label(labels::CONFIG) else { return Ok(Verdict::allow()) };
         let namespace = namespace(request)?;
-        let right = Right::UpdateConfigMap(config);
-        let (mark, because) = match self.lookups.may(request, namespace, right).await {
-            Ok(true) => match mark(&self.key, object.kind, namespace, &object.metadata, &object.content.0) {
+        let lacks = self.lacks(request, namespace, config, object.kind).await;
+        let (mark, because) = match lacks {
+            Ok(None) => match mark(&self.key, object.kind, namespace, &object.metadata, &object.content.0) {
                 Some(mark) => (Some(mark), None),
                 None => {
                     (None, Some("its name is not generated yet, and only a part with a name can be marked".to_owned()))
                 }
             },
-            Ok(false) => {
+            Ok(Some(right)) => {
                 audit::refused(request, config, "create a version that may become current by itself", right);
-                (None, Some(format!("you may not update ConfigMap {config}")))
+                (None, Some(format!("you may not {right}")))
             }
             // The client tries again, which is better than a version that waits for somebody.
             Err(error @ LookupError::TooMany { .. }) => return Err(error.into()),
@@ -69,12 +70,42 @@ impl<L: Lookups> MutateVersions<L> {
                     error = &error as &dyn Error,
                     "access review failed; part created without a mark"
                 );
-                (None, Some("Nudge could not find out whether you may update its ConfigMap".to_owned()))
+                (None, Some("Nudge could not find out whether you may update what it publishes".to_owned()))
             }
         };
         let warning = because.map(|because| versions::not_by_itself(&object, &because));
         let immutable = versions::make_immutable(None, &object);
         Ok(changed(immutable.into_iter().chain(versions::set_mark(&object, mark)), warning))
+    }
+}
+
+impl<L: Lookups> MutateVersions<L> {
+    /// The right that the creator of a part lacks to have it published by itself. That a Secret is published is looked up live, and only for
+    /// Secrets: a version is marked if all of its parts are.
+    async fn lacks<'a>(
+        &self,
+        request: &Request,
+        namespace: &str,
+        config: &'a str,
+        kind: PartKind,
+    ) -> Result<Option<Right<'a>>, LookupError> {
+        let map = async {
+            let right = Right::UpdateConfigMap(config);
+            Ok((!self.lookups.may(request, namespace, right).await?).then_some(right))
+        };
+        let secret = async {
+            if kind != PartKind::Secret {
+                return Ok(None);
+            }
+            let stored = self.lookups.config(namespace, config).await?;
+            if !stored.is_some_and(|stored| stored.spec.publishes(PartKind::Secret)) {
+                return Ok(None);
+            }
+            let right = Right::UpdateSecret(config);
+            Ok((!self.lookups.may(request, namespace, right).await?).then_some(right))
+        };
+        let (map, secret) = try_join(map, secret).await?;
+        Ok(map.or(secret))
     }
 }
 
@@ -245,6 +276,31 @@ mod tests {
               user who may has to make it current once it is complete, for instance with kubectl nudge use shop 1.0.1"
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn secrets_of_a_config_that_publishes_one_are_marked_for_those_who_may_update_it() {
+        let part = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": object()["metadata"], "immutable": true, "data": {"password": "eA=="}
+        });
+        let stored = |publish: Value| {
+            let mut config = shop(VersionedConfigStatus::default());
+            config.spec.publish = serde_json::from_value(publish).unwrap();
+            Some(config)
+        };
+        let (map, both) = (json!(["ConfigMap"]), json!(["ConfigMap", "Secret"]));
+        for (config, may_update_secret, warned) in [
+            (None, false, false),
+            (stored(map), false, false),
+            (stored(both.clone()), true, false),
+            (stored(both), false, true),
+        ] {
+            let lookups = FakeLookups { config, may_update: true, may_update_secret, ..FakeLookups::default() };
+            let creation = request("Secret", "CREATE", None, Some(&part));
+            let Verdict::Allow { warnings, patch } = marker(lookups).0.review(&creation).await.unwrap() else { panic!() };
+            assert_eq!(patch.is_some(), !warned, "it is immutable, so the mark is all that is added");
+            assert_eq!(warnings.iter().any(|it| it.contains("because you may not update Secret shop;")), warned);
+        }
     }
 
     #[tokio::test]

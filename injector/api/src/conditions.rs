@@ -18,6 +18,8 @@ pub enum ConditionType {
     Published,
     /// The published ConfigMap was changed by others.
     Drifted,
+    /// The published Secret holds the current version.
+    SecretPublished,
     /// Workloads that take a version by a restart were restarted.
     Restarted,
     /// Objects with the labels of a version do not belong to it.
@@ -37,6 +39,7 @@ impl ConditionType {
             Self::Stalled => "Stalled",
             Self::Published => "Published",
             Self::Drifted => "Drifted",
+            Self::SecretPublished => "SecretPublished",
             Self::Restarted => "Restarted",
             Self::Conflict => "Conflict",
             Self::WeakEvidence => "WeakEvidence",

@@ -30,6 +30,12 @@ pub struct VersionedConfigStatus {
     /// Since when it holds that version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_at: Option<Time>,
+    /// The version that the published Secret holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published_secret: Option<String>,
+    /// Since when it holds that version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published_secret_at: Option<Time>,
     /// The version that a rollout moves to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
@@ -50,7 +56,7 @@ pub struct VersionedConfigStatus {
     /// How often pods are harmed without a new version; absent until the first hour was watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub background: Option<BackgroundStatus>,
-    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, Restarted, Conflict, WeakEvidence, Suspect.
+    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, SecretPublished, Restarted, Conflict, WeakEvidence, Suspect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

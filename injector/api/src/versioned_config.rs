@@ -6,7 +6,7 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::status::VersionedConfigStatus;
+use super::status::{PartKind, VersionedConfigStatus};
 
 /// A named set of keys and values with versions. Each version is one or several immutable ConfigMaps and Secrets with
 /// the labels nudge.dev/config and nudge.dev/version; this object says which of them is current.
@@ -45,7 +45,13 @@ pub struct VersionedConfigSpec {
     #[serde(default)]
     pub rollout: RolloutSpec,
 
-    /// What happens to workloads that use the published ConfigMap of this name without an agent.
+    /// What is kept at the current version, for workloads without an agent. `ConfigMap`: the ConfigMap of the config's name, if it is there.
+    /// `Secret`: the Secret of the config's name, which Nudge creates, with the type of the version's Secrets.
+    #[serde(default = "default_publish")]
+    #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
+    pub publish: Vec<PartKind>,
+
+    /// What happens to workloads that use the published ConfigMap or Secret of this name without an agent.
     #[serde(default)]
     pub without_agent: WithoutAgent,
 
@@ -71,6 +77,15 @@ impl VersionedConfigSpec {
         let name = if service_account.is_empty() { "default" } else { service_account };
         self.subscribers.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == name))
     }
+
+    /// Whether an object of this kind and the config's name is kept at the current version.
+    pub fn publishes(&self, kind: PartKind) -> bool {
+        self.publish.contains(&kind)
+    }
+}
+
+fn default_publish() -> Vec<PartKind> {
+    vec![PartKind::ConfigMap]
 }
 
 fn default_history_limit() -> u32 {
@@ -84,6 +99,7 @@ impl Default for VersionedConfigSpec {
             current: None,
             now: None,
             rollout: RolloutSpec::default(),
+            publish: default_publish(),
             without_agent: WithoutAgent::default(),
             subscribers: None,
             history_limit: default_history_limit(),
@@ -281,7 +297,7 @@ pub enum OnFailure {
     Pause,
 }
 
-/// What happens to workloads that use the published ConfigMap without an agent.
+/// What happens to workloads that use the published ConfigMap or Secret without an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WithoutAgent {
     /// They are restarted, one after another, by their own rolling update.
@@ -301,6 +317,7 @@ mod tests {
         assert_eq!(VersionedConfigSpec::default(), empty);
         assert_eq!(empty.history_limit, 10);
         assert_eq!(empty.rollout.steps.len(), 4);
+        assert!(empty.publishes(PartKind::ConfigMap) && !empty.publishes(PartKind::Secret));
     }
 
     #[test]

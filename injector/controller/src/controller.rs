@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::PostParams;
-use nudge_api::VersionedConfig;
+use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
 use nudge_cluster::queue::Queue;
@@ -27,6 +27,7 @@ use super::counting::Counting;
 use super::listings::Listings;
 use super::locked::locked;
 use super::metrics::RolloutMetrics;
+use super::publishing_secret::SecretLook;
 use super::restarting::Restarting;
 use super::turns::{goes_first, moves_now};
 
@@ -57,6 +58,8 @@ pub struct Controller {
     /// What is known of objects whose version is not sealed yet.
     pub(super) facts: Mutex<HashMap<ConfigKey, Facts>>,
     pub(super) looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
+    /// What was last seen of published Secrets.
+    pub(super) secrets: Mutex<HashMap<ConfigKey, SecretLook>>,
     /// What was seen of the pods of each config, and when last.
     evidence: Mutex<HashMap<ConfigKey, (Arc<Evidence>, Instant)>>,
     /// The pods of each config, as they were seen last.
@@ -104,6 +107,8 @@ impl Drop for Begins<'_> {
 pub(super) struct Looked {
     /// The version to publish then.
     pub(super) version: String,
+    /// `spec.publish` has it.
+    pub(super) publishes: bool,
     /// What the watch showed of it then; `None` if it was missing or does not have our label.
     pub(super) meta: Option<PublishedMeta>,
 }
@@ -142,6 +147,7 @@ impl Controller {
             sees: Mutex::default(),
             facts: Mutex::default(),
             looked: Mutex::default(),
+            secrets: Mutex::default(),
             evidence: Mutex::default(),
             subjects: Mutex::default(),
             pruned: Mutex::default(),
@@ -208,6 +214,20 @@ impl Controller {
 
     pub(super) fn set_looked(&self, key: &ConfigKey, looked: Looked) {
         locked(&self.looked).insert(key.clone(), (Instant::now(), looked));
+    }
+
+    /// What was not recorded is looked at again.
+    pub(super) fn forget_published(&self, key: &ConfigKey) {
+        locked(&self.looked).remove(key);
+        locked(&self.secrets).remove(key);
+    }
+
+    /// The version that was last brought to all that is published, or that could not be written there.
+    pub(super) fn tried(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<String> {
+        let (_, Looked { version, .. }) = self.looked(key)?;
+        let all = locked(&self.secrets);
+        let secret = || all.get(key).is_some_and(|look| look.version == version);
+        (!config.spec.publishes(PartKind::Secret) || secret()).then_some(version)
     }
 
     /// What is remembered in this part of the rollout, so that it is not tried every second.
@@ -317,6 +337,7 @@ impl Controller {
     pub(super) fn forget_config(&self, key: &ConfigKey) {
         locked(&self.facts).remove(key);
         locked(&self.looked).remove(key);
+        locked(&self.secrets).remove(key);
         locked(&self.evidence).remove(key);
         locked(&self.subjects).remove(key);
         locked(&self.counting).forget(key);
@@ -327,6 +348,7 @@ impl Controller {
     pub fn forget(&self) {
         locked(&self.facts).clear();
         locked(&self.looked).clear();
+        locked(&self.secrets).clear();
         locked(&self.evidence).clear();
         locked(&self.subjects).clear();
         locked(&self.restarts).clear();

@@ -26,6 +26,8 @@ pub(super) fn is_more_than_numbers(before: &VersionedConfigStatus, after: &Versi
         previous,
         published,
         published_at,
+        published_secret,
+        published_secret_at,
         target,
         phase,
         pods: _,
@@ -44,6 +46,7 @@ pub(super) fn is_more_than_numbers(before: &VersionedConfigStatus, after: &Versi
             &before.published,
             &before.published_at,
         )
+        || (published_secret, published_secret_at) != (&before.published_secret, &before.published_secret_at)
         || (target, phase, versions, retired) != (&before.target, &before.phase, &before.versions, &before.retired)
         // An hour of watching, which the evidence does not have any more.
         || background != &before.background

@@ -13,6 +13,7 @@ mod look_tests;
 mod metrics;
 mod pruning;
 mod publishing;
+mod publishing_secret;
 mod reconcile;
 mod refresh;
 mod removal;

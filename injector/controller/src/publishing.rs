@@ -21,18 +21,26 @@ use super::controller::{Controller, FIELD_MANAGER, Looked, written_by_us};
 /// When a ConfigMap is read again that no watch shows, because it does not have our label.
 const AGAIN: Duration = Duration::from_mins(5);
 
+/// The config with its new status, and the Events about that.
+pub(super) type Outcome = (VersionedConfig, Vec<EventRecord>);
+
 impl Controller {
     /// Publishes the proven version into the ConfigMap. Returns the config with its new status, if that changed.
     pub(super) async fn publish(
         &self,
         key: &ConfigKey,
         config: &VersionedConfig,
-    ) -> Result<Option<(VersionedConfig, Vec<EventRecord>)>, CallError> {
+    ) -> Result<Option<Outcome>, CallError> {
         let Some(status) = &config.status else { return Ok(None) };
         let Some(version) = to_publish(status).and_then(|version| status.version(version)) else {
             return Ok(None);
         };
-        let looked = Looked { version: version.version.clone(), meta: self.index.published(key) };
+        let publishes = config.spec.publishes(PartKind::ConfigMap);
+        let looked = Looked { version: version.version.clone(), publishes, meta: self.index.published(key) };
+        if !publishes {
+            self.set_looked(key, looked);
+            return Ok(unpublished(config));
+        }
         if self.looked(key).is_some_and(|(at, before)| before == looked && at.elapsed() < AGAIN) {
             return Ok(None);
         }
@@ -48,7 +56,7 @@ impl Controller {
             Err(message) => Publication::Refused(Reason::Changed.explained(message)),
         };
         // What the watch shows of it now, or after this write.
-        let mut meta = looked.meta;
+        let mut meta = looked.meta.clone();
         let step = match step {
             Publication::Replace(next) => {
                 let replacing = || format!("replacing ConfigMap {key}");
@@ -67,7 +75,7 @@ impl Controller {
             }
             step => step,
         };
-        self.set_looked(key, Looked { version: looked.version, meta });
+        self.set_looked(key, Looked { meta, ..looked });
         Ok(with_outcome(config, &version.version, &step, &Time(Timestamp::now())))
     }
 
@@ -114,7 +122,7 @@ fn with_outcome(
     version: &str,
     step: &Publication,
     now: &Time,
-) -> Option<(VersionedConfig, Vec<EventRecord>)> {
+) -> Option<Outcome> {
     let mut next = config.clone();
     let generation = config.metadata.generation;
     let status = next.status.get_or_insert_default();
@@ -164,4 +172,14 @@ fn with_outcome(
         }
     }
     (next.status != config.status).then_some((next, events))
+}
+
+/// The config after `ConfigMap` has left `spec.publish`: the object stays as it is, and nothing is said of it.
+fn unpublished(config: &VersionedConfig) -> Option<Outcome> {
+    let mut next = config.clone();
+    let status = next.status.as_mut()?;
+    (status.published, status.published_at) = (None, None);
+    let gone = [ConditionType::Published, ConditionType::Drifted].map(ConditionType::as_str);
+    status.conditions.retain(|condition| !gone.contains(&condition.type_.as_str()));
+    (next.status != config.status).then_some((next, Vec::new()))
 }

@@ -12,13 +12,14 @@ use nudge_api::{Explanation, PartKind, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::keys::ConfigKey;
-use nudge_core::restart;
+use nudge_core::restart::{self, Holds};
 use nudge_core::rollout::{Evidence, Millis, Neighbours, Now, Subjects};
 use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide};
 
 use super::controller::{Begins, Controller, written_by_us};
 use super::counting::is_more_than_numbers;
 use super::locked::locked;
+use super::publishing::Outcome;
 use super::restart::restarts;
 use super::restarting::Restarting;
 use super::turns::{is_brake, is_moved, may_begin, yields};
@@ -105,25 +106,40 @@ impl Controller {
                 None => return Ok(Again::Never),
             },
         };
-        let looked = self.looked(key).map(|(_, looked)| looked.version);
-        let config = match self.publish(key, &config).await? {
-            None => config,
-            Some((next, events)) => {
-                let written = self.write(key, &next).await;
-                // What is not written is not known to others: it is looked at again.
-                let written = written.inspect_err(|_| drop(locked(&self.looked).remove(key)))?;
-                self.events.record(&written, &events).await;
-                self.refresh_published(key, &config, &written);
-                Arc::new(written)
+        let tried = self.tried(key, &config);
+        let before = Arc::clone(&config);
+        let outcome = self.publish(key, &config).await?;
+        let config = self.put_published(key, config, outcome).await?;
+        let config = match self.publish_secret(key, &config).await {
+            Ok(outcome) => self.put_published(key, config, outcome).await?,
+            Err(error) => {
+                self.refresh_published(key, &before, &config);
+                return Err(error);
             }
         };
+        self.refresh_published(key, &before, &config);
         // A rollout may have waited for this.
         if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some())
-            && looked != self.looked(key).map(|(_, looked)| looked.version)
+            && tried != self.tried(key, &config)
         {
             again = Again::Soon;
         }
-        Ok(again.by(self.prune(key, &config).await?))
+        Ok(again.by(self.secret_again(key)).by(self.prune(key, &config).await?))
+    }
+
+    /// Writes what became of a publication into the status.
+    async fn put_published(
+        &self,
+        key: &ConfigKey,
+        config: Arc<VersionedConfig>,
+        outcome: Option<Outcome>,
+    ) -> Result<Arc<VersionedConfig>, CallError> {
+        let Some((next, events)) = outcome else { return Ok(config) };
+        let written = self.write(key, &next).await;
+        // What is not written is not known to others: it is looked at again.
+        let written = written.inspect_err(|_| self.forget_published(key))?;
+        self.events.record(&written, &events).await;
+        Ok(Arc::new(written))
     }
 
     /// What a brake changes, by what is in memory. It waits for no API call but the write: whatever is read before can fail. `None` where it
@@ -219,7 +235,7 @@ impl Controller {
         evidence: &Evidence,
     ) -> (Decision, Evidence) {
         let (parts, secrets_known, left_out) = self.index.seen_parts(key);
-        let published = self.looked(key).map(|(_, looked)| looked.version);
+        let published = self.tried(key, config);
         let now = Time(Timestamp::now());
         let observed = Observed {
             config,
@@ -295,9 +311,17 @@ impl Controller {
 
     /// Has the kubelet read volumes again where another version was published.
     fn refresh_published(self: &Arc<Self>, key: &ConfigKey, before: &VersionedConfig, after: &VersionedConfig) {
-        let published = |config: &VersionedConfig| config.status.as_ref().and_then(|status| status.published.clone());
-        if let Some(version) = published(after).filter(|version| published(before).as_ref() != Some(version)) {
-            self.begin_refresh(key, after.clone(), version);
+        let Some(status) = &after.status else { return };
+        let before = before.status.as_ref();
+        let (map, secret) = (&status.published, &status.published_secret);
+        let holds = Holds {
+            config_map: map.is_some() && before.map(|before| &before.published) != Some(map),
+            secret: secret.is_some() && before.map(|before| &before.published_secret) != Some(secret),
+        };
+        if holds.any() {
+            // Another text each time that one of them changes: only a change makes the kubelet read.
+            let versions: Vec<&str> = map.iter().chain(secret).map(String::as_str).collect();
+            self.begin_refresh(key, after.clone(), holds, versions.join(","));
         }
     }
 

@@ -8,7 +8,7 @@ use nudge_api::{Reason, VersionedConfig};
 use nudge_cluster::call::CallError;
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
-use nudge_core::restart::{REFRESHED, refreshed_for};
+use nudge_core::restart::{Holds, REFRESHED, refreshed_for};
 use nudge_protocol::error_chain::chain;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
@@ -22,13 +22,13 @@ use super::restart::refusal;
 const BETWEEN: Duration = Duration::from_millis(10);
 
 impl Controller {
-    /// Begins to touch the pods whose volumes have the published ConfigMap, after `version` was published. No reconcile waits for it, and the next
+    /// Begins to touch the pods whose volumes have what `holds`, after that was published. No reconcile waits for it, and the next
     /// one of the config takes its place.
-    pub(super) fn begin_refresh(self: &Arc<Self>, key: &ConfigKey, config: VersionedConfig, version: String) {
+    pub(super) fn begin_refresh(self: &Arc<Self>, key: &ConfigKey, config: VersionedConfig, holds: Holds, versions: String) {
         let (controller, of) = (Arc::downgrade(self), key.clone());
         let refresh = async move {
             if let Some(controller) = controller.upgrade() {
-                controller.refresh(&of, &config, &version).await;
+                controller.refresh(&of, &config, holds, &versions).await;
             }
         };
         let task = tokio::spawn(refresh.instrument(nudge_cluster::spans::reconcile(key)));
@@ -40,32 +40,32 @@ impl Controller {
     }
 
     /// Touches the pods. Otherwise the kubelet takes about a minute, so a failure becomes an Event and is not retried.
-    async fn refresh(&self, key: &ConfigKey, config: &VersionedConfig, version: &str) {
+    async fn refresh(&self, key: &ConfigKey, config: &VersionedConfig, holds: Holds, versions: &str) {
         // It is never closed.
         let _turn = self.refreshes.acquire().await;
-        match self.touch(key, version).await {
+        match self.touch(key, holds, versions).await {
             Ok(0) => {}
-            Ok(count) => tracing::info!(version, pods = count, "volumes of pods refreshed"),
+            Ok(count) => tracing::info!(versions, pods = count, "volumes of pods refreshed"),
             Err(error) => {
                 let message =
                     refusal(&error, "a pod", "refreshed", false).map_or_else(|| error.to_string(), |it| it.why.message);
-                tracing::warn!(version, error = chain(&error), "refreshing the volumes of pods failed");
+                tracing::warn!(versions, error = chain(&error), "refreshing the volumes of pods failed");
                 let message = format!("volumes of pods are not refreshed at once: {message}");
                 self.events.record(config, &[EventRecord::new(Reason::NotRefreshed, message)]).await;
             }
         }
     }
 
-    async fn touch(&self, key: &ConfigKey, version: &str) -> Result<usize, CallError> {
+    async fn touch(&self, key: &ConfigKey, holds: Holds, versions: &str) -> Result<usize, CallError> {
         // Also those that were created a moment ago: what they read then is the version before.
         self.listings.changed(&key.namespace);
         let pods = self.listings.pods(&self.client, &key.namespace).await?;
         let asks = |pod: &&Pod| {
-            let asks = pod.spec.as_ref().is_some_and(|spec| refreshed_for(&pod.metadata, spec, key.name.as_str()));
+            let asks = pod.spec.as_ref().is_some_and(|spec| refreshed_for(&pod.metadata, spec, key.name.as_str(), holds));
             asks && pod.metadata.deletion_timestamp.is_none()
         };
         let names: Vec<&String> = pods.iter().filter(asks).filter_map(|pod| pod.metadata.name.as_ref()).collect();
-        let patch = json!({"metadata": {"annotations": {REFRESHED: version}}});
+        let patch = json!({"metadata": {"annotations": {REFRESHED: versions}}});
         let mut turns = interval(BETWEEN);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for &name in &names {
@@ -108,7 +108,7 @@ mod tests {
         let controller = Arc::new(Controller::new(client, index, key, "a", silence, RolloutMetrics::default()));
         let (shop, other) = (ConfigKey::parse("ns", "shop").unwrap(), ConfigKey::parse("other", "shop").unwrap());
         let config = || VersionedConfig::new("shop", VersionedConfigSpec::default());
-        let begin = |key: &ConfigKey, version: &str| controller.begin_refresh(key, config(), version.to_owned());
+        let begin = |key: &ConfigKey, version: &str| controller.begin_refresh(key, config(), Holds::default(), version.to_owned());
         begin(&shop, "1");
         assert_eq!(lists.recv().await.unwrap(), "/api/v1/namespaces/ns/pods");
         begin(&other, "1");

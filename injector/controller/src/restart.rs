@@ -17,7 +17,7 @@ use nudge_cluster::call::{CallError, call};
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::{container_restarts, workload as workload_of};
 use nudge_core::restart::{
-    Behind, DIGEST, Kind, Look, Memory, Next, Part, PodRestarts, RESTARTED, Report, RestartReport, Restarted,
+    Behind, DIGEST, Holds, Kind, Look, Memory, Next, Part, PodRestarts, RESTARTED, Report, RestartReport, Restarted,
     UNDECIDED, Workload, add_unnotified, behind, content_digest, judge, next, rolls,
 };
 use nudge_core::rollout::{Restarts as State, to_publish};
@@ -90,9 +90,10 @@ impl Controller {
         }
         let Some(version) = to_publish(status) else { return Ok(Restarting::not_looked(State::Done)) };
         // For workloads without an agent.
-        let holds = status.published.as_deref() == Some(version) && config.spec.without_agent == WithoutAgent::Restart;
-        // Some workloads also read the published ConfigMap: they are restarted once it was written, or can't be.
-        let tried = self.looked(key).is_some_and(|(_, looked)| looked.version == version);
+        let restarted = config.spec.without_agent == WithoutAgent::Restart;
+        let holds = if restarted { Holds::of(status, version) } else { Holds::default() };
+        // Some workloads also read what is published: they are restarted once it was written, or can't be.
+        let tried = self.tried(key, config).is_some_and(|tried| tried == version);
         if !tried || (back && rollout.workloads_restarted_at.is_none()) {
             return Ok(Restarting::not_looked(State::Done));
         }
@@ -111,7 +112,7 @@ impl Controller {
         let behind = behind(&pods, key.name.as_str(), status);
         let mut memory = self.restarts_so_far(key, &part);
         // On the way forward workloads are listed only where one may take the version by a restart.
-        let any = back || holds || !memory.is_empty() || pods.iter().any(|pod| pod.by_restart);
+        let any = back || holds.any() || !memory.is_empty() || pods.iter().any(|pod| pod.by_restart);
         let mut workloads = if any { self.users(key, holds).await? } else { Vec::new() };
         memory.forget_refusals(now);
         memory.keep_workloads(workloads.iter().map(|(workload, _)| workload));
@@ -145,7 +146,7 @@ impl Controller {
                 let marks: Vec<(String, Timestamp)> = marks.filter(|(_, at)| *at >= since).collect();
                 let since = marks.iter().map(|(_, at)| *at).chain(memory.progressed(since)).max().unwrap_or(since);
                 // All pods of a namespace are listed only for those that no rolling update restarts.
-                let loose = holds || memory.has_groups() || pods.iter().any(|pod| pod.by_restart && !rolls(pod));
+                let loose = holds.any() || memory.has_groups() || pods.iter().any(|pod| pod.by_restart && !rolls(pod));
                 let evicted = if loose && held {
                     Ok((State::Busy(UNDECIDED.to_owned()), Vec::new()))
                 } else if loose {
@@ -155,8 +156,8 @@ impl Controller {
                 };
                 evicted.map(|(state, groups)| {
                     let mut behind = behind;
-                    if let Some(published) = status.published_at.as_ref().filter(|_| !back) {
-                        add_unnotified(&mut behind, &workloads, &pods, published.0, since);
+                    if let Some(published) = holds.since(status).filter(|_| !back) {
+                        add_unnotified(&mut behind, &workloads, &pods, published, since);
                     }
                     let (restarted, groups) =
                         (marks.into_iter().map(|(id, _)| id).collect(), groups.into_iter().collect());
@@ -218,7 +219,7 @@ impl Controller {
     }
 
     /// The workloads that take the config by a restart, each with the digest that its template should have.
-    async fn users(&self, key: &ConfigKey, holds: bool) -> Result<Vec<(Workload, String)>, CallError> {
+    async fn users(&self, key: &ConfigKey, holds: Holds) -> Result<Vec<(Workload, String)>, CallError> {
         let all = self.listings.workloads(&self.client, &key.namespace).await?;
         let takes = |workload: &&Workload| workload.uses.takes(key.name.as_str(), holds);
         let mut all: Vec<Workload> = all.iter().filter(takes).cloned().collect();
@@ -363,7 +364,7 @@ mod tests {
         let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
         let controller = Controller::new(client, index, content_key, "a", silence, RolloutMetrics::default());
         let key = ConfigKey::parse("ns", "shop").unwrap();
-        controller.set_looked(&key, Looked { version: "2".to_owned(), meta: None });
+        controller.set_looked(&key, Looked { version: "2".to_owned(), publishes: true, meta: None });
         let restarting = controller.restart(&key, &config).await.unwrap();
         assert_eq!(restarting.found.map(|found| found.workloads), Some(0), "what the condition said before is gone");
         let paths = locked(&paths);

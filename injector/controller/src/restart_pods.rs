@@ -12,7 +12,7 @@ use nudge_core::keys::ConfigKey;
 use nudge_core::owners::controlling_owner;
 use nudge_core::pods::{condition, pod_state};
 use nudge_core::restart::{
-    Group, Memory, NextPod, Old, Report, RestartReport, Stale, next_pod, restarted_for, stale_pods,
+    Group, Holds, Memory, NextPod, Old, Report, RestartReport, Stale, next_pod, restarted_for, stale_pods,
 };
 use nudge_core::rollout::{Restarts as State, is_same, to_publish};
 
@@ -41,14 +41,14 @@ impl Controller {
         &self,
         key: &ConfigKey,
         status: &VersionedConfigStatus,
-        holds: bool,
+        holds: Holds,
         since: Timestamp,
         deadline: u32,
         memory: &mut Memory,
         found: &mut RestartReport,
     ) -> Result<(State, Vec<String>), CallError> {
-        // Without a published ConfigMap no pod is too old for it; what agents report counts all the same.
-        let published = status.published_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        // If nothing is published no pod is too old for it; what agents report counts all the same.
+        let published = holds.since(status).unwrap_or(Timestamp::UNIX_EPOCH);
         let stale = Stale { published, since: status.rollout.workloads_restarted_at.as_ref().map(|time| time.0) };
         let (mut groups, loose) = self.unguided(key, status, holds).await?;
         // A group whose last pod was just evicted is remembered.
@@ -117,7 +117,7 @@ impl Controller {
         &self,
         key: &ConfigKey,
         status: &VersionedConfigStatus,
-        holds: bool,
+        holds: Holds,
     ) -> Result<(Vec<Group>, Vec<Old>), CallError> {
         let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).takes(key.name.as_str(), holds);
         // What the agent reports that its pod started with.

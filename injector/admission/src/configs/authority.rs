@@ -1,5 +1,6 @@
 //! Changes of a config that need rights on what Nudge does because of them. All that can move pods or change what the published ConfigMap
-//! holds, also by deleting the config and creating it again, needs the right to update that ConfigMap. All that can make Nudge delete
+//! holds, also by deleting the config and creating it again, needs the right to update that ConfigMap, and where a Secret is published, or
+//! is not any more, the right to update that Secret too. All that can make Nudge delete
 //! versions needs the right to delete objects of their kinds.
 
 use std::collections::BTreeSet;
@@ -64,11 +65,17 @@ pub fn may_not_delete(user: &str, namespace: &str, name: &str, what: &str, kind:
     ))
 }
 
-/// The denial for a user who may not update the published ConfigMap.
-pub fn not_permitted(user: &str, namespace: &str, name: &str, what: &str) -> Denial {
+/// The kinds of the objects of the config's name that a user must be able to update who makes the change.
+pub fn published(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Vec<PartKind> {
+    let secret = [old, Some(new)].into_iter().flatten().any(|spec| spec.publishes(PartKind::Secret));
+    if secret { vec![PartKind::ConfigMap, PartKind::Secret] } else { vec![PartKind::ConfigMap] }
+}
+
+/// The denial for a user who may not update the published object of this kind.
+pub fn not_permitted(user: &str, namespace: &str, name: &str, what: &str, kind: PartKind) -> Denial {
     Denial::forbidden(format!(
-        "VersionedConfig {name}: user {user:?} may not {what}, because it decides what ConfigMap {name} holds; this needs the right to \
-         update ConfigMap {name} in namespace {namespace}"
+        "VersionedConfig {name}: user {user:?} may not {what}, because it decides what {kind} {name} holds; this needs the right to \
+         update {kind} {name} in namespace {namespace}"
     ))
 }
 
@@ -115,6 +122,21 @@ mod tests {
             changed(&none, &json!({"metadata": {"labels": {"team": "a"}}, "status": {"phase": "Current"}})),
             None
         );
+    }
+
+    #[test]
+    fn a_published_secret_needs_its_right_from_the_beginning_to_its_end() {
+        let spec = |publish: Value| serde_json::from_value::<VersionedConfigSpec>(json!({"publish": publish})).unwrap();
+        let (map, both) = (spec(json!(["ConfigMap"])), spec(json!(["ConfigMap", "Secret"])));
+        let (alone, none) = (spec(json!(["Secret"])), spec(json!([])));
+        let secret = |old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec| {
+            let kinds = published(old, new);
+            assert!(kinds.contains(&PartKind::ConfigMap), "whoever moves pods needs this one");
+            kinds.contains(&PartKind::Secret)
+        };
+        assert!(secret(None, &both) && secret(None, &alone) && !secret(None, &map) && !secret(None, &none));
+        assert!(secret(Some(&map), &both) && secret(Some(&both), &map) && secret(Some(&both), &both));
+        assert!(!secret(Some(&map), &none));
     }
 
     #[test]

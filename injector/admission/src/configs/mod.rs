@@ -6,7 +6,7 @@ mod change;
 mod delete;
 mod selectors;
 
-pub use authority::{deletes, kinds, may_not_delete, needs, not_permitted};
+pub use authority::{deletes, kinds, may_not_delete, needs, not_permitted, published};
 pub use change::{at_once, chosen_version, name_and_version, not_complete};
 pub use delete::decide as delete;
 pub use selectors::selectors;

@@ -13,11 +13,23 @@ pub fn content_digest<'a>(uses: &Uses, config: impl Fn(&str) -> Option<&'a Versi
     let mut sum = Context::new(&SHA256);
     let mut any = false;
     for name in uses.names() {
-        let digests_of = if uses.configs.contains(name) { whole } else { published };
-        let Some(digests) = config(name).and_then(digests_of) else { continue };
-        any = true;
+        let Some(config) = config(name) else { continue };
         // Names and digests contain neither separator.
-        sum.update(format!("{name}\n{}\0", digests.join("\n")).as_bytes());
+        let mut add = |name: &str, digests: Option<Vec<&str>>| {
+            let Some(digests) = digests else { return };
+            any = true;
+            sum.update(format!("{name}\n{}\0", digests.join("\n")).as_bytes());
+        };
+        if uses.configs.contains(name) {
+            add(name, whole(config));
+            continue;
+        }
+        if uses.published.contains(name) {
+            add(name, published(config, PartKind::ConfigMap));
+        }
+        if uses.secrets.contains(name) {
+            add(&format!("secret/{name}"), published(config, PartKind::Secret));
+        }
     }
     any.then(|| hex(&sum.finish().as_ref()[..16]))
 }
@@ -29,11 +41,15 @@ fn whole(config: &VersionedConfig) -> Option<Vec<&str>> {
     Some(version.parts.iter().map(|part| part.digest.as_str()).collect())
 }
 
-/// The sealed digests of what the published ConfigMap of this config holds.
-fn published(config: &VersionedConfig) -> Option<Vec<&str>> {
+/// The sealed digests of what the published object of this kind and config holds.
+fn published(config: &VersionedConfig, kind: PartKind) -> Option<Vec<&str>> {
     let status = config.status.as_ref().filter(|_| config.spec.without_agent == WithoutAgent::Restart)?;
-    let version = status.version(status.published.as_deref()?)?;
-    let parts = version.parts.iter().filter(|part| part.kind == PartKind::ConfigMap);
+    let held = match kind {
+        PartKind::ConfigMap => &status.published,
+        PartKind::Secret => &status.published_secret,
+    };
+    let version = status.version(held.as_deref()?)?;
+    let parts = version.parts.iter().filter(|part| part.kind == kind);
     Some(parts.map(|part| part.digest.as_str()).collect())
 }
 
@@ -93,6 +109,28 @@ pub(super) mod tests {
         assert_eq!(digest_of(&moved, &by_agent), digest_of(&one, &by_agent));
         moved.status.as_mut().unwrap().rollout.stage = Some(RolloutStage::Restarting);
         assert_eq!(digest_of(&moved, &by_agent), digest_of(&other, &by_agent));
+    }
+
+    #[test]
+    fn readers_of_a_published_secret_follow_it_alone() {
+        let mut config = config("shop", "1", "sha256:a");
+        let status = config.status.as_mut().unwrap();
+        let map = status.versions[0].parts[0].clone();
+        status.versions[0].parts.push(PartStatus { kind: PartKind::Secret, digest: "seal:b".to_owned(), ..map });
+        let of_secret = |config: &VersionedConfig| {
+            let uses = Uses { secrets: ["shop".to_owned()].into(), ..Uses::default() };
+            digest(std::slice::from_ref(config), &uses)
+        };
+        assert_eq!(of_secret(&config), None, "it is not published");
+        let before = of(std::slice::from_ref(&config), &["shop"]);
+        config.status.as_mut().unwrap().published_secret = Some("1".to_owned());
+        assert_eq!(of(std::slice::from_ref(&config), &["shop"]), before, "who reads the ConfigMap alone sees no change");
+        let one = of_secret(&config);
+        assert!(one.is_some() && one != before);
+        config.status.as_mut().unwrap().versions[0].parts[0].digest = "sha256:c".to_owned();
+        assert_eq!(of_secret(&config), one);
+        config.status.as_mut().unwrap().versions[0].parts[1].digest = "seal:c".to_owned();
+        assert_ne!(of_secret(&config), one);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Workloads that take a version by a restart, because they use the published ConfigMap without an agent, or because their annotation says so:
+//! Workloads that take a version by a restart, because they use a published ConfigMap or Secret without an agent, or because their annotation says so:
 //! which of them is restarted next, and the report about those that can't be. The controller carries it out.
 
 mod behind;
@@ -6,6 +6,7 @@ mod clock;
 mod content;
 #[cfg(test)]
 mod health_tests;
+mod holds;
 mod marks;
 mod memory;
 mod next;
@@ -19,6 +20,7 @@ mod workload;
 
 pub use behind::{Behind, add_unnotified, behind, judge, rolls};
 pub use content::content_digest;
+pub use holds::Holds;
 pub use marks::{DIGEST, REFRESH, REFRESHED, RESTARTED, Restarted};
 pub use memory::{Memory, Part, RETRY_SECONDS};
 pub use next::{Look, Next, UNDECIDED, next};

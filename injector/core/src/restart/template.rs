@@ -9,6 +9,7 @@ use nudge_protocol::pod::AGENT_CONTAINER;
 use nudge_protocol::{Notify, labels};
 use serde_json::json;
 
+use super::holds::Holds;
 use super::marks::{REFRESH, annotation, found};
 use crate::injection;
 use crate::pods::{by_restart, references};
@@ -21,19 +22,28 @@ const NOTIFY: &str = "nudge.dev/notify";
 pub struct Uses {
     /// Published ConfigMaps that they read themselves.
     pub published: BTreeSet<String>,
+    /// Published Secrets that they read themselves.
+    pub secrets: BTreeSet<String>,
     /// Configs that they get from an agent, Secrets included, and take by restarts because their annotation says so.
     pub configs: BTreeSet<String>,
 }
 
 impl Uses {
-    /// Whether they take the config by a restart. Pods that read the published ConfigMap do so only when it `holds` the version.
-    pub fn takes(&self, config: &str, holds: bool) -> bool {
-        self.configs.contains(config) || (holds && self.published.contains(config))
+    /// Whether they take the config by a restart. Pods that read a published object do so only when it `holds` the version.
+    pub fn takes(&self, config: &str, holds: Holds) -> bool {
+        let reads = (holds.config_map && self.published.contains(config)) || (holds.secret && self.secrets.contains(config));
+        self.configs.contains(config) || reads
     }
 
     /// All names, each once.
     pub fn names(&self) -> BTreeSet<&String> {
-        self.published.union(&self.configs).collect()
+        self.published.iter().chain(&self.secrets).chain(&self.configs).collect()
+    }
+
+    /// What these pods read themselves.
+    fn of(spec: &PodSpec) -> Self {
+        let named = |kind| references(spec).into_iter().filter(move |(of, _)| *of == kind).map(|(_, name)| name).collect();
+        Self { published: named(PartKind::ConfigMap), secrets: named(PartKind::Secret), configs: BTreeSet::new() }
     }
 }
 
@@ -45,11 +55,11 @@ pub fn restarted_for(meta: &ObjectMeta, spec: &PodSpec) -> Uses {
     }
     let injected = injection::opts_in(meta);
     if injected && !by_restart(meta) {
-        return Uses { published: config_maps(&unnotified(meta, spec)), configs: BTreeSet::new() };
+        return Uses::of(&unnotified(meta, spec));
     }
-    let published = if annotation(meta, REFRESH) == Some("true") { read_once(spec) } else { config_maps(spec) };
+    let reads = if annotation(meta, REFRESH) == Some("true") { Uses::of(&read_once(spec)) } else { Uses::of(spec) };
     let configs = if injected { subscribed(meta, spec) } else { BTreeSet::new() };
-    Uses { published, configs }
+    Uses { configs, ..reads }
 }
 
 /// The configs that injection gives the pods. None where it refuses the pods, because then there are none.
@@ -59,11 +69,11 @@ fn subscribed(meta: &ObjectMeta, spec: &PodSpec) -> BTreeSet<String> {
     request.map(|request| request.configs()).into_iter().flatten().map(|name| name.to_string()).collect()
 }
 
-/// Whether the kubelet must refresh this pod's volumes of the ConfigMap at once.
-pub fn refreshed_for(meta: &ObjectMeta, spec: &PodSpec, config: &str) -> bool {
+/// Whether the kubelet must refresh this pod's volumes of the published objects at once.
+pub fn refreshed_for(meta: &ObjectMeta, spec: &PodSpec, config: &str, holds: Holds) -> bool {
     let agent = found(meta.labels.as_ref(), labels::AGENT).is_some();
     let volumes = PodSpec { volumes: spec.volumes.clone(), ..PodSpec::default() };
-    !agent && annotation(meta, REFRESH) == Some("true") && config_maps(&volumes).contains(config)
+    !agent && annotation(meta, REFRESH) == Some("true") && Uses::of(&volumes).takes(config, holds)
 }
 
 /// Whether a pod takes any config by a restart, or is refreshed for one.
@@ -84,14 +94,8 @@ fn unnotified(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
     PodSpec { containers: left.cloned().collect(), ..PodSpec::default() }
 }
 
-/// All ConfigMaps that variables and volumes reference.
-fn config_maps(spec: &PodSpec) -> BTreeSet<String> {
-    let named = references(spec).into_iter();
-    named.filter(|(kind, _)| *kind == PartKind::ConfigMap).map(|(_, name)| name).collect()
-}
-
-/// Those that a refresh of volumes does not update: variables, and files that are mounted by `subPath`.
-fn read_once(spec: &PodSpec) -> BTreeSet<String> {
+/// The pods without what a refresh of volumes updates: with variables, and files that are mounted by `subPath`.
+fn read_once(spec: &PodSpec) -> PodSpec {
     let containers = || spec.init_containers.iter().flatten().chain(&spec.containers);
     let mounts = containers().flat_map(|container| container.volume_mounts.iter().flatten());
     let once: BTreeSet<&str> = mounts
@@ -100,7 +104,7 @@ fn read_once(spec: &PodSpec) -> BTreeSet<String> {
         .collect();
     let mut rest = spec.clone();
     rest.volumes.iter_mut().for_each(|volumes| volumes.retain(|volume| once.contains(volume.name.as_str())));
-    config_maps(&rest)
+    rest
 }
 
 #[cfg(test)]
@@ -146,6 +150,24 @@ mod tests {
         assert_eq!(names(json!({}), spec()), all);
         let refreshed = json!({"annotations": {"nudge.dev/refresh": "true"}});
         assert_eq!(names(refreshed, spec()), ["by-env", "by-env-from", "by-sub-path"]);
+    }
+
+    #[test]
+    fn every_way_to_use_a_secret_counts_where_one_is_published() {
+        let spec = json!({
+            "containers": [{"name": "app", "envFrom": [{"secretRef": {"name": "by-env-from"}}], "env": [
+                {"name": "A", "valueFrom": {"secretKeyRef": {"name": "by-env", "key": "k"}}}]}],
+            "volumes": [{"name": "all", "secret": {"secretName": "by-volume"}}],
+            "imagePullSecrets": [{"name": "pull"}],
+        });
+        let uses = |meta: Value| restarted_for(&serde_json::from_value(meta).unwrap(), &serde_json::from_value(spec.clone()).unwrap());
+        let all = uses(json!({}));
+        assert_eq!(all.secrets.iter().collect::<Vec<_>>(), ["by-env", "by-env-from", "by-volume"], "a pull reads anew");
+        assert!(all.published.is_empty());
+        let refreshed = uses(json!({"annotations": {"nudge.dev/refresh": "true"}}));
+        assert_eq!(refreshed.secrets.iter().collect::<Vec<_>>(), ["by-env", "by-env-from"]);
+        let holds = |config_map, secret| Holds { config_map, secret };
+        assert!(all.takes("by-env", holds(false, true)) && !all.takes("by-env", holds(true, false)));
     }
 
     #[test]
@@ -198,7 +220,12 @@ mod tests {
     fn only_volumes_of_pods_that_ask_are_refreshed() {
         let asks: ObjectMeta = serde_json::from_value(json!({"annotations": {"nudge.dev/refresh": "true"}})).unwrap();
         let spec: PodSpec = serde_json::from_value(spec()).unwrap();
-        assert!(refreshed_for(&asks, &spec, "by-volume") && refreshed_for(&asks, &spec, "projected"));
-        assert!(!refreshed_for(&asks, &spec, "by-env") && !refreshed_for(&ObjectMeta::default(), &spec, "by-volume"));
+        let map = Holds { config_map: true, secret: false };
+        let refreshed = |meta: &ObjectMeta, name: &str, holds| refreshed_for(meta, &spec, name, holds);
+        assert!(refreshed(&asks, "by-volume", map) && refreshed(&asks, "projected", map));
+        assert!(!refreshed(&asks, "by-env", map) && !refreshed(&ObjectMeta::default(), "by-volume", map));
+        let secret = Holds { config_map: false, secret: true };
+        assert!(refreshed(&asks, "secret", secret) && !refreshed(&asks, "secret", map));
+        assert!(!refreshed(&asks, "by-volume", secret));
     }
 }

@@ -52,7 +52,7 @@ fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<&'
         let marked = left.clone().next().is_some() && left.all(|object| object.prune);
         marked
             && !status.holds(version)
-            && status.published.as_ref() != Some(version)
+            && ![&status.published, &status.published_secret].into_iter().flatten().any(|held| held == version)
             && config.spec.current.as_ref() != Some(version)
     };
     status.versions.iter().filter(is_free).collect()

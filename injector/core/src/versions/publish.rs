@@ -14,8 +14,8 @@ pub const DIGEST: &str = "nudge.dev/published-digest";
 /// The ConfigMap of Kubernetes that is in every namespace, and the one that releases before 0.2 have left there: agents of theirs mount
 /// it as long as their pods live.
 const RESERVED: [&str; 2] = ["kube-root-ca.crt", "nudge-hub-ca"];
-/// Most bytes of keys and values that a ConfigMap can hold.
-const MAX_BYTES: usize = 1024 * 1024;
+/// Most bytes of keys and values that a ConfigMap or a Secret can hold.
+pub(super) const MAX_BYTES: usize = 1024 * 1024;
 
 /// Text and bytes of a ConfigMap.
 pub type Data = (BTreeMap<String, String>, BTreeMap<String, ByteString>);

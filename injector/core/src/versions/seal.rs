@@ -54,6 +54,11 @@ impl Seals {
         self.is_of(digest, version, number, &part_digest(content, Some(&self.content_key)))
     }
 
+    /// What stands on a published Secret with this content: the seal of part 0, which no version has.
+    pub(super) fn of_published<V: AsRef<[u8]>>(&self, version: &str, content: &BTreeMap<String, V>) -> String {
+        self.seal(version, 0, &part_digest(content, Some(&self.content_key)))
+    }
+
     /// Whether `digest` is that of a part with this keyed digest: its seal or, in the form of releases before, the keyed digest itself.
     pub(super) fn is_of(&self, digest: &str, version: &str, number: usize, keyed: &str) -> bool {
         digest == keyed || digest == self.seal(version, number, keyed)

@@ -1,0 +1,360 @@
+//! Keeps the published Secret at the version that is proven. Nothing watches it: it is looked at again every five minutes, and sooner where
+//! it can't be written. No value of it leaves this file, and neither does what the API server says about one.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use nudge_api::{
+    ConditionType, Explanation, PartKind, Reason, VersionStatus, VersionedConfig, condition, find_condition,
+    set_condition,
+};
+use nudge_cluster::call::{CallError, call};
+use nudge_core::event_record::EventRecord;
+use nudge_core::keys::ConfigKey;
+use nudge_core::rollout::to_publish;
+use nudge_core::versions::{
+    Seals, SecretData, SecretPublication, SecretWanted, contents_of, published_secret, secret_publication,
+};
+use zeroize::Zeroize as _;
+
+use super::controller::{Controller, FIELD_MANAGER, written_by_us};
+use super::locked::locked;
+use super::publishing::Outcome;
+
+/// When a Secret is looked at again that holds what it should, or was changed by others.
+const AGAIN: Duration = Duration::from_mins(5);
+/// The same of one that can't be written, for the first time; then twice as long each time.
+const REFUSED: Duration = Duration::from_secs(5);
+
+/// What was last seen of a published Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SecretLook {
+    /// The version to publish then.
+    pub(super) version: String,
+    /// The generation of the spec then.
+    generation: Option<i64>,
+    /// How often in a row it could not be written.
+    refusals: u32,
+    /// When to look again.
+    next: Instant,
+}
+
+impl SecretLook {
+    /// After a look at `now`. A refusal is tried again soon, and less and less often.
+    fn after(before: Option<&Self>, version: &str, generation: Option<i64>, refused: bool, now: Instant) -> Self {
+        let same = before.filter(|look| look.version == version && look.generation == generation);
+        let refusals = if refused { same.map_or(0, |look| look.refusals).saturating_add(1) } else { 0 };
+        let wait = if refused { REFUSED.saturating_mul(1 << (refusals - 1).min(10)).min(AGAIN) } else { AGAIN };
+        Self { version: version.to_owned(), generation, refusals, next: now + wait }
+    }
+
+    fn is_due(&self, version: &str, generation: Option<i64>, now: Instant) -> bool {
+        self.version != version || self.generation != generation || self.next <= now
+    }
+}
+
+impl Controller {
+    /// Publishes the proven version into the Secret, where the spec asks for that. Returns the config with its new status, if that changed.
+    pub(super) async fn publish_secret(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+    ) -> Result<Option<Outcome>, CallError> {
+        let Some(status) = &config.status else { return Ok(None) };
+        if !config.spec.publishes(PartKind::Secret) {
+            locked(&self.secrets).remove(key);
+            return Ok(unpublished(config));
+        }
+        let Some(version) = to_publish(status).and_then(|version| status.version(version)) else { return Ok(None) };
+        let (name, generation, now) = (version.version.as_str(), config.metadata.generation, Instant::now());
+        let before = locked(&self.secrets).get(key).cloned();
+        if before.as_ref().is_some_and(|look| !look.is_due(name, generation, now)) {
+            return Ok(None);
+        }
+        let (step, held) = self.secret_step(key, config, version).await?;
+        let refused = matches!(&step, SecretPublication::Refused(why) if why.reason != Reason::NoSecretPart);
+        let look = SecretLook::after(before.as_ref(), name, generation, refused, now);
+        locked(&self.secrets).insert(key.clone(), look);
+        Ok(with_outcome(config, name, &step, held, &Time(Timestamp::now())))
+    }
+
+    /// When to look at the published Secret again.
+    pub(super) fn secret_again(&self, key: &ConfigKey) -> Option<Duration> {
+        let next = locked(&self.secrets).get(key).map(|look| look.next)?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    /// What became of the Secret, and whether one of ours is there that holds what the status says.
+    async fn secret_step(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+        version: &VersionStatus,
+    ) -> Result<(SecretPublication, bool), CallError> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
+        let name = key.name.as_str();
+        let mut found = match call(|| format!("reading Secret {key}"), api.get_opt(name)).await {
+            Ok(found) => found,
+            Err(error) => return refusal(error, name, "read").map(|refused| (refused, true)),
+        };
+        let seals = self.seals(key, config);
+        let data = match Self::secret_data(&api, version, &seals).await? {
+            Ok(data) => data,
+            Err(why) => {
+                wipe(&mut found);
+                return Ok((SecretPublication::Refused(why), found.is_some()));
+            }
+        };
+        let published = config.status.as_ref().and_then(|status| status.published_secret.as_deref());
+        let wanted = SecretWanted {
+            name,
+            version: &version.version,
+            published,
+            data: data.as_ref(),
+            seals: &seals,
+            writer: FIELD_MANAGER,
+        };
+        let step = secret_publication(found.as_ref(), &wanted);
+        let others = |why: &Explanation| matches!(why.reason, Reason::NotOurs | Reason::IsVersion);
+        let held = found.is_some() && !matches!(&step, SecretPublication::Refused(why) if others(why));
+        let Some(data) = data.filter(|_| step == SecretPublication::Write) else {
+            wipe(&mut found);
+            return Ok((step, held));
+        };
+        let creates = found.is_none();
+        let mut next = Some(published_secret(found, name, &version.version, &data, &seals));
+        let written = match (&next, creates) {
+            (Some(next), true) => call(|| format!("creating Secret {key}"), api.create(&written_by_us(), next)).await,
+            (Some(next), false) => {
+                call(|| format!("replacing Secret {key}"), api.replace(name, &written_by_us(), next)).await
+            }
+            (None, _) => return Ok((step, held)),
+        };
+        wipe(&mut next);
+        match written {
+            Ok(written) => {
+                let mut written = Some(written);
+                // What a webhook of others made of it is what pods read.
+                let step = match secret_publication(written.as_ref(), &wanted) {
+                    SecretPublication::Published => SecretPublication::Published,
+                    _ => SecretPublication::Refused(Reason::ChangedByOthers.explained(format!(
+                        "Secret {name} was changed while it was written and does not hold version {}; look for an admission webhook \
+                         that changes Secrets",
+                        version.version
+                    ))),
+                };
+                wipe(&mut written);
+                if step == SecretPublication::Published {
+                    tracing::info!(version = version.version, "version published in the Secret");
+                }
+                Ok((step, held))
+            }
+            Err(error) => refusal(error, name, if creates { "created" } else { "replaced" }).map(|step| (step, held)),
+        }
+    }
+
+    /// The version's Secrets as they were sealed, `None` without any; an explanation where one has changed.
+    async fn secret_data(
+        api: &Api<Secret>,
+        version: &VersionStatus,
+        seals: &Seals,
+    ) -> Result<Result<Option<SecretData>, Explanation>, CallError> {
+        let mut data = None;
+        for (part, number) in version.parts.iter().zip(1..).filter(|(part, _)| part.kind == PartKind::Secret) {
+            let name = &part.name;
+            let mut found = call(|| format!("reading Secret {name}"), api.get_opt(name)).await?;
+            let same = |object: &Secret| {
+                let content = contents_of(None, object.data.clone());
+                object.metadata.uid.as_ref() == Some(&part.uid)
+                    && seals.is_sealed(&part.digest, &version.version, number, &content)
+            };
+            if !found.as_ref().is_some_and(same) {
+                wipe(&mut found);
+                let message = format!(
+                    "Secret {name} is gone or is not what was sealed as version {}; put it back as it was",
+                    version.version
+                );
+                return Ok(Err(Reason::Changed.explained(message)));
+            }
+            match found.map(|object| SecretData::with(data, object, &version.version)) {
+                Some(Ok(all)) => data = Some(all),
+                Some(Err(why)) => return Ok(Err(why)),
+                None => return Ok(Ok(None)),
+            }
+        }
+        Ok(Ok(data))
+    }
+}
+
+/// Overwrites the values in memory.
+fn wipe(secret: &mut Option<Secret>) {
+    let values = secret.iter_mut().filter_map(|secret| secret.data.as_mut()).flat_map(BTreeMap::values_mut);
+    values.for_each(|value| value.0.zeroize());
+}
+
+/// The refusal that the next attempt would get too; else the error, after which it is tried again at once.
+fn refusal(error: CallError, name: &str, doing: &str) -> Result<SecretPublication, CallError> {
+    let CallError::Api { source, .. } = &error else { return Err(error) };
+    let (reason, message) = match &**source {
+        kube::Error::Api(status) if status.code == 403 && status.message.contains(" cannot ") => (
+            Reason::NotAllowed,
+            format!(
+                "Secret {name} can't be {doing}; bind ClusterRole nudge-publish-secrets in this namespace (RoleBinding for \
+                 ServiceAccount nudge-system/nudge-injector; kubectl nudge enable NAMESPACE --publish-secrets), or remove Secret from \
+                 spec.publish"
+            ),
+        ),
+        // Its message may quote a value.
+        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 413 | 422) => (
+            Reason::Refused,
+            format!(
+                "Secret {name} can't be {doing}, because the API server refuses it with code {}: look for a quota, an admission \
+                 webhook, or a key that its type needs",
+                status.code
+            ),
+        ),
+        kube::Error::SerdeError(_) => (
+            Reason::NotOurs,
+            format!("Secret {name} can't be {doing}, because it is not a Secret as Nudge knows them; delete it"),
+        ),
+        _ => return Err(error),
+    };
+    Ok(SecretPublication::Refused(reason.explained(message)))
+}
+
+/// The config with the condition and `publishedSecret` as the step left them, where that is a change. `held`: what the status says may
+/// still be true.
+fn with_outcome(
+    config: &VersionedConfig,
+    version: &str,
+    step: &SecretPublication,
+    held: bool,
+    now: &Time,
+) -> Option<Outcome> {
+    let mut next = config.clone();
+    let status = next.status.get_or_insert_default();
+    let mut events = Vec::new();
+    let known = find_condition(&status.conditions, ConditionType::SecretPublished).map(|known| known.message.clone());
+    let (on, reason, message) = match step {
+        // One that was to be written has been by now.
+        SecretPublication::Published | SecretPublication::Write => {
+            let message = format!("the published Secret holds version {version}");
+            if status.published_secret.as_deref() != Some(version) {
+                events.push(EventRecord::new(Reason::Published, message.as_str()));
+                status.published_secret_at = Some(now.clone());
+            }
+            status.published_secret = Some(version.to_owned());
+            (true, Reason::Published, message)
+        }
+        SecretPublication::Drifted(message) => {
+            if known.as_ref() != Some(message) {
+                events.push(EventRecord::new(Reason::Drifted, message.as_str()));
+            }
+            (false, Reason::ChangedByOthers, message.clone())
+        }
+        SecretPublication::Refused(Explanation { reason, message }) => {
+            if known.as_ref() != Some(message) {
+                events.push(EventRecord::new(Reason::NotPublished, message.as_str()));
+            }
+            if !held {
+                (status.published_secret, status.published_secret_at) = (None, None);
+            }
+            (false, *reason, message.clone())
+        }
+    };
+    let condition = condition(ConditionType::SecretPublished, on, reason, message, config.metadata.generation, now);
+    set_condition(&mut status.conditions, condition);
+    (next.status != config.status).then_some((next, events))
+}
+
+/// The config after `Secret` has left `spec.publish`: the object stays as it is, and nothing is said of it.
+fn unpublished(config: &VersionedConfig) -> Option<Outcome> {
+    let mut next = config.clone();
+    let status = next.status.as_mut()?;
+    (status.published_secret, status.published_secret_at) = (None, None);
+    status.conditions.retain(|condition| condition.type_ != ConditionType::SecretPublished.as_str());
+    (next.status != config.status).then_some((next, Vec::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_tried_again_less_and_less_often() {
+        let now = Instant::now();
+        let (mut look, mut waits) = (None, Vec::new());
+        for _ in 0..9 {
+            let next = SecretLook::after(look.as_ref(), "1", Some(1), true, now);
+            waits.push((next.next - now).as_secs());
+            look = Some(next);
+        }
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
+        let look = look.unwrap();
+        let last = now + Duration::from_secs(299);
+        assert!(!look.is_due("1", Some(1), last) && look.is_due("1", Some(1), last + Duration::from_secs(1)));
+        assert!(look.is_due("2", Some(1), now) && look.is_due("1", Some(2), now));
+        let again = |version, generation, refused| {
+            (SecretLook::after(Some(&look), version, generation, refused, now).next - now).as_secs()
+        };
+        assert_eq!((again("2", Some(1), true), again("1", Some(2), true), again("1", Some(1), false)), (5, 5, 300));
+    }
+
+    fn config() -> VersionedConfig {
+        let mut config = VersionedConfig::new("shop", nudge_api::VersionedConfigSpec::default());
+        config.status = Some(nudge_api::VersionedConfigStatus::default());
+        config
+    }
+
+    #[test]
+    fn the_status_claims_no_more_than_was_written() {
+        let now = Time(Timestamp::UNIX_EPOCH);
+        let (published, events) = with_outcome(&config(), "1", &SecretPublication::Published, true, &now).unwrap();
+        let held = |config: &VersionedConfig| config.status.as_ref().unwrap().published_secret.clone();
+        assert_eq!((held(&published).as_deref(), events.len()), (Some("1"), 1));
+        assert_eq!(with_outcome(&published, "1", &SecretPublication::Published, true, &now), None);
+        let refused = |held| {
+            let why = Reason::NotAllowed.explained("m");
+            with_outcome(&published, "2", &SecretPublication::Refused(why), held, &now).unwrap()
+        };
+        assert_eq!((held(&refused(true).0).as_deref(), held(&refused(false).0)), (Some("1"), None));
+        let (after, events) = refused(true);
+        assert_eq!(events.len(), 1);
+        let again = SecretPublication::Refused(Reason::NotAllowed.explained("m"));
+        assert_eq!(with_outcome(&after, "2", &again, true, &now), None, "one Event");
+        let (gone, _) = unpublished(&after).unwrap();
+        let status = gone.status.as_ref().unwrap();
+        assert!(held(&gone).is_none() && status.published_secret_at.is_none() && status.conditions.is_empty());
+        assert_eq!(unpublished(&gone), None);
+    }
+
+    #[test]
+    fn what_the_api_server_says_of_a_secret_is_not_repeated() {
+        let answer = |code: u16, message: &str| {
+            let status = Status { code, message: message.to_owned(), ..Status::default() };
+            let error = CallError::Api {
+                what: "replacing Secret ns/shop".to_owned(),
+                source: std::sync::Arc::new(kube::Error::Api(Box::new(status))),
+            };
+            refusal(error, "shop", "replaced").map(|step| match step {
+                SecretPublication::Refused(why) => why,
+                other => panic!("{other:?}"),
+            })
+        };
+        let denied = answer(403, "secrets \"shop\" is forbidden: User \"x\" cannot update resource").unwrap();
+        assert_eq!(denied.reason, Reason::NotAllowed);
+        for code in [400, 403, 413, 422] {
+            let why = answer(code, "data is wrong: hunter2").unwrap();
+            assert!(why.reason == Reason::Refused && !why.message.contains("hunter2"), "{why}");
+        }
+        for code in [404, 409, 500, 503] {
+            assert!(answer(code, "again").is_err());
+        }
+    }
+}
