@@ -423,12 +423,12 @@ async fn a_namespace_is_disabled_as_it_was_enabled_and_only_by_an_admin_of_the_c
     let (bindings, roles, is_enabled) = enabled(&space).await?;
     assert_eq!(bindings, ["nudge-namespace", "nudge-namespace-hub", "nudge-secrets-named"]);
     assert_eq!((roles, is_enabled), (vec!["nudge-secrets-named".to_owned()], true));
-    works(installation, &space, &["enable", &space.name, "--secrets", "--restart"]).await?;
-    assert_eq!(enabled(&space).await?.0.len(), 6);
+    works(installation, &space, &["enable", &space.name, "--secrets", "--publish-secrets", "--restart"]).await?;
+    assert_eq!(enabled(&space).await?.0.len(), 7);
 
     let dry = works(installation, &space, &["disable", &space.name, "--dry-run=server"]).await?;
-    assert_eq!(dry.lines().count(), 8, "{dry}");
-    assert_eq!(enabled(&space).await?.0.len(), 6);
+    assert_eq!(dry.lines().count(), 9, "{dry}");
+    assert_eq!(enabled(&space).await?.0.len(), 7);
     let done = works(installation, &space, &["disable", &space.name]).await?;
     assert!(done.starts_with(&format!("namespace/{} disabled\n", space.name)), "{done}");
     assert_eq!(enabled(&space).await?, nothing);
@@ -455,6 +455,10 @@ async fn a_namespace_is_enabled_and_existing_config_maps_get_versions() -> Resul
     assert!(missing.contains("there is no namespace nowhere"), "{missing}");
     let empty = ends(installation, &space, 2, &["enable", &space.name, "--secrets=a,,b"]).await?;
     assert!(empty.stderr.contains("--secrets has an empty name"), "{}", empty.stderr);
+    for alone in [&["--publish-secrets"][..], &["--publish-secrets", "--secrets=a"]] {
+        let refused = ends(installation, &space, 2, &[&["enable", &space.name][..], alone].concat()).await?;
+        assert!(refused.stderr.contains("--publish-secrets needs --secrets without names"), "{}", refused.stderr);
+    }
 
     // A first version would overwrite the existing ConfigMap.
     let kept = fails(installation, &space, &["create", "one", "2", "--from-literal=a=b"]).await?;

@@ -125,8 +125,8 @@ async fn is_current(space: &Space, config: &str, version: &str) -> Result<()> {
     let configs = space.api::<VersionedConfig>();
     let current = async || {
         let status = configs.get(config).await.ok()?.status?;
-        // Versions with Secret parts are not published.
-        let published = config == "vault" || status.published.as_deref() == Some(version);
+        let held = if config == "vault" { &status.published_secret } else { &status.published };
+        let published = held.as_deref() == Some(version);
         (published && status.current.as_deref() == Some(version) && status.rollout.stage.is_none()).then_some(())
     };
     let waited = eventually(SOON, &format!("{version} of {config} is current"), current).await;
@@ -186,7 +186,7 @@ async fn everything(space: &Space, apart: &Apart) -> Result<()> {
     for name in ["shop", "vault"] {
         let config: VersionedConfig = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
-            "spec": {"historyLimit": 1, "rollout": rollout},
+            "spec": {"historyLimit": 1, "rollout": rollout, "publish": [if name == "vault" { "Secret" } else { "ConfigMap" }]},
         }))?;
         let made = async || space.api().create(&PostParams::default(), &config).await.ok().map(drop);
         eventually(SOON, "the API server trusts the webhooks", made).await?;
@@ -282,7 +282,7 @@ async fn every_right_is_used_and_none_is_missing() -> Result<()> {
     }
     let Some(installation) = Installation::apply_apart(&cluster).await? else { return Ok(()) };
     let space = installation.enabled("rights").await?;
-    for role in ["nudge-secrets", "nudge-restart"] {
+    for role in ["nudge-secrets", "nudge-publish-secrets", "nudge-restart"] {
         bind(&space, role).await?;
     }
     // Before there are webhooks that would give it an agent.

@@ -80,8 +80,8 @@ impl<L: Lookups> MutateVersions<L> {
 }
 
 impl<L: Lookups> MutateVersions<L> {
-    /// The right that the creator of a part lacks to have it published by itself. That a Secret is published is looked up live, and only for
-    /// Secrets: a version is marked if all of its parts are.
+    /// The right that the creator of a part lacks to have it published by itself. Whether a Secret is published is looked up live, and only
+    /// for Secrets: a version is marked if all of its parts are.
     async fn lacks<'a>(
         &self,
         request: &Request,
@@ -297,7 +297,9 @@ mod tests {
         ] {
             let lookups = FakeLookups { config, may_update: true, may_update_secret, ..FakeLookups::default() };
             let creation = request("Secret", "CREATE", None, Some(&part));
-            let Verdict::Allow { warnings, patch } = marker(lookups).0.review(&creation).await.unwrap() else { panic!() };
+            let Verdict::Allow { warnings, patch } = marker(lookups).0.review(&creation).await.unwrap() else {
+                panic!()
+            };
             assert_eq!(patch.is_some(), !warned, "it is immutable, so the mark is all that is added");
             assert_eq!(warnings.iter().any(|it| it.contains("because you may not update Secret shop;")), warned);
         }

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::PostParams;
-use nudge_api::{PartKind, VersionedConfig};
+use nudge_api::VersionedConfig;
 use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
 use nudge_cluster::queue::Queue;
@@ -214,20 +214,6 @@ impl Controller {
 
     pub(super) fn set_looked(&self, key: &ConfigKey, looked: Looked) {
         locked(&self.looked).insert(key.clone(), (Instant::now(), looked));
-    }
-
-    /// What was not recorded is looked at again.
-    pub(super) fn forget_published(&self, key: &ConfigKey) {
-        locked(&self.looked).remove(key);
-        locked(&self.secrets).remove(key);
-    }
-
-    /// The version that was last brought to all that is published, or that could not be written there.
-    pub(super) fn tried(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<String> {
-        let (_, Looked { version, .. }) = self.looked(key)?;
-        let all = locked(&self.secrets);
-        let secret = || all.get(key).is_some_and(|look| look.version == version);
-        (!config.spec.publishes(PartKind::Secret) || secret()).then_some(version)
     }
 
     /// What is remembered in this part of the rollout, so that it is not tried every second.

@@ -117,12 +117,7 @@ fn meta_of(map: &ConfigMap) -> PublishedMeta {
 }
 
 /// The config with conditions and `published` as the step left them, where that is a change.
-fn with_outcome(
-    config: &VersionedConfig,
-    version: &str,
-    step: &Publication,
-    now: &Time,
-) -> Option<Outcome> {
+fn with_outcome(config: &VersionedConfig, version: &str, step: &Publication, now: &Time) -> Option<Outcome> {
     let mut next = config.clone();
     let generation = config.metadata.generation;
     let status = next.status.get_or_insert_default();

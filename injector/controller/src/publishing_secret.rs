@@ -21,7 +21,7 @@ use nudge_core::versions::{
 };
 use zeroize::Zeroize as _;
 
-use super::controller::{Controller, FIELD_MANAGER, written_by_us};
+use super::controller::{Controller, FIELD_MANAGER, Looked, written_by_us};
 use super::locked::locked;
 use super::publishing::Outcome;
 
@@ -86,6 +86,20 @@ impl Controller {
     pub(super) fn secret_again(&self, key: &ConfigKey) -> Option<Duration> {
         let next = locked(&self.secrets).get(key).map(|look| look.next)?;
         Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    /// What was not recorded is looked at again.
+    pub(super) fn forget_published(&self, key: &ConfigKey) {
+        locked(&self.looked).remove(key);
+        locked(&self.secrets).remove(key);
+    }
+
+    /// The version that was last brought to all that is published, or that could not be written there.
+    pub(super) fn tried(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<String> {
+        let (_, Looked { version, .. }) = self.looked(key)?;
+        let all = locked(&self.secrets);
+        let secret = || all.get(key).is_some_and(|look| look.version == version);
+        (!config.spec.publishes(PartKind::Secret) || secret()).then_some(version)
     }
 
     /// What became of the Secret, and whether one of ours is there that holds what the status says.

@@ -24,7 +24,13 @@ const BETWEEN: Duration = Duration::from_millis(10);
 impl Controller {
     /// Begins to touch the pods whose volumes have what `holds`, after that was published. No reconcile waits for it, and the next
     /// one of the config takes its place.
-    pub(super) fn begin_refresh(self: &Arc<Self>, key: &ConfigKey, config: VersionedConfig, holds: Holds, versions: String) {
+    pub(super) fn begin_refresh(
+        self: &Arc<Self>,
+        key: &ConfigKey,
+        config: VersionedConfig,
+        holds: Holds,
+        versions: String,
+    ) {
         let (controller, of) = (Arc::downgrade(self), key.clone());
         let refresh = async move {
             if let Some(controller) = controller.upgrade() {
@@ -61,7 +67,8 @@ impl Controller {
         self.listings.changed(&key.namespace);
         let pods = self.listings.pods(&self.client, &key.namespace).await?;
         let asks = |pod: &&Pod| {
-            let asks = pod.spec.as_ref().is_some_and(|spec| refreshed_for(&pod.metadata, spec, key.name.as_str(), holds));
+            let asks =
+                pod.spec.as_ref().is_some_and(|spec| refreshed_for(&pod.metadata, spec, key.name.as_str(), holds));
             asks && pod.metadata.deletion_timestamp.is_none()
         };
         let names: Vec<&String> = pods.iter().filter(asks).filter_map(|pod| pod.metadata.name.as_ref()).collect();
@@ -108,7 +115,9 @@ mod tests {
         let controller = Arc::new(Controller::new(client, index, key, "a", silence, RolloutMetrics::default()));
         let (shop, other) = (ConfigKey::parse("ns", "shop").unwrap(), ConfigKey::parse("other", "shop").unwrap());
         let config = || VersionedConfig::new("shop", VersionedConfigSpec::default());
-        let begin = |key: &ConfigKey, version: &str| controller.begin_refresh(key, config(), Holds::default(), version.to_owned());
+        let begin = |key: &ConfigKey, version: &str| {
+            controller.begin_refresh(key, config(), Holds::default(), version.to_owned())
+        };
         begin(&shop, "1");
         assert_eq!(lists.recv().await.unwrap(), "/api/v1/namespaces/ns/pods");
         begin(&other, "1");

@@ -259,6 +259,7 @@ async fn the_bindings_of_a_namespace_are_accepted() -> Result<()> {
     for (file, role, count) in [
         ("namespace/role-bindings", "nudge-namespace", 2),
         ("namespace/secrets/role-bindings", "nudge-secrets", 2),
+        ("namespace/publish-secrets/role-binding", "nudge-publish-secrets", 1),
         ("namespace/restart/role-binding", "nudge-restart", 1),
     ] {
         let text = read(&deploy().join(format!("{file}.yaml")))?;

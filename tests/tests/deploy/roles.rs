@@ -75,7 +75,14 @@ async fn view_reads_edit_switches_and_no_admin_of_a_namespace_binds() -> Result<
         }
     }
     let roles = "rbac.authorization.k8s.io/clusterroles/";
-    for role in ["nudge-namespace", "nudge-namespace-hub", "nudge-secrets", "nudge-restart", "nudge-injector"] {
+    for role in [
+        "nudge-namespace",
+        "nudge-namespace-hub",
+        "nudge-secrets",
+        "nudge-publish-secrets",
+        "nudge-restart",
+        "nudge-injector",
+    ] {
         for user in [&view, &edit, &admin] {
             ensure!(!may(&space, user, "bind", roles, Some(role)).await?, "{user} {role}");
         }
@@ -111,8 +118,13 @@ async fn an_admin_of_a_namespace_binds_no_role_of_nudge_with_rights_that_an_admi
             ensure!(refused.to_string().contains("attempting to grant"), "{role}: {refused}");
         }
     }
-    // What the admin has, the admin may give: to read Secrets here. It matters once an admin of the cluster has enabled the namespace.
-    for (role, to) in [("nudge-secrets", "nudge-injector"), ("nudge-secrets-hub", "nudge-hub")] {
+    // What the admin has, the admin may give: to read and write Secrets here. It matters once an admin of the cluster has enabled the
+    // namespace.
+    for (role, to) in [
+        ("nudge-secrets", "nudge-injector"),
+        ("nudge-secrets-hub", "nudge-hub"),
+        ("nudge-publish-secrets", "nudge-injector"),
+    ] {
         bind(role, account(to)).await??;
     }
     Ok(())
@@ -197,6 +209,15 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
             for place in [&space, &other, &secrets] {
                 ensure!(!may(place, user, verb, what, None).await?, "{user} {verb} {what} in {}", place.name);
             }
+        }
+    }
+    // Only where it is bound, and for nobody else.
+    bind(&space, "nudge-publish-secrets").await?;
+    for verb in ["create", "update"] {
+        let bound = async || may(&space, &control, verb, "/secrets/", None).await.ok()?.then_some(());
+        eventually(SOON, "Secrets may be published", bound).await?;
+        for (place, user) in [(&other, &control), (&secrets, &control), (&space, &hub), (&space, &certs)] {
+            ensure!(!may(place, user, verb, "/secrets/", None).await?, "{user} {verb} in {}", place.name);
         }
     }
     Ok(())

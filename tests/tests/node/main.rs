@@ -25,8 +25,9 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    attackers, deleted, demo, exposure, failures, forged, handlers, jobs, long_restarts, memory, quick_start, refresh,
-    removal, restarts, rollback, rollout, secrets, starving, takeover, users, weather, webhooks, workload_restarts,
+    attackers, deleted, demo, exposure, failures, forged, handlers, jobs, long_restarts, memory, published_secrets,
+    quick_start, refresh, removal, restarts, rollback, rollout, secrets, starving, takeover, users, weather, webhooks,
+    workload_restarts,
 };
 use crate::suite::{Run, Suite};
 
@@ -44,6 +45,7 @@ const SCENARIOS: &[(&str, Run)] = &[
     ("long_restarts", |suite| Box::pin(long_restarts::run(suite))),
     ("workload_restarts", |suite| Box::pin(workload_restarts::run(suite))),
     ("refresh", |suite| Box::pin(refresh::run(suite))),
+    ("published_secrets", |suite| Box::pin(published_secrets::run(suite))),
     ("secrets", |suite| Box::pin(secrets::run(suite))),
     ("jobs", |suite| Box::pin(jobs::run(suite))),
     ("deleted", |suite| Box::pin(deleted::run(suite))),

@@ -3,6 +3,7 @@
 
 mod by_restart;
 mod progress;
+mod published_secret;
 
 use std::time::Duration;
 

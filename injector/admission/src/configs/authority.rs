@@ -131,7 +131,7 @@ mod tests {
         let (alone, none) = (spec(json!(["Secret"])), spec(json!([])));
         let secret = |old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec| {
             let kinds = published(old, new);
-            assert!(kinds.contains(&PartKind::ConfigMap), "whoever moves pods needs this one");
+            assert!(kinds.contains(&PartKind::ConfigMap), "it is needed to move pods");
             kinds.contains(&PartKind::Secret)
         };
         assert!(secret(None, &both) && secret(None, &alone) && !secret(None, &map) && !secret(None, &none));

@@ -411,7 +411,9 @@ async fn deletions(cluster: &Cluster, space: &Space) -> Result<()> {
         json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["sealed"], "verbs": ["update"]}]);
     allow_devs(space, "update", update).await?;
     let change = async |change: &Value| configs.patch("sealed", &PatchParams::default(), &Patch::Merge(change)).await;
+    let change = &change;
     eventually(SOON, "the role holds", async || change(&json!({"spec": {"current": "1"}})).await.ok()).await?;
+    publishing(space, change).await?;
     for (asked, [_, what]) in deleting_changes() {
         assert_eq!(message("nudge-configs", change(&asked).await), expected(what, "ConfigMap"));
     }
@@ -425,6 +427,29 @@ async fn deletions(cluster: &Cluster, space: &Space) -> Result<()> {
     eventually(SOON, "the role holds", async || delete().await.ok()).await?;
     // Deleted with its namespace below, by a controller that is not asked.
     config(space, "left", json!({}), with_secret()).await?;
+    Ok(())
+}
+
+/// A Secret that is published, or was, needs the right to update it too, which jane does not have.
+async fn publishing(space: &Space, change: impl AsyncFn(&Value) -> Result<VersionedConfig, kube::Error>) -> Result<()> {
+    let admin = space.api::<VersionedConfig>();
+    let of = |publish: Value| json!({"spec": {"publish": publish}});
+    let refused = async |asked: &Value| {
+        assert_eq!(
+            message("nudge-configs", change(asked).await),
+            format!(
+                "VersionedConfig sealed: user \"jane\" may not change its spec, because it decides what Secret sealed holds; this needs \
+                 the right to update Secret sealed in namespace {}",
+                space.name
+            )
+        );
+    };
+    refused(&of(json!(["ConfigMap", "Secret"]))).await;
+    admin.patch("sealed", &PatchParams::default(), &Patch::Merge(of(json!(["Secret"])))).await?;
+    for asked in [json!({"spec": {"current": "2"}}), of(json!(["ConfigMap"]))] {
+        refused(&asked).await;
+    }
+    admin.patch("sealed", &PatchParams::default(), &Patch::Merge(of(json!(["ConfigMap"])))).await?;
     Ok(())
 }
 

@@ -124,7 +124,11 @@ pub(super) mod tests {
         assert_eq!(of_secret(&config), None, "it is not published");
         let before = of(std::slice::from_ref(&config), &["shop"]);
         config.status.as_mut().unwrap().published_secret = Some("1".to_owned());
-        assert_eq!(of(std::slice::from_ref(&config), &["shop"]), before, "who reads the ConfigMap alone sees no change");
+        assert_eq!(
+            of(std::slice::from_ref(&config), &["shop"]),
+            before,
+            "who reads the ConfigMap alone sees no change"
+        );
         let one = of_secret(&config);
         assert!(one.is_some() && one != before);
         config.status.as_mut().unwrap().versions[0].parts[0].digest = "sha256:c".to_owned();

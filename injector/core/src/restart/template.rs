@@ -31,7 +31,8 @@ pub struct Uses {
 impl Uses {
     /// Whether they take the config by a restart. Pods that read a published object do so only when it `holds` the version.
     pub fn takes(&self, config: &str, holds: Holds) -> bool {
-        let reads = (holds.config_map && self.published.contains(config)) || (holds.secret && self.secrets.contains(config));
+        let reads =
+            (holds.config_map && self.published.contains(config)) || (holds.secret && self.secrets.contains(config));
         self.configs.contains(config) || reads
     }
 
@@ -42,7 +43,8 @@ impl Uses {
 
     /// What these pods read themselves.
     fn of(spec: &PodSpec) -> Self {
-        let named = |kind| references(spec).into_iter().filter(move |(of, _)| *of == kind).map(|(_, name)| name).collect();
+        let named =
+            |kind| references(spec).into_iter().filter(move |(of, _)| *of == kind).map(|(_, name)| name).collect();
         Self { published: named(PartKind::ConfigMap), secrets: named(PartKind::Secret), configs: BTreeSet::new() }
     }
 }
@@ -160,7 +162,9 @@ mod tests {
             "volumes": [{"name": "all", "secret": {"secretName": "by-volume"}}],
             "imagePullSecrets": [{"name": "pull"}],
         });
-        let uses = |meta: Value| restarted_for(&serde_json::from_value(meta).unwrap(), &serde_json::from_value(spec.clone()).unwrap());
+        let uses = |meta: Value| {
+            restarted_for(&serde_json::from_value(meta).unwrap(), &serde_json::from_value(spec.clone()).unwrap())
+        };
         let all = uses(json!({}));
         assert_eq!(all.secrets.iter().collect::<Vec<_>>(), ["by-env", "by-env-from", "by-volume"], "a pull reads anew");
         assert!(all.published.is_empty());

@@ -13,7 +13,7 @@ use super::seal::Seals;
 
 /// The type of a Secret that names none.
 const OPAQUE: &str = "Opaque";
-/// Types that stand for an identity or for a release of another tool: whoever fills such a Secret decides more than what pods read.
+/// Types that stand for an identity or for a release of another tool: such a Secret decides more than what pods read.
 const NOT_ALLOWED: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
 const NOT_ALLOWED_PREFIX: &str = "helm.sh/";
 /// Longest name of a field manager in a message, in bytes.
@@ -137,14 +137,8 @@ pub fn secret_publication(found: Option<&Secret>, wanted: &SecretWanted<'_>) -> 
     SecretPublication::Write
 }
 
-/// The Secret to write: the one that was found, which keeps its resourceVersion, or a new one. It has all keys of the version and no others.
-pub fn published_secret(
-    found: Option<Secret>,
-    name: &str,
-    version: &str,
-    data: &SecretData,
-    seals: &Seals,
-) -> Secret {
+/// The Secret to write: the one that was found, which keeps its resourceVersion, or a new one. It has the keys of the version and no others.
+pub fn published_secret(found: Option<Secret>, name: &str, version: &str, data: &SecretData, seals: &Seals) -> Secret {
     let mut next = found.unwrap_or_default();
     next.metadata.name = Some(name.to_owned());
     next.metadata.managed_fields = None;
@@ -177,12 +171,16 @@ fn of_others(found: &Secret, wanted: &SecretWanted<'_>) -> Option<String> {
         ));
     }
     if found.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
-        return Some(format!("Secret {name} belongs to its owner, who would overwrite it; give the config another name"));
+        return Some(format!(
+            "Secret {name} belongs to its owner, who would overwrite it; give the config another name"
+        ));
     }
     let written = found.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(DIGEST));
-    let others = found.metadata.managed_fields.iter().flatten().filter(|entry| entry.manager.as_deref() != Some(writer));
+    let others =
+        found.metadata.managed_fields.iter().flatten().filter(|entry| entry.manager.as_deref() != Some(writer));
     // One that applies it goes on to do so. What somebody edited once, Nudge overwrites at the next activation.
-    let mut keepers = others.filter(|entry| has_data(entry) && (!written || entry.operation.as_deref() == Some("Apply")));
+    let mut keepers =
+        others.filter(|entry| has_data(entry) && (!written || entry.operation.as_deref() == Some("Apply")));
     let manager = keepers.next()?.manager.clone().unwrap_or_default();
     Some(format!(
         "the data of Secret {name} is managed by {}; remove it there and delete it, or give the config another name",

@@ -23,6 +23,7 @@ use crate::version::stored::{label, objects};
   kubectl nudge create game 1.0.1 --from-file=config/
   kubectl nudge create game 1.0.1 --from-literal=lives=5 --from-env-file=game.env
   kubectl nudge create game 1.0.1 --from-file=config/ --secret-from-file=tls.key=/run/keys/game.key
+  kubectl nudge create web 2 --secret-type=kubernetes.io/tls --secret-from-file=tls.crt --secret-from-file=tls.key
   kubectl nudge create game 1.0.1 --from-file=config/ --dry-run=client -o yaml > game-1.0.1.yaml
 
 A version never changes. A version that is too large for one object is divided into several objects, which are created all or not at all.")]
@@ -33,6 +34,9 @@ pub(crate) struct Create {
     pub(crate) version: VersionName,
     #[command(flatten)]
     pub(crate) sources: Sources,
+    /// The type of the Secrets, such as kubernetes.io/tls; a published Secret has it too
+    #[arg(long, value_name = "TYPE", help_heading = "Content")]
+    pub(crate) secret_type: Option<String>,
     /// Print the objects; not with Secrets, whose values are never printed
     #[arg(short, long, value_enum)]
     pub(crate) output: Option<Format>,
@@ -55,6 +59,9 @@ fn parts(command: &Create) -> Result<Vec<Part>, Failure> {
             "-o json and -o yaml would print the values of Secrets; use -o name, or omit the Secrets",
         ));
     }
+    if content.secret.is_empty() && command.secret_type.is_some() {
+        return Err(Failure::usage("--secret-type is about Secrets, and there are none; use --secret-from-file"));
+    }
     divide(content).map_err(Failure::usage)
 }
 
@@ -64,7 +71,9 @@ pub(crate) fn print_offline(out: Output, command: &Create, namespace: Option<&st
     let count = parts.len();
     let objects = parts.iter().zip(1..).map(|(part, number)| {
         let (readable, hashed) = names(&command.config, &command.version, number, count);
-        let mut made = object(part, &command.config, &command.version, (number, count), &readable.unwrap_or(hashed));
+        let name = readable.unwrap_or(hashed);
+        let secret_type = command.secret_type.as_deref();
+        let mut made = object(part, &command.config, &command.version, (number, count), &name, secret_type);
         let metadata = match &mut made {
             Object::Map(map) => &mut map.metadata,
             Object::Secret(secret) => &mut secret.metadata,
@@ -164,7 +173,7 @@ async fn create_one(
     let mut last = None;
     for name in readable.into_iter().chain([hashed]) {
         let what = format!("creating {}", object_name(part.kind, &name));
-        let created = match object(part, config, version, part_of, &name) {
+        let created = match object(part, config, version, part_of, &name, command.secret_type.as_deref()) {
             Object::Map(map) => session
                 .api::<ConfigMap>()
                 .create(&creating(command.dry.dry_run), &map)

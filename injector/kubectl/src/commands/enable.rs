@@ -36,6 +36,7 @@ and nothing reads by it yet.
 Examples:
   kubectl nudge enable shop
   kubectl nudge enable shop --secrets --restart
+  kubectl nudge enable shop --secrets --publish-secrets
   kubectl nudge enable shop --secrets=shop-upstream"
 )]
 pub(crate) struct Enable {
@@ -46,6 +47,9 @@ pub(crate) struct Enable {
     /// these Secrets
     #[arg(long, num_args = 0..=1, require_equals = true, value_delimiter = ',', value_name = "NAMES")]
     pub(crate) secrets: Option<Vec<String>>,
+    /// Let Nudge create and replace Secrets of the namespace, for configs with Secret in spec.publish; needs --secrets
+    #[arg(long)]
+    pub(crate) publish_secrets: bool,
     /// Let Nudge restart workloads that take a version by a restart
     #[arg(long)]
     pub(crate) restart: bool,
@@ -73,11 +77,12 @@ pub(crate) struct Disable {
 }
 
 /// All bindings that `enable` can make: of a ClusterRole, but for the last, to the account of a role of the control plane.
-const BINDINGS: [(&str, &str); 6] = [
+const BINDINGS: [(&str, &str); 7] = [
     ("nudge-namespace", CONTROL),
     ("nudge-namespace-hub", HUB),
     ("nudge-secrets", CONTROL),
     ("nudge-secrets-hub", HUB),
+    ("nudge-publish-secrets", CONTROL),
     ("nudge-restart", CONTROL),
     (NAMED, CONTROL),
 ];
@@ -85,9 +90,10 @@ const BINDINGS: [(&str, &str); 6] = [
 /// The bindings that these flags ask for.
 fn bindings(command: &Enable) -> impl Iterator<Item = (&'static str, &'static str)> {
     let (all, named) = (command.secrets.as_ref().is_some_and(Vec::is_empty), !names(command).is_empty());
-    let restart = command.restart;
+    let (publish, restart) = (command.publish_secrets, command.restart);
     BINDINGS.into_iter().filter(move |(role, _)| match *role {
         "nudge-secrets" | "nudge-secrets-hub" => all,
+        "nudge-publish-secrets" => publish,
         "nudge-restart" => restart,
         NAMED => named,
         _ => true,
@@ -133,6 +139,11 @@ pub(crate) async fn enable(session: &Session, command: &Enable) -> Result<(), Fa
     let (namespace, dry) = (command.name.as_str(), command.dry.dry_run);
     if names(command).iter().any(String::is_empty) {
         return Err(Failure::usage("--secrets has an empty name; an example is --secrets=shop-upstream,shop-keys"));
+    }
+    if command.publish_secrets && command.secrets.as_ref().is_none_or(|names| !names.is_empty()) {
+        return Err(Failure::usage(
+            "--publish-secrets needs --secrets without names: what is published is read from the Secrets of versions",
+        ));
     }
     exists(session, namespace).await?;
     // A user who may not set the label leaves nothing behind.

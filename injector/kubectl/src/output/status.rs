@@ -33,6 +33,8 @@ pub(crate) struct Report {
     previous: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     published: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    published_secret: Option<String>,
     paused: bool,
     /// How far the rollout is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -159,6 +161,7 @@ pub(crate) fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
         target: status.target,
         previous: status.previous,
         published: status.published,
+        published_secret: status.published_secret,
         namespace,
         config: name,
     }
@@ -192,8 +195,12 @@ impl Report {
         let stage = self.stage.map(|stage| format!(", {stage:?}")).unwrap_or_default();
         let paused = if self.paused { ", paused" } else { "" };
         lines.push(("Phase", format!("{}{stage}{paused}", self.phase)));
-        for (name, version) in [("Target", &self.target), ("Previous", &self.previous), ("Published", &self.published)]
-        {
+        for (name, version) in [
+            ("Target", &self.target),
+            ("Previous", &self.previous),
+            ("Published", &self.published),
+            ("Secret", &self.published_secret),
+        ] {
             lines.extend(version.clone().map(|version| (name, version)));
         }
         lines.extend(self.step.as_ref().map(|step| ("Step", step.to_string())));

@@ -76,19 +76,20 @@ fn metadata(config: &ConfigName, version: &VersionName, number: usize, count: us
     }
 }
 
-/// The object of the part `number` (from 1) of `count`.
+/// The object of the part `number` (from 1) of `count`. A Secret is of the type.
 pub(crate) fn object(
     part: &Part,
     config: &ConfigName,
     version: &VersionName,
     (number, count): (usize, usize),
     name: &str,
+    secret_type: Option<&str>,
 ) -> Object {
     let metadata = metadata(config, version, number, count, name);
     let bytes = |value: &Zeroizing<Vec<u8>>| ByteString(value.to_vec());
     if part.kind == PartKind::Secret {
         let data = part.content.iter().map(|(key, value)| (key.clone(), bytes(value))).collect();
-        let type_ = Some("Opaque".to_owned());
+        let type_ = Some(secret_type.unwrap_or("Opaque").to_owned());
         return Object::Secret(Box::new(Secret {
             metadata,
             immutable: Some(true),
@@ -137,7 +138,9 @@ mod tests {
         let parts = divide(content(&[("a".into(), 1), ("b".into(), 2)], &[])).unwrap();
         assert_eq!(parts.len(), 1);
         let (config, version) = names();
-        let Object::Map(map) = object(&parts[0], &config, &version, (1, 1), "shop-1.0.1") else { panic!("a Secret") };
+        let Object::Map(map) = object(&parts[0], &config, &version, (1, 1), "shop-1.0.1", None) else {
+            panic!("a Secret")
+        };
         let json = serde_json::to_value(&*map).unwrap();
         assert_eq!(
             json["metadata"]["labels"],
@@ -152,11 +155,15 @@ mod tests {
         both.add(false, "raw".into(), vec![0xff]).unwrap();
         let parts = divide(both).unwrap();
         let (config, version) = names();
-        let objects: Vec<Object> =
-            parts.iter().zip(1..).map(|(part, n)| object(part, &config, &version, (n, 2), "x")).collect();
+        let objects: Vec<Object> = parts
+            .iter()
+            .zip(1..)
+            .map(|(part, n)| object(part, &config, &version, (n, 2), "x", Some("example.com/pin")))
+            .collect();
         let [Object::Map(map), Object::Secret(secret)] = &objects[..] else { panic!("not one of each") };
         assert!(map.data.is_none() && map.binary_data.as_ref().unwrap().contains_key("raw"));
         assert_eq!(secret.metadata.labels.as_ref().unwrap()[labels::PART], "2");
+        assert_eq!(secret.type_.as_deref(), Some("example.com/pin"));
         assert_eq!(secret.metadata.annotations.as_ref().unwrap()[labels::PARTS], "2");
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod handlers;
 pub(crate) mod jobs;
 pub(crate) mod long_restarts;
 pub(crate) mod memory;
+pub(crate) mod published_secrets;
 pub(crate) mod quick_start;
 pub(crate) mod refresh;
 pub(crate) mod removal;

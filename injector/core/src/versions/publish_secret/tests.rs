@@ -26,7 +26,12 @@ fn data(type_: Option<&str>, value: &str) -> SecretData {
     SecretData::with(None, secret(type_, &[("password", value)]), "1").unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn decide(found: Option<&Secret>, version: &str, published: Option<&str>, data: Option<&SecretData>) -> SecretPublication {
+fn decide(
+    found: Option<&Secret>,
+    version: &str,
+    published: Option<&str>,
+    data: Option<&SecretData>,
+) -> SecretPublication {
     let seals = seals();
     let wanted = SecretWanted { name: "shop", version, published, data, seals: &seals, writer: WRITER };
     secret_publication(found, &wanted)
@@ -125,7 +130,9 @@ fn an_edit_by_others_stands_until_the_next_version() {
     let mut found = written(None, "1", "one");
     found.data = secret(None, &[("password", "edited")]).data;
     let drifted = decide(Some(&found), "1", Some("1"), Some(&one));
-    assert!(matches!(&drifted, SecretPublication::Drifted(message) if message.contains("make a version of the change")));
+    assert!(
+        matches!(&drifted, SecretPublication::Drifted(message) if message.contains("make a version of the change"))
+    );
     assert_eq!(decide(Some(&found), "2", Some("1"), Some(&two)), SecretPublication::Write);
     // Version 2 was written while it was tried, and the status still says 1.
     let mut tried = written(Some(found), "2", "two");
@@ -154,7 +161,8 @@ fn nothing_that_is_decided_or_marked_holds_a_value() {
             assert!(!text.contains("hunter2"), "{text}");
         }
     }
-    let marks = |version: &str, value: &str| written(None, version, value).metadata.annotations.unwrap()[DIGEST].clone();
+    let marks =
+        |version: &str, value: &str| written(None, version, value).metadata.annotations.unwrap()[DIGEST].clone();
     assert_ne!(marks("1", "hunter2"), marks("2", "hunter2"), "two versions can't be compared");
     assert!(marks("1", "hunter2").starts_with("seal:"));
 }

@@ -1,0 +1,126 @@
+//! Workloads that read the published Secret without an agent: restarted as those that read the published ConfigMap.
+
+use super::*;
+
+/// A namespace with a config that publishes both kinds, at version 1.
+async fn both(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
+    let space = installation.enabled(purpose).await?;
+    for role in ["nudge-secrets", "nudge-publish-secrets", "nudge-restart"] {
+        bind(&space, role).await?;
+    }
+    secret(&space, "1").await?;
+    let rollout =
+        json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0, "progressDeadlineSeconds": 8});
+    let spec = json!({"current": "1", "rollout": rollout, "publish": ["ConfigMap", "Secret"]});
+    space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
+    holds(&space, "1").await?;
+    Ok(space)
+}
+
+async fn secret(space: &Space, version: &str) -> Result<()> {
+    let object = json!({
+        "metadata": {"name": format!("shop-{version}"), "labels": {"nudge.dev/config": "shop", "nudge.dev/version": version}},
+        "immutable": true, "stringData": {"key": version},
+    });
+    create_part::<Secret>(space, object).await.map(drop)
+}
+
+async fn moves(space: &Space, version: &str) -> Result<()> {
+    let patch = json!({"spec": {"current": version}});
+    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    Ok(())
+}
+
+/// The version is published and current, and nothing moves.
+async fn holds(space: &Space, version: &str) -> Result<VersionedConfigStatus> {
+    stands(space, &format!("version {version} is published and current"), |status| {
+        status.published_secret.as_deref() == Some(version)
+            && status.current.as_deref() == Some(version)
+            && status.rollout.stage.is_none()
+    })
+    .await
+}
+
+async fn value(space: &Space) -> Result<String> {
+    let mut data = space.api::<Secret>().get("shop").await?.data.context("no data")?;
+    Ok(String::from_utf8(data.remove("key").context("no key")?.0)?)
+}
+
+/// A template whose pods read a Secret from the environment.
+fn reads(app: &str, name: &str) -> Value {
+    let mut template = template(app);
+    template["spec"]["containers"][0]["env"] =
+        json!([{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": name, "key": "key"}}}]);
+    template
+}
+
+#[tokio::test]
+async fn readers_of_the_secret_are_restarted_and_restarted_back_when_they_fail() -> Result<()> {
+    let Some((installation, _)) = installation().await? else { return Ok(()) };
+    let space = both(installation, "secret").await?;
+    // Pulls read the credentials anew each time.
+    let mut pulls = template("pulls");
+    pulls["spec"]["imagePullSecrets"] = json!([{"name": "shop"}]);
+    for (name, template) in [("api", reads("api", "shop")), ("pulls", pulls), ("other", reads("other", "of-others"))] {
+        deployment(&space, name, json!({"progressDeadlineSeconds": 8, "template": template})).await?;
+    }
+    let good = std::sync::Arc::new(std::sync::Mutex::new(None::<String>));
+    let known = std::sync::Arc::clone(&good);
+    // Pods of the later version never become Ready.
+    let _kubelet = Kubelet::start(&space, move |pod| match &*known.lock().unwrap() {
+        Some(good) => pod.annotations().get(DIGEST).is_none_or(|digest| digest == good),
+        None => true,
+    });
+    are_available(&space, &["api", "pulls", "other"]).await?;
+
+    secret(&space, "2").await?;
+    moves(&space, "2").await?;
+    let status = holds(&space, "2").await?;
+    ensure!(restarted(&status).is_some_and(|(on, reason, _)| (on, reason) == ("True", "Restarted")), "{status:#?}");
+    let second = digest(&space, "api").await?.context("api was not restarted")?;
+    for name in ["pulls", "other"] {
+        ensure!(digest(&space, name).await?.is_none(), "{name} was restarted");
+    }
+    are_available(&space, &["api"]).await?;
+    ensure!(value(&space).await? == "2");
+
+    *good.lock().unwrap() = Some(second.clone());
+    secret(&space, "3").await?;
+    moves(&space, "3").await?;
+    let status = stands(&space, "version 3 failed", |status| {
+        status.phase == nudge_api::Phase::Failed && status.rollout.stage.is_none()
+    })
+    .await?;
+    let failure = status.rollout.failure.context("no failure")?;
+    ensure!((failure.version.as_str(), failure.reason.as_str()) == ("3", "RestartFailed"), "{failure:?}");
+    ensure!(status.published_secret.as_deref() == Some("2") && value(&space).await? == "2", "the old value is back");
+    ensure!(digest(&space, "api").await?.as_ref() == Some(&second), "api was not restarted back");
+    Ok(())
+}
+
+#[tokio::test]
+async fn volumes_of_the_secret_are_refreshed_for_pods_that_ask() -> Result<()> {
+    let Some((installation, _)) = installation().await? else { return Ok(()) };
+    let space = both(installation, "refresh-secret").await?;
+    let pod = |name: &str, volume: Value| {
+        let mut pod = template(name);
+        pod["metadata"]["name"] = name.into();
+        pod["metadata"]["annotations"] = json!({"nudge.dev/refresh": "true"});
+        pod["spec"]["containers"] =
+            json!([{"name": "app", "image": "test", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]);
+        pod["spec"]["volumes"] = json!([volume]);
+        pod
+    };
+    space.create_object::<Pod>(pod("map", json!({"name": "v", "configMap": {"name": "shop"}}))).await?;
+    space.create_object::<Pod>(pod("secret", json!({"name": "v", "secret": {"secretName": "shop"}}))).await?;
+    secret(&space, "2").await?;
+    moves(&space, "2").await?;
+    holds(&space, "2").await?;
+    let refreshed = async |name: &str| {
+        let pod = space.api::<Pod>().get(name).await.ok()?;
+        pod.annotations().get("nudge.dev/refreshed").cloned()
+    };
+    let at = eventually(SOON, "the volume is refreshed", async || refreshed("secret").await).await?;
+    ensure!(at == "2" && refreshed("map").await.is_none(), "{at}");
+    Ok(())
+}
