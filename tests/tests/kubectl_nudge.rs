@@ -368,8 +368,23 @@ async fn a_dry_run_changes_nothing_and_prints_manifests() -> Result<()> {
         &["create", "game", "1"],
         &["restart", "pod/web"],
         &["create", "game", "current", literal],
+        &["create", "game", "2", literal, "--secret-type=Opaque"],
     ] {
         ends(installation, &space, 2, bad).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn secrets_have_the_type_that_is_asked_for() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("typed").await?;
+    let content = ["--secret-from-literal=tls.crt=c", "--secret-from-literal=tls.key=k"];
+    let tls = [&["create", "web", "1", "--secret-type=kubernetes.io/tls"][..], &content].concat();
+    works(installation, &space, &tls).await?;
+    works(installation, &space, &[&["create", "web", "2"][..], &content].concat()).await?;
+    for (name, type_) in [("web-1", "kubernetes.io/tls"), ("web-2", "Opaque")] {
+        assert_eq!(space.api::<Secret>().get(name).await?.type_.as_deref(), Some(type_), "{name}");
     }
     Ok(())
 }

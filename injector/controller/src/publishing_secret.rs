@@ -69,7 +69,10 @@ impl Controller {
             locked(&self.secrets).remove(key);
             return Ok(unpublished(config));
         }
-        let Some(version) = to_publish(status).and_then(|version| status.version(version)) else { return Ok(None) };
+        let Some(version) = to_publish(status).and_then(|version| status.version(version)) else {
+            locked(&self.secrets).remove(key);
+            return Ok(None);
+        };
         let (name, generation, now) = (version.version.as_str(), config.metadata.generation, Instant::now());
         let before = locked(&self.secrets).get(key).cloned();
         if before.as_ref().is_some_and(|look| !look.is_due(name, generation, now)) {
@@ -135,12 +138,12 @@ impl Controller {
         let step = secret_publication(found.as_ref(), &wanted);
         let others = |why: &Explanation| matches!(why.reason, Reason::NotOurs | Reason::IsVersion);
         let held = found.is_some() && !matches!(&step, SecretPublication::Refused(why) if others(why));
-        let Some(data) = data.filter(|_| step == SecretPublication::Write) else {
+        let Some(data) = data.as_ref().filter(|_| step == SecretPublication::Write) else {
             wipe(&mut found);
             return Ok((step, held));
         };
         let creates = found.is_none();
-        let mut next = Some(published_secret(found, name, &version.version, &data, &seals));
+        let mut next = Some(published_secret(found, name, &version.version, data, &seals));
         let written = match (&next, creates) {
             (Some(next), true) => call(|| format!("creating Secret {key}"), api.create(&written_by_us(), next)).await,
             (Some(next), false) => {

@@ -9,10 +9,11 @@ use prometheus_client::registry::Registry;
 
 const PHASES: [Phase; 5] = [Phase::Waiting, Phase::Current, Phase::Progressing, Phase::RollingBack, Phase::Failed];
 /// Conditions that need attention, and the status in which they do.
-const TROUBLES: [(ConditionType, &str); 6] = [
+const TROUBLES: [(ConditionType, &str); 7] = [
     (ConditionType::Stalled, "True"),
     (ConditionType::Published, "False"),
     (ConditionType::Drifted, "True"),
+    (ConditionType::SecretPublished, "False"),
     (ConditionType::Restarted, "False"),
     (ConditionType::Conflict, "True"),
     (ConditionType::Suspect, "True"),
@@ -44,15 +45,14 @@ pub(super) struct ConfigMetrics {
 impl ConfigMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register("configs", "Configs, by phase", self.phases.clone());
-        let help =
-            "Configs with a condition that needs attention: Published or Restarted is False, or another one is True";
+        let help = "Configs with a condition that needs attention: Published, SecretPublished or Restarted is False, or another one is True";
         registry.register("config_troubles", help, self.troubles.clone());
         let help = "Pods that use a config, by state; a pod that uses two configs counts twice";
         registry.register("config_pods", help, self.pods.clone());
     }
 
     pub(super) fn update(&self, index: &Index) {
-        let (mut phases, mut troubles, mut pods) = ([0; 5], [0; 6], [0_i64; 5]);
+        let (mut phases, mut troubles, mut pods) = ([0; 5], [0; 7], [0_i64; 5]);
         for status in index.configs().iter().filter_map(|key| index.config(key)?.status.clone()) {
             for (phase, count) in PHASES.iter().zip(&mut phases) {
                 *count += i64::from(*phase == status.phase);
