@@ -10,7 +10,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
-use nudge_tests::cluster::installation::bind;
+use nudge_tests::cluster::installation::{ACCOUNT, NAMESPACE, bind};
 use nudge_tests::{Installation, Replica, eventually};
 use serde_json::{Value, json};
 
@@ -282,7 +282,7 @@ async fn without_the_rights_the_status_says_so_and_no_value_is_written_down() ->
     config(&space, "shop", json!(["Secret"])).await?;
     let (message, held) = refused(&space, "shop", "NotAllowed").await?;
     ensure!(message.contains("bind ClusterRole nudge-publish-secrets") && held.is_none(), "{message} {held:?}");
-    ensure!(message.contains("kubectl nudge enable NAMESPACE --publish-secrets"), "{message}");
+    ensure!(message.contains("kubectl nudge enable NAMESPACE --secrets --publish-secrets"), "{message}");
     stands(&space, "shop", "the version is current all the same", |it| it.current.as_deref() == Some("1")).await?;
     let events = space.api::<Event>();
     let noted = async || {
@@ -290,6 +290,16 @@ async fn without_the_rights_the_status_says_so_and_no_value_is_written_down() ->
         all.iter().any(|event| event.reason.as_deref() == Some("NotPublished")).then_some(all)
     };
     eventually(SOON, "an Event says so", noted).await?;
+
+    // One that somebody has made for it needs no right but for this one.
+    version(&space, "made", "1", "Opaque", json!({"password": VALUE})).await?;
+    config(&space, "made", json!(["Secret"])).await?;
+    refused(&space, "made", "NotAllowed").await?;
+    space.create_object::<Secret>(json!({"metadata": {"name": "made", "labels": {"nudge.dev/published": ""}}})).await?;
+    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["made"], "verbs": ["update"]}]);
+    let account = json!({"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE});
+    allow(&space, "made", rules, account).await?;
+    ensure!(text(&holds(&space, "made", "1").await?) == pairs(&[("password", VALUE)]));
 
     // Bound, it is published without a change of anything else.
     bind(&space, "nudge-publish-secrets").await?;
@@ -319,7 +329,7 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
         {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["*"]},
     ]);
-    allow(&space, "devs", rules).await?;
+    allow(&space, "devs", rules, devs()).await?;
     let client = shared.0.cluster.client(&shared.0.cluster.user("jane", &["devs"])).await?;
     let jane = Space { client, name: space.name.clone() };
     eventually(SOON, "the role holds", async || jane.api::<VersionedConfig>().list(&ListParams::default()).await.ok())
@@ -347,20 +357,25 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
     ensure!(text(&holds(&space, "shop", "1").await?) == pairs(&[("password", "one")]));
 
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["shop"], "verbs": ["update"]}]);
-    allow(&space, "publishers", rules).await?;
+    allow(&space, "publishers", rules, devs()).await?;
     eventually(SOON, "the role holds", async || change(&jane, "shop", json!({"current": "1"})).await.ok()).await?;
     change(&jane, "shop", json!({"current": "2"})).await?;
     ensure!(text(&holds(&space, "shop", "2").await?) == pairs(&[("password", "hers")]));
     Ok(())
 }
 
-/// Allows the group `devs` what the rules say.
-async fn allow(space: &Space, name: &str, rules: Value) -> Result<()> {
+/// The group of jane.
+fn devs() -> Value {
+    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs"})
+}
+
+/// Allows the subject what the rules say.
+async fn allow(space: &Space, name: &str, rules: Value, subject: Value) -> Result<()> {
     space.create_object::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
     let binding = json!({
         "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs"}],
+        "subjects": [subject],
     });
     space.create_object::<RoleBinding>(binding).await.map(drop)
 }

@@ -115,16 +115,13 @@ impl Controller {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
         let name = key.name.as_str();
         let mut found = match call(|| format!("reading Secret {key}"), api.get_opt(name)).await {
-            Ok(found) => found,
-            Err(error) => return refusal(error, name, "read").map(|refused| (refused, true)),
+            Ok(found) => Wiped(found),
+            Err(error) => return refusal(error, name, Doing::Read).map(|refused| (refused, true)),
         };
         let seals = self.seals(key, config);
-        let data = match Self::secret_data(&api, version, &seals).await? {
+        let data = match secret_data(&api, version, &seals).await? {
             Ok(data) => data,
-            Err(why) => {
-                wipe(&mut found);
-                return Ok((SecretPublication::Refused(why), found.is_some()));
-            }
+            Err(why) => return Ok((SecretPublication::Refused(why), found.0.is_some())),
         };
         let published = config.status.as_ref().and_then(|status| status.published_secret.as_deref());
         let wanted = SecretWanted {
@@ -135,94 +132,106 @@ impl Controller {
             seals: &seals,
             writer: FIELD_MANAGER,
         };
-        let step = secret_publication(found.as_ref(), &wanted);
+        let step = secret_publication(found.0.as_ref(), &wanted);
         let others = |why: &Explanation| matches!(why.reason, Reason::NotOurs | Reason::IsVersion);
-        let held = found.is_some() && !matches!(&step, SecretPublication::Refused(why) if others(why));
-        let Some(data) = data.as_ref().filter(|_| step == SecretPublication::Write) else {
-            wipe(&mut found);
-            return Ok((step, held));
+        let held = found.0.is_some() && !matches!(&step, SecretPublication::Refused(why) if others(why));
+        let Some(data) = data.as_ref().filter(|_| step == SecretPublication::Write) else { return Ok((step, held)) };
+        let doing = if held { Doing::Replace } else { Doing::Create };
+        let next = published_secret(found.0.take(), name, &version.version, data, &seals);
+        let next = Wiped(Some(next));
+        let Some(object) = &next.0 else { return Ok((step, held)) };
+        let written = match doing {
+            Doing::Create => call(|| format!("creating Secret {key}"), api.create(&written_by_us(), object)).await,
+            _ => call(|| format!("replacing Secret {key}"), api.replace(name, &written_by_us(), object)).await,
         };
-        let creates = found.is_none();
-        let mut next = Some(published_secret(found, name, &version.version, data, &seals));
-        let written = match (&next, creates) {
-            (Some(next), true) => call(|| format!("creating Secret {key}"), api.create(&written_by_us(), next)).await,
-            (Some(next), false) => {
-                call(|| format!("replacing Secret {key}"), api.replace(name, &written_by_us(), next)).await
-            }
-            (None, _) => return Ok((step, held)),
+        let written = match written {
+            Ok(written) => Wiped(Some(written)),
+            Err(error) => return refusal(error, name, doing).map(|refused| (refused, held)),
         };
-        wipe(&mut next);
-        match written {
-            Ok(written) => {
-                let mut written = Some(written);
-                // What a webhook of others made of it is what pods read.
-                let step = match secret_publication(written.as_ref(), &wanted) {
-                    SecretPublication::Published => SecretPublication::Published,
-                    _ => SecretPublication::Refused(Reason::ChangedByOthers.explained(format!(
-                        "Secret {name} was changed while it was written and does not hold version {}; look for an admission webhook \
-                         that changes Secrets",
-                        version.version
-                    ))),
-                };
-                wipe(&mut written);
-                if step == SecretPublication::Published {
-                    tracing::info!(version = version.version, "version published in the Secret");
-                }
-                Ok((step, held))
-            }
-            Err(error) => refusal(error, name, if creates { "created" } else { "replaced" }).map(|step| (step, held)),
+        // What a webhook of others made of it is what pods read.
+        if secret_publication(written.0.as_ref(), &wanted) != SecretPublication::Published {
+            let message = format!(
+                "Secret {name} was changed while it was written and does not hold version {}; look for an admission webhook that changes \
+                 Secrets",
+                version.version
+            );
+            return Ok((SecretPublication::Refused(Reason::ChangedByOthers.explained(message)), false));
         }
-    }
-
-    /// The version's Secrets as they were sealed, `None` without any; an explanation where one has changed.
-    async fn secret_data(
-        api: &Api<Secret>,
-        version: &VersionStatus,
-        seals: &Seals,
-    ) -> Result<Result<Option<SecretData>, Explanation>, CallError> {
-        let mut data = None;
-        for (part, number) in version.parts.iter().zip(1..).filter(|(part, _)| part.kind == PartKind::Secret) {
-            let name = &part.name;
-            let mut found = call(|| format!("reading Secret {name}"), api.get_opt(name)).await?;
-            let same = |object: &Secret| {
-                let content = contents_of(None, object.data.clone());
-                object.metadata.uid.as_ref() == Some(&part.uid)
-                    && seals.is_sealed(&part.digest, &version.version, number, &content)
-            };
-            if !found.as_ref().is_some_and(same) {
-                wipe(&mut found);
-                let message = format!(
-                    "Secret {name} is gone or is not what was sealed as version {}; put it back as it was",
-                    version.version
-                );
-                return Ok(Err(Reason::Changed.explained(message)));
-            }
-            match found.map(|object| SecretData::with(data, object, &version.version)) {
-                Some(Ok(all)) => data = Some(all),
-                Some(Err(why)) => return Ok(Err(why)),
-                None => return Ok(Ok(None)),
-            }
-        }
-        Ok(Ok(data))
+        tracing::info!(version = version.version, "version published in the Secret");
+        Ok((SecretPublication::Published, true))
     }
 }
 
-/// Overwrites the values in memory.
-fn wipe(secret: &mut Option<Secret>) {
-    let values = secret.iter_mut().filter_map(|secret| secret.data.as_mut()).flat_map(BTreeMap::values_mut);
-    values.for_each(|value| value.0.zeroize());
+/// The version's Secrets as they were sealed, `None` without any; an explanation where one has changed.
+async fn secret_data(
+    api: &Api<Secret>,
+    version: &VersionStatus,
+    seals: &Seals,
+) -> Result<Result<Option<SecretData>, Explanation>, CallError> {
+    let mut data = None;
+    for (part, number) in version.parts.iter().zip(1..).filter(|(part, _)| part.kind == PartKind::Secret) {
+        let name = &part.name;
+        let mut found = Wiped(call(|| format!("reading Secret {name}"), api.get_opt(name)).await?);
+        let same = |object: &Secret| {
+            let content = contents_of(None, object.data.clone());
+            object.metadata.uid.as_ref() == Some(&part.uid)
+                && seals.is_sealed(&part.digest, &version.version, number, &content)
+        };
+        let same = found.0.as_ref().is_some_and(same);
+        let Some(object) = found.0.take_if(|_| same) else {
+            let message = format!(
+                "Secret {name} is gone or is not what was sealed as version {}; put it back as it was",
+                version.version
+            );
+            return Ok(Err(Reason::Changed.explained(message)));
+        };
+        match SecretData::with(data, object, &version.version) {
+            Ok(all) => data = Some(all),
+            Err(why) => return Ok(Err(why)),
+        }
+    }
+    Ok(Ok(data))
+}
+
+/// A Secret whose values are overwritten in memory when it is dropped.
+struct Wiped(Option<Secret>);
+
+impl Drop for Wiped {
+    fn drop(&mut self) {
+        let values = self.0.iter_mut().filter_map(|secret| secret.data.as_mut()).flat_map(BTreeMap::values_mut);
+        values.for_each(|value| value.0.zeroize());
+    }
+}
+
+/// What is done with the Secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Read,
+    Create,
+    Replace,
+}
+
+impl Doing {
+    /// As a message has it, with the role that allows it and the flag that binds that.
+    fn texts(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Read => ("read", "nudge-secrets", "--secrets"),
+            Self::Create => ("created", "nudge-publish-secrets", "--secrets --publish-secrets"),
+            Self::Replace => ("replaced", "nudge-publish-secrets", "--secrets --publish-secrets"),
+        }
+    }
 }
 
 /// The refusal that the next attempt would get too; else the error, after which it is tried again at once.
-fn refusal(error: CallError, name: &str, doing: &str) -> Result<SecretPublication, CallError> {
+fn refusal(error: CallError, name: &str, doing: Doing) -> Result<SecretPublication, CallError> {
+    let (doing, role, flags) = doing.texts();
     let CallError::Api { source, .. } = &error else { return Err(error) };
     let (reason, message) = match &**source {
         kube::Error::Api(status) if status.code == 403 && status.message.contains(" cannot ") => (
             Reason::NotAllowed,
             format!(
-                "Secret {name} can't be {doing}; bind ClusterRole nudge-publish-secrets in this namespace (RoleBinding for \
-                 ServiceAccount nudge-system/nudge-injector; kubectl nudge enable NAMESPACE --publish-secrets), or remove Secret from \
-                 spec.publish"
+                "Secret {name} can't be {doing}; bind ClusterRole {role} in this namespace (RoleBinding for ServiceAccount \
+                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE {flags}), or remove Secret from spec.publish"
             ),
         ),
         // Its message may quote a value.
@@ -359,7 +368,7 @@ mod tests {
                 what: "replacing Secret ns/shop".to_owned(),
                 source: std::sync::Arc::new(kube::Error::Api(Box::new(status))),
             };
-            refusal(error, "shop", "replaced").map(|step| match step {
+            refusal(error, "shop", Doing::Replace).map(|step| match step {
                 SecretPublication::Refused(why) => why,
                 other => panic!("{other:?}"),
             })

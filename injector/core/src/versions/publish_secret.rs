@@ -28,7 +28,7 @@ pub struct SecretData {
 impl SecretData {
     /// Adds the part to those before it, which have its type.
     pub fn with(before: Option<Self>, part: Secret, version: &str) -> Result<Self, Explanation> {
-        let type_ = type_of(part.type_);
+        let (type_, content) = (type_of(part.type_), contents_of(None, part.data));
         let mut all = before.unwrap_or_else(|| Self { type_: type_.clone(), content: Contents::new() });
         if all.type_ != type_ {
             let message = format!(
@@ -38,7 +38,7 @@ impl SecretData {
             );
             return Err(Reason::TypeNotAllowed.explained(message));
         }
-        all.content.extend(contents_of(None, part.data));
+        all.content.extend(content);
         Ok(all)
     }
 
@@ -146,6 +146,8 @@ pub fn published_secret(found: Option<Secret>, name: &str, version: &str, data: 
     let digest = seals.of_published(version, &data.content);
     next.metadata.annotations.get_or_insert_default().insert(DIGEST.to_owned(), digest);
     next.type_ = Some(data.type_.clone());
+    // Wiped.
+    drop(contents_of(None, next.data.take()));
     let bytes = data.content.iter().map(|(key, value)| (key.clone(), ByteString(value.to_vec())));
     next.data = Some(bytes.collect());
     next
