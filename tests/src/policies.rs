@@ -206,7 +206,8 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>, admin: &Client
 async fn rights(request: &Value, admin: &Client) -> Result<Vec<String>> {
     let object = if request["object"].is_null() { &request["oldObject"] } else { &request["object"] };
     let names = [&request["name"], &object["metadata"]["labels"]["nudge.dev/config"]];
-    let updates = names.into_iter().filter_map(Value::as_str).map(|name| ("update", "configmaps", name));
+    let names = names.into_iter().filter_map(Value::as_str);
+    let updates = names.flat_map(|name| ["configmaps", "secrets"].map(|resource| ("update", resource, name)));
     let reviews = Api::<SubjectAccessReview>::all(admin.clone());
     let mut may = Vec::new();
     for (verb, resource, name) in updates.chain([("delete", "configmaps", ""), ("delete", "secrets", "")]) {
