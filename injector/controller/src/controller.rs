@@ -27,8 +27,8 @@ use super::counting::Counting;
 use super::listings::Listings;
 use super::locked::locked;
 use super::metrics::RolloutMetrics;
-use super::publishing_secret::SecretLook;
 use super::restarting::Restarting;
+use super::secret_look::SecretLook;
 use super::turns::{goes_first, moves_now};
 
 /// The field manager of the fields that Nudge writes.

@@ -23,6 +23,7 @@ mod restart_pods;
 mod restarting;
 mod rollout;
 mod run;
+mod secret_look;
 mod turns;
 mod warnings;
 
