@@ -13,10 +13,11 @@ use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::check::{Check, Checks};
 use crate::content::EtagKey;
 use crate::identity::{AuthorityError, Identity, serving_addresses};
 use crate::metrics::Metrics;
-use crate::notify::{Scope, Taken, TargetPolicy, WebhookError, WebhookUrl, Webhooks, notify_by_signal};
+use crate::notify::{Scope, Taken, TargetPolicy, WebhookError, WebhookUrl, WebhookUrlError, Webhooks, notify_by_signal};
 use crate::pipeline::Outlets;
 use crate::publish::Current;
 use crate::serve::{App, Connections, Endpoint, Limits, OwnAddresses, serve};
@@ -31,6 +32,8 @@ pub struct Settings {
     pub containers: Vec<Container>,
     /// Webhooks from the start, each with its container.
     pub webhooks: Vec<(WebhookUrl, Container)>,
+    /// Where containers are asked whether they take a version.
+    pub checks: Vec<(ContainerName, WebhookUrl)>,
     /// What containers were notified of before this process started.
     pub taken: Taken,
     /// Targets of webhooks outside of the pod.
@@ -56,6 +59,14 @@ pub enum AssemblyError {
     /// A webhook.
     #[error("the webhook can't be taken: {0}")]
     Hook(#[from] WebhookError),
+    /// A check.
+    #[error("the check of container {container} can't be taken: {source}")]
+    Check {
+        /// Its container.
+        container: ContainerName,
+        /// What is wrong with its URL.
+        source: WebhookUrlError,
+    },
 }
 
 /// The wired parts before they run.
@@ -93,6 +104,12 @@ impl Assembly {
         let secret = identity.token.secret();
         let etags = EtagKey::new(&secret);
         let policy = TargetPolicy::new(own.as_slice().to_vec(), settings.webhook_allow.clone());
+        let check = |(container, url): &(ContainerName, WebhookUrl)| match policy.check(url.clone()) {
+            Ok(target) => Ok(Check { container: container.clone(), target }),
+            Err(source) => Err(AssemblyError::Check { container: container.clone(), source }),
+        };
+        let checks = settings.checks.iter().map(check).collect::<Result<_, _>>()?;
+        let checks = Checks::new(checks, secret.clone(), settings.mount_path.clone());
         let hooks = Webhooks::new(limits.hooks, secret, policy, ready_shown.clone(), status.clone(), metrics.clone());
         let outlets = Outlets {
             current,
@@ -102,6 +119,7 @@ impl Assembly {
             status: status.clone(),
             metrics: metrics.clone(),
             etags: etags.clone(),
+            checks: checks.clone(),
             mount_path: settings.mount_path.clone(),
         };
         let app = Arc::new(App {
@@ -109,6 +127,7 @@ impl Assembly {
             token: identity.token.clone(),
             etags,
             current: current_shown,
+            candidate: checks.candidate(),
             status,
             hooks,
             metrics: metrics.clone(),

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use nudge_protocol::reserved;
@@ -18,6 +18,7 @@ use crate::content::{Dictionary, Entry};
 const DATA: &str = "..data";
 const DRAFT: &str = "..data_tmp";
 const VERSION_PREFIX: &str = "..nudge-";
+const NEXT: &str = "..next";
 
 /// Why the files can't be written. Those of the version before stay complete.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +72,49 @@ pub fn project(folder: &Path, dictionary: &Dictionary) -> Result<Vec<String>, Pr
     };
     let cleanup = [remove_stale_links(folder), remove_old_versions(folder, &visible)];
     Ok(cleanup.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect())
+}
+
+/// The files of a dictionary that is not served yet, in a folder of their own beside the others. They go with this.
+#[derive(Debug)]
+pub struct NextFiles {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl NextFiles {
+    /// Writes the values into the folder `..next` within `folder`, which appears whole.
+    pub fn write(folder: &Path, dictionary: &Dictionary) -> Result<Self, ProjectError> {
+        fs::create_dir_all(folder).map_err(io_error(folder))?;
+        let keys: Vec<_> = dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY).collect();
+        let version = write_version(folder, &keys, dictionary)?;
+        let inode = fs::symlink_metadata(version.path()).map_err(io_error(version.path()))?.ino();
+        let path = folder.join(NEXT);
+        Self::remove_old(folder);
+        fs::rename(version.path(), &path).map_err(io_error(&path))?;
+        let _ = version.keep();
+        Ok(Self { path, inode })
+    }
+
+    /// Removes what an agent that was killed has left.
+    pub fn remove_old(folder: &Path) {
+        match fs::remove_dir_all(folder.join(NEXT)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(folder = %folder.display(), %error, "old files not removed");
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for NextFiles {
+    fn drop(&mut self) {
+        // Another candidate may have taken the place.
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode)
+            && let Err(error) = fs::remove_dir_all(&self.path)
+        {
+            tracing::warn!(folder = %self.path.display(), %error, "old files not removed");
+        }
+    }
 }
 
 /// Writes a version into a folder of its own, which is removed with the handle.
@@ -175,6 +219,27 @@ mod tests {
         assert!(names(&folder)[1].starts_with(VERSION_PREFIX));
         assert_eq!(names(&folder)[2..], ["a", "new", "nudge.config.c.version", "nudge.configs"]);
         assert_eq!(fs::read_link(folder.join("a")).unwrap(), Path::new("..data/a"));
+    }
+
+    #[test]
+    fn a_candidate_stands_beside_the_others_until_it_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        project(folder.path(), &dictionary(&[("a", b"1")])).unwrap();
+        let next = folder.path().join("..next");
+        let first = NextFiles::write(folder.path(), &dictionary(&[("a", b"2")])).unwrap();
+        assert_eq!(fs::read(next.join("a")).unwrap(), b"2");
+        assert_eq!(fs::metadata(&next).unwrap().permissions().mode() & 0o777, 0o755);
+        project(folder.path(), &dictionary(&[("a", b"3")])).unwrap();
+        assert_eq!(fs::read(next.join("a")).unwrap(), b"2", "files that are written meanwhile leave it");
+        let second = NextFiles::write(folder.path(), &dictionary(&[("a", b"4")])).unwrap();
+        drop(first);
+        assert_eq!(fs::read(next.join("a")).unwrap(), b"4", "only its own files go");
+        drop(second);
+        assert!(!next.exists() && fs::read(folder.path().join("a")).unwrap() == b"3");
+        std::mem::forget(NextFiles::write(folder.path(), &dictionary(&[("a", b"5")])).unwrap());
+        NextFiles::remove_old(folder.path());
+        NextFiles::remove_old(folder.path());
+        assert!(!names(folder.path()).iter().any(|name| name == "..next"));
     }
 
     #[test]

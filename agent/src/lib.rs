@@ -9,6 +9,7 @@
 //! - [`serve`]: the endpoint. [`publish`] hands it the dictionary; [`identity`] holds the pod's token and certificates.
 //! - [`files`]: the values as files, swapped in one step.
 //! - [`notify`]: notifies containers by signal or webhook. `notify/targets.rs` decides which processes get a signal.
+//! - [`check`]: asks containers whether they take a version, before it is served.
 //! - [`proc`]: other processes: what `/proc` says of them, signals to them, and the command under `exec`.
 //! - [`status`]: what the agent knows of its own work, for `/status` and the reports.
 //! - [`tasks`]: the long tasks in one supervised set.
@@ -16,6 +17,7 @@
 //! Decisions are functions over plain data; I/O is a thin shell around them.
 
 pub mod assembly;
+pub mod check;
 pub mod cli;
 pub mod content;
 pub mod files;

@@ -105,6 +105,9 @@ pub struct PollConfig {
     /// Why the hub can't give the config, or its assigned version. What the agent has of it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<HubProblem>,
+    /// How long the pod's containers have for their acknowledgement, in seconds. Absent where the hub does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ack_timeout_seconds: Option<u32>,
 }
 
 /// Why the hub can't give a config.

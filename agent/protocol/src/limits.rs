@@ -12,5 +12,7 @@ pub const MAX_KEYS: usize = 8192;
 pub const MAX_CONFIGS: usize = 32;
 /// Most webhooks in one pod.
 pub const MAX_WEBHOOKS: usize = 16;
+/// Most containers of one pod that are asked about versions.
+pub const MAX_CHECKS: usize = 16;
 /// Most keys that a webhook's event lists as changed.
 pub const MAX_LISTED_KEYS: usize = 256;

@@ -23,7 +23,9 @@ pub mod env {
     pub const ACK: &str = "NUDGE_ACK";
     /// Webhooks that are there from the start: `app=http://127.0.0.1:8080/changed`, with commas.
     pub const WEBHOOKS: &str = "NUDGE_WEBHOOKS";
-    /// Other targets of webhooks: `10.0.0.9:8080`, with commas.
+    /// Where containers are asked whether they take a version: `app=http://127.0.0.1:8080/config-check`, with commas.
+    pub const CHECKS: &str = "NUDGE_CHECKS";
+    /// Other targets of webhooks and checks: `10.0.0.9:8080`, with commas.
     pub const WEBHOOK_ALLOW: &str = "NUDGE_WEBHOOK_ALLOW";
     /// The endpoint's port.
     pub const PORT: &str = "NUDGE_PORT";

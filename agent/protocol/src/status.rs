@@ -134,13 +134,17 @@ pub enum ProblemReason {
     Changed,
     /// The content does not match its digest, or can't be read.
     Damaged,
+    /// A container refuses the version.
+    CheckRefused,
+    /// A container did not answer in time whether it takes the version.
+    CheckFailed,
     /// Another reason, which a newer hub may have.
     Other,
 }
 
 impl ProblemReason {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::ConfigMissing,
         Self::CurrentMissing,
         Self::CurrentInvalid,
@@ -154,6 +158,8 @@ impl ProblemReason {
         Self::NotAllowed,
         Self::Changed,
         Self::Damaged,
+        Self::CheckRefused,
+        Self::CheckFailed,
         Self::Other,
     ];
 
@@ -173,6 +179,8 @@ impl ProblemReason {
             Self::NotAllowed => "NotAllowed",
             Self::Changed => "Changed",
             Self::Damaged => "Damaged",
+            Self::CheckRefused => "CheckRefused",
+            Self::CheckFailed => "CheckFailed",
             Self::Other => "Other",
         }
     }

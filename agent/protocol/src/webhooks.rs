@@ -39,28 +39,33 @@ pub struct WebhookList {
     pub hooks: Vec<WebhookView>,
 }
 
-/// The only event so far.
+/// Another dictionary is served.
 pub const CONFIG_CHANGED: &str = "config.changed";
+/// Another dictionary is to be served: the answer says whether the container takes it.
+pub const CONFIG_CHECK: &str = "config.check";
 
-/// The event that a subscriber gets. It names versions and keys and never holds a value.
+/// What a subscriber gets, and a container that is asked. It names versions and keys and never holds a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookEvent {
-    /// Always [`CONFIG_CHANGED`].
+    /// [`CONFIG_CHANGED`] or [`CONFIG_CHECK`].
     #[serde(rename = "type")]
     pub kind: String,
-    /// When the dictionary changed, RFC 3339.
+    /// When the dictionary changed, or the question began, RFC 3339.
     pub timestamp: String,
     /// What changed.
     pub data: WebhookEventData,
 }
 
-/// What changed since the last event that this subscriber answered with 2xx.
+/// What changed since the last event that this subscriber answered with 2xx; in a question, what would change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookEventData {
-    /// `ETag` of the dictionary that the endpoint serves now.
+    /// `ETag` of the dictionary that the endpoint serves now; in a question, of the one that it would serve.
     pub etag: String,
-    /// Every config of the pod with the version it has now.
+    /// Every config of the pod with the version it has in that dictionary.
     pub configs: Vec<ConfigVersion>,
+    /// In a question: the version for `GET /config?candidate=VERSION`, by which the endpoint gives that dictionary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub candidate: Option<VersionName>,
     /// Keys that were added, removed, or have another value, sorted.
     pub changed: Vec<String>,
     /// More keys have changed, or may have, than [`Self::changed`] lists.

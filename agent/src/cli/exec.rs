@@ -110,6 +110,7 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
         source: "dir",
         webhooks: args.webhook.into_iter().map(|url| (url, app.clone())).collect(),
         containers: vec![app.clone()],
+        checks: Vec::new(),
         taken: Taken::default(),
         webhook_allow: args.webhook_allow,
         mount_path: args.mount_path,

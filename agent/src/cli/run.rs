@@ -25,7 +25,7 @@ use crate::proc::EXIT_AGENT;
 use crate::readiness::NotReady;
 use crate::serve::{BindError, Connections, bind};
 use crate::source::Store;
-use crate::source::hub::{CredentialFiles, Credentials, HubCa, HubClient, HubUrl, LastGood, LocalVersions};
+use crate::source::hub::{CredentialFiles, Credentials, HubCa, HubClient, HubUrl, LastGood, LocalVersions, RanFile};
 use crate::status::Container;
 use crate::tasks::Tasks;
 
@@ -59,7 +59,11 @@ pub(super) struct Args {
     #[arg(long, env = pod::env::WEBHOOKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = pair::<ContainerName, WebhookUrl>)]
     webhooks: Vec<(ContainerName, WebhookUrl)>,
 
-    /// Allow webhooks to these addresses outside of the pod
+    /// Ask these containers whether they take a version before the pod switches to it: app=http://127.0.0.1:8080/config-check
+    #[arg(long = "check", env = pod::env::CHECKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = pair::<ContainerName, WebhookUrl>)]
+    checks: Vec<(ContainerName, WebhookUrl)>,
+
+    /// Allow webhooks and checks to these addresses outside of the pod
     #[arg(long, env = pod::env::WEBHOOK_ALLOW, value_name = "HOST:PORT", value_delimiter = ',')]
     webhook_allow: Vec<SocketAddr>,
 
@@ -169,6 +173,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         source: "hub",
         webhooks: webhooks_of(args.webhooks, &containers, args.ack)?,
         containers,
+        checks: args.checks,
         taken: taken.clone(),
         webhook_allow: args.webhook_allow,
         mount_path: args.mount_path,
@@ -195,6 +200,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         store: Store::new(Some(args.configs.clone()), outlets.etags.clone()),
         local_versions: LocalVersions::new(args.configs),
         last_good: LastGood::new(&args.state_dir),
+        ran: RanFile::new(&args.state_dir),
         not_ready: NotReady::new(&args.state_dir),
         outlets: outlets.clone(),
     });

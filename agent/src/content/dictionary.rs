@@ -202,8 +202,8 @@ impl Dictionary {
         self.env.get_or_init(|| render_env(self)).clone()
     }
 
-    /// The JSON literal of an entry, for comparing two dictionaries without decoding.
-    pub(super) fn literal(&self, entry: &Entry) -> &[u8] {
+    /// The JSON literal of an entry, for comparing without decoding.
+    pub(crate) fn literal(&self, entry: &Entry) -> &[u8] {
         &self.json[entry.literal.clone()]
     }
 }

@@ -4,7 +4,7 @@
 //! dictionary, none is notified out of order, and a slow one delays no other.
 //!
 //! `scope` says which processes a container has, `targets` which of them get the signal, `signals` when it is sent and tried again.
-//! `webhooks` has the subscriptions, `webhook_delivery` posts one event. `record` is what a restarted agent knows of all that.
+//! `webhooks` has the subscriptions, `webhook_delivery` posts one event, or asks a container. `record` is what a restarted agent knows of all that.
 
 mod outcome;
 mod record;
@@ -18,4 +18,5 @@ pub use nudge_protocol::webhook_url::{TargetPolicy, WebhookTarget, WebhookUrl, W
 pub use record::{Record, Taken};
 pub use scope::{Containers, Scope};
 pub use signals::notify_by_signal;
-pub use webhooks::{WebhookError, Webhooks};
+pub use webhook_delivery::{Answered, DeliverError, Event, post};
+pub use webhooks::{WebhookError, Webhooks, random_name};

@@ -1,4 +1,4 @@
-//! Posts one event to one subscriber, signed as Standard Webhooks 1.0.0 specifies
+//! Posts one event to one subscriber, or one question to a container, signed as Standard Webhooks 1.0.0 specifies
 //! (<https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md>).
 
 use std::io;
@@ -7,53 +7,86 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use nudge_protocol::headers;
-use nudge_protocol::webhooks::{CONFIG_CHANGED, ConfigVersion, WebhookEvent, WebhookEventData};
+use nudge_protocol::webhooks::{ConfigVersion, WebhookEvent, WebhookEventData};
+use nudge_protocol::{VersionName, headers};
 use ring::hmac;
+use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use zeroize::Zeroizing;
 
 use super::WebhookTarget;
-use crate::publish::Published;
+use crate::content::Dictionary;
 
 /// How long one attempt may take.
-pub(super) const ATTEMPT: Duration = Duration::from_secs(10);
+const ATTEMPT: Duration = Duration::from_secs(10);
 
 /// Why an event was not delivered.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DeliverError {
+pub enum DeliverError {
+    /// No connection.
     #[error("the target can't be reached: {0}")]
     Connect(io::Error),
+    /// A connection that broke, or another protocol.
     #[error("the request failed: {0}")]
     Http(#[from] hyper::Error),
+    /// No answer.
     #[error("the target did not answer within {} seconds", ATTEMPT.as_secs())]
     TimedOut,
+    /// Another answer.
     #[error("the target answered {0}; only 2xx counts, and redirects are not followed")]
     Status(StatusCode),
 }
 
-/// The event for `published`. `truncated` says that more keys than `changed` have changed.
-pub(super) fn event_body(published: &Published, changed: Vec<String>, truncated: bool) -> Vec<u8> {
-    let configs = published.dictionary.configs().iter();
-    let event = WebhookEvent {
-        kind: CONFIG_CHANGED.to_owned(),
-        timestamp: published.at.format(&Rfc3339).unwrap_or_default(),
-        data: WebhookEventData {
-            etag: published.dictionary.etag().to_owned(),
-            configs: configs
-                .map(|view| ConfigVersion { name: view.name.clone(), version: view.version.clone() })
-                .collect(),
-            changed,
-            truncated,
-        },
-    };
-    // The event is a map with text keys, which always serialises.
-    serde_json::to_vec(&event).unwrap_or_default()
+/// What is posted.
+pub struct Event<'a> {
+    /// Its type.
+    pub kind: &'static str,
+    /// Since when it is so.
+    pub at: OffsetDateTime,
+    /// The dictionary that it is about.
+    pub dictionary: &'a Dictionary,
+    /// The version by which a container that is asked reads that dictionary.
+    pub candidate: Option<&'a VersionName>,
+    /// The changed keys.
+    pub changed: Vec<String>,
+    /// More keys than these have changed.
+    pub truncated: bool,
+}
+
+impl Event<'_> {
+    /// The event as JSON.
+    pub fn body(self) -> Bytes {
+        let configs = self.dictionary.configs().iter();
+        let event = WebhookEvent {
+            kind: self.kind.to_owned(),
+            timestamp: self.at.format(&Rfc3339).unwrap_or_default(),
+            data: WebhookEventData {
+                etag: self.dictionary.etag().to_owned(),
+                configs: configs
+                    .map(|view| ConfigVersion { name: view.name.clone(), version: view.version.clone() })
+                    .collect(),
+                candidate: self.candidate.cloned(),
+                changed: self.changed,
+                truncated: self.truncated,
+            },
+        };
+        // The event is a map with text keys, which always serialises.
+        serde_json::to_vec(&event).unwrap_or_default().into()
+    }
+}
+
+/// The answer to a question.
+pub struct Answered {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its body, where it says why the container refuses; `None` where it is too long or was cut.
+    pub text: Option<Zeroizing<Vec<u8>>>,
 }
 
 /// The value of `webhook-signature`: HMAC-SHA256 over `id.timestamp.body`.
@@ -64,14 +97,22 @@ pub(super) fn signature(secret: &[u8], id: &str, timestamp: i64, body: &[u8]) ->
     format!("v1,{}", STANDARD.encode(signed.sign()))
 }
 
-/// Makes one attempt.
-pub(super) async fn deliver(
+/// Makes one attempt to deliver an event.
+pub(super) async fn deliver(target: &WebhookTarget, secret: &[u8], id: &str, body: Bytes) -> Result<(), DeliverError> {
+    let status = post(target, secret, id, body, 0).await?.status;
+    if status.is_success() { Ok(()) } else { Err(DeliverError::Status(status)) }
+}
+
+/// Makes one attempt to post this, and returns the answer. Of a body that says why (422), no more than `text_bytes` are read; no other body
+/// matters.
+pub async fn post(
     target: &WebhookTarget,
     secret: &[u8],
     id: &str,
-    timestamp: i64,
     body: Bytes,
-) -> Result<(), DeliverError> {
+    text_bytes: usize,
+) -> Result<Answered, DeliverError> {
+    let timestamp = OffsetDateTime::now_utc().unix_timestamp();
     let signature = signature(secret, id, timestamp, &body);
     let request = Request::builder()
         .method(Method::POST)
@@ -85,22 +126,30 @@ pub(super) async fn deliver(
         .header(headers::WEBHOOK_SIGNATURE, signature)
         .body(Full::new(body))
         .map_err(|error| DeliverError::Connect(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    let status = timeout(ATTEMPT, exchange(target, request)).await.map_err(|_| DeliverError::TimedOut)??;
-    if status.is_success() { Ok(()) } else { Err(DeliverError::Status(status)) }
+    timeout(ATTEMPT, exchange(target, request, text_bytes)).await.map_err(|_| DeliverError::TimedOut)?
 }
 
-/// Sends the request and returns the reply's status. The body does not matter and is not read.
-async fn exchange(target: &WebhookTarget, request: Request<Full<Bytes>>) -> Result<StatusCode, DeliverError> {
+/// Sends the request and returns the reply.
+async fn exchange(
+    target: &WebhookTarget,
+    request: Request<Full<Bytes>>,
+    text_bytes: usize,
+) -> Result<Answered, DeliverError> {
     let stream = connect(target).await.map_err(DeliverError::Connect)?;
     let (mut sender, connection) =
         http1::Builder::new().max_buf_size(16 * 1024).handshake(TokioIo::new(stream)).await?;
-    let reply = sender.send_request(request);
+    let reply = async {
+        let (head, body) = sender.send_request(request).await?.into_parts();
+        let reads = text_bytes > 0 && head.status == StatusCode::UNPROCESSABLE_ENTITY;
+        let text = if reads { Limited::new(body, text_bytes).collect().await.ok() } else { None };
+        Ok(Answered { status: head.status, text: text.map(|text| Zeroizing::new(text.to_bytes().to_vec())) })
+    };
     tokio::pin!(reply);
     tokio::select! {
         biased;
-        reply = &mut reply => Ok(reply?.status()),
+        reply = &mut reply => reply,
         // The connection drives the request. Whether it ends well or with a fault, the reply says so.
-        _ = connection => Ok(reply.await?.status()),
+        _ = connection => reply.await,
     }
 }
 

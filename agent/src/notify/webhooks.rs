@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use nudge_protocol::ContainerName;
 use nudge_protocol::backoff::{Backoff, jittered};
 use nudge_protocol::limits::MAX_LISTED_KEYS;
 use nudge_protocol::status::{Notified, Outcome};
-use nudge_protocol::webhooks::WebhookView;
-use time::OffsetDateTime;
+use nudge_protocol::webhooks::{CONFIG_CHANGED, WebhookView};
 use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
 
 use super::outcome::notified;
-use super::webhook_delivery::{DeliverError, deliver, event_body};
+use super::webhook_delivery::{DeliverError, Event, deliver};
 use super::{TargetPolicy, WebhookTarget, WebhookUrl, WebhookUrlError};
 use crate::metrics::{Channel, Metrics};
 use crate::publish::{Current, Published, other};
@@ -191,9 +189,10 @@ impl Webhooks {
         loop {
             attempt += 1;
             let (changed, truncated) = self.changed_keys(id);
-            let body = Bytes::from(event_body(published, changed, truncated));
-            let timestamp = OffsetDateTime::now_utc().unix_timestamp();
-            let result = deliver(target, &self.0.secret, &event, timestamp, body).await;
+            let Published { dictionary, at, .. } = published;
+            let kind = CONFIG_CHANGED;
+            let body = Event { kind, at: *at, dictionary, candidate: None, changed, truncated }.body();
+            let result = deliver(target, &self.0.secret, &event, body).await;
             let etag = published.dictionary.etag();
             let (notified, wait) = match &result {
                 Ok(()) => (notified(Outcome::Delivered, String::new(), etag, attempt), None),
@@ -313,7 +312,7 @@ fn spawn(id: String, task: impl Future<Output = ()> + Send + 'static) -> AbortHa
 }
 
 /// `prefix_` and 96 random bits: unique, and not to be guessed by another pod.
-fn random_name(prefix: &str) -> String {
+pub fn random_name(prefix: &str) -> String {
     let [one, two, three]: [u32; 3] = rand::random();
     format!("{prefix}_{one:08x}{two:08x}{three:08x}")
 }

@@ -10,6 +10,7 @@ use nudge_protocol::{ConfigName, reserved};
 use time::OffsetDateTime;
 use tokio::time::Instant as Deadline;
 
+use crate::check::Checks;
 use crate::content::{Dictionary, EtagKey, changed_keys};
 use crate::files::project;
 use crate::metrics::Metrics;
@@ -41,6 +42,8 @@ pub struct Outlets {
     pub metrics: Metrics,
     /// The key of `ETag`s.
     pub etags: EtagKey,
+    /// The containers that are asked before anything else is served.
+    pub checks: Checks,
     /// The folder for files, where the setting is given.
     pub mount_path: Option<PathBuf>,
 }

@@ -6,21 +6,22 @@ use std::time::Duration;
 
 use nudge_protocol::hub::{HubSettings, PollRequest};
 use nudge_protocol::status::ContactStatus;
-use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::Outlets;
+use super::intake::{Intake, IntakeParts};
 use super::keeper::Keeper;
 use super::report::{Contact, Reporter};
-use super::{Delivery, Outlets};
 use crate::map::map;
 use crate::metrics::HubCall;
 use crate::notify::Containers;
 use crate::readiness::NotReady;
 use crate::source::hub::{
-    Answer, Failure, HubClient, Kind, LastGood, LocalVersions, NextPoll, PollEnd, PollRetry, Reply, read_mounted,
+    Answer, Failure, HubClient, Kind, LastGood, LocalVersions, NextPoll, PollEnd, PollRetry, RanFile, Reply,
+    read_mounted,
 };
-use crate::source::{Applied, Reading, Reminder, Store};
+use crate::source::{Reminder, Store};
 
 /// What the pipeline is made of.
 pub struct HubParts {
@@ -36,6 +37,8 @@ pub struct HubParts {
     pub outlets: Outlets,
     /// The file with the last good contents.
     pub last_good: LastGood,
+    /// The file with what this pod has run.
+    pub ran: RanFile,
     /// Why nothing is served yet, for `wait-ready`.
     pub not_ready: NotReady,
 }
@@ -44,14 +47,7 @@ pub struct HubParts {
 pub struct HubPipeline {
     client: HubClient,
     retry: PollRetry,
-    local_versions: LocalVersions,
-    store: Store,
-    delivery: Delivery,
-    keeper: Keeper,
-    not_ready: NotReady,
-    served: bool,
-    /// Taken in and not served yet, because the rest of the configs may arrive in a moment.
-    withheld: Applied,
+    intake: Intake,
     reporter: Reporter,
     containers: watch::Sender<Containers>,
     reminder: Reminder,
@@ -60,23 +56,14 @@ pub struct HubPipeline {
 impl HubPipeline {
     /// A pipeline that has not polled yet.
     pub fn new(parts: HubParts) -> Self {
-        let HubParts { client, poll_interval, local_versions, store, outlets, last_good, not_ready } = parts;
+        let HubParts { client, poll_interval, local_versions, store, outlets, last_good, ran, not_ready } = parts;
         let containers = watch::Sender::default();
         let contact = Contact::new(local_versions.order().to_vec());
-        Self {
-            client,
-            retry: PollRetry::new(poll_interval),
-            reporter: Reporter::new(contact, containers.subscribe(), &outlets),
-            local_versions,
-            store,
-            delivery: Delivery::new(outlets),
-            keeper: Keeper::new(last_good),
-            not_ready,
-            served: false,
-            withheld: Applied::default(),
-            containers,
-            reminder: Reminder::default(),
-        }
+        let reporter = Reporter::new(contact, containers.subscribe(), &outlets);
+        let (keeper, pods) = (Keeper::new(last_good), containers.subscribe());
+        let parts = IntakeParts { store, outlets, keeper, not_ready, containers: pods, ran };
+        let (retry, intake) = (PollRetry::new(poll_interval), Intake::new(local_versions, parts));
+        Self { client, retry, intake, reporter, containers, reminder: Reminder::default() }
     }
 
     /// The pod's containers as the hub reports them.
@@ -86,15 +73,16 @@ impl HubPipeline {
 
     /// `ETag` of the dictionary that this agent would serve if it restarted now.
     pub fn kept(&self) -> watch::Receiver<Option<String>> {
-        self.keeper.kept()
+        self.intake.keeper.kept()
     }
 
     /// Takes the last good contents, and for the other configs the mounted versions. Serves them if no config is missing.
     pub async fn start(&mut self, mounted: Option<&Path>) {
-        self.not_ready.say("the hub has not been polled yet");
-        let mut readings = match self.keeper.file().load() {
+        let Intake { local_versions, keeper, not_ready, .. } = &mut self.intake;
+        not_ready.say("the hub has not been polled yet");
+        let mut readings = match keeper.file().load() {
             Ok(None) => Vec::new(),
-            Ok(Some(reply)) => self.local_versions.take(reply).readings,
+            Ok(Some(reply)) => local_versions.take(reply).readings,
             Err(error) => {
                 tracing::warn!(%error, "last good contents not used");
                 Vec::new()
@@ -108,25 +96,16 @@ impl HubPipeline {
             }
         });
         let restored = !readings.is_empty();
-        for config in self.local_versions.order().to_vec() {
+        for config in local_versions.order().to_vec() {
             let known = readings.iter().any(|reading| reading.config == config);
             let Some(dir) = mounted.filter(|_| !known) else { continue };
             match read_mounted(dir, &config) {
-                Ok((version, block)) => readings.extend(self.local_versions.take_mounted(&config, version, block)),
+                Ok((version, block)) => readings.extend(local_versions.take_mounted(&config, version, block)),
                 Err(error) => tracing::warn!(%config, %error, "mounted version not used"),
             }
         }
         if !readings.is_empty() {
-            self.take_in(readings, false, false);
-            tracing::info!(
-                last_good = restored,
-                complete = self.local_versions.is_complete(),
-                "contents found in this pod"
-            );
-            self.pass_on(!restored).await;
-            if restored {
-                self.keeper.mark(self.etag());
-            }
+            self.intake.begin(readings, restored).await;
         }
     }
 
@@ -143,7 +122,7 @@ impl HubPipeline {
         }
     }
 
-    /// Waits for the next poll. Reports what is due, and writes what is still to be written.
+    /// Waits for the next poll. Reports what is due, and does what else comes next.
     async fn wait(&mut self, next: NextPoll) {
         let until = Instant::now() + next.after;
         loop {
@@ -156,18 +135,17 @@ impl HubPipeline {
                         return;
                     }
                 }
-                () = self.delivery.files_due() => self.delivery.deliver().await,
-                () = self.keeper.is_due() => self.keep().await,
+                work = self.intake.next() => self.intake.work(work).await,
                 () = sleep_until(until) => return,
             }
         }
     }
 
-    /// Polls the hub, and meanwhile writes what is still to be written. Ends a poll that is held when a report is due; returns whether
+    /// Polls the hub, and meanwhile does what else comes next. Ends a poll that is held when a report is due; returns whether
     /// it has.
     async fn poll(&mut self, wait_seconds: u32) -> (Result<Answer, Failure>, bool) {
-        let request = self.local_versions.request(wait_seconds);
-        let Self { client, delivery, reporter, keeper, local_versions, .. } = self;
+        let request = self.intake.local_versions.request(wait_seconds);
+        let Self { client, reporter, intake, .. } = self;
         let (connection, interrupt) = (client.connections(), client.interrupt());
         let poll = client.poll(&request);
         tokio::pin!(poll);
@@ -175,8 +153,7 @@ impl HubPipeline {
         loop {
             tokio::select! {
                 answer = &mut poll => return (answer, interrupted),
-                () = delivery.files_due() => delivery.deliver().await,
-                () = keeper.is_due() => keeper.store(local_versions.last_good(), etag(delivery)).await,
+                work = intake.next() => intake.work(work).await,
                 () = reporter.due(connection), if wait_seconds > 0 && !interrupted => {
                     interrupt.ask();
                     interrupted = true;
@@ -202,9 +179,9 @@ impl HubPipeline {
             Ok(Answer::Unchanged) if interrupted => (PollEnd::Interrupted, None),
             Ok(Answer::Unchanged) => (PollEnd::Unchanged, None),
             Ok(Answer::Changed(reply)) => {
-                let before = (self.local_versions.request(0), self.containers.borrow().clone());
+                let before = (self.intake.local_versions.request(0), self.containers.borrow().clone());
                 let fault = self.take(*reply).await;
-                let after = (self.local_versions.request(0), self.containers.borrow().clone());
+                let after = (self.intake.local_versions.request(0), self.containers.borrow().clone());
                 let end = if before == after {
                     PollEnd::Repeated
                 } else if !is_own(&before.0, &after.0) && before.1 == after.1 {
@@ -223,12 +200,10 @@ impl HubPipeline {
             PollEnd::Changed | PollEnd::Repeated => "changed",
             PollEnd::Failed(failure) | PollEnd::FailedToEnd(failure) => failure.kind.as_str(),
         };
-        self.delivery.outlets().metrics.asked(HubCall::Poll, outcome);
+        self.intake.delivery.outlets().metrics.asked(HubCall::Poll, outcome);
         if fault.is_some() {
             self.client.close();
-            // The rest of the configs may never arrive, and some are better than none.
-            self.take_in(Vec::new(), false, true);
-            self.pass_on(false).await;
+            self.intake.serve_now().await;
         }
         let next = self.retry.next(end, asked, took, Instant::now(), rand::random());
         self.note_contact(connected, fault.as_ref(), next);
@@ -241,66 +216,20 @@ impl HubPipeline {
         self.retry.set_wait_seconds(wait_seconds);
         let containers = reply.head.containers.iter();
         let containers = map(containers.map(|container| (container.name.clone(), container.clone())));
-        let taken = self.local_versions.take(reply);
         self.containers.send_if_modified(|known| {
             let differs = **known != containers;
             *known = Arc::new(containers);
             differs
         });
-        let changed = self.take_in(taken.readings, true, false);
-        self.pass_on(changed).await;
+        let fault = self.intake.take(reply).await;
         let contact = &mut self.reporter.contact;
         contact.report_every = Duration::from_secs(u64::from(report_seconds));
-        contact.take_revisions(self.local_versions.revisions());
-        taken.fault
-    }
-
-    /// Serves readings, unless the rest of the configs may arrive in a moment. Returns whether the last good contents have changed.
-    fn take_in(&mut self, readings: Vec<Reading>, confirmed: bool, now: bool) -> bool {
-        let applied = self.store.apply(readings, OffsetDateTime::now_utc());
-        let changed = self.local_versions.settle(&self.store);
-        self.withheld.add(applied);
-        if self.served || now || self.local_versions.is_settled() {
-            let applied = std::mem::take(&mut self.withheld);
-            self.served |= applied.dictionary.is_some();
-            self.delivery.serve(&self.store, applied, confirmed);
-        }
-        changed
-    }
-
-    /// Notifies the subscribers, then logs and stores what has changed.
-    async fn pass_on(&mut self, changed: bool) {
-        self.delivery.deliver().await;
-        // Subscribers are notified before anything else happens.
-        tokio::task::yield_now().await;
-        self.delivery.log();
-        if self.served {
-            self.not_ready.clear();
-        } else {
-            let problems = self.store.problems().iter();
-            let messages: Vec<String> =
-                problems.map(|(config, problem)| format!("config {config}: {}", problem.message)).collect();
-            if !messages.is_empty() {
-                self.not_ready.say(&messages.join("; "));
-            }
-        }
-        if changed {
-            self.keep().await;
-        }
-    }
-
-    /// Stores what would be served after a restart.
-    async fn keep(&mut self) {
-        self.keeper.store(self.local_versions.last_good(), self.etag()).await;
-    }
-
-    /// `ETag` of the dictionary that is served now.
-    fn etag(&self) -> Option<String> {
-        etag(&self.delivery)
+        contact.take_revisions(self.intake.local_versions.revisions());
+        fault
     }
 
     fn note_contact(&mut self, connected: bool, fault: Option<&Failure>, next: NextPoll) {
-        let status = &self.delivery.outlets().status;
+        let status = &self.intake.delivery.outlets().status;
         let failures = self.retry.failures();
         let contact = ContactStatus {
             connected,
@@ -325,8 +254,8 @@ impl HubPipeline {
                     );
                 }
                 tracing::debug!(reason = failure.kind.as_str(), after = ?next.after, "next poll planned");
-                if !self.served {
-                    self.not_ready.say(&failure.message);
+                if !self.intake.serves() {
+                    self.intake.not_ready.say(&failure.message);
                 }
             }
             None if !self.reporter.contact.connected => tracing::info!("contact with the hub established"),
@@ -345,8 +274,4 @@ fn is_own(before: &PollRequest, after: &PollRequest) -> bool {
         request
     };
     without(before) != without(after)
-}
-
-fn etag(delivery: &Delivery) -> Option<String> {
-    delivery.outlets().current.borrow().as_ref().map(|now| now.dictionary.etag().to_owned())
 }

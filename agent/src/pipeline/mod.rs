@@ -3,6 +3,7 @@
 mod delivery;
 mod dir;
 mod hub;
+mod intake;
 mod keeper;
 mod report;
 

@@ -10,12 +10,14 @@ use hyper::{Request, Response, StatusCode};
 use nudge_protocol::headers;
 use nudge_server::http::{BodyError, read_body};
 use nudge_server::slots::Busy;
+use tokio::sync::watch;
 
 use super::body::{ReplyBody, reply_body};
 use super::connections::Connection;
 use super::router::{Call, ConfigFormat, route};
 use super::{Limits, Origin, Refusal, hooks_api};
-use crate::content::EtagKey;
+use crate::check::Candidate;
+use crate::content::{Dictionary, EtagKey};
 use crate::identity::Token;
 use crate::metrics::Metrics;
 use crate::notify::Webhooks;
@@ -33,6 +35,8 @@ pub struct App {
     pub etags: EtagKey,
     /// The dictionary.
     pub current: Current,
+    /// What the containers are asked about.
+    pub candidate: watch::Receiver<Option<Arc<Candidate>>>,
     /// The agent's status.
     pub status: StatusPage,
     /// The webhooks.
@@ -50,6 +54,9 @@ pub(super) struct Reply {
     /// The dictionary of which the body is a part.
     pub(super) generation: Option<u64>,
 }
+
+/// Stands for the generation of a dictionary that is not served: older than any that is.
+const CANDIDATE: u64 = 0;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -122,7 +129,10 @@ impl App {
                 let text = self.metrics.render(&self.status, Instant::now());
                 Ok(Reply::new(StatusCode::OK, kind, Bytes::from(text)))
             }
-            Call::Config { format, wait } => self.config(connection, request.headers(), format, wait).await,
+            Call::Config { format, candidate: Some(version), .. } => {
+                self.candidate(request.headers(), format, &version)
+            }
+            Call::Config { format, wait, candidate: None } => self.config(connection, request.headers(), format, wait).await,
             Call::Value { key } => self.value(request.headers(), &key),
             Call::Status => {
                 let published = self.newest()?;
@@ -159,13 +169,13 @@ impl App {
         wait: Option<Duration>,
     ) -> Result<Reply, Refusal> {
         let mut published = self.newest()?;
-        let known = |etag: &str| headers.get_all(header::IF_NONE_MATCH).iter().any(|known| matches_etag(known, etag));
+        let known = |etag: &str| knows(headers, etag);
         if let (Some(wait), true) = (wait, headers.contains_key(header::IF_NONE_MATCH)) {
             if wait > self.limits.wait {
                 let limit = self.limits.wait.as_secs();
                 return Err(Refusal::BadRequest(format!("'wait' is at most {limit}s")));
             }
-            let matches = |published: &Published| known(&etag(published, format));
+            let matches = |published: &Published| known(&etag(&published.dictionary, format));
             if matches(&published) {
                 // While it waits it must not keep this dictionary in memory.
                 drop(published);
@@ -177,20 +187,16 @@ impl App {
                 published = self.newest()?;
             }
         }
-        let etag = etag(&published, format);
-        let (content_type, body) = if known(&etag) {
-            (None, Bytes::new())
-        } else {
-            match format {
-                ConfigFormat::Json => (Some(JSON), published.dictionary.json()),
-                ConfigFormat::Env => {
-                    let text = published.dictionary.env().map_err(Refusal::NotExpressible)?;
-                    (Some(HeaderValue::from_static("text/plain; charset=utf-8")), text)
-                }
-            }
-        };
+        let reply = whole(headers, format, &published.dictionary, published.generation)?;
         self.status.fetched(container(headers), published.dictionary.etag());
-        Ok(content(content_type, &etag, body, published.generation))
+        Ok(reply)
+    }
+
+    /// The dictionary that the containers are asked about. To have read it is no acknowledgement.
+    fn candidate(&self, headers: &HeaderMap, format: ConfigFormat, version: &str) -> Result<Reply, Refusal> {
+        let candidate = self.candidate.borrow().clone().filter(|candidate| candidate.is_named(version));
+        let candidate = candidate.ok_or(Refusal::NoSuchCandidate)?;
+        whole(headers, format, &candidate.dictionary, CANDIDATE)
     }
 
     fn value(&self, headers: &HeaderMap, key: &str) -> Result<Reply, Refusal> {
@@ -198,8 +204,7 @@ impl App {
         let value = published.dictionary.value(key).ok_or(Refusal::NoSuchKey)?;
         self.status.fetched(container(headers), published.dictionary.etag());
         let etag = self.etags.etag(&value);
-        let known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| matches_etag(known, &etag));
-        let (content_type, body) = if known {
+        let (content_type, body) = if knows(headers, &etag) {
             (None, Bytes::new())
         } else {
             (Some(HeaderValue::from_static("application/octet-stream")), value)
@@ -218,9 +223,31 @@ impl App {
     }
 }
 
+/// A whole dictionary in a format.
+fn whole(headers: &HeaderMap, format: ConfigFormat, dictionary: &Dictionary, generation: u64) -> Result<Reply, Refusal> {
+    let etag = etag(dictionary, format);
+    let (content_type, body) = if knows(headers, &etag) {
+        (None, Bytes::new())
+    } else {
+        match format {
+            ConfigFormat::Json => (Some(JSON), dictionary.json()),
+            ConfigFormat::Env => {
+                let text = dictionary.env().map_err(Refusal::NotExpressible)?;
+                (Some(HeaderValue::from_static("text/plain; charset=utf-8")), text)
+            }
+        }
+    };
+    Ok(content(content_type, &etag, body, generation))
+}
+
+/// Whether the client has what this `ETag` stands for.
+fn knows(headers: &HeaderMap, etag: &str) -> bool {
+    headers.get_all(header::IF_NONE_MATCH).iter().any(|known| matches_etag(known, etag))
+}
+
 /// The `ETag` of a dictionary in a format.
-fn etag(published: &Published, format: ConfigFormat) -> String {
-    let json = published.dictionary.etag();
+fn etag(dictionary: &Dictionary, format: ConfigFormat) -> String {
+    let json = dictionary.etag();
     match format {
         ConfigFormat::Json => json.to_owned(),
         // Another representation has another strong ETag (RFC 9110, section 8.8.3).

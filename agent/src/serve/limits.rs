@@ -87,5 +87,8 @@ mod tests {
             limits.uncrowded * limits.ahead_bytes + (connections - limits.uncrowded) * limits.ahead_bytes_crowded;
         let all = BASE + dictionaries + last_good + hub + connections * CONNECTION + ahead;
         assert!(all <= 32 * 1024 * 1024, "{all} bytes");
+        // What containers are asked about is what is about to be served. The content of another one may arrive meanwhile.
+        let asking = all + MAX_DICTIONARY_BYTES;
+        assert!(asking <= 36 * 1024 * 1024, "{asking} bytes with checks, for which injection adds 4 MiB");
     }
 }

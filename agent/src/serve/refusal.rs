@@ -28,6 +28,9 @@ pub enum Refusal {
     /// There is no such key.
     #[error("there is no such key in the dictionary; GET /config has them all")]
     NoSuchKey,
+    /// Nobody is asked about this version.
+    #[error("no container is being asked about this version now; GET /config has the one that is served")]
+    NoSuchCandidate,
     /// There is no such webhook.
     #[error("there is no webhook with this id; GET /hooks lists them")]
     NoSuchHook,
@@ -79,7 +82,7 @@ impl Refusal {
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::Foreign => StatusCode::FORBIDDEN,
-            Self::NoSuchPath | Self::NoSuchKey | Self::NoSuchHook => StatusCode::NOT_FOUND,
+            Self::NoSuchPath | Self::NoSuchKey | Self::NoSuchCandidate | Self::NoSuchHook => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::TargetTooLong { .. } => StatusCode::URI_TOO_LONG,
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -97,7 +100,7 @@ impl Refusal {
             Self::BadRequest(_) => "BadRequest",
             Self::Unauthorized => "Unauthorized",
             Self::Foreign => "Forbidden",
-            Self::NoSuchPath | Self::NoSuchKey | Self::NoSuchHook => "NotFound",
+            Self::NoSuchPath | Self::NoSuchKey | Self::NoSuchCandidate | Self::NoSuchHook => "NotFound",
             Self::MethodNotAllowed { .. } => "MethodNotAllowed",
             Self::TargetTooLong { .. } => "TargetTooLong",
             Self::BodyTooLarge { .. } => "BodyTooLarge",

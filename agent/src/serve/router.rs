@@ -25,6 +25,8 @@ pub enum Call {
         format: ConfigFormat,
         /// How long the reply may be held until there is something new.
         wait: Option<Duration>,
+        /// The version that the containers are asked about, in place of what is served.
+        candidate: Option<String>,
     },
     /// One value.
     Value {
@@ -94,7 +96,7 @@ pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Call, R
 }
 
 fn config(query: Option<&str>) -> Result<Call, Refusal> {
-    let (mut format, mut wait) = (ConfigFormat::Json, None);
+    let (mut format, mut wait, mut candidate) = (ConfigFormat::Json, None, None);
     for pair in query.unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("format", "json")) => format = ConfigFormat::Json,
@@ -106,10 +108,17 @@ fn config(query: Option<&str>) -> Result<Call, Refusal> {
                 let refusal = || Refusal::BadRequest("'wait' must be a number with ms, s or m, such as 30s".to_owned());
                 wait = Some(duration(text).ok_or_else(refusal)?);
             }
-            _ => return Err(Refusal::BadRequest("the query may have 'format' and 'wait' only".to_owned())),
+            Some(("candidate", version)) => candidate = Some(decoded(version)?),
+            _ => {
+                let message = "the query may have 'format', 'wait' and 'candidate' only";
+                return Err(Refusal::BadRequest(message.to_owned()));
+            }
         }
     }
-    Ok(Call::Config { format, wait })
+    if candidate.is_some() && wait.is_some() {
+        return Err(Refusal::BadRequest("a candidate can't be waited for; leave out 'wait'".to_owned()));
+    }
+    Ok(Call::Config { format, wait, candidate })
 }
 
 /// Reads `30s`, `500ms` or `1m`.
@@ -143,9 +152,16 @@ mod tests {
 
     #[test]
     fn every_call_of_the_table() {
-        let json = |wait| Call::Config { format: ConfigFormat::Json, wait };
+        let json = |wait| Call::Config { format: ConfigFormat::Json, wait, candidate: None };
         assert_eq!(get("/config"), Ok(json(None)));
-        assert_eq!(get("/config?format=env"), Ok(Call::Config { format: ConfigFormat::Env, wait: None }));
+        let lines = |candidate: Option<&str>| Call::Config {
+            format: ConfigFormat::Env,
+            wait: None,
+            candidate: candidate.map(str::to_owned),
+        };
+        assert_eq!(get("/config?format=env"), Ok(lines(None)));
+        assert_eq!(get("/config?candidate=1.0%2E1&format=env"), Ok(lines(Some("1.0.1"))));
+        assert!(get("/config?candidate=1&wait=1s").is_err());
         assert_eq!(get("/config?wait=30s"), Ok(json(Some(Duration::from_secs(30)))));
         assert_eq!(get("/config?wait=250ms&format=json"), Ok(json(Some(Duration::from_millis(250)))));
         assert_eq!(get("/config?wait=2m"), Ok(json(Some(Duration::from_mins(2)))));

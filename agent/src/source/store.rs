@@ -118,6 +118,13 @@ impl Store {
         applied
     }
 
+    /// The dictionary that there would be with these contents.
+    pub fn preview(&self, contents: &[Arc<VersionContent>]) -> Result<Dictionary, TooLarge> {
+        let candidates: Vec<_> =
+            contents.iter().map(|content| (content.config().clone(), Arc::clone(content))).collect();
+        self.merged_with(&candidates)
+    }
+
     /// Adopts all candidates if the dictionary with them is within its bounds, else one by one those that fit. Returns the refused
     /// ones.
     fn adopt(

@@ -76,6 +76,8 @@ reasons! {
     CurrentMissing Agent true "The folder of the config does not say which version is current."
     CurrentInvalid Agent true "The current version of the folder has a name that is not allowed."
     Damaged Agent true "The stored content of the version is damaged."
+    CheckRefused Agent true "A container of the pod refuses the version."
+    CheckFailed Agent true "A container of the pod does not answer whether it takes the version."
     Unreadable Agent true "The agent can't read the version."
     NoHandler Agent true "No process of the container handles the signal, which would end it."
     NoProcess Agent false "The container has no process."

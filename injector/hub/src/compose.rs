@@ -102,6 +102,7 @@ pub(super) fn compose(
             // A block's bound is far below 4 GiB.
             length: sent.and_then(|content| u32::try_from(content.block.len()).ok()),
             problem: view.content.as_ref().err().map(|problem| (**problem).clone()),
+            ack_timeout_seconds: view.ack_timeout_seconds,
         }
     };
     let head = PollHead {
@@ -171,6 +172,7 @@ mod tests {
             content: content.map_err(|reason| Arc::new(HubProblem { reason, message: String::new() })),
             due: None,
             spread: None,
+            ack_timeout_seconds: None,
         }
     }
 

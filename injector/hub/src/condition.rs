@@ -135,6 +135,7 @@ mod tests {
             content: Ok(Arc::new(content)),
             due: None,
             spread: None,
+            ack_timeout_seconds: None,
         }
     }
 

@@ -32,6 +32,8 @@ pub(super) struct View {
     pub(super) due: Option<VersionName>,
     /// For how long the pod is not notified yet of what changed.
     pub(super) spread: Option<Duration>,
+    /// How long the pod's containers have for their acknowledgement, in seconds.
+    pub(super) ack_timeout_seconds: Option<u32>,
 }
 
 /// What an agent has of one config.
@@ -117,9 +119,11 @@ pub(super) fn views<'a>(
                 content,
                 due: None,
                 spread: None,
+                ack_timeout_seconds: None,
             }
         };
-        views.all.push(View { spread, ..view });
+        let ack_timeout_seconds = config.as_ref().map(|config| config.spec.rollout.ack_timeout_seconds);
+        views.all.push(View { spread, ack_timeout_seconds, ..view });
     }
     bound(&mut views.all);
     views
@@ -143,6 +147,7 @@ fn kept(pod: &PodState, name: &ConfigName, config: &VersionedConfig, has: Option
         content: Ok(Arc::new(content)),
         due: VersionName::new(due).ok(),
         spread: None,
+        ack_timeout_seconds: None,
     })
 }
 
@@ -161,6 +166,7 @@ fn not_admitted(pod: &PodState, name: &ConfigName, config: &VersionedConfig) -> 
         content: Err(Arc::new(problem(HubReason::NotAllowed, text))),
         due: None,
         spread: None,
+        ack_timeout_seconds: None,
     }
 }
 
@@ -180,7 +186,7 @@ fn view(
     let none = |text: String| Err(Arc::new(problem(HubReason::NotFound, text)));
     let Some(version) = assigned.and_then(|version| VersionName::new(version).ok()) else {
         let content = none(format!("config {name} has no current version yet; kubectl describe vcfg {name} says why"));
-        return View { name: name.clone(), uid, revision, version: None, content, due: None, spread: None };
+        return of_version(name, uid, revision, content);
     };
     let content = match status.and_then(|status| status.version(version.as_str())) {
         None => {
@@ -207,7 +213,12 @@ fn view(
             }
         },
     };
-    View { name: name.clone(), uid, revision, version: Some(version), content, due: None, spread: None }
+    View { version: Some(version), ..of_version(name, uid, revision, content) }
+}
+
+fn of_version(name: &ConfigName, uid: String, revision: u64, content: Result<Arc<Content>, Arc<HubProblem>>) -> View {
+    let name = name.clone();
+    View { name, uid, revision, version: None, content, due: None, spread: None, ack_timeout_seconds: None }
 }
 
 /// Leaves out what would push the pod's dictionary over its bound: the agent could not serve it.

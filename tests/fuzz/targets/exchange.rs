@@ -71,7 +71,8 @@ impl Endpoint {
         let hooks = hooks(&token, &current, &status, &metrics);
         let limits = Arc::new(Limits::default());
         let connections = Connections::new(&limits, metrics.connections());
-        let app = App { limits, token, etags, current, status, hooks, metrics };
+        let candidate = tokio::sync::watch::channel(None).1;
+        let app = App { limits, token, etags, current, candidate, status, hooks, metrics };
         Self { runtime, app: Arc::new(app), connections, _publisher: publisher }
     }
 

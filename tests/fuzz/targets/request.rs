@@ -29,8 +29,9 @@ fn check(method: &Method, path: &str, query: Option<&str>) {
     assert_eq!(call.is_public(), PUBLIC.contains(&path), "only the health paths are public");
     let empty = query.is_none_or(str::is_empty);
     match call {
-        Call::Config { wait, .. } => {
-            assert!(reads && path == "/config");
+        Call::Config { wait, candidate, .. } => {
+            assert!(reads && path == "/config" && (wait.is_none() || candidate.is_none()));
+            assert!(candidate.is_none() || query.is_some_and(|query| query.contains("candidate=")));
             assert!(wait.is_none() || query.is_some_and(|query| query.contains("wait=")));
         }
         Call::Value { key } => {

@@ -80,6 +80,8 @@ pub struct Say {
     pub containers: Vec<PodContainer>,
     /// What agents are asked to do.
     pub settings: HubSettings,
+    /// How long the containers have for their acknowledgement.
+    pub ack_timeout_seconds: Option<u32>,
     /// Tokens that are taken.
     pub tokens: Vec<String>,
     /// Answers to the next polls.
@@ -129,6 +131,7 @@ impl FakeHub {
             configs: vec![("shop".to_owned(), shop)],
             containers: Vec::new(),
             settings: HubSettings { wait_seconds: 300, report_seconds: 1 },
+            ack_timeout_seconds: None,
             tokens: vec![TOKEN.to_owned()],
             next: VecDeque::new(),
             always: None,
@@ -298,6 +301,7 @@ impl Say {
                 sha256: assigned.sha256.clone(),
                 length: sends.then(|| u32::try_from(assigned.block.len())).transpose()?,
                 problem: assigned.problem.clone(),
+                ack_timeout_seconds: self.ack_timeout_seconds,
             });
         }
         let head = PollHead { configs, containers: self.containers.clone(), containers_hash, settings: self.settings };

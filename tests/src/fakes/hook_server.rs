@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Collected, Empty};
+use http_body_util::{BodyExt, Collected, Full};
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, LOCATION};
 use hyper::server::conn::http1;
@@ -25,6 +25,8 @@ use crate::eventually;
 pub enum Answer {
     /// With this status.
     Status(StatusCode),
+    /// With this status and this text.
+    Text(StatusCode, String),
     /// With 302 and this place.
     Redirect(String),
     /// Never.
@@ -148,7 +150,7 @@ async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {
     }
 }
 
-async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Result<Response<Empty<Bytes>>, Infallible> {
+async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
     let answer = {
@@ -162,8 +164,12 @@ async fn reply(request: Request<Incoming>, state: &Mutex<State>) -> Result<Respo
         });
         state.answer.clone()
     };
-    let mut response = Response::new(Empty::new());
+    let mut response = Response::new(Full::default());
     match answer {
+        Answer::Text(status, text) => {
+            *response.status_mut() = status;
+            *response.body_mut() = text.into();
+        }
         Answer::Status(status) => *response.status_mut() = status,
         Answer::Redirect(place) => {
             *response.status_mut() = StatusCode::FOUND;

@@ -1,6 +1,8 @@
 //! The agent in pod mode against a hub that does what the test says.
 
+mod asking;
 mod changes;
+mod checks;
 mod contact;
 mod containers;
 mod ready;

@@ -13,6 +13,7 @@ use nudge_protocol::status::{Problem, ProblemReason};
 use nudge_protocol::{ConfigName, VersionName};
 use ring::digest;
 
+use super::ran::Ran;
 use super::reply::{Reply, Sent};
 use crate::content::{Value, VersionContent};
 use crate::map::map;
@@ -48,7 +49,11 @@ struct ConfigState {
     good: Option<LocalVersion>,
     /// Taken from the last reply. It is good once the dictionary with it is within its bounds.
     candidate: Option<LocalVersion>,
+    /// Held back from a reply until the containers take it.
+    asked: Option<LocalVersion>,
     claim: Claim,
+    /// How long the containers have for their acknowledgement, in seconds.
+    ack_timeout: Option<u32>,
 }
 
 /// What the next poll says that the agent holds of a config.
@@ -78,13 +83,25 @@ pub struct LocalVersions {
     configs: BTreeMap<ConfigName, ConfigState>,
     order: Vec<ConfigName>,
     containers_hash: String,
+    ran: Ran,
 }
 
 impl LocalVersions {
     /// No version of any of the pod's configs.
     pub fn new(order: Vec<ConfigName>) -> Self {
         let configs = map(order.iter().map(|config| (config.clone(), ConfigState::default())));
-        Self { configs, order, containers_hash: String::new() }
+        Self { configs, order, containers_hash: String::new(), ran: Ran::default() }
+    }
+
+    /// The same in a pod that has run these contents before.
+    #[must_use]
+    pub fn with_ran(self, ran: Ran) -> Self {
+        Self { ran, ..self }
+    }
+
+    /// The contents that this pod has run.
+    pub fn ran(&self) -> &Ran {
+        &self.ran
     }
 
     /// The pod's configs in the order of merging.
@@ -96,7 +113,8 @@ impl LocalVersions {
     pub fn request(&self, wait_seconds: u32) -> PollRequest {
         let held = |config: &ConfigName| {
             let state = self.configs.get(config)?;
-            let (version, sha256) = match (&state.claim, &state.good) {
+            let held = state.asked.as_ref().or(state.good.as_ref());
+            let (version, sha256) = match (&state.claim, held) {
                 (Claim::Refused { version, sha256, .. }, _) => (Some(version.clone()), sha256.clone()),
                 (Claim::Good, Some(good)) => (Some(good.content.version().clone()), good.sha256.clone()),
                 _ => (None, String::new()),
@@ -175,12 +193,65 @@ impl LocalVersions {
         Some(Reading { config: config.clone(), result: Ok(content) })
     }
 
+    /// Holds back what this pod has never run, until its containers take it. Returns the other readings.
+    pub fn hold_back(&mut self, mut readings: Vec<Reading>) -> Vec<Reading> {
+        for state in self.configs.values_mut() {
+            let is_new = |candidate: &mut LocalVersion| !self.ran.has(&candidate.sha256);
+            if let Some(candidate) = state.candidate.take_if(is_new) {
+                state.asked = Some(candidate);
+            }
+        }
+        let held = |config: &ConfigName| self.configs.get(config).is_some_and(|state| state.asked.is_some());
+        readings.retain(|reading| reading.result.is_err() || !held(&reading.config));
+        readings
+    }
+
+    /// What is held back.
+    pub fn asked(&self) -> Vec<Arc<VersionContent>> {
+        let asked = |config: &ConfigName| Some(Arc::clone(&self.configs.get(config)?.asked.as_ref()?.content));
+        self.order.iter().filter_map(asked).collect()
+    }
+
+    /// How long the containers have to acknowledge what is held back, in seconds.
+    pub fn ack_timeout(&self) -> Option<u32> {
+        let asked = self.configs.values().filter(|state| state.asked.is_some());
+        asked.filter_map(|state| state.ack_timeout).min()
+    }
+
+    /// The containers take what was held back.
+    pub fn release(&mut self) -> Vec<Reading> {
+        let mut readings = Vec::new();
+        for (config, state) in &mut self.configs {
+            let Some(asked) = state.asked.take() else { continue };
+            readings.push(Reading { config: config.clone(), result: Ok(Arc::clone(&asked.content)) });
+            state.candidate = Some(asked);
+        }
+        readings
+    }
+
+    /// A container refuses what was held back.
+    pub fn refuse(&mut self, fault: &Fault) -> Vec<Reading> {
+        let readings = self.overdue(fault);
+        for state in self.configs.values_mut() {
+            let Some(LocalVersion { sha256, content, .. }) = state.asked.take() else { continue };
+            state.claim = Claim::Refused { version: content.version().clone(), sha256, fault: fault.clone() };
+        }
+        readings
+    }
+
+    /// A container has not answered about what is held back.
+    pub fn overdue(&self, fault: &Fault) -> Vec<Reading> {
+        let asked = self.configs.iter().filter(|(_, state)| state.asked.is_some());
+        asked.map(|(config, _)| Reading { config: config.clone(), result: Err(fault.clone()) }).collect()
+    }
+
     /// Learns from the store which candidates are in the dictionary now. Returns whether the last good contents have changed.
     pub fn settle(&mut self, store: &Store) -> bool {
         let (mut changed, mut refused) = (false, Vec::new());
         for (config, state) in &mut self.configs {
             let Some(candidate) = state.candidate.take() else { continue };
             if store.good(config).is_some_and(|good| *good == candidate.content) {
+                self.ran.add(&candidate.sha256);
                 state.good = Some(candidate);
                 changed = true;
             } else if let Some(Problem { reason, message, .. }) = store.problems().get(config) {
@@ -217,6 +288,7 @@ impl LocalVersions {
                 sha256: good.sha256.clone(),
                 length: u32::try_from(good.block.as_bytes().len()).ok(),
                 problem: None,
+                ack_timeout_seconds: None,
             })
         };
         let configs = self.order.iter().filter_map(&mut config).collect();
@@ -227,7 +299,9 @@ impl LocalVersions {
 impl ConfigState {
     /// Takes one config of a reply in. Returns its content, or a fault and whether it is the hub's.
     fn take(&mut self, said: PollConfig, sent: Sent) -> Result<Arc<VersionContent>, (Fault, bool)> {
-        let PollConfig { name, uid, revision, version, sha256, problem, .. } = said;
+        let PollConfig { name, uid, revision, version, sha256, problem, ack_timeout_seconds, .. } = said;
+        let asked = self.asked.take();
+        self.ack_timeout = ack_timeout_seconds;
         if !uid.is_empty() {
             self.highest = (uid.clone(), revision);
         }
@@ -246,18 +320,19 @@ impl ConfigState {
                 self.claim = Claim::Refused { version, sha256, fault: too_large() };
                 return Err((too_large(), false));
             }
-            Sent::Nothing => match (&self.claim, &self.good) {
+            Sent::Nothing => match (&self.claim, asked.as_ref().or(self.good.as_ref())) {
                 (Claim::Refused { version: refused, sha256: digest, fault }, _)
                     if *refused == version && *digest == sha256 =>
                 {
                     return Err((fault.clone(), false));
                 }
-                (_, Some(good)) if good.sha256 == sha256 && *good.content.version() == version => {
-                    self.claim = Claim::Good;
-                    return Ok(Arc::clone(&good.content));
+                (_, Some(held)) if held.sha256 == sha256 && *held.content.version() == version => {
+                    let content = Arc::clone(&held.content);
+                    (self.claim, self.asked) = (Claim::Good, asked);
+                    return Ok(content);
                 }
                 // The same content under another name.
-                (_, Some(good)) if good.sha256 == sha256 => good.block.clone(),
+                (_, Some(held)) if held.sha256 == sha256 => held.block.clone(),
                 _ => {
                     self.claim = Claim::Nothing;
                     return Err(damaged("the hub left out a content that this agent does not have".to_owned()));
@@ -297,150 +372,4 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-    use time::OffsetDateTime;
-
-    use super::*;
-    use crate::content::EtagKey;
-
-    fn name(config: &str) -> ConfigName {
-        ConfigName::new(config).unwrap()
-    }
-
-    fn local_versions() -> (LocalVersions, Store) {
-        let order = vec![name("a"), name("b")];
-        (LocalVersions::new(order.clone()), Store::new(Some(order), EtagKey::new(b"")))
-    }
-
-    fn block(bytes: usize, fill: u8) -> Value {
-        let mut block = Vec::new();
-        let value = vec![fill; bytes.min(1024 * 1024)];
-        let keys =
-            (0..=bytes / (1024 * 1024)).map(|key| (nudge_protocol::Key::new(&format!("k{key}")).unwrap(), &value));
-        block::encode(&keys.collect(), &mut block).unwrap();
-        Value::from(&block[..])
-    }
-
-    fn said(config: &str, uid: &str, revision: u64, version: &str, block: &Value) -> (PollConfig, Sent) {
-        let config = PollConfig {
-            name: name(config),
-            uid: uid.to_owned(),
-            revision,
-            version: Some(VersionName::new(version).unwrap()),
-            sha256: sha256(block.as_bytes()),
-            length: u32::try_from(block.as_bytes().len()).ok(),
-            problem: None,
-        };
-        (config, Sent::Block(block.clone()))
-    }
-
-    fn reply(configs: Vec<(PollConfig, Sent)>) -> Reply {
-        let (configs, sent) = configs.into_iter().unzip();
-        Reply { head: PollHead { configs, containers_hash: "h".to_owned(), ..PollHead::default() }, sent }
-    }
-
-    /// Takes a reply in as the pipeline does.
-    fn take(local_versions: &mut LocalVersions, store: &mut Store, configs: Vec<(PollConfig, Sent)>) -> Option<String> {
-        let taken = local_versions.take(reply(configs));
-        store.apply(taken.readings, OffsetDateTime::UNIX_EPOCH);
-        local_versions.settle(store);
-        taken.fault
-    }
-
-    fn held(local_versions: &LocalVersions, at: usize) -> (String, u64, Option<String>) {
-        let held = local_versions.request(0).configs[at].clone();
-        (held.uid, held.revision, held.version.map(String::from))
-    }
-
-    #[test]
-    fn what_is_taken_in_is_held_in_the_next_poll_and_after_a_restart() {
-        let (mut one, mut store) = local_versions();
-        assert!(!one.is_settled());
-        take(&mut one, &mut store, vec![said("a", "u", 3, "1", &block(4, 1)), said("b", "w", 1, "7", &block(4, 2))]);
-        assert!(one.is_complete());
-        assert_eq!(one.request(5).containers_hash, "h");
-        let (head, blocks) = one.last_good();
-        let sent = blocks.into_iter().map(Sent::Block).collect();
-        let (mut two, mut store) = local_versions();
-        let taken = two.take(Reply { head, sent });
-        store.apply(taken.readings, OffsetDateTime::UNIX_EPOCH);
-        two.settle(&store);
-        assert_eq!(two.request(0).configs, one.request(0).configs);
-        assert_eq!(two.request(0).containers_hash, "", "containers may be others by now");
-    }
-
-    #[test]
-    fn another_replica_with_an_older_revision_changes_nothing() {
-        let (mut local_versions, mut store) = local_versions();
-        take(&mut local_versions, &mut store, vec![said("a", "u", 3, "1", &block(4, 1))]);
-        let fault = take(&mut local_versions, &mut store, vec![said("a", "u", 2, "0", &block(4, 0))]);
-        assert!(fault.unwrap().contains("older than 3"));
-        assert_eq!(held(&local_versions, 0), ("u".to_owned(), 3, Some("1".to_owned())));
-        // A config that is gone has no uid; what was known of it counts when it is seen again.
-        let gone = HubProblem { reason: HubReason::NotFound, message: String::new() };
-        let (mut config, _) = said("a", "", 0, "1", &block(4, 1));
-        (config.problem, config.version) = (Some(gone), None);
-        take(&mut local_versions, &mut store, vec![(config, Sent::Nothing)]);
-        assert_eq!(held(&local_versions, 0), (String::new(), 0, Some("1".to_owned())));
-        assert!(take(&mut local_versions, &mut store, vec![said("a", "u", 2, "0", &block(4, 0))]).is_some());
-        assert!(take(&mut local_versions, &mut store, vec![said("a", "v", 1, "2", &block(4, 2))]).is_none());
-        assert_eq!(held(&local_versions, 0), ("v".to_owned(), 1, Some("2".to_owned())));
-    }
-
-    #[test]
-    fn content_that_does_not_fit_is_claimed_until_another_content_changes() {
-        let (mut local_versions, mut store) = local_versions();
-        let most = block(2 * 1024 * 1024 - 100, 1);
-        take(
-            &mut local_versions,
-            &mut store,
-            vec![said("a", "u", 1, "1", &most), said("b", "u", 1, "1", &block(4, 1))],
-        );
-        assert!(take(&mut local_versions, &mut store, vec![said("b", "u", 2, "2", &most)]).is_none());
-        assert_eq!(store.problems()[&name("b")].reason, ProblemReason::TooLarge);
-        assert_eq!(held(&local_versions, 1).2.unwrap(), "2");
-        // The hub repeats its head for another reason, without the block: the problem stays.
-        let (config, _) = said("b", "u", 3, "2", &most);
-        take(&mut local_versions, &mut store, vec![(config, Sent::Nothing)]);
-        assert_eq!(store.problems()[&name("b")].reason, ProblemReason::TooLarge);
-        take(&mut local_versions, &mut store, vec![said("a", "u", 2, "2", &block(4, 1))]);
-        assert_eq!(held(&local_versions, 1).2.unwrap(), "1", "it is to be sent again");
-    }
-
-    #[test]
-    fn content_that_the_hub_wrongly_leaves_out_is_requested() {
-        let (mut local_versions, mut store) = local_versions();
-        let (config, _) = said("a", "u", 1, "1", &block(4, 1));
-        assert!(take(&mut local_versions, &mut store, vec![(config, Sent::Nothing)]).is_some());
-        assert_eq!(held(&local_versions, 0).2, None);
-        assert!(take(&mut local_versions, &mut store, vec![said("a", "u", 1, "1", &block(4, 1))]).is_none());
-        assert_eq!(held(&local_versions, 0).2.unwrap(), "1");
-    }
-
-    proptest! {
-        #[test]
-        fn no_revision_is_ever_followed_by_a_lower_one_of_its_uid(
-            steps in vec((0usize..2, 0u64..6, 0u8..4, any::<bool>()), 1..40),
-        ) {
-            let (mut local_versions, mut store) = local_versions();
-            let mut last = (String::new(), 0);
-            for (uid, revision, fill, broken) in steps {
-                let uid = ["u", "v"][uid];
-                let (mut config, sent) = said("a", uid, revision, &format!("{uid}{revision}"), &block(4, fill));
-                if broken {
-                    config.sha256 = "0".repeat(64);
-                }
-                let fault = take(&mut local_versions, &mut store, vec![(config, sent)]);
-                let now = (local_versions.request(0).configs[0].uid.clone(), local_versions.request(0).configs[0].revision);
-                prop_assert!(last.0 != now.0 || last.1 <= now.1);
-                let version = local_versions.request(0).configs[0].version.clone().map(String::from);
-                let served = store.good(&name("a")).map(|content| content.version().to_string());
-                prop_assert_eq!(version, served);
-                prop_assert_eq!(fault.is_some(), broken || (last.0 == uid && revision < last.1));
-                last = now;
-            }
-        }
-    }
-}
+mod tests;

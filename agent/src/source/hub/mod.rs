@@ -11,6 +11,7 @@ mod interrupt;
 mod last_good;
 mod local_versions;
 mod poll_retry;
+mod ran;
 mod reply;
 mod trust;
 
@@ -22,5 +23,6 @@ pub use interrupt::Interrupt;
 pub use last_good::{LastGood, LastGoodError};
 pub use local_versions::{LocalVersions, Taken};
 pub use poll_retry::{NextPoll, PollEnd, PollRetry, retry_wait};
+pub use ran::{Ran, RanFile};
 pub use reply::{Reply, ReplyError, ReplyReader, Sent, write};
 pub use trust::{CredentialFiles, Credentials, HubCa};

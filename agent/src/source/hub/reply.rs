@@ -247,6 +247,7 @@ mod tests {
             sha256: String::new(),
             length: length.map(|length| u32::try_from(length).unwrap()),
             problem: None,
+            ack_timeout_seconds: None,
         };
         PollHead { configs: lengths.iter().enumerate().map(config).collect(), ..PollHead::default() }
     }

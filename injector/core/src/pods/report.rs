@@ -41,9 +41,11 @@ impl ReportState {
         match explanation.reason {
             Reason::NoContact => Self::NoContact(explanation),
             Reason::NotFound | Reason::NotAllowed | Reason::Changed => Self::Unavailable(explanation),
-            Reason::TooLarge | Reason::NoHandler | Reason::PermissionDenied | Reason::Failed => {
-                Self::Failed(explanation)
-            }
+            Reason::TooLarge
+            | Reason::CheckRefused
+            | Reason::NoHandler
+            | Reason::PermissionDenied
+            | Reason::Failed => Self::Failed(explanation),
             _ => Self::Pending(explanation),
         }
     }
@@ -156,14 +158,16 @@ mod tests {
     #[test]
     fn each_reason_has_its_state() {
         let state = |reason: Reason| ReportState::of(reason.explained("m"));
-        for reason in [Reason::TooLarge, Reason::NoHandler, Reason::PermissionDenied, Reason::Failed] {
+        use Reason::{CheckRefused, Failed, NoHandler, PermissionDenied, TooLarge};
+        for reason in [TooLarge, CheckRefused, NoHandler, PermissionDenied, Failed] {
             assert!(matches!(state(reason), ReportState::Failed(_)), "{reason}");
         }
         for reason in [Reason::NotFound, Reason::NotAllowed, Reason::Changed] {
             assert!(matches!(state(reason), ReportState::Unavailable(_)), "{reason}");
         }
         assert!(matches!(state(Reason::NoContact), ReportState::NoContact(_)));
-        for reason in [Reason::Pending, Reason::Resolving, Reason::NotRestarted, Reason::Damaged, Reason::Unknown] {
+        use Reason::{CheckFailed, Damaged, NotRestarted, Pending, Resolving, Unknown};
+        for reason in [Pending, Resolving, NotRestarted, CheckFailed, Damaged, Unknown] {
             assert!(matches!(state(reason), ReportState::Pending(_)), "{reason}");
         }
         assert_eq!(Report::read(&PodCondition::default()), None, "the hub did not write it");

@@ -17,7 +17,7 @@ const RESTLESS: i64 = 600;
 pub const JOBS: &str = "Job";
 
 /// Reasons for which an agent does not serve the version that is assigned to it.
-const REFUSED: [Reason; 2] = [Reason::TooLarge, Reason::Failed];
+const REFUSED: [Reason; 3] = [Reason::TooLarge, Reason::CheckRefused, Reason::Failed];
 
 /// The pod's position in the order in which pods are moved: the first 32 bits of SHA-256(identity of the config ‖ pod uid), where the
 /// identity is written like a uid.

@@ -80,6 +80,7 @@ fn environment(of: &AgentContainer<'_>) -> Vec<Value> {
     let request = of.request;
     let notify = of.targets.notified.iter().map(|(name, notify)| write_pair(name, notify));
     let webhooks = request.webhooks.iter().map(|(name, url)| write_pair(name, url));
+    let checks = request.checks.iter().map(|(name, url)| write_pair(name, url));
     let ack = match request.ack {
         Some(Ack::Fetched) => "fetched",
         Some(Ack::Delivered) => "delivered",
@@ -91,6 +92,7 @@ fn environment(of: &AgentContainer<'_>) -> Vec<Value> {
         (pod::env::NOTIFY, write_list(notify)),
         (pod::env::ACK, ack.to_owned()),
         (pod::env::WEBHOOKS, write_list(webhooks)),
+        (pod::env::CHECKS, write_list(checks)),
         (pod::env::WEBHOOK_ALLOW, write_list(&request.webhook_allow)),
         (pod::env::PORT, port(request).to_string()),
         (pod::env::MOUNT_PATH, only_if(request.mount_path.is_some(), FILES_DIR)),

@@ -13,7 +13,9 @@ pub const CONFIGS: &str = "nudge.dev/configs";
 pub const NOTIFY: &str = "nudge.dev/notify";
 /// With a dot and a container's name: the URL of its webhook.
 pub const WEBHOOK: &str = "nudge.dev/webhook";
-/// Addresses outside of the pod that webhooks may have.
+/// With a dot and a container's name: the URL at which it says whether it takes a version.
+pub const CHECK: &str = "nudge.dev/check";
+/// Addresses outside of the pod that webhooks and checks may have.
 pub const WEBHOOK_ALLOW: &str = "nudge.dev/webhook-allow";
 /// The endpoint's port.
 pub const PORT: &str = "nudge.dev/port";
@@ -35,12 +37,13 @@ pub const START_TIMEOUT: &str = "nudge.dev/start-timeout";
 pub const REFRESH: &str = "nudge.dev/refresh";
 
 /// All that users may set on a pod.
-pub(super) const KNOWN: [&str; 15] = [
+pub(super) const KNOWN: [&str; 16] = [
     INJECT,
     CONFIGS,
     CONFIG_RESTARTS,
     NOTIFY,
     WEBHOOK,
+    CHECK,
     WEBHOOK_ALLOW,
     PORT,
     MOUNT_PATH,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use nudge_protocol::limits::MAX_WEBHOOKS;
+use nudge_protocol::limits::{MAX_CHECKS, MAX_WEBHOOKS};
 use nudge_protocol::{Ack, ConfigName, Notify, labels, pod};
 use serde_json::Value;
 
@@ -26,6 +26,7 @@ pub struct PodRequest {
     pub(in crate::injection) notify: Option<Notify>,
     pub(in crate::injection) notify_of: BTreeMap<String, Notify>,
     pub(in crate::injection) webhooks: BTreeMap<String, String>,
+    pub(in crate::injection) checks: BTreeMap<String, String>,
     pub(in crate::injection) webhook_allow: Vec<SocketAddr>,
     pub(in crate::injection) port: Option<u16>,
     pub(in crate::injection) mount_path: Option<String>,
@@ -88,6 +89,7 @@ impl Reader<'_> {
             notify: self.get(names::NOTIFY, parsed)?,
             notify_of: BTreeMap::new(),
             webhooks: BTreeMap::new(),
+            checks: BTreeMap::new(),
             webhook_allow: self.get(names::WEBHOOK_ALLOW, values::targets)?.unwrap_or_default(),
             port: self.get(names::PORT, values::port)?,
             mount_path: self.get(names::MOUNT_PATH, values::mount_path)?,
@@ -124,18 +126,21 @@ impl Reader<'_> {
                 let notify: Notify = parsed(text).map_err(|allowed| Refusal::value(annotation, text, allowed))?;
                 request.notify_of.insert(name.to_owned(), notify);
             } else if let Some(name) = of_container(annotation, names::WEBHOOK) {
-                self.check_notified(annotation, name)?;
-                let refused = |allowed| Refusal::value(annotation, &webhook_url::without_secrets(text), allowed);
-                webhook_url::check(text, &request.webhook_allow).map_err(refused)?;
+                self.check_url(annotation, name, text, &request.webhook_allow)?;
                 request.webhooks.insert(name.to_owned(), text.clone());
+            } else if let Some(name) = of_container(annotation, names::CHECK) {
+                self.check_url(annotation, name, text, &request.webhook_allow)?;
+                request.checks.insert(name.to_owned(), text.clone());
             }
         }
-        if request.webhooks.len() > MAX_WEBHOOKS {
-            return Err(Refusal::Pod(format!(
-                "{} annotations {}.… are too many: a pod can have {MAX_WEBHOOKS} webhooks",
-                request.webhooks.len(),
-                names::WEBHOOK
-            )));
+        for (base, count, most, what) in [
+            (names::WEBHOOK, request.webhooks.len(), MAX_WEBHOOKS, "webhooks"),
+            (names::CHECK, request.checks.len(), MAX_CHECKS, "checks"),
+        ] {
+            if count > most {
+                let message = format!("{count} annotations {base}.… are too many: a pod can have {most} {what}");
+                return Err(Refusal::Pod(message));
+            }
         }
         for name in request.webhooks.keys() {
             let (single, own) = (request.notify_of.get(name).copied(), format!("{}.{name}", names::NOTIFY));
@@ -152,6 +157,13 @@ impl Reader<'_> {
             request.notify_of.insert(name.clone(), Notify::Webhook);
         }
         Ok(())
+    }
+
+    /// A container that is posted to must keep running, and the URL must be in the pod or allowed.
+    fn check_url(&self, annotation: &str, name: &str, text: &str, allowed: &[SocketAddr]) -> Result<(), Refusal> {
+        self.check_notified(annotation, name)?;
+        let refused = |rule| Refusal::value(annotation, &webhook_url::without_secrets(text), rule);
+        webhook_url::check(text, allowed).map_err(refused)
     }
 
     /// A container that is notified must exist and keep running.
@@ -183,6 +195,10 @@ impl Reader<'_> {
             let message = "a change either restarts the containers or notifies them; choose one";
             return Err(Refusal::both(names::CONFIG_RESTARTS, other.as_deref().unwrap_or(names::NOTIFY), message));
         }
+        if let Some(name) = request.checks.keys().next().filter(|_| restarts == Some(true)) {
+            let message = "containers that get a version by a restart are not asked about it; choose one";
+            return Err(Refusal::both(names::CONFIG_RESTARTS, &format!("{}.{name}", names::CHECK), message));
+        }
         Ok(())
     }
 
@@ -190,9 +206,9 @@ impl Reader<'_> {
     fn unknown_annotations(&self) -> Vec<String> {
         let ours = self.user.annotations.keys().filter(|name| name.starts_with(labels::PREFIX));
         let strange = ours.filter(|name| {
-            let single = [names::NOTIFY, names::WEBHOOK].iter().any(|base| of_container(name, base).is_some());
+            let single = [names::NOTIFY, names::WEBHOOK, names::CHECK].iter().any(|base| of_container(name, base).is_some());
             !single
-                && name.as_str() != names::WEBHOOK
+                && ![names::WEBHOOK, names::CHECK].contains(&name.as_str())
                 && !names::OURS.contains(&name.as_str())
                 && !names::KNOWN.contains(&name.as_str())
         });
@@ -202,8 +218,10 @@ impl Reader<'_> {
                 None => format!("annotation {} is not known; the README lists the known ones", shown(name)),
             })
             .collect();
-        if self.user.annotations.contains_key(names::WEBHOOK) {
-            warnings.push(format!("annotation {0} is not known; did you mean {0}.CONTAINER?", names::WEBHOOK));
+        for base in [names::WEBHOOK, names::CHECK] {
+            if self.user.annotations.contains_key(base) {
+                warnings.push(format!("annotation {base} is not known; did you mean {base}.CONTAINER?"));
+            }
         }
         warnings
     }

@@ -9,7 +9,7 @@ use nudge_protocol::Notify;
 pub(super) use self::run_as_user::{NOBODY, RunAsUser};
 use super::refusal::{Refusal, shown};
 use super::request::PodRequest;
-use super::request::annotations::{CONTAINERS, NOTIFY};
+use super::request::annotations::{CHECK, CONTAINERS, NOTIFY};
 use super::settings::InjectionSettings;
 use super::user_pod::{Member, Role, UserPod};
 
@@ -67,7 +67,8 @@ impl<'a> Targets<'a> {
 fn without_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Refusal> {
     let listed = request.containers.iter().flatten().map(|name| (CONTAINERS.to_owned(), name));
     let notified = request.notify_of.keys().map(|name| (format!("{NOTIFY}.{name}, or its webhook,"), name));
-    let Some((annotation, name)) = listed.chain(notified).find(|(_, name)| foreign.contains(name)) else {
+    let checked = request.checks.keys().map(|name| (format!("{CHECK}.{name}"), name));
+    let Some((annotation, name)) = listed.chain(notified).chain(checked).find(|(_, name)| foreign.contains(name)) else {
         return Ok(());
     };
     Err(Refusal::Pod(format!(

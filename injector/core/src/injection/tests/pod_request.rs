@@ -64,6 +64,29 @@ fn containers_are_notified_as_annotated() {
 }
 
 #[test]
+fn containers_are_asked_as_annotated() {
+    let spec = json!({
+        "initContainers": [{"name": "setup"}, {"name": "proxy", "restartPolicy": "Always"}],
+        "containers": [{"name": "app"}, {"name": "istio-proxy"}],
+    });
+    let checks = |annotations: &Value| {
+        let injected = injected(&with_spec(annotations, &spec));
+        variable(&injected["spec"]["initContainers"][0], "NUDGE_CHECKS").as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(checks(&json!({"notify": "SIGHUP"})), "");
+    let two = json!({"check.app": "http://127.0.0.1:8080/config-check", "check.proxy": "http://localhost/"});
+    assert_eq!(checks(&two), "app=http://127.0.0.1:8080/config-check,proxy=http://localhost/");
+    let away = json!({"check.app": "http://10.0.0.9:80/", "webhook-allow": "10.0.0.9:80"});
+    assert_eq!(checks(&away), "app=http://10.0.0.9:80/");
+    let refused = |annotations: &Value| refused(&with_spec(annotations, &spec));
+    assert!(refused(&json!({"check.app": "http://10.0.0.9:80/"})).contains("nudge.dev/webhook-allow: 10.0.0.9:80"));
+    let url = "http://127.0.0.1:8080/";
+    assert!(refused(&json!({"check.setup": url})).contains("names init container setup, which ends"));
+    assert!(refused(&json!({"check.api": url})).contains("names container \"api\", which this pod does not have"));
+    assert!(refused(&json!({"check.istio-proxy": url})).contains("which another injector adds"));
+}
+
+#[test]
 fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
     for (name, value, allowed) in [
         ("configs", "Shop", "DNS name"),
@@ -72,6 +95,8 @@ fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
         ("notify", "SIGKILL", "SIGUSR1, SIGUSR2, SIGHUP, webhook, none"),
         ("notify.app", "", "SIGUSR1, SIGUSR2, SIGHUP, webhook, none"),
         ("webhook.app", "https://127.0.0.1/", "http://"),
+        ("check.app", "https://127.0.0.1/", "http://"),
+        ("check.app", "http://example.com/", "names are not looked up"),
         ("webhook-allow", "example.com:80", "names are not looked up"),
         ("port", "80", "1024 to 65535"),
         ("mount-path", "/run/nudge/x", "the agent's own"),
@@ -91,6 +116,7 @@ fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
         json!({"config-restarts": "true", "notify": "SIGHUP"}),
         json!({"config-restarts": "true", "notify.app": "webhook"}),
         json!({"config-restarts": "true", "webhook.app": "http://localhost/"}),
+        json!({"config-restarts": "true", "check.app": "http://localhost/"}),
     ] {
         assert!(refused(&pod(&annotations)).contains("exclude each other"), "{annotations}");
     }
@@ -105,14 +131,15 @@ fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
 
 #[test]
 fn mistyped_names_are_warned_of() {
-    let warnings = warned(&pod(
-        &json!({"notfy": "SIGHUP", "webhook": "http://localhost/", "config-digest": "x", "restarted-at": "now"}),
-    ));
+    let warnings = warned(&pod(&json!({
+        "notfy": "SIGHUP", "webhook": "http://localhost/", "check": "http://localhost/", "config-digest": "x",
+        "restarted-at": "now",
+    })));
     assert!(warnings.contains("annotation nudge.dev/notfy is not known; did you mean nudge.dev/notify?"), "{warnings}");
-    assert!(
-        warnings.contains("did you mean nudge.dev/webhook.CONTAINER?") && !warnings.contains("digest"),
-        "{warnings}"
-    );
+    for base in ["webhook", "check"] {
+        assert!(warnings.contains(&format!("did you mean nudge.dev/{base}.CONTAINER?")), "{warnings}");
+    }
+    assert!(!warnings.contains("digest"), "{warnings}");
 }
 
 #[test]
@@ -156,15 +183,17 @@ fn bounds_are_kept_at_admission() {
     let containers = |count: usize| -> Vec<Value> {
         (0..count).map(|number| json!({"name": format!("c{number}"), "image": "app"})).collect()
     };
-    let hooks = |count: usize| {
+    let urls = |base: &str, count: usize| {
         let mut pod = with_spec(&json!({}), &json!({"containers": containers(count)}));
         for number in 0..count {
-            pod["metadata"]["annotations"][format!("nudge.dev/webhook.c{number}")] = json!("http://127.0.0.1:8080/");
+            pod["metadata"]["annotations"][format!("nudge.dev/{base}.c{number}")] = json!("http://127.0.0.1:8080/");
         }
         pod
     };
-    injected(&hooks(16));
-    assert!(refused(&hooks(17)).contains("a pod can have 16 webhooks"));
+    for (base, what) in [("webhook", "16 webhooks"), ("check", "16 checks")] {
+        injected(&urls(base, 16));
+        assert!(refused(&urls(base, 17)).contains(&format!("a pod can have {what}")));
+    }
     let maps = |count: usize| {
         let from: Vec<Value> =
             (0..count).map(|number| json!({"configMapRef": {"name": format!("m{number}")}})).collect();

@@ -1,0 +1,46 @@
+//! What the answer to a question means. Pure.
+
+use hyper::StatusCode;
+
+/// What a container says of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It takes it.
+    Takes,
+    /// It refuses it.
+    Refuses,
+    /// Nobody there knows the question.
+    NoCheck,
+    /// It is asked again.
+    Again,
+}
+
+/// What this status means. Redirects are not followed.
+pub(super) fn answer(status: StatusCode) -> Answer {
+    match status.as_u16() {
+        200..=299 => Answer::Takes,
+        422 => Answer::Refuses,
+        404 | 405 | 501 => Answer::NoCheck,
+        _ => Answer::Again,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_has_its_meaning() {
+        let of = |status: u16| answer(StatusCode::from_u16(status).unwrap());
+        for (statuses, expected) in [
+            (&[200, 202, 204, 299][..], Answer::Takes),
+            (&[422], Answer::Refuses),
+            (&[404, 405, 501], Answer::NoCheck),
+            (&[100, 301, 302, 308, 400, 401, 403, 408, 409, 410, 421, 423, 429, 500, 502, 503, 504], Answer::Again),
+        ] {
+            for status in statuses {
+                assert_eq!(of(*status), expected, "{status}");
+            }
+        }
+    }
+}

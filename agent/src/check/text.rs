@@ -1,0 +1,186 @@
+//! What is shown of the reason for which a container refuses a candidate. Nobody trusts it: it is one bounded line without hidden
+//! characters, and it is left out where it holds a value. Pure.
+//!
+//! A text holds a value where it has the value itself, as it is or as in JSON, or a scalar of a longer one, such as a password in YAML. It
+//! is looked at whole before it is cut.
+
+use nudge_protocol::bounded_text::one_line;
+
+use crate::content::Dictionary;
+
+/// Longest text that is read, in bytes. Of a longer one nothing is shown: its end could be the beginning of a value.
+pub(super) const MAX_READ_BYTES: usize = 4096;
+/// Longest text that is shown, in bytes.
+const MAX_SHOWN_BYTES: usize = 512;
+/// A shorter value counts as a word only: the number 5 does not stand in 8075.
+const WORD_BYTES: usize = 8;
+/// A shorter scalar of a longer value is no secret, and stands in many texts.
+const SCALAR_BYTES: usize = 6;
+
+/// What is shown of a text; `None` is one that was not read whole.
+pub fn shown(text: Option<&[u8]>, dictionaries: &[&Dictionary]) -> String {
+    let Some(text) = text else {
+        return format!("(its text is left out, because it has more than {MAX_READ_BYTES} bytes or was cut)");
+    };
+    let text = String::from_utf8_lossy(text);
+    let line = one_line(&text, text.len());
+    if [&*text, &line].iter().any(|text| dictionaries.iter().any(|dictionary| holds(text.as_bytes(), dictionary))) {
+        return "(its text is left out, because it holds a value of the configuration)".to_owned();
+    }
+    match one_line(line.trim(), MAX_SHOWN_BYTES) {
+        empty if empty.is_empty() => "(it gives no reason)".to_owned(),
+        line => line,
+    }
+}
+
+fn holds(text: &[u8], dictionary: &Dictionary) -> bool {
+    // Most of what a value may have is ruled out by its first bytes.
+    let mut beginnings: Vec<&[u8]> = text.windows(SCALAR_BYTES).collect();
+    beginnings.sort_unstable();
+    let has = |value: &[u8]| {
+        let value = trimmed(value);
+        let begins = |begin: &[u8]| beginnings.binary_search(&begin).is_ok();
+        value.get(..SCALAR_BYTES).is_none_or(begins) && has(text, value)
+    };
+    let mut entries = dictionary.entries().iter().filter(|entry| !entry.is_reserved());
+    entries.any(|entry| {
+        let value = dictionary.raw(entry);
+        has(&value) || has(dictionary.literal(entry)) || scalars(&value).any(has)
+    })
+}
+
+/// Whether the value stands in the text; a short one as a word.
+fn has(text: &[u8], value: &[u8]) -> bool {
+    let is_letter = |at: Option<&u8>| at.is_some_and(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii());
+    let is_word = |at: usize| {
+        !is_letter(at.checked_sub(1).and_then(|before| text.get(before))) && !is_letter(text.get(at + value.len()))
+    };
+    let whole = value.len() < WORD_BYTES;
+    !value.is_empty()
+        && value.len() <= text.len()
+        && text.windows(value.len()).enumerate().any(|(at, part)| part == value && (!whole || is_word(at)))
+}
+
+/// The scalars of a value in JSON, YAML, or another format of lines with a key and a value.
+fn scalars(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let pieces = value.split(|byte| b"\n\r,;{}[]".contains(byte)).map(trimmed);
+    let scalars = pieces.map(|piece| {
+        let at = piece.iter().position(|byte| b":=".contains(byte));
+        let behind = at.map(|at| trimmed(&piece[at + 1..]));
+        behind.filter(|behind| behind.len() >= SCALAR_BYTES).unwrap_or(piece)
+    });
+    scalars.filter(|scalar| scalar.len() >= SCALAR_BYTES)
+}
+
+/// Without white space and quotes around it.
+fn trimmed(mut value: &[u8]) -> &[u8] {
+    let is_around = |byte: &u8| byte.is_ascii_whitespace() || b"\"'".contains(byte);
+    while let [first, rest @ ..] = value
+        && is_around(first)
+    {
+        value = rest;
+    }
+    while let [rest @ .., last] = value
+        && is_around(last)
+    {
+        value = rest;
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use nudge_protocol::{ConfigName, Key, VersionName};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::content::{EtagKey, Value, VersionContent};
+
+    const LEFT_OUT: &str = "(its text is left out, because it holds a value of the configuration)";
+
+    fn dictionary(values: &[&[u8]]) -> Dictionary {
+        let key = |at: usize| Key::new(&format!("key{at}")).unwrap();
+        let values: BTreeMap<Key, Value> =
+            values.iter().enumerate().map(|(at, value)| (key(at), Value::from(*value))).collect();
+        let content = VersionContent::new(ConfigName::new("c").unwrap(), VersionName::new("1").unwrap(), values);
+        Dictionary::merge(&[Arc::new(content)], &EtagKey::new(b"")).unwrap()
+    }
+
+    fn of(text: &[u8], values: &[&[u8]]) -> String {
+        shown(Some(text), &[&dictionary(&[]), &dictionary(values)])
+    }
+
+    #[test]
+    fn a_text_is_one_bounded_line() {
+        assert_eq!(of(b" lives: 17 is\ttoo\x1b[2J many\n", &[b"x"]), "lives: 17 is too [2J many");
+        assert_eq!(of(b"\xff bad", &[]), "\u{fffd} bad");
+        assert_eq!(of("é".repeat(1000).as_bytes(), &[]).len(), 512);
+        assert_eq!(of(b" \n", &[]), "(it gives no reason)");
+        assert!(shown(None, &[]).contains("more than 4096 bytes"));
+    }
+
+    #[test]
+    fn a_text_with_a_value_is_left_out() {
+        let yaml = b"database:\n  user: shop\n  password: 'correct horse'\nurl: \"https://shop.example.com\"\n";
+        let key = b"-----BEGIN KEY-----\nMC4CAQAwBQYDK2VwBCIEIJ==\n-----END KEY-----\n";
+        for (value, text) in [
+            (&b"hunter2"[..], "the password hunter2 is too short"),
+            (b"hunter2\n", "password=hunter2"),
+            (b"5", "5 lives are too many"),
+            (b"long enough", "xxlong enoughxx"),
+            (b"two\nlines", "can't read two\nlines"),
+            (b"a\"quote and more", r#"{"value": "a\"quote and more"}"#),
+            (&[0xff, 0xfe, 0xfd, 0xfc, 0xfb, 0xfa], "base64 //79/Pv6 is no key"),
+            (yaml, "correct horse is too short"),
+            (yaml, "can't reach https://shop.example.com: refused"),
+            (key, "no key: MC4CAQAwBQYDK2VwBCIEIJ=="),
+            (br#"{"a": 1, "token": "abcdefgh"}"#, "abcdefgh has ended"),
+        ] {
+            assert_eq!(of(text.as_bytes(), &[value]), LEFT_OUT, "{text}");
+            assert_eq!(shown(Some(text.as_bytes()), &[&dictionary(&[value]), &dictionary(&[])]), LEFT_OUT, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_names_keys_and_places_stays() {
+        let yaml = b"database:\n  user: shop\n  password: 'correct horse'\n";
+        for (value, text) in [
+            (&b"5"[..], "the port 8075 is in use"),
+            (yaml, "database.password: missing field `host` at line 3 column 5"),
+            (b"", "nothing"),
+            (br#"{"lives": 3,}"#, "app.json: trailing comma at line 1 column 13"),
+        ] {
+            assert_eq!(of(text.as_bytes(), &[value]), text);
+        }
+    }
+
+    #[test]
+    fn a_value_beyond_what_is_shown_counts_too() {
+        let text = format!("{} hunter22", "x".repeat(2000));
+        assert_eq!(of(text.as_bytes(), &[b"hunter22"]), LEFT_OUT);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_shown_holds_a_value(
+            values in vec("[a-zA-Z0-9][a-zA-Z0-9:=\n\"' ]{6,18}[a-zA-Z0-9]", 1..4),
+            before in "\\PC{0,20}", after in "\\PC{0,20}", which: prop::sample::Index,
+        ) {
+            let value = which.get(&values);
+            let all: Vec<&[u8]> = values.iter().map(String::as_bytes).collect();
+            let text = format!("{before}{value}{after}");
+            let shown = of(text.as_bytes(), &all);
+            prop_assert_eq!(shown, LEFT_OUT, "{:?}", text);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in vec(any::<u8>(), 0..200), value in vec(any::<u8>(), 0..40)) {
+            let shown = of(&text, &[&value]);
+            prop_assert!(!shown.is_empty() && shown.len() <= 512 && !shown.contains(char::is_control));
+        }
+    }
+}

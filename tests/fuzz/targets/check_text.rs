@@ -1,0 +1,30 @@
+//! The reason for which a container refuses a version: what is shown is one bounded line, and holds no value.
+//!
+//! The input is a value behind its length, and the text.
+#![no_main]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use libfuzzer_sys::{Corpus, fuzz_target};
+use nudge_agent::check::shown;
+use nudge_agent::content::{Dictionary, EtagKey, Value, VersionContent};
+use nudge_protocol::{ConfigName, Key, VersionName};
+
+fuzz_target!(|bytes: &[u8]| -> Corpus {
+    let Some((&length, rest)) = bytes.split_first() else { return Corpus::Reject };
+    let Some((value, text)) = rest.split_at_checked(length.into()) else { return Corpus::Reject };
+    let shown = shown(Some(text), &[&dictionary(value)]);
+    assert!(!shown.is_empty() && shown.len() <= 512 && !shown.contains(char::is_control));
+    // White space and quotes around a value are no part of it, and a shorter one counts as a word only. What the agent says itself is no leak.
+    let value = String::from_utf8_lossy(value);
+    let value = value.trim_matches(|letter: char| letter.is_ascii_whitespace() || "\"'".contains(letter));
+    assert!(value.len() < 8 || !shown.contains(value) || shown.starts_with("(it"), "{shown}");
+    Corpus::Keep
+});
+
+fn dictionary(value: &[u8]) -> Dictionary {
+    let values = BTreeMap::from([(Key::new("key").unwrap(), Value::from(value))]);
+    let content = VersionContent::new(ConfigName::new("c").unwrap(), VersionName::new("1").unwrap(), values);
+    Dictionary::merge(&[Arc::new(content)], &EtagKey::new(b"")).unwrap()
+}
