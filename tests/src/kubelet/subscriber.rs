@@ -22,22 +22,25 @@ pub async fn subscriber(
     let mut meta = meta.clone();
     meta["name"] = name.into();
     let object = injected_pod_with(space, "shop", &meta, &json!({})).await?;
-    let pod = serving(space, hub, &object, "shop", app).await?;
+    let pod = serving(space, hub, &object, ("shop", None), app).await?;
     Ok((object, pod))
 }
 
-/// Starts both for a pod that is there, which has these configs.
+/// Starts both for a pod that is there, which has these configs, and whose application is asked here about versions.
 pub async fn serving(
     space: &Space,
     hub: SocketAddr,
     object: &PodObject,
-    configs: &'static str,
+    (configs, check): (&'static str, Option<&str>),
     app: &str,
 ) -> Result<Pod> {
     let mut pod = Pod::of(format!("https://{hub}"), &hub_ca(space).await?, &agent_token(space, object).await?)?;
     pod.configs = configs;
     let files = pod.path("files");
     let mut pod = pod.with(&["--mount-path", files.to_str().context("a path")?, "--notify", "app=SIGUSR1"]);
+    if let Some(url) = check {
+        pod = pod.with(&["--check", &format!("app={url}")]);
+    }
     let read = files.join("number");
     pod.start_app(app, &["--catch", "SIGUSR1", "--read", read.to_str().context("a path")?]).await?;
     pod.start().await?;

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stderr, reason = "times and timelines are for a person who runs it by hand")]
 
 mod blame;
+mod checks;
 mod handwritten;
 mod judgement;
 mod leader;

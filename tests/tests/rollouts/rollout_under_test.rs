@@ -61,6 +61,8 @@ pub(super) struct RolloutUnderTest {
     container: Value,
     /// What the pods subscribe to: `shop`, and perhaps others after it.
     configs: &'static str,
+    /// Where their applications are asked about versions.
+    check: Option<String>,
 }
 
 impl RolloutUnderTest {
@@ -94,15 +96,33 @@ impl RolloutUnderTest {
         let config = json!({"metadata": {"name": "shop"}, "spec": {"current": "1", "rollout": settings}});
         let config = space.create_object::<VersionedConfig>(config).await?;
         let (uid, container) = (config.uid().context("no uid")?, container.clone());
-        let mut rollout = Self { space, members: Vec::new(), uid, hub, born: 0, container, configs };
+        let mut rollout = Self { space, members: Vec::new(), uid, hub, born: 0, container, configs, check: None };
         rollout.make_version("1").await?;
         rollout.is_current("1").await?;
+        rollout.populate(pods).await?;
+        Ok(rollout)
+    }
+
+    /// The same of pods whose applications are all asked at this URL.
+    pub(super) async fn asking(
+        installation: &Installation<'_>,
+        hub: SocketAddr,
+        pods: usize,
+        check: &str,
+    ) -> Result<Self> {
+        let mut rollout = Self::new(installation, hub, 0, &["1", "50%"]).await?;
+        rollout.check = Some(check.to_owned());
+        rollout.populate(pods).await?;
+        Ok(rollout)
+    }
+
+    async fn populate(&mut self, pods: usize) -> Result<()> {
         for number in 0..pods {
-            rollout.bear(WORKLOADS[number % 2]).await?;
+            self.bear(WORKLOADS[number % 2]).await?;
         }
         let all = format!("{pods}/{pods}");
-        rollout.stands("all pods run version 1", |status| status.pods.summary == all).await?;
-        Ok(rollout)
+        self.stands("all pods run version 1", |status| status.pods.summary == all).await?;
+        Ok(())
     }
 
     /// One more pod of a Deployment, with an agent and an application that prints the number that it finds at each signal.
@@ -116,7 +136,8 @@ impl RolloutUnderTest {
         let labels = json!({"pod-template-hash": "5d59", "app": deployment});
         let meta = json!({"name": name, "labels": labels, "ownerReferences": [owner]});
         let object = injected_pod_with(&self.space, self.configs, &meta, &self.container).await?;
-        let pod = serving(&self.space, self.hub, &object, self.configs, env!("CARGO_BIN_EXE_app")).await?;
+        let what = (self.configs, self.check.as_deref());
+        let pod = serving(&self.space, self.hub, &object, what, env!("CARGO_BIN_EXE_app")).await?;
         let (uid, workload) = (object.uid().context("no uid")?, format!("Deployment/{deployment}"));
         self.members.push(Member { name, uid, workload, labels: object.metadata.labels.unwrap_or_default(), pod });
         self.members.last().context("just born")
