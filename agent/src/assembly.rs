@@ -17,7 +17,9 @@ use crate::check::{Check, Checks};
 use crate::content::EtagKey;
 use crate::identity::{AuthorityError, Identity, serving_addresses};
 use crate::metrics::Metrics;
-use crate::notify::{Scope, Taken, TargetPolicy, WebhookError, WebhookUrl, WebhookUrlError, Webhooks, notify_by_signal};
+use crate::notify::{
+    Scope, Taken, TargetPolicy, WebhookError, WebhookUrl, WebhookUrlError, Webhooks, notify_by_signal,
+};
 use crate::pipeline::Outlets;
 use crate::publish::Current;
 use crate::serve::{App, Connections, Endpoint, Limits, OwnAddresses, serve};

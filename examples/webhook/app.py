@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reads its configuration from Nudge's agent, at start and again whenever the agent posts to its webhook.
 
-The webhook follows the Standard Webhooks specification (https://www.standardwebhooks.com).
+In a pod, the agent also asks it here whether it takes a version, before the pod switches to it. The webhook follows the Standard Webhooks specification (https://www.standardwebhooks.com).
 """
 
 import base64
@@ -78,6 +78,12 @@ def genuine(headers, body):
     return any(hmac.compare_digest(expected, signature.encode()) for signature in signatures.split())
 
 
+def fault(version):
+    """Why this application can't run with a version that the agent asks about; None if it can. It names no value."""
+    _, body = call("GET", f"/config?candidate={urllib.parse.quote(version)}")
+    return None if json.loads(body).get("lives", "").isdecimal() else "lives is not a number"
+
+
 class Hook(http.server.BaseHTTPRequestHandler):
     """Takes deliveries. It only notes that there was one and answers: the agent waits, and gives up on the slow."""
 
@@ -87,19 +93,28 @@ class Hook(http.server.BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not re.fullmatch("[0-9]{1,7}", length):
             self.send_error(413)
-        elif not genuine(self.headers, self.rfile.read(int(length))):
+            return
+        body = self.rfile.read(int(length))
+        if not genuine(self.headers, body):
             self.send_error(401)
-        else:
+            return
+        event = json.loads(body)
+        if event["type"] != "config.check":
             changes.put(None)
-            self.send_response(204)
+        elif text := fault(event["data"]["candidate"]):
+            self.send_response(422)
             self.end_headers()
+            self.wfile.write(text.encode())
+            return
+        self.send_response(204)
+        self.end_headers()
 
     def log_message(self, format, *args):
         """Says nothing: the agent logs how its deliveries end."""
 
 
 changes = queue.SimpleQueue()
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
+server = http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("WEBHOOK_PORT", "0"))), Hook)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 subscription = json.dumps({"url": f"http://127.0.0.1:{server.server_port}/"}).encode()
 

@@ -1,15 +1,16 @@
 //! Every example runs unchanged from the repository, and takes a new version in the same process.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nudge_tests::agent::SOON;
-use nudge_tests::{AgentUnderTest, ConfigDir, ExecCommand, binary, eventually, ports, tools};
+use nudge_tests::{AgentUnderTest, ConfigDir, ExecCommand, FakeHub, Pod, Process, binary, eventually, ports, tools};
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
@@ -118,6 +119,40 @@ async fn rust() -> Result<()> {
 async fn webhook() -> Result<()> {
     let Some(python) = tools::find("python3")? else { return Ok(()) };
     prints_each_version(|exec| exec.args(["--notify", "webhook"]), &script(python, "webhook/app.py")).await
+}
+
+#[tokio::test]
+async fn the_webhook_example_refuses_a_version_that_it_cannot_run_with() -> Result<()> {
+    let Some(python) = tools::find("python3")? else { return Ok(()) };
+    let (hub, port) = (FakeHub::start()?, ports::free()?);
+    let version = |lives: &'static [u8]| [("greeting", &b"hello"[..]), ("lives", lives)];
+    hub.activate("shop", "1.0.0", &version(b"3"))?;
+    let mut pod = Pod::new(&hub)?.with(&["--check", &format!("app=http://127.0.0.1:{port}/")]);
+    let mut client = pod.start().await?;
+    let variables = fs::read_to_string(pod.path("share/env"))?;
+    let variables = variables.lines().filter_map(|line| line.split_once('='));
+    let [program, script] = script(python, "webhook/app.py");
+    let mut command = Command::new(program);
+    command.arg(script).envs(variables.map(|(name, value)| (name, value.trim_matches('\''))));
+    command.env("MY_CONFIG_CERT", pod.path("share/ca.crt")).env("WEBHOOK_PORT", port.to_string());
+    let output = pod.path("example.out");
+    let _app = Process::spawn("example", command.stdout(File::create(&output)?))?;
+    let says = async |line: &str| {
+        let said = async || fs::read_to_string(&output).ok()?.contains(line).then_some(());
+        eventually(SOON, line, said).await.map_err(|error| pod.explain(&error))
+    };
+    says("shop=1.0.0 greeting=hello lives=3").await?;
+    hub.activate("shop", "1.0.1", &version(b"many"))?;
+    pod.status_when(&mut client, SOON, "it is refused", |status| {
+        let problem = status.configs[0].problem.as_ref();
+        problem.is_some_and(|problem| problem.message == "container app refuses it: lives is not a number")
+    })
+    .await?;
+    hub.activate("shop", "1.0.2", &version(b"7"))?;
+    says("shop=1.0.2 greeting=hello lives=7").await?;
+    let output = fs::read_to_string(&output)?;
+    ensure!(output.lines().count() == 2, "{output}");
+    Ok(())
 }
 
 #[tokio::test]

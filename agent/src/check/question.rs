@@ -85,7 +85,13 @@ impl Checks {
         if let Some(folder) = folder.as_ref().filter(|_| !checks.is_empty()) {
             NextFiles::remove_old(folder);
         }
-        Self(Arc::new(Shared { checks, secret, folder, candidate: watch::Sender::default(), without: Mutex::default() }))
+        Self(Arc::new(Shared {
+            checks,
+            secret,
+            folder,
+            candidate: watch::Sender::default(),
+            without: Mutex::default(),
+        }))
     }
 
     /// Whether there are none.
@@ -279,7 +285,8 @@ impl Asked {
         let container = failures.keys().next().map_or("", ContainerName::as_str);
         let why = failures.values().next().and_then(Option::as_ref).map_or_else(String::new, |why| format!(": {why}"));
         let seconds = patience.as_secs();
-        let message = format!("container {container} has not answered its check within {seconds} s, and is asked again{why}");
+        let message =
+            format!("container {container} has not answered its check within {seconds} s, and is asked again{why}");
         Fault { reason: ProblemReason::CheckFailed, message }
     }
 }

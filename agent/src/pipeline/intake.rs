@@ -50,7 +50,11 @@ impl Intake {
         let IntakeParts { store, outlets, keeper, not_ready, containers, ran } = parts;
         Self {
             // Without checks nobody is asked, and nothing is to be remembered.
-            local_versions: if outlets.checks.is_empty() { local_versions } else { local_versions.with_ran(ran.load()) },
+            local_versions: if outlets.checks.is_empty() {
+                local_versions
+            } else {
+                local_versions.with_ran(ran.load())
+            },
             checks: outlets.checks.clone(),
             delivery: Delivery::new(outlets),
             keeper,
@@ -72,7 +76,11 @@ impl Intake {
     /// Takes contents in that this pod has had before. Returns whether there are any.
     pub(super) async fn begin(&mut self, readings: Vec<Reading>, restored: bool) {
         self.take_in(readings, false, false);
-        tracing::info!(last_good = restored, complete = self.local_versions.is_complete(), "contents found in this pod");
+        tracing::info!(
+            last_good = restored,
+            complete = self.local_versions.is_complete(),
+            "contents found in this pod"
+        );
         self.pass_on(!restored).await;
         if restored {
             self.keeper.mark(self.etag());
@@ -150,7 +158,8 @@ impl Intake {
             let changed = self.take_in(readings, false, false);
             return self.pass_on(changed).await;
         };
-        let patience = self.local_versions.ack_timeout().map_or(PATIENCE, |seconds| Duration::from_secs(seconds.into()));
+        let patience =
+            self.local_versions.ack_timeout().map_or(PATIENCE, |seconds| Duration::from_secs(seconds.into()));
         let candidate = Candidate { contents, dictionary: Arc::new(dictionary) };
         self.question = Some(self.checks.ask(candidate, served, patience, &self.containers));
     }

@@ -132,7 +132,9 @@ impl App {
             Call::Config { format, candidate: Some(version), .. } => {
                 self.candidate(request.headers(), format, &version)
             }
-            Call::Config { format, wait, candidate: None } => self.config(connection, request.headers(), format, wait).await,
+            Call::Config { format, wait, candidate: None } => {
+                self.config(connection, request.headers(), format, wait).await
+            }
             Call::Value { key } => self.value(request.headers(), &key),
             Call::Status => {
                 let published = self.newest()?;
@@ -224,7 +226,12 @@ impl App {
 }
 
 /// A whole dictionary in a format.
-fn whole(headers: &HeaderMap, format: ConfigFormat, dictionary: &Dictionary, generation: u64) -> Result<Reply, Refusal> {
+fn whole(
+    headers: &HeaderMap,
+    format: ConfigFormat,
+    dictionary: &Dictionary,
+    generation: u64,
+) -> Result<Reply, Refusal> {
     let etag = etag(dictionary, format);
     let (content_type, body) = if knows(headers, &etag) {
         (None, Bytes::new())

@@ -91,6 +91,7 @@ pub(super) fn views<'a>(
     for name in &pod.configs {
         let key = ConfigKey::new(&*pod.namespace, name.clone());
         let (config, since) = index.config_since(&key).unzip();
+        let ack_timeout_seconds = config.as_ref().map(|config| config.spec.rollout.ack_timeout_seconds);
         let spread = config.as_ref().zip(since).and_then(|(config, since)| spread(config, pod, since.elapsed()));
         let view = if let Some(config) = config.as_ref().filter(|config| !config.spec.admits(&pod.service_account)) {
             not_admitted(pod, name, config)
@@ -122,7 +123,6 @@ pub(super) fn views<'a>(
                 ack_timeout_seconds: None,
             }
         };
-        let ack_timeout_seconds = config.as_ref().map(|config| config.spec.rollout.ack_timeout_seconds);
         views.all.push(View { spread, ack_timeout_seconds, ..view });
     }
     bound(&mut views.all);

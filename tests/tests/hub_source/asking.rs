@@ -26,7 +26,8 @@ fn refuses() -> Answer {
 async fn the_candidate_is_readable_with_the_token_while_it_is_asked_about() -> Result<()> {
     let (hub, check) = (FakeHub::start()?, HookServer::start(Answer::Hang).await?);
     let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
-    let status = async |client: &mut Client, path: &str| Ok::<_, anyhow::Error>(client.get(path).await?.status.as_u16());
+    let status =
+        async |client: &mut Client, path: &str| Ok::<_, anyhow::Error>(client.get(path).await?.status.as_u16());
     assert_eq!(status(&mut client, CANDIDATE).await?, 404, "nobody is asked yet");
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     let asked = check.notified_of("1.0.1", SOON).await?;
@@ -154,8 +155,7 @@ async fn the_files_of_a_candidate_stand_beside_the_others_for_the_time_of_the_qu
 #[tokio::test]
 async fn a_container_that_has_ended_is_not_asked_and_one_that_nobody_reaches_is_reported() -> Result<()> {
     let hub = FakeHub::start()?;
-    let containers =
-        vec![PodContainer { name: ContainerName::new("app")?, id: String::new(), ended: true }];
+    let containers = vec![PodContainer { name: ContainerName::new("app")?, id: String::new(), ended: true }];
     hub.say(|say| (say.containers, say.ack_timeout_seconds) = (containers, Some(1)));
     let mut pod = Pod::new(&hub)?.with(&["--check", "app=http://127.0.0.1:1/config-check"]);
     let mut client = pod.start().await?;

@@ -25,7 +25,7 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    attackers, deleted, demo, exposure, failures, forged, handlers, jobs, long_restarts, memory, published_secrets,
+    attackers, checks, deleted, demo, exposure, failures, forged, handlers, jobs, long_restarts, memory, published_secrets,
     quick_start, refresh, removal, restarts, rollback, rollout, secrets, starving, takeover, users, weather, webhooks,
     workload_restarts,
 };
@@ -37,6 +37,7 @@ const SCENARIOS: &[(&str, Run)] = &[
     ("handlers", |suite| Box::pin(handlers::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
     ("webhooks", |suite| Box::pin(webhooks::run(suite))),
+    ("checks", |suite| Box::pin(checks::run(suite))),
     ("rollout", |suite| Box::pin(rollout::run(suite))),
     ("exposure", |suite| Box::pin(exposure::run(suite))),
     ("weather", |suite| Box::pin(weather::run(suite))),

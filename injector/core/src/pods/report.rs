@@ -41,11 +41,9 @@ impl ReportState {
         match explanation.reason {
             Reason::NoContact => Self::NoContact(explanation),
             Reason::NotFound | Reason::NotAllowed | Reason::Changed => Self::Unavailable(explanation),
-            Reason::TooLarge
-            | Reason::CheckRefused
-            | Reason::NoHandler
-            | Reason::PermissionDenied
-            | Reason::Failed => Self::Failed(explanation),
+            Reason::TooLarge | Reason::CheckRefused | Reason::NoHandler | Reason::PermissionDenied | Reason::Failed => {
+                Self::Failed(explanation)
+            }
             _ => Self::Pending(explanation),
         }
     }

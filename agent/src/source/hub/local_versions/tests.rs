@@ -19,8 +19,7 @@ fn local_versions() -> (LocalVersions, Store) {
 fn block(bytes: usize, fill: u8) -> Value {
     let mut block = Vec::new();
     let value = vec![fill; bytes.min(1024 * 1024)];
-    let keys =
-        (0..=bytes / (1024 * 1024)).map(|key| (nudge_protocol::Key::new(&format!("k{key}")).unwrap(), &value));
+    let keys = (0..=bytes / (1024 * 1024)).map(|key| (nudge_protocol::Key::new(&format!("k{key}")).unwrap(), &value));
     block::encode(&keys.collect(), &mut block).unwrap();
     Value::from(&block[..])
 }
@@ -96,11 +95,7 @@ fn another_replica_with_an_older_revision_changes_nothing() {
 fn content_that_does_not_fit_is_claimed_until_another_content_changes() {
     let (mut local_versions, mut store) = local_versions();
     let most = block(2 * 1024 * 1024 - 100, 1);
-    take(
-        &mut local_versions,
-        &mut store,
-        vec![said("a", "u", 1, "1", &most), said("b", "u", 1, "1", &block(4, 1))],
-    );
+    take(&mut local_versions, &mut store, vec![said("a", "u", 1, "1", &most), said("b", "u", 1, "1", &block(4, 1))]);
     assert!(take(&mut local_versions, &mut store, vec![said("b", "u", 2, "2", &most)]).is_none());
     assert_eq!(store.problems()[&name("b")].reason, ProblemReason::TooLarge);
     assert_eq!(held(&local_versions, 1).2.unwrap(), "2");
@@ -122,7 +117,108 @@ fn content_that_the_hub_wrongly_leaves_out_is_requested() {
     assert_eq!(held(&local_versions, 0).2.unwrap(), "1");
 }
 
+/// Takes a reply in as the pipeline does where containers are asked.
+fn hold_back(local_versions: &mut LocalVersions, store: &mut Store, configs: Vec<(PollConfig, Sent)>) {
+    let taken = local_versions.take(reply(configs));
+    let readings = local_versions.hold_back(taken.readings);
+    settle(local_versions, store, readings);
+}
+
+fn settle(local_versions: &mut LocalVersions, store: &mut Store, readings: Vec<Reading>) {
+    store.apply(readings, OffsetDateTime::UNIX_EPOCH);
+    local_versions.settle(store);
+}
+
+fn asked(local_versions: &LocalVersions) -> Vec<String> {
+    local_versions.asked().iter().map(|content| format!("{}={}", content.config(), content.version())).collect()
+}
+
+fn served(store: &Store) -> Option<String> {
+    store.good(&name("a")).map(|content| content.version().to_string())
+}
+
+#[test]
+fn what_the_pod_has_never_run_is_held_back_until_it_is_released() {
+    let (mut local_versions, mut store) = local_versions();
+    let (one, two) = (block(4, 1), block(4, 2));
+    take(&mut local_versions, &mut store, vec![said("a", "u", 1, "1", &one), said("b", "u", 1, "1", &one)]);
+    let mut said_two = said("a", "u", 2, "2", &two);
+    said_two.0.ack_timeout_seconds = Some(7);
+    hold_back(&mut local_versions, &mut store, vec![said_two.clone(), said("b", "u", 2, "2", &one)]);
+    assert_eq!((served(&store).unwrap(), asked(&local_versions)), ("1".to_owned(), vec!["a=2".to_owned()]));
+    assert_eq!(store.good(&name("b")).unwrap().version().as_str(), "2", "the pod has run this content");
+    assert_eq!((held(&local_versions, 0).2.unwrap(), local_versions.ack_timeout()), ("2".to_owned(), Some(7)));
+    // The hub repeats its head for another reason, without the block: the same content is asked about.
+    let before = local_versions.asked();
+    hold_back(&mut local_versions, &mut store, vec![(said_two.0, Sent::Nothing)]);
+    assert!(Arc::ptr_eq(&before[0], &local_versions.asked()[0]) && served(&store).unwrap() == "1");
+    // The same content gets another name.
+    let (renamed, _) = said("a", "u", 3, "3", &two);
+    hold_back(&mut local_versions, &mut store, vec![(renamed, Sent::Nothing)]);
+    assert_eq!(asked(&local_versions), ["a=3"]);
+    let readings = local_versions.release();
+    settle(&mut local_versions, &mut store, readings);
+    assert_eq!((served(&store).unwrap(), asked(&local_versions).len()), ("3".to_owned(), 0));
+    hold_back(&mut local_versions, &mut store, vec![said("a", "u", 4, "1", &one)]);
+    assert_eq!((served(&store).unwrap(), asked(&local_versions).len()), ("1".to_owned(), 0), "the way back");
+}
+
+#[test]
+fn what_is_refused_is_claimed_until_the_hub_assigns_something_else() {
+    let (mut local_versions, mut store) = local_versions();
+    let (one, two) = (block(4, 1), block(4, 2));
+    take(&mut local_versions, &mut store, vec![said("a", "u", 1, "1", &one)]);
+    hold_back(&mut local_versions, &mut store, vec![said("a", "u", 2, "2", &two)]);
+    let fault = |reason| Fault { reason, message: "no".to_owned() };
+    let problem = |store: &Store| store.problems().get(&name("a")).map(|problem| problem.reason);
+    let readings = local_versions.overdue(&fault(ProblemReason::CheckFailed));
+    settle(&mut local_versions, &mut store, readings);
+    assert_eq!((problem(&store), asked(&local_versions).len()), (Some(ProblemReason::CheckFailed), 1));
+    let readings = local_versions.refuse(&fault(ProblemReason::CheckRefused));
+    settle(&mut local_versions, &mut store, readings);
+    assert_eq!((problem(&store), asked(&local_versions).len()), (Some(ProblemReason::CheckRefused), 0));
+    assert_eq!((held(&local_versions, 0).2.unwrap(), served(&store).unwrap()), ("2".to_owned(), "1".to_owned()));
+    let (again, _) = said("a", "u", 3, "2", &two);
+    hold_back(&mut local_versions, &mut store, vec![(again, Sent::Nothing)]);
+    assert_eq!((problem(&store), asked(&local_versions).len()), (Some(ProblemReason::CheckRefused), 0));
+    hold_back(&mut local_versions, &mut store, vec![said("a", "u", 4, "1", &one)]);
+    assert_eq!((problem(&store), held(&local_versions, 0).2.unwrap()), (None, "1".to_owned()));
+    hold_back(&mut local_versions, &mut store, vec![said("a", "u", 5, "2", &two)]);
+    assert_eq!(asked(&local_versions), ["a=2"], "it is asked about again");
+    // What the hub can't give is not asked about.
+    let (mut gone, _) = said("a", "u", 6, "2", &two);
+    gone.problem = Some(HubProblem { reason: HubReason::NotAllowed, message: String::new() });
+    hold_back(&mut local_versions, &mut store, vec![(gone, Sent::Nothing)]);
+    assert_eq!((asked(&local_versions).len(), served(&store).unwrap()), (0, "1".to_owned()));
+}
+
 proptest! {
+    #[test]
+    fn nothing_is_served_that_was_neither_run_nor_taken(steps in vec((1u8..5, 0u8..4), 1..40)) {
+        let (mut local_versions, mut store) = local_versions();
+        take(&mut local_versions, &mut store, vec![said("a", "u", 0, "1", &block(4, 1))]);
+        let mut good = vec![1_u8];
+        for (revision, (fill, answer)) in steps.into_iter().enumerate() {
+            let said = said("a", "u", revision as u64 + 1, &fill.to_string(), &block(4, fill));
+            hold_back(&mut local_versions, &mut store, vec![said]);
+            prop_assert_eq!(asked(&local_versions).is_empty(), good.contains(&fill));
+            let fault = Fault { reason: ProblemReason::CheckRefused, message: String::new() };
+            let readings = match answer {
+                0 => {
+                    good.push(fill);
+                    local_versions.release()
+                }
+                1 => local_versions.refuse(&fault),
+                2 => local_versions.overdue(&fault),
+                _ => Vec::new(),
+            };
+            settle(&mut local_versions, &mut store, readings);
+            let served: u8 = served(&store).unwrap().parse().unwrap();
+            prop_assert!(good.contains(&served), "{served} of {good:?}");
+            prop_assert_eq!(held(&local_versions, 0).2.unwrap(), fill.to_string(), "the hub need not send it again");
+        }
+    }
+
     #[test]
     fn no_revision_is_ever_followed_by_a_lower_one_of_its_uid(
         steps in vec((0usize..2, 0u64..6, 0u8..4, any::<bool>()), 1..40),

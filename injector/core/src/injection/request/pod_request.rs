@@ -206,7 +206,8 @@ impl Reader<'_> {
     fn unknown_annotations(&self) -> Vec<String> {
         let ours = self.user.annotations.keys().filter(|name| name.starts_with(labels::PREFIX));
         let strange = ours.filter(|name| {
-            let single = [names::NOTIFY, names::WEBHOOK, names::CHECK].iter().any(|base| of_container(name, base).is_some());
+            let single =
+                [names::NOTIFY, names::WEBHOOK, names::CHECK].iter().any(|base| of_container(name, base).is_some());
             !single
                 && ![names::WEBHOOK, names::CHECK].contains(&name.as_str())
                 && !names::OURS.contains(&name.as_str())

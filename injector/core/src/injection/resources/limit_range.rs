@@ -189,6 +189,10 @@ mod tests {
         assert_eq!(fitted(&none, &[], &cpu), Ok(Some(some("5m", Some("100m"), "32Mi"))));
         assert_eq!(fitted(&none, &[("nudge.dev/cpu", "0.2")], &cpu), Ok(Some(some("200m", Some("200m"), "32Mi"))));
         assert_eq!(fitted(&none, &[("nudge.dev/cpu", "7m")], &full), Ok(Some(some("7m", Some("7m"), "32Mi"))));
+        let check = ("nudge.dev/check.app", "http://localhost/");
+        assert_eq!(fitted(&none, &[check], &burstable()), Ok(Some(some("5m", None, "36Mi"))));
+        let files = ("nudge.dev/mount-path", "/etc/shop");
+        assert_eq!(fitted(&none, &[check, files], &burstable()), Ok(Some(some("5m", None, "44Mi"))));
         assert_eq!(fitted(&none, &[("nudge.dev/memory", "64Mi")], &json!({})), Ok(Some(some("5m", None, "64Mi"))));
     }
 

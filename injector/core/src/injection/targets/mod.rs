@@ -68,7 +68,8 @@ fn without_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Refus
     let listed = request.containers.iter().flatten().map(|name| (CONTAINERS.to_owned(), name));
     let notified = request.notify_of.keys().map(|name| (format!("{NOTIFY}.{name}, or its webhook,"), name));
     let checked = request.checks.keys().map(|name| (format!("{CHECK}.{name}"), name));
-    let Some((annotation, name)) = listed.chain(notified).chain(checked).find(|(_, name)| foreign.contains(name)) else {
+    let Some((annotation, name)) = listed.chain(notified).chain(checked).find(|(_, name)| foreign.contains(name))
+    else {
         return Ok(());
     };
     Err(Refusal::Pod(format!(
