@@ -181,7 +181,7 @@ impl Question {
                         self.lost = true;
                     }
                 },
-                () = async { sleep_until(overdue.unwrap_or_else(Instant::now)).await }, if overdue.is_some() => {
+                () = sleep_until(overdue.unwrap_or_else(Instant::now)), if overdue.is_some() => {
                     self.overdue = None;
                     return Verdict::Overdue(self.asked.overdue(self.patience));
                 }

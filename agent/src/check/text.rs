@@ -20,7 +20,9 @@ const SCALAR_BYTES: usize = 6;
 /// What is shown of a text; `None` is one that was not read whole.
 pub fn shown(text: Option<&[u8]>, dictionaries: &[&Dictionary]) -> String {
     let Some(text) = text else {
-        return format!("(its text is left out, because it has more than {MAX_READ_BYTES} bytes or was cut)");
+        return format!(
+            "(its text is left out, because it has more than {MAX_READ_BYTES} bytes, or did not come whole)"
+        );
     };
     let text = String::from_utf8_lossy(text);
     let line = one_line(&text, text.len());

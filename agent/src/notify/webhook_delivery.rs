@@ -17,7 +17,7 @@ use ring::hmac;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use zeroize::Zeroizing;
 
 use super::WebhookTarget;
@@ -25,6 +25,8 @@ use crate::content::Dictionary;
 
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(10);
+/// How long the body of an answer may take after its head.
+const TEXT: Duration = Duration::from_secs(5);
 
 /// Why an event was not delivered.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +87,7 @@ impl Event<'_> {
 pub struct Answered {
     /// Its status.
     pub status: StatusCode,
-    /// Its body, where it says why the container refuses; `None` where it is too long or was cut.
+    /// Its body, where it says why the container refuses; `None` where it is too long, too slow or was cut.
     pub text: Option<Zeroizing<Vec<u8>>>,
 }
 
@@ -126,7 +128,7 @@ pub async fn post(
         .header(headers::WEBHOOK_SIGNATURE, signature)
         .body(Full::new(body))
         .map_err(|error| DeliverError::Connect(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    timeout(ATTEMPT, exchange(target, request, text_bytes)).await.map_err(|_| DeliverError::TimedOut)?
+    exchange(target, request, text_bytes, Instant::now() + ATTEMPT).await
 }
 
 /// Sends the request and returns the reply.
@@ -134,14 +136,19 @@ async fn exchange(
     target: &WebhookTarget,
     request: Request<Full<Bytes>>,
     text_bytes: usize,
+    deadline: Instant,
 ) -> Result<Answered, DeliverError> {
-    let stream = connect(target).await.map_err(DeliverError::Connect)?;
+    let late = |_| DeliverError::TimedOut;
+    let stream = timeout_at(deadline, connect(target)).await.map_err(late)?.map_err(DeliverError::Connect)?;
     let (mut sender, connection) =
         http1::Builder::new().max_buf_size(16 * 1024).handshake(TokioIo::new(stream)).await?;
     let reply = async {
-        let (head, body) = sender.send_request(request).await?.into_parts();
-        let reads = text_bytes > 0 && head.status == StatusCode::UNPROCESSABLE_ENTITY;
-        let text = if reads { Limited::new(body, text_bytes).collect().await.ok() } else { None };
+        let (head, body) = timeout_at(deadline, sender.send_request(request)).await.map_err(late)??.into_parts();
+        let text = if text_bytes > 0 && head.status == StatusCode::UNPROCESSABLE_ENTITY {
+            timeout(TEXT, Limited::new(body, text_bytes).collect()).await.ok().and_then(Result::ok)
+        } else {
+            None
+        };
         Ok(Answered { status: head.status, text: text.map(|text| Zeroizing::new(text.to_bytes().to_vec())) })
     };
     tokio::pin!(reply);

@@ -6,9 +6,12 @@ use anyhow::{Context as _, Result, ensure};
 use hyper::StatusCode;
 use nudge_protocol::ContainerName;
 use nudge_protocol::hub::PodContainer;
+use nudge_protocol::status::ProblemReason;
 use nudge_tests::agent::SOON;
 use nudge_tests::fakes::hook_server::Answer;
 use nudge_tests::{Client, FakeHub, HookServer, Pod, eventually};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 use crate::checks::{asking, reason};
 
@@ -170,6 +173,27 @@ async fn a_container_that_has_ended_is_not_asked_and_one_that_nobody_reaches_is_
     ensure!(problem.message.contains("the target can't be reached"), "{}", problem.message);
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.status_when(&mut client, SOON, "all is well", |status| reason(status).is_none()).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refusal_counts_although_its_text_never_ends() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let check = format!("app=http://{}/", listener.local_addr()?);
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await?;
+        stream.write_all(b"HTTP/1.1 422 No\r\ncontent-length: 100\r\n\r\nhunter").await?;
+        stream.read_to_end(&mut Vec::new()).await
+    });
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?.with(&["--check", &check]);
+    let mut client = pod.start().await?;
+    hub.activate("shop", "1.0.1", &[("lives", b"hunter2")])?;
+    let refused = pod.status_when(&mut client, SOON, "it is refused", |status| reason(status).is_some()).await?;
+    let problem = refused.configs[0].problem.as_ref().context("no problem")?;
+    assert_eq!(problem.reason, ProblemReason::CheckRefused);
+    ensure!(problem.message.contains("its text is left out"), "{}", problem.message);
+    server.abort();
     Ok(())
 }
 

@@ -193,16 +193,24 @@ impl LocalVersions {
         Some(Reading { config: config.clone(), result: Ok(content) })
     }
 
-    /// Holds back what this pod has never run, until its containers take it. Returns the other readings.
+    /// Holds back what this pod has never run, until its containers take it. Returns the other readings. What was wrong with the version
+    /// before does not count for the one that is held back now.
     pub fn hold_back(&mut self, mut readings: Vec<Reading>) -> Vec<Reading> {
-        for state in self.configs.values_mut() {
+        for Reading { config, result } in &mut readings {
+            let Some(state) = self.configs.get_mut(config) else { continue };
             let is_new = |candidate: &mut LocalVersion| !self.ran.has(&candidate.sha256);
-            if let Some(candidate) = state.candidate.take_if(is_new) {
-                state.asked = Some(candidate);
+            let Some(candidate) = state.candidate.take_if(is_new) else { continue };
+            if let Some(good) = &state.good {
+                *result = Ok(Arc::clone(&good.content));
             }
+            state.asked = Some(candidate);
         }
-        let held = |config: &ConfigName| self.configs.get(config).is_some_and(|state| state.asked.is_some());
-        readings.retain(|reading| reading.result.is_err() || !held(&reading.config));
+        let is_asked = |content: &Arc<VersionContent>| {
+            let state = self.configs.get(content.config());
+            let asked = state.and_then(|state| state.asked.as_ref());
+            asked.is_some_and(|asked| Arc::ptr_eq(&asked.content, content))
+        };
+        readings.retain(|reading| !reading.result.as_ref().is_ok_and(is_asked));
         readings
     }
 

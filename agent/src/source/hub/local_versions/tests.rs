@@ -190,6 +190,15 @@ fn what_is_refused_is_claimed_until_the_hub_assigns_something_else() {
     gone.problem = Some(HubProblem { reason: HubReason::NotAllowed, message: String::new() });
     hold_back(&mut local_versions, &mut store, vec![(gone, Sent::Nothing)]);
     assert_eq!((asked(&local_versions).len(), served(&store).unwrap()), (0, "1".to_owned()));
+    // Another version directly after one that was refused: what was said of that one is not about this one.
+    hold_back(&mut local_versions, &mut store, vec![said("a", "u", 7, "2", &two)]);
+    let readings = local_versions.refuse(&fault(ProblemReason::CheckRefused));
+    settle(&mut local_versions, &mut store, readings);
+    hold_back(&mut local_versions, &mut store, vec![said("a", "u", 8, "3", &block(4, 3))]);
+    assert_eq!(
+        (problem(&store), asked(&local_versions), served(&store).unwrap()),
+        (None, vec!["a=3".to_owned()], "1".to_owned())
+    );
 }
 
 proptest! {
