@@ -4,7 +4,8 @@
 //! dictionary, none is notified out of order, and a slow one delays no other.
 //!
 //! `scope` says which processes a container has, `targets` which of them get the signal, `signals` when it is sent and tried again.
-//! `webhooks` has the subscriptions, `webhook_delivery` posts one event, or asks a container. `record` is what a restarted agent knows of all that.
+//! `webhooks` has the subscriptions, `webhook_delivery` posts one event, or asks a container. `record` is what a restarted agent knows of
+//! all that.
 
 mod outcome;
 mod record;

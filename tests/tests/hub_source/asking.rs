@@ -9,6 +9,7 @@ use nudge_protocol::hub::PodContainer;
 use nudge_protocol::status::ProblemReason;
 use nudge_tests::agent::SOON;
 use nudge_tests::fakes::hook_server::Answer;
+use nudge_tests::kubelet::pod::served;
 use nudge_tests::{Client, FakeHub, HookServer, Pod, eventually};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -80,6 +81,21 @@ async fn only_the_newest_version_is_asked_about() -> Result<()> {
     pod.serves(&mut client, "shop=1.0.2").await?;
     let asked: Vec<String> = check.deliveries().iter().map(|one| one.version()).collect::<Result<_>>()?;
     assert_eq!(asked, ["1.0.1", "1.0.2"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_said_of_one_version_is_not_said_of_the_next() -> Result<()> {
+    let (hub, check) = (FakeHub::start()?, HookServer::start(refuses()).await?);
+    let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.status_when(&mut client, SOON, "it is refused", |status| reason(status).is_some()).await?;
+    check.answer(Answer::Hang);
+    hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
+    check.notified_of("1.0.2", SOON).await?;
+    let status = client.status().await?;
+    assert_eq!((reason(&status), served(&status).as_str()), (None, "shop=1.0.0"), "nobody has refused this one");
+    hub.reported(SOON, "neither does the report", |report| report.configs[0].problem.is_none()).await?;
     Ok(())
 }
 

@@ -146,8 +146,9 @@ fn remaining(back: &Return, since: Millis, seen: &Observation<'_>, now: Now<'_>)
 }
 
 /// Whether the pod still runs something else than the current version, as far as it can say. One that can't be reached, such as one that
-/// crashes, is waited for while it says that it runs the target.
+/// crashes, is waited for while it says that it runs the target. One that refused the target has always run the current version; what it
+/// said must be gone before another version begins, which it is not about.
 fn is_away(back: &Return, pod: &Subject) -> bool {
-    let runs = pod.runs.as_deref();
-    pod.is_reachable() && runs != Some(&back.base.current)
+    let refused = pod.failure.as_ref().is_some_and(|failure| failure.reason == Reason::CheckRefused);
+    pod.is_reachable() && (refused || pod.runs.as_deref() != Some(&back.base.current))
 }

@@ -24,6 +24,8 @@ mod invariant_tests;
 mod memory_tests;
 mod next;
 mod observation;
+#[cfg(test)]
+mod refusal_tests;
 mod same_content;
 mod state;
 mod stored;
