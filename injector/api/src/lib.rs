@@ -5,6 +5,7 @@ mod conditions;
 mod crd;
 mod reason;
 mod status;
+mod validation;
 mod versioned_config;
 
 pub use archive::{StoredBytes, retired_bytes};
@@ -16,6 +17,7 @@ pub use status::{
     RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, VersionState, VersionStatus, VersionedConfigStatus,
     Watch, WorkloadThreshold,
 };
+pub use validation::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
 pub use versioned_config::{
     Now, OnFailure, Pods, RolloutSpec, Step, StepSelector, Tolerance, VersionedConfig, VersionedConfigSpec,
     WithoutAgent,

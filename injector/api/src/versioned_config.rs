@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::status::{PartKind, VersionedConfigStatus};
+use super::validation::ValidationRule;
 
 /// A named set of keys and values with versions. Each version is one or several immutable ConfigMaps and Secrets with
 /// the labels nudge.dev/config and nudge.dev/version; this object says which of them is current.
@@ -69,6 +70,12 @@ pub struct VersionedConfigSpec {
     #[serde(default = "default_history_limit")]
     #[schemars(range(min = 0, max = 500))]
     pub history_limit: u32,
+
+    /// What the content of a version must be. A version that breaks a rule is never sealed, so no pod gets it. Sealed versions are not judged
+    /// again when the rules change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub validation: Vec<ValidationRule>,
 }
 
 impl VersionedConfigSpec {
@@ -103,6 +110,7 @@ impl Default for VersionedConfigSpec {
             without_agent: WithoutAgent::default(),
             subscribers: None,
             history_limit: default_history_limit(),
+            validation: Vec::new(),
         }
     }
 }

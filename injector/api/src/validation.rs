@@ -1,0 +1,129 @@
+//! `spec.validation`: what the content of a version must be before the version is sealed.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One rule: about values (`key` with `format` or `schema`), about keys (`required`), or about all of it (`rule`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("oneOf" = [{"required": ["key"]}, {"required": ["required"]}, {"required": ["rule"]}]))]
+pub struct ValidationRule {
+    /// The key whose value must have the format and follow the schema. In it, `*` stands for any characters. A key that the version does not
+    /// have breaks no such rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9*]+$"))]
+    pub key: Option<String>,
+    /// What the value must be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<ValueFormat>,
+    /// The JSON Schema that the value must follow. Without a format, the value must be YAML or TOML where the key ends so, and else JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<SchemaSource>,
+    /// Keys that the version must have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9]+$")))]
+    pub required: Option<Vec<String>>,
+    /// A CEL expression that must be true. `data` has the values by their keys, and `parsed` has those that have a format.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2048))]
+    pub rule: Option<String>,
+    /// What users read where the rule is broken. It must not quote a value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub message: Option<String>,
+}
+
+/// What a value must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum ValueFormat {
+    /// One JSON value. A name may stand once in an object.
+    Json,
+    /// One YAML document. A key may stand once in a mapping.
+    Yaml,
+    /// A TOML document.
+    Toml,
+    /// Properties as Java reads them. A key may stand once.
+    Properties,
+    /// Text in UTF-8 without control characters.
+    Text,
+    /// A decimal number without fraction, from -2^63 to 2^64 - 1.
+    Int,
+    /// A decimal number.
+    Float,
+    /// true or false.
+    Bool,
+    /// A time as Go and Kubernetes write it, such as 1h30m or 500ms.
+    Duration,
+    /// A date with time and offset as in RFC 3339, such as 2026-11-23T12:00:00Z.
+    Timestamp,
+    /// An absolute URL with a host.
+    Url,
+    /// An address of IPv4 or IPv6.
+    Ip,
+    /// A network, such as 10.0.0.0/8.
+    Cidr,
+    /// A name in DNS.
+    Hostname,
+    /// A number from 1 to 65535.
+    Port,
+    /// One PEM block or several.
+    Pem,
+    /// Standard base64 with padding.
+    Base64,
+}
+
+impl ValueFormat {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        Self::Json,
+        Self::Yaml,
+        Self::Toml,
+        Self::Properties,
+        Self::Text,
+        Self::Int,
+        Self::Float,
+        Self::Bool,
+        Self::Duration,
+        Self::Timestamp,
+        Self::Url,
+        Self::Ip,
+        Self::Cidr,
+        Self::Hostname,
+        Self::Port,
+        Self::Pem,
+        Self::Base64,
+    ];
+}
+
+/// Where a JSON Schema is: one of both.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(extend("oneOf" = [{"required": ["inline"]}, {"required": ["configMapKeyRef"]}]))]
+pub struct SchemaSource {
+    /// The schema itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub inline: Option<serde_json::Value>,
+    /// The key of an immutable ConfigMap of the namespace that holds it, as JSON or YAML. Nudge reads it once: to change the schema, create
+    /// another ConfigMap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map_key_ref: Option<ConfigMapKeyRef>,
+}
+
+/// A key of a ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigMapKeyRef {
+    /// The name of the ConfigMap.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The key.
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
+/// What is in it is not the API server's concern.
+fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}

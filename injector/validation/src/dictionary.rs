@@ -1,0 +1,73 @@
+//! The content to judge: borrowed keys and values, and what their formats make of them, which is wiped.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::Value;
+use zeroize::Zeroize as _;
+
+/// One value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The value.
+    pub value: &'a [u8],
+    /// It is a Secret's: messages then hold nothing of its structure either, beyond what the rules name.
+    pub secret: bool,
+}
+
+impl fmt::Debug for Entry<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Entry({} bytes)", self.value.len())
+    }
+}
+
+/// All values of a version by their keys.
+pub type Dictionary<'a> = BTreeMap<&'a str, Entry<'a>>;
+
+/// A value as its format has it. It may be a Secret's, so it is wiped on drop and never shown.
+#[derive(Clone, Default)]
+pub(crate) struct Parsed(pub(crate) Value);
+
+impl fmt::Debug for Parsed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Parsed")
+    }
+}
+
+impl Drop for Parsed {
+    fn drop(&mut self) {
+        wipe(&mut self.0);
+    }
+}
+
+/// Overwrites all text. Names in objects are left: they can't be changed in place.
+fn wipe(value: &mut Value) {
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(items) => items.iter_mut().for_each(wipe),
+        Value::Object(entries) => entries.values_mut().for_each(wipe),
+        Value::Number(_) => *value = Value::Null,
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_never_shown() {
+        let entry = Entry { value: b"hunter2", secret: true };
+        let shown = format!("{entry:?} {:?}", Parsed(json!({"a": "hunter2"})));
+        assert_eq!(shown, "Entry(7 bytes) Parsed");
+    }
+
+    #[test]
+    fn text_is_wiped_at_any_depth() {
+        let mut value = json!({"a": ["x", {"b": "y", "c": 1}], "d": null});
+        wipe(&mut value);
+        assert_eq!(value, json!({"a": ["", {"b": "", "c": null}], "d": null}));
+    }
+}

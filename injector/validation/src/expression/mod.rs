@@ -1,0 +1,139 @@
+//! CEL expressions over a content: `data` has the values by key, `parsed` those that have a format.
+//!
+//! The library evaluates without any bound. So every expression is rewritten before: each loop counts its turns, and each function the size of
+//! what it is given, before anything is done ([`metered`]). Only functions are allowed whose cost is known.
+
+mod functions;
+mod metered;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cel::common::ast::IdedExpr;
+use cel::common::types::{
+    CelBool, CelBytes, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString, CelUInt,
+};
+use cel::common::value::Val;
+use cel::{Context, Env, ExecutionError, Value as CelValue};
+use serde_json::Value;
+
+use crate::dictionary::Dictionary;
+use crate::finding::clip;
+use crate::meter::{self, Exhausted, charge};
+
+/// Longest expression.
+const MAX_SOURCE_BYTES: usize = 2048;
+/// Most nodes of an expression.
+const MAX_NODES: u64 = 500;
+/// Longest part of an error of the parser in a message.
+const MAX_ERROR_BYTES: usize = 120;
+
+/// An expression that is allowed, ready to be evaluated.
+#[derive(Debug)]
+pub(crate) struct Expression {
+    tree: IdedExpr,
+    nodes: u64,
+    uses_parsed: bool,
+}
+
+impl Expression {
+    /// Reads it, and finds out whether it can be evaluated: with values of any content it yields true or false, or an error.
+    pub(crate) fn compile(source: &str) -> Result<Self, String> {
+        if source.len() > MAX_SOURCE_BYTES {
+            return Err(format!("it has {} bytes, and {MAX_SOURCE_BYTES} are allowed", source.len()));
+        }
+        let parser = Env::stdlib().with_optional_support(false).parser();
+        let tree = parser.parse(source).map_err(|errors| {
+            let first = errors.errors.first();
+            let at = first.map(|error| (error.pos.0, error.pos.1 + 1)).unwrap_or_default();
+            let what = first.map_or_else(String::new, |error| clip(&error.msg, MAX_ERROR_BYTES));
+            format!("it is not CEL: line {}, column {}: {what}", at.0, at.1)
+        })?;
+        let metered = metered::metered(tree)?;
+        if metered.nodes > MAX_NODES {
+            return Err(format!("it has {} operations, and {MAX_NODES} are allowed; make several rules", metered.nodes));
+        }
+        let expression = Self { tree: metered.tree, nodes: metered.nodes, uses_parsed: metered.uses_parsed };
+        meter::begin(meter::STEPS);
+        match expression.evaluate(&Dictionary::new(), std::iter::empty()) {
+            Ok(Err(why)) if why == NOT_BOOL => Err("it must yield true or false".to_owned()),
+            Err(Exhausted) => Err("it needs more time than it may have".to_owned()),
+            // Keys are missing.
+            Ok(_) => Ok(expression),
+        }
+    }
+
+    /// Whether it is true, or why that can't be said, without any value.
+    pub(crate) fn evaluate<'v>(
+        &self,
+        dictionary: &Dictionary<'v>,
+        parsed: impl Iterator<Item = (&'v str, &'v Value)>,
+    ) -> Result<Result<bool, &'static str>, Exhausted> {
+        charge(self.nodes + dictionary.len() as u64 * 4)?;
+        let data = dictionary.iter().map(|(&key, entry)| {
+            let value: Box<dyn Val + 'v> = match str::from_utf8(entry.value) {
+                Ok(text) => Box::new(CelString::from(text)),
+                Err(_) => Box::new(CelBytes::from(entry.value.to_vec())),
+            };
+            (CelMapKey::from(key), value)
+        });
+        let data: HashMap<CelMapKey<'v>, Box<dyn Val + 'v>> = data.collect();
+        let mut known: HashMap<CelMapKey<'v>, Box<dyn Val + 'v>> = HashMap::new();
+        if self.uses_parsed {
+            for (key, value) in parsed {
+                known.insert(CelMapKey::from(key), value_of(value)?);
+            }
+        }
+        let mut context = Context::with_env(Arc::new(functions::environment()));
+        context.add_variable_as_val("data", Box::new(CelMap::from(data)));
+        context.add_variable_as_val("parsed", Box::new(CelMap::from(known)));
+        let answer = context_result(CelValue::resolve_val(&self.tree, &context).map(|value| value.downcast_ref::<CelBool>().map(|it| *it.inner())));
+        if meter::is_exhausted() { Err(Exhausted) } else { Ok(answer) }
+    }
+}
+
+/// What an expression yields that is neither true nor false.
+const NOT_BOOL: &str = "it yields neither true nor false";
+
+/// Errors of the library quote values.
+fn context_result(result: Result<Option<bool>, ExecutionError>) -> Result<bool, &'static str> {
+    match result {
+        Ok(Some(holds)) => Ok(holds),
+        Ok(None) => Err(NOT_BOOL),
+        Err(ExecutionError::NoSuchKey(_)) => Err("a key that it reads is missing"),
+        Err(ExecutionError::NoSuchOverload(_) | ExecutionError::UnexpectedType { .. }) => {
+            Err("it uses a value of another type")
+        }
+        Err(ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_)) => Err("it divides by zero"),
+        Err(ExecutionError::Overflow(..)) => Err("a number is too large"),
+        Err(ExecutionError::IndexOutOfBounds(_)) => Err("a list is too short"),
+        Err(ExecutionError::FunctionError { .. }) => Err("a function can't use its argument"),
+        Err(_) => Err("it can't be evaluated with this content"),
+    }
+}
+
+/// Borrows all text.
+fn value_of<'v>(value: &'v Value) -> Result<Box<dyn Val + 'v>, Exhausted> {
+    charge(2)?;
+    Ok(match value {
+        Value::Null => Box::new(CelNull),
+        Value::Bool(value) => Box::new(CelBool::from(*value)),
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(int), _) => Box::new(CelInt::from(int)),
+            (None, Some(uint)) => Box::new(CelUInt::from(uint)),
+            _ => Box::new(CelDouble::from(number.as_f64().unwrap_or(f64::NAN))),
+        },
+        Value::String(text) => Box::new(CelString::from(text.as_str())),
+        Value::Array(items) => {
+            let items = items.iter().map(value_of).collect::<Result<Vec<_>, _>>()?;
+            Box::new(CelList::from(items))
+        }
+        Value::Object(entries) => {
+            let entries = entries.iter().map(|(name, value)| Ok((CelMapKey::from(name.as_str()), value_of(value)?)));
+            Box::new(CelMap::from(entries.collect::<Result<HashMap<_, _>, Exhausted>>()?))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! YAML and TOML.
+
+use serde_json::Value;
+
+use super::{Refusal, end_of};
+use crate::dictionary::Parsed;
+use crate::finding::Place;
+
+/// Most nodes of a YAML document, with those that aliases repeat.
+const YAML_NODES: usize = 100_000;
+/// Most aliases.
+const YAML_ALIASES: usize = 1000;
+
+pub(super) fn yaml(text: &str) -> Result<Parsed, Refusal> {
+    use serde_saphyr::Error;
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 4 * YAML_NODES,
+            max_nodes: YAML_NODES,
+            max_aliases: YAML_ALIASES,
+            max_anchors: YAML_ALIASES,
+            max_recorded_anchor_events: YAML_NODES,
+            max_recorded_anchor_bytes: 4 * 1024 * 1024,
+            max_total_scalar_bytes: 4 * 1024 * 1024,
+            max_merge_keys: YAML_ALIASES,
+            max_documents: 1,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: YAML_NODES,
+            max_replay_stack_depth: 16,
+        },
+        with_snippet: false,
+    };
+    let read = serde_saphyr::from_str_with_options::<Value>(text, options);
+    read.map(Parsed).map_err(|error| {
+        let at = error.location().filter(|at| at.line() > 0);
+        let place = at.map(|at| Place::Line { line: number(at.line()), column: number(at.column()).max(1) });
+        let rule = match error.without_snippet() {
+            Error::DuplicateMappingKey { .. } => "must be YAML in which a key stands once in a mapping",
+            Error::MultipleDocuments { .. } => "must be one YAML document, and another follows it",
+            Error::UnknownAnchor { .. } => "must be YAML, and an alias has no anchor",
+            Error::Budget { .. }
+            | Error::AliasReplayLimitExceeded { .. }
+            | Error::AliasReplayStackDepthExceeded { .. }
+            | Error::AliasExpansionLimitExceeded { .. } => {
+                "must be YAML with at most 100,000 nodes, 1,000 aliases and a depth of 64, those that aliases repeat included"
+            }
+            _ => "must be YAML",
+        };
+        (place, rule)
+    })
+}
+
+fn number(position: impl TryInto<usize>) -> usize {
+    position.try_into().unwrap_or(usize::MAX)
+}
+
+pub(super) fn toml(text: &str) -> Result<Parsed, Refusal> {
+    toml::from_str::<Value>(text).map(Parsed).map_err(|error| {
+        let place = error.span().and_then(|span| Some(end_of(text.get(..span.start)?)));
+        let rule = match error.message() {
+            message if message.starts_with("duplicate key") => "must be TOML in which a key stands once in a table",
+            _ => "must be TOML",
+        };
+        (place, rule)
+    })
+}

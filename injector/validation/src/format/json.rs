@@ -1,0 +1,108 @@
+//! JSON, in which a name stands once in an object.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
+use serde_json::{Map, Number, Value};
+
+use super::Refusal;
+use crate::dictionary::Parsed;
+use crate::finding::Place;
+
+/// How a name that stands twice is told apart from other faults.
+const TWICE: &str = "a name stands twice";
+
+pub(super) fn read(text: &str) -> Result<Parsed, Refusal> {
+    serde_json::from_str::<Unique>(text).map(|Unique(parsed)| parsed).map_err(|error| {
+        let place = (error.line() > 0).then(|| Place::Line { line: error.line(), column: error.column().max(1) });
+        let text = error.to_string();
+        let rule = match error.classify() {
+            Category::Data if text.starts_with(TWICE) => "must be JSON in which a name stands once in an object",
+            Category::Eof => "must be JSON, and ends too early",
+            _ if text.starts_with("recursion limit") => "must be JSON that is nested at most 127 deep",
+            _ if text.starts_with("trailing characters") => "must be one JSON value, and more follows it",
+            _ if text.starts_with("trailing comma") => "must be JSON, which has no comma before a closing bracket",
+            _ if text.starts_with("expected `,`") => "must be JSON; a comma or a closing bracket is missing",
+            _ if text.starts_with("expected `:`") => "must be JSON; a colon is missing",
+            _ if text.starts_with("key must be a string") => "must be JSON, where names stand in double quotes",
+            _ if text.starts_with("control character") => "must be JSON, where text holds no line breaks",
+            _ => "must be JSON",
+        };
+        (place, rule)
+    })
+}
+
+struct Unique(Parsed);
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OfValue).map(|value| Self(Parsed(value)))
+    }
+}
+
+struct Inner(Value);
+
+impl<'de> Deserialize<'de> for Inner {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OfValue).map(Self)
+    }
+}
+
+struct OfValue;
+
+impl<'de> Visitor<'de> for OfValue {
+    type Value = Value;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut all = Vec::new();
+        while let Some(Inner(item)) = items.next_element()? {
+            all.push(item);
+        }
+        Ok(Value::Array(all))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut all = Map::new();
+        while let Some(name) = entries.next_key::<String>()? {
+            if all.contains_key(&name) {
+                return Err(A::Error::custom(TWICE));
+            }
+            let Inner(value) = entries.next_value()?;
+            all.insert(name, value);
+        }
+        Ok(Value::Object(all))
+    }
+}

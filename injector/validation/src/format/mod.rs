@@ -1,0 +1,83 @@
+//! The formats of values: whether a value has one, where it does not, and what it says.
+//!
+//! Text that libraries write about what they could not read may quote it, so every message is our own.
+
+mod documents;
+mod json;
+mod properties;
+mod scalars;
+
+use nudge_api::ValueFormat;
+use serde_json::Value;
+
+use crate::dictionary::Parsed;
+use crate::finding::Place;
+use crate::meter::{Exhausted, charge};
+
+/// Where and why a value has not its format.
+type Refusal = (Option<Place>, &'static str);
+
+/// The format of a value that has a schema and no format.
+pub(crate) fn by_name(key: &str) -> ValueFormat {
+    match key.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("yaml" | "yml") => ValueFormat::Yaml,
+        Some("toml") => ValueFormat::Toml,
+        _ => ValueFormat::Json,
+    }
+}
+
+/// The schema that a ConfigMap holds: JSON or YAML.
+pub(crate) fn schema_text(text: &str) -> Option<Value> {
+    let read = json::read(text).or_else(|_| documents::yaml(text));
+    read.ok().map(|mut parsed| std::mem::take(&mut parsed.0))
+}
+
+/// Reads a value.
+pub(crate) fn parse(format: ValueFormat, value: &[u8]) -> Result<Result<Parsed, Refusal>, Exhausted> {
+    // Per byte, in half steps: what was measured of the worst input of each.
+    let weight = match format {
+        ValueFormat::Yaml => 8,
+        ValueFormat::Json | ValueFormat::Toml => 3,
+        _ => 1,
+    };
+    charge(value.len() as u64 * weight / 2 + 1)?;
+    Ok(read(format, value))
+}
+
+fn read(format: ValueFormat, value: &[u8]) -> Result<Parsed, Refusal> {
+    let text = match str::from_utf8(value) {
+        Ok(text) => text,
+        Err(error) => {
+            let before = str::from_utf8(&value[..error.valid_up_to()]).unwrap_or_default();
+            return Err((Some(end_of(before)), "must be text in UTF-8, and is binary"));
+        }
+    };
+    if text.starts_with('\u{feff}') {
+        return Err((Some(end_of("")), "must not begin with a byte order mark (BOM); save the file without it"));
+    }
+    match format {
+        ValueFormat::Json => json::read(text),
+        ValueFormat::Yaml => documents::yaml(text),
+        ValueFormat::Toml => documents::toml(text),
+        ValueFormat::Properties => properties::read(text),
+        ValueFormat::Text => text_without_controls(text),
+        _ => scalars::read(format, text).map_err(|rule| (None, rule)),
+    }
+}
+
+fn text_without_controls(text: &str) -> Result<Parsed, Refusal> {
+    let is_bad = |letter: char| letter.is_control() && !matches!(letter, '\t' | '\n' | '\r');
+    match text.find(is_bad) {
+        Some(at) => Err((Some(end_of(&text[..at])), "must be text without control characters")),
+        None => Ok(Parsed(Value::String(text.to_owned()))),
+    }
+}
+
+/// The place behind this text.
+fn end_of(text: &str) -> Place {
+    let (line, last) = (text.matches('\n').count() + 1, text.rsplit('\n').next().unwrap_or_default());
+    Place::Line { line, column: last.chars().count() + 1 }
+}
+
+#[cfg(test)]
+mod tests;

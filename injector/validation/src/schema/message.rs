@@ -1,0 +1,66 @@
+//! What users read about a value that does not follow its schema: the library's own text quotes values.
+
+use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
+use jsonschema::ValidationError;
+use serde_json::Value;
+
+use crate::finding::clip;
+
+/// Longest part of a schema, or name of a property, in a message.
+const MAX_PART_BYTES: usize = 64;
+/// Names that one message lists.
+const MAX_NAMES: usize = 3;
+
+/// The pointer, with `*` for each name that is not `known`. Places in lists are known.
+pub(super) fn pointer(pointer: &str, known: impl Fn(&str) -> bool) -> String {
+    let shown = |segment: &str| {
+        let name = segment.replace("~1", "/").replace("~0", "~");
+        let is_index = !segment.is_empty() && segment.len() < 8 && segment.bytes().all(|byte| byte.is_ascii_digit());
+        if is_index || known(&name) { segment.to_owned() } else { "*".to_owned() }
+    };
+    pointer.split('/').skip(1).map(|segment| format!("/{}", shown(segment))).collect()
+}
+
+/// The rule that is broken. What the schema says is shown, and nothing of the value but names of properties that are `known`.
+pub(super) fn rule(error: &ValidationError<'_>, known: impl Fn(&str) -> bool) -> String {
+    let limit = |value: &Value| clip(&value.to_string(), MAX_PART_BYTES);
+    match error.kind() {
+        Kind::Type { kind } => format!("must be {}", types(kind)),
+        Kind::Required { property } => format!("{} is missing", property.as_str().map_or_else(|| limit(property), |it| clip(it, MAX_PART_BYTES))),
+        Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
+            let names: Vec<String> = unexpected.iter().filter(|name| known(name)).take(MAX_NAMES).map(|name| clip(name, MAX_PART_BYTES)).collect();
+            match (names.is_empty(), unexpected.len()) {
+                (true, 1) => "has a property that is not allowed".to_owned(),
+                (true, count) => format!("has {count} properties that are not allowed"),
+                (false, count) if count == names.len() => format!("{} is not allowed", names.join(", ")),
+                (false, count) => format!("{} and {} more are not allowed", names.join(", "), count - names.len()),
+            }
+        }
+        Kind::Minimum { limit: least } => format!("must be at least {}", limit(least)),
+        Kind::Maximum { limit: most } => format!("must be at most {}", limit(most)),
+        Kind::ExclusiveMinimum { limit: below } => format!("must be more than {}", limit(below)),
+        Kind::ExclusiveMaximum { limit: above } => format!("must be less than {}", limit(above)),
+        Kind::MultipleOf { multiple_of } => format!("must be a multiple of {multiple_of}"),
+        Kind::MinLength { limit } => format!("must have at least {limit} characters"),
+        Kind::MaxLength { limit } => format!("must have at most {limit} characters"),
+        Kind::MinItems { limit } => format!("must have at least {limit} items"),
+        Kind::MaxItems { limit } => format!("must have at most {limit} items"),
+        Kind::MinProperties { limit } => format!("must have at least {limit} properties"),
+        Kind::MaxProperties { limit } => format!("must have at most {limit} properties"),
+        Kind::Enum { options } => format!("must be one of {}", limit(options)),
+        Kind::Constant { expected_value } => format!("must be {}", limit(expected_value)),
+        Kind::Pattern { pattern } => format!("must match {}", clip(pattern, MAX_PART_BYTES)),
+        Kind::Format { format } => format!("must have the format {}", clip(format, MAX_PART_BYTES)),
+        Kind::UniqueItems => "must not have an item twice".to_owned(),
+        Kind::FalseSchema => "is not allowed".to_owned(),
+        Kind::PropertyNames { .. } => "has a property whose name is not allowed".to_owned(),
+        kind => format!("breaks the rule {} of its schema", clip(kind.keyword(), MAX_PART_BYTES)),
+    }
+}
+
+fn types(kind: &TypeKind) -> String {
+    match kind {
+        TypeKind::Single(one) => one.to_string(),
+        TypeKind::Multiple(several) => several.iter().map(|one| one.to_string()).collect::<Vec<_>>().join(" or "),
+    }
+}

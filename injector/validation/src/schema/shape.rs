@@ -1,0 +1,80 @@
+//! What a schema may be made of, beyond what the library checks.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::finding::clip;
+
+/// Most regular expressions of one schema.
+const MAX_PATTERNS: usize = 100;
+/// Deepest nesting.
+const MAX_DEPTH: usize = 64;
+
+/// Checks references, regular expressions and depth. A property may be called like a keyword, so only keywords of the right type count.
+pub(super) fn check(schema: &Value) -> Result<(), String> {
+    let mut patterns = 0;
+    walk(schema, 0, &mut patterns)?;
+    if patterns > MAX_PATTERNS {
+        return Err(format!("it has {patterns} regular expressions, and {MAX_PATTERNS} are allowed"));
+    }
+    Ok(())
+}
+
+fn walk(schema: &Value, depth: usize, patterns: &mut usize) -> Result<(), String> {
+    if depth > MAX_DEPTH {
+        return Err(format!("it is nested more than {MAX_DEPTH} deep"));
+    }
+    match schema {
+        Value::Array(items) => items.iter().try_for_each(|item| walk(item, depth + 1, patterns)),
+        Value::Object(entries) => {
+            for (name, value) in entries {
+                match (name.as_str(), value) {
+                    ("$ref", Value::String(target)) if !target.starts_with('#') => {
+                        return Err(format!(
+                            "it refers to {}, and only references within the schema itself (#/...) are allowed; nothing is fetched",
+                            clip(target, 96)
+                        ));
+                    }
+                    ("$dynamicRef" | "$recursiveRef", Value::String(_)) => {
+                        return Err(format!("{name} is not supported; use $ref"));
+                    }
+                    ("$id" | "id", Value::String(_)) if depth > 0 => {
+                        return Err(format!("a schema within it has an {name}, which is not supported; remove it"));
+                    }
+                    ("pattern", Value::String(_)) => *patterns += 1,
+                    ("patternProperties", Value::Object(all)) => *patterns += all.len(),
+                    _ => {}
+                }
+                // What these hold is no schema.
+                if !matches!(name.as_str(), "enum" | "const" | "default" | "examples") {
+                    walk(value, depth + 1, patterns)?;
+                }
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The names of properties that the schema has anywhere.
+pub(super) fn names(schema: &Value) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    collect(schema, &mut names);
+    names
+}
+
+fn collect(schema: &Value, names: &mut BTreeSet<String>) {
+    match schema {
+        Value::Array(items) => items.iter().for_each(|item| collect(item, names)),
+        Value::Object(entries) => {
+            for (name, value) in entries {
+                if let ("properties", Value::Object(all)) = (name.as_str(), value) {
+                    names.extend(all.keys().cloned());
+                }
+                collect(value, names);
+            }
+        }
+        _ => {}
+    }
+}
