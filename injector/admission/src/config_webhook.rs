@@ -7,11 +7,12 @@ use std::sync::Arc;
 use futures::future::{BoxFuture, try_join, try_join_all};
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
-use nudge_api::{PartKind, VersionedConfig};
+use nudge_api::{PartKind, ValidationRule, VersionedConfig};
 
 use super::lookups::{LookupError, Lookups, Right};
 use super::requester::empties_namespace;
 use super::review::{Request, ReviewError};
+use super::validation::{self, Judge};
 use super::verdict::{Denial, Verdict};
 use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
@@ -21,12 +22,13 @@ use super::{audit, configs};
 #[derive(Clone, Debug)]
 pub(super) struct ValidateConfigs<L> {
     lookups: Arc<L>,
+    judge: Judge,
 }
 
 impl<L: Lookups> ValidateConfigs<L> {
     /// A webhook that uses `lookups`.
     pub(super) fn new(lookups: Arc<L>) -> Self {
-        Self { lookups }
+        Self { lookups, judge: Judge::default() }
     }
 
     async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
@@ -78,14 +80,37 @@ impl<L: Lookups> ValidateConfigs<L> {
         if let Some(denial) = publishes.or(deletes) {
             return Ok(Verdict::Deny(denial));
         }
+        let warnings = match validation::new_rules(old_spec, &new.spec) {
+            Some(rules) => match self.rules(request, (namespace, name), rules).await? {
+                Ok(warnings) => warnings,
+                Err(denial) => return Ok(Verdict::Deny(denial)),
+            },
+            None => Vec::new(),
+        };
         if let Some(now) = configs::at_once(old_spec, &new.spec) {
             audit::at_once(request, name, now);
         }
-        let Some(chosen) = configs::chosen_version(old_spec, &new.spec) else { return Ok(Verdict::allow()) };
+        let Some(chosen) = configs::chosen_version(old_spec, &new.spec) else { return Ok(Verdict::warn(warnings)) };
         audit::activated(request, name, old_spec.and_then(|spec| spec.current.as_deref()), chosen);
         // Only the stored object has a status.
         let status = old.as_ref().and_then(|old| old.status.as_ref());
-        Ok(Verdict::warn(configs::not_complete(&new, status).into_iter().collect()))
+        Ok(Verdict::warn(warnings.into_iter().chain(configs::not_complete(&new, status)).collect()))
+    }
+
+    /// Whether the user may have these rules, and they can be used. Returns warnings.
+    async fn rules(
+        &self,
+        request: &Request,
+        (namespace, name): (&str, &str),
+        rules: &[ValidationRule],
+    ) -> Result<Result<Vec<String>, Denial>, WebhookError> {
+        for right in validation::rights(self.lookups.may_have_secrets(namespace)) {
+            if !self.lookups.may(request, namespace, right).await? {
+                audit::refused(request, name, "change its spec.validation", right);
+                return Ok(Err(validation::may_not_get(request.user(), namespace, name, right)));
+            }
+        }
+        Ok(self.judge.check_rules(&*self.lookups, request, (namespace, name), rules).await?)
     }
 
     async fn delete(&self, request: &Request) -> Result<Verdict, WebhookError> {

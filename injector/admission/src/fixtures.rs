@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
 use nudge_api::{PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus};
 use nudge_protocol::labels;
@@ -73,6 +74,7 @@ pub(super) fn sealed(version: &str, names: &[&str]) -> VersionStatus {
         keys: 1,
         bytes: 1,
         sealed_at: None,
+        rules: None,
         consent: None,
     }
 }
@@ -116,6 +118,8 @@ pub(super) struct FakeLookups {
     pub may_update: bool,
     pub may_update_secret: bool,
     pub may_delete: Vec<PartKind>,
+    pub may_get: Vec<PartKind>,
+    pub config_map: Option<ConfigMap>,
     pub secrets: bool,
     /// Access reviews fail, and nothing else.
     pub reviews_fail: bool,
@@ -156,6 +160,14 @@ impl Lookups for FakeLookups {
         self.secrets
     }
 
+    fn known_config(&self, _: &str, _: &str) -> Option<Arc<VersionedConfig>> {
+        self.config.clone().map(Arc::new)
+    }
+
+    async fn config_map(&self, _: &Request, namespace: &str, name: &str) -> Result<Option<ConfigMap>, LookupError> {
+        self.note(format!("ConfigMap {namespace}/{name}"), self.config_map.clone())
+    }
+
     async fn may(&self, request: &Request, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
         if self.too_many {
             let what = right.to_string();
@@ -165,6 +177,7 @@ impl Lookups for FakeLookups {
             Right::UpdateConfigMap(_) => self.may_update,
             Right::UpdateSecret(_) => self.may_update_secret,
             Right::Delete(kind) => self.may_delete.contains(&kind),
+            Right::Get(kind) => self.may_get.contains(&kind),
         };
         let asked = self.note(format!("may {} {right} in {namespace}", request.user()), allowed);
         if self.reviews_fail {

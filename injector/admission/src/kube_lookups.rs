@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use nudge_api::VersionedConfig;
@@ -39,6 +39,9 @@ pub type Subscribers = Arc<dyn Fn(&str, &str) -> Option<usize> + Send + Sync>;
 /// Whether something is known of a namespace.
 pub type KnownNamespaces = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
+/// What the index knows of a config, by namespace and name.
+pub type KnownConfigs = Arc<dyn Fn(&str, &str) -> Option<Arc<VersionedConfig>> + Send + Sync>;
+
 /// Asks the API server, and the index by functions.
 #[derive(Clone)]
 pub struct KubeLookups {
@@ -46,6 +49,7 @@ pub struct KubeLookups {
     subscribers: Subscribers,
     known_enabled: KnownNamespaces,
     secrets: KnownNamespaces,
+    configs: Option<KnownConfigs>,
     enabled: Enabled,
     asking: Arc<Asking>,
     reviews: Arc<Shares>,
@@ -81,13 +85,19 @@ impl KubeLookups {
         enabled: Enabled,
     ) -> Self {
         let (asking, reviews) = (Asking::new(ASKING, ASKING_IN_ALL), Arc::new(Shares::new(REVIEWS, 1)));
-        Self { client, subscribers, known_enabled, secrets, enabled, asking, reviews }
+        Self { client, subscribers, known_enabled, secrets, configs: None, enabled, asking, reviews }
     }
 
     /// With another rate for each address and namespace, and for each address over all.
     #[must_use]
     pub fn asking_at(self, each: Rate, all: Rate) -> Self {
         Self { asking: Asking::new(each, all), ..self }
+    }
+
+    /// Judges versions when they are created, by these configs.
+    #[must_use]
+    pub fn knowing(self, configs: KnownConfigs) -> Self {
+        Self { configs: Some(configs), ..self }
     }
 
     /// Counts a question that a client makes Nudge ask. `namespace` is empty for those about unknown namespaces.
@@ -135,6 +145,22 @@ impl Lookups for KubeLookups {
 
     fn may_have_secrets(&self, namespace: &str) -> bool {
         (self.secrets)(namespace)
+    }
+
+    fn known_config(&self, namespace: &str, name: &str) -> Option<Arc<VersionedConfig>> {
+        self.configs.as_ref().and_then(|configs| configs(namespace, name))
+    }
+
+    async fn config_map(
+        &self,
+        request: &Request,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<ConfigMap>, LookupError> {
+        let what = || format!("read ConfigMap {namespace}/{name}");
+        self.count(request.caller, namespace, what)?;
+        let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
+        self.ask(what, api.get_opt(name)).await
     }
 
     async fn may(&self, request: &Request, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {

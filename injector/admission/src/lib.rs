@@ -17,6 +17,7 @@ pub mod pods;
 mod requester;
 pub mod review;
 pub mod server;
+mod validation;
 mod verdict;
 mod version_webhooks;
 pub mod versions;
@@ -24,7 +25,7 @@ mod webhook;
 
 pub use caller::Caller;
 pub use guards::guards;
-pub use kube_lookups::{KnownNamespaces, KubeLookups, LOOKUP_TIMEOUT, Subscribers};
+pub use kube_lookups::{KnownConfigs, KnownNamespaces, KubeLookups, LOOKUP_TIMEOUT, Subscribers};
 pub use lookups::{LookupError, Lookups, Right};
 pub use metrics::AdmissionMetrics;
 pub use object::{Content, VersionObject};

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::{PartKind, VersionedConfig};
 use tokio::time::timeout;
 
@@ -78,6 +80,17 @@ pub trait Lookups: Send + Sync + 'static {
     /// Whether versions of the namespace may have Secrets as parts.
     fn may_have_secrets(&self, namespace: &str) -> bool;
 
+    /// The config as the index has it, for what is no more than a courtesy.
+    fn known_config(&self, namespace: &str, name: &str) -> Option<Arc<VersionedConfig>>;
+
+    /// A ConfigMap that the request makes Nudge read.
+    fn config_map(
+        &self,
+        request: &Request,
+        namespace: &str,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<ConfigMap>, LookupError>> + Send;
+
     /// Whether the user of the request has a right.
     fn may(
         &self,
@@ -96,6 +109,8 @@ pub enum Right<'a> {
     UpdateSecret(&'a str),
     /// To delete any object of this kind.
     Delete(PartKind),
+    /// To get any object of this kind.
+    Get(PartKind),
 }
 
 impl<'a> Right<'a> {
@@ -113,8 +128,8 @@ impl<'a> Right<'a> {
             // Without a name the review is about all objects of the kind, which is stricter.
             Self::UpdateConfigMap(name) => ("update", "configmaps", (!name.is_empty()).then_some(name)),
             Self::UpdateSecret(name) => ("update", "secrets", (!name.is_empty()).then_some(name)),
-            Self::Delete(PartKind::ConfigMap) => ("delete", "configmaps", None),
-            Self::Delete(PartKind::Secret) => ("delete", "secrets", None),
+            Self::Delete(kind) => ("delete", plural(*kind), None),
+            Self::Get(kind) => ("get", plural(*kind), None),
         }
     }
 }
@@ -125,6 +140,15 @@ impl fmt::Display for Right<'_> {
             Self::UpdateConfigMap(name) => write!(out, "update ConfigMap {name}"),
             Self::UpdateSecret(name) => write!(out, "update Secret {name}"),
             Self::Delete(kind) => write!(out, "delete {kind}s"),
+            Self::Get(kind) => write!(out, "get {kind}s"),
         }
+    }
+}
+
+/// The resource of this kind.
+fn plural(kind: PartKind) -> &'static str {
+    match kind {
+        PartKind::ConfigMap => "configmaps",
+        PartKind::Secret => "secrets",
     }
 }

@@ -16,6 +16,7 @@ use super::lookups::{LookupError, Lookups, Right};
 use super::object::VersionObject;
 use super::requester::empties_namespace;
 use super::review::{Request, ReviewError};
+use super::validation::Judge;
 use super::verdict::Verdict;
 use super::versions;
 use super::webhook::{Webhook, WebhookError};
@@ -129,17 +130,18 @@ impl<L: Lookups> Webhook for MutateVersions<L> {
 #[derive(Clone, Debug)]
 pub(super) struct ValidateVersions<L> {
     lookups: Arc<L>,
+    judge: Judge,
 }
 
 impl<L: Lookups> ValidateVersions<L> {
     /// A webhook that uses `lookups`.
     pub(super) fn new(lookups: Arc<L>) -> Self {
-        Self { lookups }
+        Self { lookups, judge: Judge::default() }
     }
 
     async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
         match request.operation {
-            Operation::Create => Self::create(request),
+            Operation::Create => self.create(request).await,
             Operation::Update => {
                 let (old, new) = (VersionObject::old_of(request)?, VersionObject::new_of(request)?);
                 Ok(versions::update(&old, &new).into())
@@ -149,13 +151,18 @@ impl<L: Lookups> ValidateVersions<L> {
         }
     }
 
-    /// Decides from the request alone.
-    fn create(request: &Request) -> Result<Verdict, WebhookError> {
+    /// Decides from the request alone, and then by the rules of the config.
+    async fn create(&self, request: &Request) -> Result<Verdict, WebhookError> {
         let object = VersionObject::new_of(request)?;
         if !object.is_labelled() {
             return Ok(Verdict::allow());
         }
-        Ok(versions::shape(&object).map(drop).into())
+        match versions::shape(&object) {
+            Ok(part) if part.number.count() == 1 => {
+                Ok(self.judge.check_version(&*self.lookups, request, namespace(request)?, &object).await.into())
+            }
+            shape => Ok(shape.map(drop).into()),
+        }
     }
 
     async fn delete(&self, request: &Request) -> Result<Verdict, WebhookError> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt as _;
-use k8s_openapi::api::core::v1::LimitRangeItem;
+use k8s_openapi::api::core::v1::{ConfigMap, LimitRangeItem};
 use kube::core::ObjectMeta;
 use nudge_admission::pods::{InjectPods, PodLookups};
 use nudge_admission::{
@@ -66,6 +66,14 @@ impl Lookups for Nothing {
 
     fn subscribers(&self, _: &str, _: &str) -> Option<usize> {
         Some(0)
+    }
+
+    fn known_config(&self, _: &str, _: &str) -> Option<Arc<VersionedConfig>> {
+        None
+    }
+
+    async fn config_map(&self, _: &Request, _: &str, _: &str) -> Result<Option<ConfigMap>, LookupError> {
+        Ok(None)
     }
 
     fn may_have_secrets(&self, _: &str) -> bool {

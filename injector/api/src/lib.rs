@@ -13,9 +13,9 @@ pub use conditions::{ConditionType, clipped, condition, find_condition, set_cond
 pub use crd::{crd, crd_yaml};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
 pub use status::{
-    BackgroundStatus, Consent, EvidenceStatus, HarmedPod, PartKind, PartStatus, Phase, PodCounts, RetiredVersion,
-    RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, VersionState, VersionStatus, VersionedConfigStatus,
-    Watch, WorkloadThreshold,
+    BackgroundStatus, Consent, EvidenceStatus, HarmedPod, InvalidVersion, PartKind, PartStatus, Phase, PodCounts,
+    RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, VersionState, VersionStatus,
+    VersionedConfigStatus, Watch, WorkloadThreshold,
 };
 pub use validation::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
 pub use versioned_config::{

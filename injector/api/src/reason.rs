@@ -86,6 +86,7 @@ reasons! {
     VersionMissing Controller true "The version that spec.current names does not exist."
     VersionIncomplete Controller true "Objects of the version are missing."
     VersionInvalid Controller true "The version breaks a rule; create it again, or create another one."
+    Invalid Controller true "The version breaks a rule of spec.validation; create another version, or change the rules."
     VersionNotAuthorized Controller true "The creator of the version may not activate it; set spec.current to it."
     WaitingFor Controller false "Another config that shares pods with this one is being moved."
     Conflict Controller true "Objects have the labels of a version that they do not belong to."

@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use super::counting::Counting;
+use super::judging::Gate;
 use super::listings::Listings;
 use super::locked::locked;
 use super::metrics::RolloutMetrics;
@@ -57,6 +58,10 @@ pub struct Controller {
     sees: Mutex<Option<Instant>>,
     /// What is known of objects whose version is not sealed yet.
     pub(super) facts: Mutex<HashMap<ConfigKey, Facts>>,
+    /// By what its versions are judged.
+    pub(super) gates: Mutex<HashMap<ConfigKey, Gate>>,
+    /// One at a time: each may take a processor for a second.
+    pub(super) judgements: Semaphore,
     pub(super) looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
     /// What was last seen of published Secrets.
     pub(super) secrets: Mutex<HashMap<ConfigKey, SecretLook>>,
@@ -146,6 +151,8 @@ impl Controller {
             silence,
             sees: Mutex::default(),
             facts: Mutex::default(),
+            gates: Mutex::default(),
+            judgements: Semaphore::new(1),
             looked: Mutex::default(),
             secrets: Mutex::default(),
             evidence: Mutex::default(),
@@ -322,6 +329,7 @@ impl Controller {
     /// Forgets what is known of a config that is gone, or whose namespace is not enabled.
     pub(super) fn forget_config(&self, key: &ConfigKey) {
         locked(&self.facts).remove(key);
+        locked(&self.gates).remove(key);
         locked(&self.looked).remove(key);
         locked(&self.secrets).remove(key);
         locked(&self.evidence).remove(key);
@@ -333,6 +341,7 @@ impl Controller {
     /// Forgets what was observed before, as a new leader must.
     pub fn forget(&self) {
         locked(&self.facts).clear();
+        locked(&self.gates).clear();
         locked(&self.looked).clear();
         locked(&self.secrets).clear();
         locked(&self.evidence).clear();

@@ -18,6 +18,7 @@ use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide};
 
 use super::controller::{Begins, Controller, written_by_us};
 use super::counting::is_more_than_numbers;
+use super::judging::{Gate, UNUSABLE};
 use super::locked::locked;
 use super::publishing::Outcome;
 use super::restart::restarts;
@@ -158,7 +159,8 @@ impl Controller {
             neighbours: HashMap::new(),
             restarting: Restarting::later(),
         };
-        let (decision, evidence) = self.decided(key, config, &seen, &self.facts(key), &evidence);
+        let (decision, evidence) =
+            self.decided(key, config, &seen, (&self.facts(key), &self.gate(key, config)), &evidence);
         self.keep_subjects(key, seen.pods);
         let before = config.status.as_ref().map(|status| status.rollout.revision);
         (Some(decision.status.rollout.revision) != before).then_some((decision, (evidence, looked)))
@@ -187,7 +189,7 @@ impl Controller {
             pods: self.subjects(key, &config, &pods, &nodes_away),
             restarting,
         };
-        let mut facts = self.facts(key);
+        let (mut facts, mut gate) = (self.facts(key), self.gate(key, &config));
         let known = self.evidence(key);
         let mut turns = 0;
         let (mut decision, evidence, one) = loop {
@@ -197,13 +199,16 @@ impl Controller {
             }
             // What rests waits for nobody.
             seen.waiting_for = if is_moved(&config) { self.moving_neighbour(key, &pods) } else { None };
-            let made = self.decided(key, &config, &seen, &facts, &known);
+            let made = self.decided(key, &config, &seen, (&facts, &gate), &known);
             // The rest is left to the next reconcile: one config must not keep a worker for itself.
-            if made.0.unread.is_empty() || turns == READS {
+            if (made.0.unread.is_empty() && !gate.has_work(&made.0)) || turns == READS {
                 break (made.0, made.1, one);
             }
             drop(one);
             turns += 1;
+            if made.0.unread.is_empty() {
+                self.judge(key, &config, &mut gate, &made.0.unjudged, &facts).await?;
+            }
             for (kind, name) in made.0.unread.into_iter().take(READ_AT_ONCE) {
                 if let Some(read) = self.read(&key.namespace, kind, &name).await? {
                     facts.insert(read.uid.clone(), read);
@@ -211,10 +216,13 @@ impl Controller {
             }
         };
         let more = match &decision.again {
-            _ if !decision.unread.is_empty() => Again::Soon,
+            _ if !decision.unread.is_empty() || gate.has_work(&decision) => Again::Soon,
             Some(millis) => Again::At(wait(*millis)),
             None => Again::Never,
         };
+        let waits = !decision.unjudged.is_empty() && gate.is_unusable();
+        let more = more.by(waits.then_some(UNUSABLE));
+        self.keep_gate(key, gate, &decision.status);
         let more = Self::with_restart(more, &config, &seen.restarting, &mut decision);
         self.keep(key, facts, &decision.status);
         self.keep_subjects(key, seen.pods);
@@ -231,7 +239,7 @@ impl Controller {
         key: &ConfigKey,
         config: &VersionedConfig,
         seen: &Seen,
-        facts: &Facts,
+        (facts, gate): (&Facts, &Gate),
         evidence: &Evidence,
     ) -> (Decision, Evidence) {
         let (parts, secrets_known, left_out) = self.index.seen_parts(key);
@@ -247,6 +255,7 @@ impl Controller {
             neighbours: &seen.neighbours,
             waiting_for: seen.waiting_for.as_ref().map(|other| other.name.as_str()),
             published: published.as_deref(),
+            judging: gate.judging(),
             seals: &self.seals(key, config),
             replaces_keyed_at: &self.replaces_keyed_at(),
             restart: &seen.restarting.state,

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use kube::{Client, Config};
 use nudge_admission::pods::{InjectPods, Known, KubePodLookups};
 use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, Clients, KnownNamespaces, KubeLookups, OnlyEnabled,
-    Subscribers, Webhooks, guards,
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, Clients, KnownConfigs, KnownNamespaces, KubeLookups,
+    OnlyEnabled, Subscribers, Webhooks, guards,
 };
 use nudge_certs::CertificatesError;
 use nudge_cluster::features::{FeatureMetrics, keep_features};
@@ -90,10 +90,13 @@ impl Means {
             let pods = subscribed.subscribers(&key);
             Some(pods.iter().filter(|pod| !pod.terminating && !pod.finished).count())
         });
-        let (index, secrets) = (Arc::clone(&self.index), self.index);
+        let (index, known, secrets) = (Arc::clone(&self.index), Arc::clone(&self.index), self.index);
         let known_enabled: KnownNamespaces = Arc::new(move |namespace| index.is_enabled(namespace));
         let secrets: KnownNamespaces = Arc::new(move |namespace| secrets.secrets_allowed(namespace));
-        let lookups = Arc::new(KubeLookups::new(client.clone(), subscribers, known_enabled, secrets, self.enabled));
+        let configs: KnownConfigs =
+            Arc::new(move |namespace, name| known.config(&ConfigKey::parse(namespace, name).ok()?));
+        let lookups = KubeLookups::new(client.clone(), subscribers, known_enabled, secrets, self.enabled);
+        let lookups = Arc::new(lookups.knowing(configs));
         let pods = InjectPods::new(KubePodLookups::new(client, self.known), self.injection);
         let mut webhooks = guards(&lookups, self.content_key);
         webhooks.push(Arc::new(OnlyEnabled::new(pods, &lookups)));

@@ -10,11 +10,13 @@ mod expression;
 mod finding;
 mod format;
 mod meter;
+mod references;
 mod rule_error;
 mod rules;
 mod schema;
 
 pub use dictionary::{Dictionary, Entry};
 pub use finding::{Finding, Place, Report};
+pub use references::{SchemaTexts, references, schema_of};
 pub use rule_error::RuleError;
-pub use rules::{MAX_RULES, Rules, SchemaTexts, references};
+pub use rules::{MAX_RULES, Rules};

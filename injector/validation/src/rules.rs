@@ -1,6 +1,6 @@
 //! The rules of a config, ready to judge contents.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use nudge_api::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
 use nudge_protocol::hex::hex;
@@ -12,6 +12,7 @@ use crate::expression::Expression;
 use crate::finding::{Finding, MAX_FINDINGS, Place, Report, clip};
 use crate::format;
 use crate::meter::{self, Exhausted};
+use crate::references::{SchemaTexts, references};
 use crate::rule_error::RuleError;
 use crate::schema::Schema;
 
@@ -23,14 +24,6 @@ const MAX_BYTES: usize = 256 * 1024;
 const MAX_MESSAGE_BYTES: usize = 256;
 /// Bytes of the hash.
 const HASH_BYTES: usize = 12;
-
-/// The texts of schemas that ConfigMaps hold.
-pub type SchemaTexts = BTreeMap<ConfigMapKeyRef, String>;
-
-/// The schemas that must be read before the rules can be compiled.
-pub fn references(rules: &[ValidationRule]) -> BTreeSet<&ConfigMapKeyRef> {
-    rules.iter().filter_map(|rule| rule.schema.as_ref()?.config_map_key_ref.as_ref()).collect()
-}
 
 /// The rules of a config. They can be shared between threads.
 #[derive(Debug)]
@@ -127,7 +120,9 @@ fn compiled_schema(source: &SchemaSource, number: usize, texts: &SchemaTexts) ->
             let text = texts.get(reference).ok_or_else(unknown)?;
             let ConfigMapKeyRef { name, key } = reference;
             format::schema_text(text).ok_or_else(|| {
-                wrong(format!("has a schema that can't be used: key {key} of ConfigMap {name} is neither JSON nor YAML"))
+                wrong(format!(
+                    "has a schema that can't be used: key {key} of ConfigMap {name} is neither JSON nor YAML"
+                ))
             })?
         }
         _ => return Err(wrong("must have its schema either inline or in a ConfigMap (configMapKeyRef)".to_owned())),
@@ -230,3 +225,7 @@ fn matches(pattern: &str, key: &str) -> bool {
     }
     rest.ends_with(last)
 }
+
+#[cfg(test)]
+#[path = "rules_tests.rs"]
+mod tests;

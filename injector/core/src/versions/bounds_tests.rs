@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{
-    BackgroundStatus, ConditionType, EvidenceStatus, HarmedPod, PartKind, PartStatus, Pods, Reason, RetiredVersion,
-    RolloutFailure, RolloutStage, SelectorThreshold, StepSelector, VersionState, VersionStatus, VersionedConfigStatus,
-    Watch, clipped, condition,
+    BackgroundStatus, ConditionType, EvidenceStatus, HarmedPod, InvalidVersion, PartKind, PartStatus, Pods, Reason,
+    RetiredVersion, RolloutFailure, RolloutStage, SelectorThreshold, StepSelector, VersionState, VersionStatus,
+    VersionedConfigStatus, Watch, clipped, condition,
 };
 
 use super::inventory::{MAX_RETIRED, MAX_VERSIONS, inventory};
+use super::judged::Judging;
 use super::seal::tests::seals;
 use super::seal_check::Facts;
 use super::seal_check::tests::facts;
@@ -37,7 +38,16 @@ fn version(number: usize, names: &[String]) -> VersionStatus {
     };
     let parts = names.iter().zip(1..).map(part).collect();
     let (state, sealed_at) = (VersionState::Available, Some(now()));
-    VersionStatus { version, state, parts, keys: 999, bytes: 999_999, sealed_at, consent: None }
+    VersionStatus {
+        version,
+        state,
+        parts,
+        keys: 999,
+        bytes: 999_999,
+        sealed_at,
+        rules: Some(format!("{:024x}", number / 50)),
+        consent: None,
+    }
 }
 
 /// What becomes of these versions, and of as many that were deleted as are remembered at most.
@@ -74,7 +84,7 @@ fn surveyed(versions: &[VersionStatus], more: &[VersionStatus]) -> (super::Inven
     let fresh = objects.iter().filter(|object| more.iter().any(|more| more.version == object.version));
     let facts: Facts = fresh.map(|object| (object.uid.clone(), facts(object, "content"))).collect();
     let began = Instant::now();
-    (inventory(&status, &objects, &facts, &[], None, &seals(), &now()), began.elapsed())
+    (inventory(&status, &objects, &facts, &[], None, &Judging::NONE, &seals(), &now()), began.elapsed())
 }
 
 /// 12,000 pods of 150 workloads.
@@ -151,6 +161,15 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
     ];
     let condition = |kind| condition(kind, true, Reason::ProgressDeadlineExceeded, &long, Some(i64::MAX), &now());
     status.conditions = kinds.into_iter().map(condition).collect();
+    status.invalid = (0..InvalidVersion::MOST)
+        .map(|number| InvalidVersion {
+            version: format!("2026.12.{number}"),
+            reason: Reason::Invalid,
+            message: "m".repeat(400),
+            rules: "0".repeat(24),
+            content: "0".repeat(24),
+        })
+        .collect();
     status
 }
 
@@ -169,6 +188,7 @@ fn the_largest_status_has_64_kib() {
             serde_json::to_string(&VersionedConfigStatus { retired: status.retired.clone(), ..Default::default() }),
         ),
         ("rollout", serde_json::to_string(&status.rollout)),
+        ("invalid", serde_json::to_string(&status.invalid)),
         ("conditions", serde_json::to_string(&status.conditions)),
     ];
     let sizes: Vec<(&str, usize)> = parts.into_iter().map(|(name, part)| (name, part.unwrap().len())).collect();

@@ -115,7 +115,9 @@ fn suspected(status: &VersionedConfigStatus, now: &Time) -> Option<String> {
 /// Objects with labels of versions that they do not belong to, and invalid versions that spec.current does not name.
 pub(super) fn conflict(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
     let invalid = inventory.others.iter().filter_map(|(version, seal_check)| match seal_check {
-        SealCheck::Invalid(message) if config.spec.current.as_ref() != Some(version) => Some(message.clone()),
+        SealCheck::Invalid(message) | SealCheck::Refused(message) if config.spec.current.as_ref() != Some(version) => {
+            Some(message.clone())
+        }
         _ => None,
     });
     let messages: Vec<String> = inventory.conflicts.iter().cloned().chain(invalid).collect();

@@ -9,6 +9,7 @@ use nudge_api::{PartKind, Reason, VersionedConfig, VersionedConfigStatus};
 use super::conditions::{Progress, conflict, conflict_event, suspect_until, with_conditions};
 use super::counts::pod_counts;
 use super::inventory::inventory;
+use super::judged::{Judging, Unjudged};
 use super::requested::requested;
 use super::seal::{Seals, has_keyed};
 use super::seal_check::Facts;
@@ -37,6 +38,8 @@ pub struct Observed<'a> {
     pub waiting_for: Option<&'a str>,
     /// The version that the published ConfigMap was last brought to, or that could not be written there.
     pub published: Option<&'a str>,
+    /// By what versions are judged before they are sealed.
+    pub judging: Judging<'a>,
     /// The seals of this config.
     pub seals: &'a Seals,
     /// From when on digests of the form before are replaced by seals. Until then, a hub of the release before can still read them.
@@ -56,6 +59,8 @@ pub struct Decision {
     pub status: VersionedConfigStatus,
     /// Objects whose content must be read before more can be decided.
     pub unread: Vec<(PartKind, String)>,
+    /// Versions that must be judged before they are sealed; what `spec.current` names comes first.
+    pub unjudged: Vec<Unjudged>,
     /// The Events to write.
     pub events: Vec<EventRecord>,
     /// After how long to look again although nothing is observed to change.
@@ -68,12 +73,14 @@ const MOST_TRANSITIONS: usize = 16;
 /// Decides. `evidence`: what this leader has seen of the pods so far. Returns the decision, and the evidence if it is used.
 pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Evidence) {
     let mut evidence = evidence.clone();
-    let Observed { config, parts, facts, secrets_known, left_out, pods, seals, now: clocks, .. } = *observed;
+    let Observed { config, parts, facts, secrets_known, left_out, pods, judging, seals, now: clocks, .. } = *observed;
     let now = clocks.time;
     let before = config.status.clone().unwrap_or_default();
     let hidden = (!secrets_known).then_some(PartKind::Secret);
     let unseen: Vec<PartKind> = left_out.iter().copied().chain(hidden).collect();
-    let inventory = inventory(&before, parts, facts, &unseen, config.spec.current.as_deref(), seals, now);
+    let named = config.spec.current.as_deref();
+    let mut inventory = inventory(&before, parts, facts, &unseen, named, &judging, seals, now);
+    inventory.unjudged.sort_by_key(|unjudged| named != Some(unjudged.version.as_str()));
     let conflict = conflict(config, &inventory);
     let requested = requested(config, &inventory, secrets_known);
     let generation = config.metadata.generation;
@@ -88,6 +95,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         identity: Some(Identity::of(config).to_string()),
         versions: inventory.sealed,
         retired: inventory.retired,
+        invalid: inventory.invalid,
         ..before.clone()
     };
     let replaces = replaces_keyed(&status, observed);
@@ -120,7 +128,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let later = replaces.filter(|&time| time != now).and_then(|time| clocks.until(time.0));
     let later = later.into_iter().chain(suspect_until(&status).and_then(|until| clocks.until(until)));
     let again = effects.look_again.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).min();
-    (Decision { status, unread: inventory.unread, events, again }, evidence)
+    (Decision { status, unread: inventory.unread, unjudged: inventory.unjudged, events, again }, evidence)
 }
 
 /// When digests of the form before are replaced: not while something moves, because workloads would be restarted for it.

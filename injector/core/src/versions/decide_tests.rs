@@ -12,6 +12,7 @@ use nudge_protocol::{ConfigName, VersionName};
 
 use super::PartFacts;
 use super::decide::{Decision, Observed, decide};
+use super::judged::{Judging, RulesState, Verdicts};
 use super::seal::tests::seals;
 use super::seal_check::Facts;
 use super::seal_check::tests::{facts, part};
@@ -30,31 +31,34 @@ fn at(second: i64) -> Time {
 const REPLACES_KEYED_AT: i64 = 10_000;
 
 /// A config, its versions and the clock.
-struct Fixture {
-    config: VersionedConfig,
+pub(super) struct Fixture {
+    pub(super) config: VersionedConfig,
     parts: Vec<Arc<PartMeta>>,
     facts: Facts,
     pods: Vec<Arc<PodState>>,
     evidence: Evidence,
+    pub(super) rules: RulesState<'static>,
+    pub(super) verdicts: Verdicts,
     now: i64,
 }
 
 impl Fixture {
-    fn new(current: Option<&str>) -> Self {
+    pub(super) fn new(current: Option<&str>) -> Self {
         let spec = VersionedConfigSpec { current: current.map(str::to_owned), ..VersionedConfigSpec::default() };
         let mut config = VersionedConfig::new("shop", spec);
         config.metadata.uid = Some("uid".to_owned());
         config.metadata.generation = Some(1);
         let (parts, facts, pods, evidence) = (Vec::new(), Facts::new(), Vec::new(), Evidence::default());
-        Self { config, parts, facts, pods, evidence, now: 1 }
+        let (rules, verdicts) = (RulesState::None, Verdicts::new());
+        Self { config, parts, facts, pods, evidence, rules, verdicts, now: 1 }
     }
 
-    fn with(mut self, version: &str) -> Self {
+    pub(super) fn with(mut self, version: &str) -> Self {
         self.add(version);
         self
     }
 
-    fn add(&mut self, version: &str) {
+    pub(super) fn add(&mut self, version: &str) {
         let part = Arc::new(part(PartKind::ConfigMap, &format!("shop-{version}"), version));
         self.facts.insert(part.uid.clone(), facts(&part, version));
         self.parts.push(part);
@@ -78,6 +82,7 @@ impl Fixture {
             pods: &Subjects::of(&self.pods, "shop", Identity::of(&self.config), &BTreeSet::new()),
             neighbours: &HashMap::new(),
             waiting_for: None,
+            judging: Judging { rules: self.rules, verdicts: &self.verdicts },
             seals: &seals(),
             replaces_keyed_at: &at(REPLACES_KEYED_AT),
             published: self.config.status.as_ref().and_then(to_publish),
@@ -89,7 +94,7 @@ impl Fixture {
     }
 
     /// Decides until nothing changes.
-    fn step(&mut self) -> Decision {
+    pub(super) fn step(&mut self) -> Decision {
         let mut events = Vec::new();
         loop {
             self.now += 1;
@@ -103,7 +108,7 @@ impl Fixture {
         }
     }
 
-    fn ready(&self) -> (String, String, String) {
+    pub(super) fn ready(&self) -> (String, String, String) {
         let status = self.config.status.as_ref().unwrap();
         let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
         (ready.status.clone(), ready.reason.clone(), ready.message.clone())
@@ -365,6 +370,7 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
                 pods: &Subjects::of(&pods, "shop", Identity::of(&fixture.config), &BTreeSet::new()),
                 neighbours: &HashMap::new(),
                 waiting_for: None,
+                judging: Judging::NONE,
                 seals: &seals(),
                 replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: Some("2"),
@@ -438,6 +444,7 @@ fn a_part_that_may_have_been_left_out_is_not_gone() {
                 pods: &Subjects::default(),
                 neighbours: &HashMap::new(),
                 waiting_for: None,
+                judging: Judging::NONE,
                 seals: &seals(),
                 replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: Some("1"),

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
-    Consent, PartKind, PartStatus, RetiredVersion, StoredBytes, VersionState, VersionStatus, VersionedConfigStatus,
-    retired_bytes,
+    Consent, InvalidVersion, PartKind, PartStatus, RetiredVersion, StoredBytes, VersionState, VersionStatus,
+    VersionedConfigStatus, retired_bytes,
 };
 
 use super::facts::object_name;
+use super::judged::{Judging, RulesState, Unjudged, bounded, content_of, record, verdict};
 use super::seal::Seals;
 use super::seal_check::{Facts, SealCheck, facts_of, part_number, stand};
 use crate::keys::PartMeta;
@@ -43,16 +44,22 @@ pub struct Inventory {
     pub conflicts: Vec<String>,
     /// Objects to read before more can be said.
     pub unread: Vec<(PartKind, String)>,
+    /// Complete versions that must be judged before they are sealed, in the order in which they would be.
+    pub unjudged: Vec<Unjudged>,
+    /// Versions that break a rule of spec.validation, as the status keeps them.
+    pub invalid: Vec<InvalidVersion>,
 }
 
 /// Surveys `parts`, the objects with the config's label. Nothing is concluded from the absence of an object of a kind that is `unseen`.
 /// `named` is what `spec.current` names.
+#[allow(clippy::too_many_arguments)] // all that is known of one config
 pub fn inventory(
     status: &VersionedConfigStatus,
     parts: &[Arc<PartMeta>],
     facts: &Facts,
     unseen: &[PartKind],
     named: Option<&str>,
+    judging: &Judging<'_>,
     seals: &Seals,
     now: &Time,
 ) -> Inventory {
@@ -99,10 +106,21 @@ pub fn inventory(
             }
             seal_check => seal_check,
         };
+        // What was sealed before has passed the rules of that time.
+        let is_back = retired.is_some();
+        let held = match &seal_check {
+            SealCheck::Complete { parts, .. } if !is_back => inventory.judge(version, parts, status, judging),
+            _ => None,
+        };
+        let seal_check = held.unwrap_or(seal_check);
         match seal_check {
             SealCheck::Complete { parts, keys, bytes, marked } => {
                 // What is current and was deleted is the same again.
-                let back = retired.is_some() && status.current.as_deref() == Some(version);
+                let back = is_back && status.current.as_deref() == Some(version);
+                let rules = match judging.rules {
+                    RulesState::Ready(rules) if !is_back => Some(rules.to_owned()),
+                    _ => None,
+                };
                 let needed = if named == Some(version) { Consent::NeededAnew } else { Consent::Needed };
                 inventory.retired.retain(|retired| retired.version != version);
                 inventory.new.push(version.to_owned());
@@ -113,6 +131,7 @@ pub fn inventory(
                     keys,
                     bytes,
                     sealed_at: Some(now.clone()),
+                    rules,
                     consent: (!marked && !back).then_some(needed),
                 };
                 names.extend(owned(&sealed));
@@ -134,6 +153,7 @@ pub fn inventory(
         // From now on, naming it is consent.
         sealed.consent = sealed.consent.map(|_| Consent::Needed);
     }
+    inventory.invalid = bounded(std::mem::take(&mut inventory.invalid), &status.invalid, named);
     if !inventory.new.is_empty() || inventory.retired.len() > status.retired.len().min(MAX_RETIRED) {
         inventory.bound_retired();
     }
@@ -143,6 +163,10 @@ pub fn inventory(
 /// The names of its objects, with its own.
 fn owned(sealed: &VersionStatus) -> impl Iterator<Item = ((PartKind, String), String)> {
     sealed.parts.iter().map(|part| ((part.kind, part.name.clone()), sealed.version.clone()))
+}
+
+fn objects(parts: &[PartStatus]) -> Vec<(PartKind, String)> {
+    parts.iter().map(|part| (part.kind, part.name.clone())).collect()
 }
 
 /// Why none of these can be sealed as this version: a name stays with its version, because nodes may hold the old bytes under it.
@@ -170,6 +194,41 @@ impl Inventory {
         let names = parts.iter().map(|part| part.name.len() + part.uid.len() + part.digest.len()).sum::<usize>();
         let stored = stored.get_or_insert_with(|| self.sealed.iter().collect());
         stored.total() + 2 * version.len() + names + 64 <= SEALED_BYTES
+    }
+
+    /// What keeps a complete version from being sealed: the rules, or that it is not judged by them yet.
+    fn judge(
+        &mut self,
+        version: &str,
+        parts: &[PartStatus],
+        status: &VersionedConfigStatus,
+        judging: &Judging<'_>,
+    ) -> Option<SealCheck> {
+        let content = content_of(parts);
+        let rules = match judging.rules {
+            RulesState::None => return None,
+            RulesState::Ready(rules) => rules,
+            RulesState::NotReady(why) => {
+                // What was said of it stays until it is judged anew.
+                self.invalid.extend(status.invalid.iter().find(|known| known.version == version).cloned());
+                self.unjudged.push(Unjudged { version: version.to_owned(), objects: objects(parts), content });
+                return Some(SealCheck::Unjudged(why.map(str::to_owned)));
+            }
+        };
+        match verdict(judging, status, (version, &content, rules)) {
+            Some(None) => None,
+            Some(Some(message)) => {
+                self.invalid.push(record(version, &content, rules, message));
+                Some(SealCheck::Refused(format!(
+                    "version {version} breaks a rule of spec.validation: {message}; create another version, or change the rules"
+                )))
+            }
+            None => {
+                self.invalid.extend(status.invalid.iter().find(|known| known.version == version).cloned());
+                self.unjudged.push(Unjudged { version: version.to_owned(), objects: objects(parts), content });
+                Some(SealCheck::Unjudged(None))
+            }
+        }
     }
 
     /// Forgets the oldest of the deleted versions.
@@ -295,18 +354,19 @@ mod tests {
     #[test]
     fn a_version_is_sealed_retired_and_taken_back() {
         let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
-        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
+        let first =
+            inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
         assert_eq!(first.new, ["1"]);
-        let gone = inventory(&after(&first), &[], &Facts::new(), &[], None, &seals(), &at());
+        let gone = inventory(&after(&first), &[], &Facts::new(), &[], None, &Judging::NONE, &seals(), &at());
         assert!(gone.sealed.is_empty());
         assert_eq!(gone.retired[0].digests, ["sha256:x"]);
 
         let (same, facts) = known(&[(object("shop-1", "1", "u2"), "x")]);
-        let back = inventory(&after(&gone), &same, &facts, &[], None, &seals(), &at());
+        let back = inventory(&after(&gone), &same, &facts, &[], None, &Judging::NONE, &seals(), &at());
         assert_eq!((back.new.len(), back.retired.len(), back.sealed[0].parts[0].uid.as_str()), (1, 0, "u2"));
 
         let (other, facts) = known(&[(object("shop-1", "1", "u3"), "y")]);
-        let refused = inventory(&after(&gone), &other, &facts, &[], None, &seals(), &at());
+        let refused = inventory(&after(&gone), &other, &facts, &[], None, &Judging::NONE, &seals(), &at());
         assert!(refused.sealed.is_empty() && matches!(refused.others["1"], SealCheck::Invalid(_)));
         assert_eq!(refused.retired.len(), 1, "the digest is still known");
     }
@@ -314,31 +374,38 @@ mod tests {
     #[test]
     fn a_part_put_back_between_two_looks_needs_the_same_content() {
         let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
-        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
+        let first =
+            inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
         let (same, same_facts) = known(&[(object("shop-1", "1", "u2"), "x")]);
-        assert_eq!(inventory(&after(&first), &same, &Facts::new(), &[], None, &seals(), &at()).unread.len(), 1);
         assert_eq!(
-            inventory(&after(&first), &same, &same_facts, &[], None, &seals(), &at()).sealed[0].parts[0].uid,
+            inventory(&after(&first), &same, &Facts::new(), &[], None, &Judging::NONE, &seals(), &at()).unread.len(),
+            1
+        );
+        assert_eq!(
+            inventory(&after(&first), &same, &same_facts, &[], None, &Judging::NONE, &seals(), &at()).sealed[0].parts
+                [0]
+            .uid,
             "u2"
         );
         let (other, other_facts) = known(&[(object("shop-1", "1", "u3"), "y")]);
-        let broken = inventory(&after(&first), &other, &other_facts, &[], None, &seals(), &at());
+        let broken = inventory(&after(&first), &other, &other_facts, &[], None, &Judging::NONE, &seals(), &at());
         assert_eq!((broken.sealed[0].state, broken.conflicts.len()), (VersionState::Broken, 1));
-        let mended = inventory(&after(&broken), &same, &same_facts, &[], None, &seals(), &at());
+        let mended = inventory(&after(&broken), &same, &same_facts, &[], None, &Judging::NONE, &seals(), &at());
         assert_eq!((mended.sealed[0].state, mended.conflicts.len()), (VersionState::Available, 0));
     }
 
     #[test]
     fn a_part_put_back_is_the_same_part_and_immutable() {
         let (parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
-        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
+        let first =
+            inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
         let (same, mut open) = known(&[(object("shop-1", "1", "u2"), "x")]);
         open.get_mut("u2").unwrap().immutable = false;
-        let refused = inventory(&after(&first), &same, &open, &[], None, &seals(), &at());
+        let refused = inventory(&after(&first), &same, &open, &[], None, &Judging::NONE, &seals(), &at());
         assert!(refused.conflicts[0].contains("without immutable: true and is not used"), "{:?}", refused.conflicts);
         let numbered = Arc::new(PartMeta { parts: Some("2".to_owned()), ..(*object("shop-1", "1", "u2")).clone() });
         let (other, facts) = known(&[(numbered, "x")]);
-        let refused = inventory(&after(&first), &other, &facts, &[], None, &seals(), &at());
+        let refused = inventory(&after(&first), &other, &facts, &[], None, &Judging::NONE, &seals(), &at());
         assert!(refused.conflicts[0].contains("as another part and is not used"), "{:?}", refused.conflicts);
         assert_eq!(refused.sealed[0].parts[0].uid, "u1");
     }
@@ -346,11 +413,12 @@ mod tests {
     #[test]
     fn a_name_stays_with_its_version() {
         let (parts, facts) = known(&[(object("a", "1", "u1"), "x")]);
-        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
+        let first =
+            inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
         let (taken, facts) = known(&[(object("a", "2", "u2"), "y")]);
         let mut status = after(&first);
         for _ in 0..3 {
-            let found = inventory(&status, &taken, &facts, &[], None, &seals(), &at());
+            let found = inventory(&status, &taken, &facts, &[], None, &Judging::NONE, &seals(), &at());
             let SealCheck::Invalid(message) = &found.others["2"] else { panic!("{:?}", found.others) };
             assert_eq!(
                 message,
@@ -360,17 +428,18 @@ mod tests {
             assert_eq!((found.sealed[0].state, found.retired.len()), (VersionState::Broken, 0));
             status = after(&found);
         }
-        let gone = inventory(&status, &[], &facts, &[], None, &seals(), &at());
+        let gone = inventory(&status, &[], &facts, &[], None, &Judging::NONE, &seals(), &at());
         assert_eq!(gone.retired.len(), 1);
-        assert_eq!(inventory(&after(&gone), &taken, &facts, &[], None, &seals(), &at()).new, ["2"]);
+        assert_eq!(inventory(&after(&gone), &taken, &facts, &[], None, &Judging::NONE, &seals(), &at()).new, ["2"]);
     }
 
     #[test]
     fn a_late_object_is_not_part_of_a_sealed_version() {
         let (mut parts, facts) = known(&[(object("shop-1", "1", "u1"), "x")]);
-        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
+        let first =
+            inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
         parts.push(object("late", "1", "u2"));
-        let later = inventory(&after(&first), &parts, &facts, &[], None, &seals(), &at());
+        let later = inventory(&after(&first), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
         assert_eq!(later.sealed, first.sealed);
         assert!(later.conflicts[0].starts_with("ConfigMap late has the labels of version 1"), "{:?}", later.conflicts);
     }
@@ -379,12 +448,13 @@ mod tests {
     fn secrets_that_cannot_be_seen_are_not_gone() {
         let secret = Arc::new(part(PartKind::Secret, "keys-1", "1"));
         let (parts, facts) = known(&[(secret, "x")]);
-        let first = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
+        let first =
+            inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
         assert_eq!(
-            inventory(&after(&first), &[], &facts, &[PartKind::Secret], None, &seals(), &at()).sealed,
+            inventory(&after(&first), &[], &facts, &[PartKind::Secret], None, &Judging::NONE, &seals(), &at()).sealed,
             first.sealed
         );
-        assert!(inventory(&after(&first), &[], &facts, &[], None, &seals(), &at()).sealed.is_empty());
+        assert!(inventory(&after(&first), &[], &facts, &[], None, &Judging::NONE, &seals(), &at()).sealed.is_empty());
     }
 
     #[test]
@@ -392,7 +462,8 @@ mod tests {
         let young = Arc::new(PartMeta { created: 9, ..part(PartKind::ConfigMap, "a", "1") });
         let old = Arc::new(PartMeta { created: 3, ..part(PartKind::ConfigMap, "b", "2") });
         let (parts, facts) = known(&[(young, "x"), (old, "y")]);
-        let found = inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at());
+        let found =
+            inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
         assert_eq!(found.new, ["2", "1"]);
         let many = VersionedConfigStatus {
             retired: (0..MAX_RETIRED + 3)
@@ -400,7 +471,7 @@ mod tests {
                 .collect(),
             ..VersionedConfigStatus::default()
         };
-        let bounded = inventory(&many, &[], &Facts::new(), &[], None, &seals(), &at());
+        let bounded = inventory(&many, &[], &Facts::new(), &[], None, &Judging::NONE, &seals(), &at());
         assert_eq!((bounded.retired.len(), bounded.retired[0].version.as_str()), (MAX_RETIRED, "3"));
     }
 
@@ -408,14 +479,16 @@ mod tests {
     fn one_version_too_many_is_refused() {
         let sealed = |n: usize| {
             let (parts, facts) = known(&[(object("x", &n.to_string(), "u"), "x")]);
-            inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &seals(), &at()).sealed.remove(0)
+            inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at())
+                .sealed
+                .remove(0)
         };
         let parts: Vec<_> = (0..MAX_VERSIONS).map(|n| (object("x", &n.to_string(), "u"), "x")).collect();
         let full = VersionedConfigStatus { versions: (0..MAX_VERSIONS).map(sealed).collect(), ..Default::default() };
         let mut all = parts;
         all.push((object("more", "more", "um"), "y"));
         let (parts, facts) = known(&all);
-        let found = inventory(&full, &parts, &facts, &[], None, &seals(), &at());
+        let found = inventory(&full, &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
         assert!(matches!(&found.others["more"], SealCheck::Invalid(message) if message.contains("delete some")));
     }
 
@@ -435,7 +508,7 @@ mod tests {
                 }
                 let parts: Vec<Arc<PartMeta>> = cluster.values().map(|(part, _)| Arc::clone(part)).collect();
                 let facts = cluster.values().map(|(part, content)| (part.uid.clone(), facts(part, content))).collect();
-                let found = inventory(&status, &parts, &facts, &[], None, &seals(), &at());
+                let found = inventory(&status, &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
                 let mut names: Vec<&String> = found.sealed.iter().map(|sealed| &sealed.version).collect();
                 names.dedup();
                 prop_assert_eq!(names.len(), found.sealed.len());

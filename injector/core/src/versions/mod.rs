@@ -10,7 +10,10 @@ mod decide;
 mod decide_tests;
 mod digest;
 mod facts;
+#[cfg(test)]
+mod gate_tests;
 mod inventory;
+mod judged;
 mod mark;
 mod part_labels;
 mod prune;
@@ -25,6 +28,7 @@ pub use decide::{Decision, Observed, decide};
 pub use digest::{Contents, KEYED, PLAIN, contents_of, part_digest};
 pub use facts::{PartFacts, object_name};
 pub use inventory::{Inventory, MAX_RETIRED, MAX_VERSIONS, inventory};
+pub use judged::{Judging, RulesState, Unjudged, Verdict, Verdicts};
 pub use mark::{is_marked, mark};
 pub use part_labels::{MAX_PARTS, PartLabels, PartLabelsError, PartNumber};
 pub use prune::{is_beyond_limit, to_prune};

@@ -85,6 +85,7 @@ mod tests {
             keys: 1,
             bytes: 1,
             sealed_at: None,
+            rules: None,
             consent: None,
         });
         config.status =

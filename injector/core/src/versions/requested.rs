@@ -17,7 +17,7 @@ pub(super) fn requested(
 
 /// Whether only a person can make the version possible.
 pub(super) fn is_stuck(reason: Reason) -> bool {
-    matches!(reason, Reason::VersionInvalid | Reason::VersionNotAuthorized)
+    matches!(reason, Reason::VersionInvalid | Reason::Invalid | Reason::VersionNotAuthorized)
 }
 
 /// What is missing may be a Secret.
@@ -59,8 +59,12 @@ fn not_sealed(version: &str, seal_check: &SealCheck) -> Explanation {
     match seal_check {
         SealCheck::Incomplete(message) => Reason::VersionIncomplete.explained(message),
         SealCheck::Invalid(message) => Reason::VersionInvalid.explained(message),
+        SealCheck::Refused(message) => Reason::Invalid.explained(message),
+        SealCheck::Unjudged(Some(why)) => {
+            Reason::Invalid.explained(format!("version {version} can't be judged by spec.validation: {why}"))
+        }
         // A complete version would have been sealed.
-        SealCheck::Unread(_) | SealCheck::Complete { .. } => {
+        SealCheck::Unread(_) | SealCheck::Unjudged(None) | SealCheck::Complete { .. } => {
             Reason::VersionIncomplete.explained(format!("version {version} is being read"))
         }
     }

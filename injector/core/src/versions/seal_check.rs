@@ -36,6 +36,10 @@ pub enum SealCheck {
     Invalid(String),
     /// The contents of these objects must be read first.
     Unread(Vec<(PartKind, String)>),
+    /// It breaks a rule of spec.validation. Holds what is wrong.
+    Refused(String),
+    /// It has to be judged by spec.validation first. Holds why that is not possible.
+    Unjudged(Option<String>),
 }
 
 /// The facts of this object, if they are of its present state.

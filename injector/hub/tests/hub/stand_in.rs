@@ -106,6 +106,7 @@ impl Stored {
             keys: 0,
             bytes: 0,
             sealed_at: None,
+            rules: None,
             consent: None,
         }
     }

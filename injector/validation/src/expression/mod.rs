@@ -45,13 +45,18 @@ impl Expression {
         let parser = Env::stdlib().with_optional_support(false).parser();
         let tree = parser.parse(source).map_err(|errors| {
             let first = errors.errors.first();
-            let at = first.map(|error| (error.pos.0, error.pos.1 + 1)).unwrap_or_default();
-            let what = first.map_or_else(String::new, |error| clip(&error.msg, MAX_ERROR_BYTES));
+            let at = first.map(|error| error.pos).unwrap_or_default();
+            // It goes on with all that could stand there.
+            let what = first.and_then(|error| error.msg.split(" expecting ").next()).unwrap_or_default();
+            let what = clip(what, MAX_ERROR_BYTES);
             format!("it is not CEL: line {}, column {}: {what}", at.0, at.1)
         })?;
         let metered = metered::metered(tree)?;
         if metered.nodes > MAX_NODES {
-            return Err(format!("it has {} operations, and {MAX_NODES} are allowed; make several rules", metered.nodes));
+            return Err(format!(
+                "it has {} operations, and {MAX_NODES} are allowed; make several rules",
+                metered.nodes
+            ));
         }
         let expression = Self { tree: metered.tree, nodes: metered.nodes, uses_parsed: metered.uses_parsed };
         meter::begin(meter::STEPS);
@@ -87,7 +92,8 @@ impl Expression {
         let mut context = Context::with_env(Arc::new(functions::environment()));
         context.add_variable_as_val("data", Box::new(CelMap::from(data)));
         context.add_variable_as_val("parsed", Box::new(CelMap::from(known)));
-        let answer = context_result(CelValue::resolve_val(&self.tree, &context).map(|value| value.downcast_ref::<CelBool>().map(|it| *it.inner())));
+        let yielded = CelValue::resolve_val(&self.tree, &context);
+        let answer = without_values(yielded.map(|value| value.downcast_ref::<CelBool>().map(|it| *it.inner())));
         if meter::is_exhausted() { Err(Exhausted) } else { Ok(answer) }
     }
 }
@@ -96,7 +102,7 @@ impl Expression {
 const NOT_BOOL: &str = "it yields neither true nor false";
 
 /// Errors of the library quote values.
-fn context_result(result: Result<Option<bool>, ExecutionError>) -> Result<bool, &'static str> {
+fn without_values(result: Result<Option<bool>, ExecutionError>) -> Result<bool, &'static str> {
     match result {
         Ok(Some(holds)) => Ok(holds),
         Ok(None) => Err(NOT_BOOL),

@@ -3,16 +3,28 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::*;
+use crate::bounded::with_deep_stack;
 use crate::dictionary::Entry;
 
 fn dictionary<'a>(pairs: &'a [(&'a str, &'a str)]) -> Dictionary<'a> {
     pairs.iter().map(|(key, value)| (*key, Entry { value: value.as_bytes(), secret: false })).collect()
 }
 
-fn evaluated(source: &str, pairs: &[(&str, &str)], parsed: &[(&str, Value)]) -> Result<Result<bool, &'static str>, Exhausted> {
-    let expression = Expression::compile(source).unwrap_or_else(|why| panic!("{source}: {why}"));
-    meter::begin(meter::STEPS);
-    expression.evaluate(&dictionary(pairs), parsed.iter().map(|(key, value)| (*key, value)))
+fn compiled(source: &str) -> Result<Expression, String> {
+    with_deep_stack(|| Expression::compile(source)).unwrap()
+}
+
+fn evaluated(
+    source: &str,
+    pairs: &[(&str, &str)],
+    parsed: &[(&str, Value)],
+) -> Result<Result<bool, &'static str>, Exhausted> {
+    let expression = compiled(source).unwrap_or_else(|why| panic!("{source}: {why}"));
+    let evaluated = with_deep_stack(|| {
+        meter::begin(meter::STEPS);
+        expression.evaluate(&dictionary(pairs), parsed.iter().map(|(key, value)| (*key, value)))
+    });
+    evaluated.unwrap()
 }
 
 #[test]
@@ -70,15 +82,15 @@ fn what_can_never_be_evaluated_is_refused() {
         ("1 + 1", "it must yield true or false"),
         ("'a'", "it must yield true or false"),
     ] {
-        let refused = Expression::compile(source).err().unwrap_or_default();
+        let refused = compiled(source).err().unwrap_or_default();
         assert!(refused.starts_with(why), "{source}: {refused}");
     }
     let long = format!("true {}", "&& true ".repeat(300));
-    assert_eq!(Expression::compile(&long).unwrap_err(), "it has 2405 bytes, and 2048 are allowed");
+    assert_eq!(compiled(&long).unwrap_err(), "it has 2405 bytes, and 2048 are allowed");
     let many = format!("1+1{} == 0", "+1".repeat(600));
-    assert!(Expression::compile(&many).is_err());
+    assert!(compiled(&many).is_err());
     for open in ["(", "[", "!", "-", "{1:", "a.b(", "true?"] {
-        assert!(Expression::compile(&open.repeat(2048 / open.len())).is_err(), "{open}");
+        assert!(compiled(&open.repeat(2048 / open.len())).is_err(), "{open}");
     }
 }
 
@@ -109,7 +121,9 @@ fn what_runs_away_is_stopped() {
         println!("{:?} {}", began.elapsed(), &source[..source.len().min(60)]);
     }
     // And what is usual is not, with as much data.
-    for source in ["data.all(key, size(data[key]) < 2000000)", "data.large.contains('xxx') && data.large == data.large2"] {
+    for source in
+        ["data.all(key, size(data[key]) < 2000000)", "data.large.contains('xxx') && data.large == data.large2"]
+    {
         assert_eq!(evaluated(source, &pairs, &parsed), Ok(Ok(true)), "{source}");
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn yaml(text: &str) -> Result<Parsed, Refusal> {
             max_recorded_anchor_bytes: 4 * 1024 * 1024,
             max_total_scalar_bytes: 4 * 1024 * 1024,
             max_merge_keys: YAML_ALIASES,
-            max_documents: 1,
+            max_documents: 2,
         },
         alias_limits: serde_saphyr::alias_limits! {
             max_total_replayed_events: YAML_NODES,
@@ -35,7 +35,11 @@ pub(super) fn yaml(text: &str) -> Result<Parsed, Refusal> {
     read.map(Parsed).map_err(|error| {
         let at = error.location().filter(|at| at.line() > 0);
         let place = at.map(|at| Place::Line { line: number(at.line()), column: number(at.column()).max(1) });
-        let rule = match error.without_snippet() {
+        let mut cause = error.without_snippet();
+        while let Error::AliasError { error, .. } = cause {
+            cause = error.without_snippet();
+        }
+        let rule = match cause {
             Error::DuplicateMappingKey { .. } => "must be YAML in which a key stands once in a mapping",
             Error::MultipleDocuments { .. } => "must be one YAML document, and another follows it",
             Error::UnknownAnchor { .. } => "must be YAML, and an alias has no anchor",

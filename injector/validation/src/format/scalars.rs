@@ -101,7 +101,9 @@ fn is_url(text: &str) -> bool {
         },
     };
     let is_port = port.is_none_or(|port| port.is_empty() || port.parse::<u16>().is_ok());
-    let allowed = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}');
+    let allowed = |byte: u8| {
+        byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
+    };
     is_scheme && name && is_port && text.bytes().all(allowed) && is_percent_encoded(rest)
 }
 

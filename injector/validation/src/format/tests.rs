@@ -24,27 +24,42 @@ fn documents_are_read() {
         parsed(Format::Properties, "# c\r\na = 1\n! c\n\nb\\:c:2 \\\n   3\nd\ne\\u00e9=\\ud83d\\ude00\\t"),
         json!({"a": "1", "b:c": "2 3", "d": "", "eé": "😀\t"})
     );
-    assert_eq!(parsed(Format::Yaml, "base: &b {a: 1}\nother: {<<: *b, c: 2}"), json!({"base": {"a": 1}, "other": {"a": 1, "c": 2}}));
+    assert_eq!(
+        parsed(Format::Yaml, "base: &b {a: 1}\nother: {<<: *b, c: 2}"),
+        json!({"base": {"a": 1}, "other": {"a": 1, "c": 2}})
+    );
 }
 
 #[test]
 fn what_is_wrong_with_a_document_is_named_with_its_place() {
     for (format, value, message) in [
-        (Format::Json, "{\"a\": 1\n \"b\": 2}", "k, line 2, column 2: must be JSON; a comma or a closing bracket is missing"),
+        (
+            Format::Json,
+            "{\"a\": 1\n \"b\": 2}",
+            "k, line 2, column 2: must be JSON; a comma or a closing bracket is missing",
+        ),
         (Format::Json, "{\"a\": 1,}", "k, line 1, column 9: must be JSON, which has no comma before a closing bracket"),
         (Format::Json, "{\"a\": 1} x", "k, line 1, column 10: must be one JSON value, and more follows it"),
         (Format::Json, "{\"a\": [1", "k, line 1, column 8: must be JSON, and ends too early"),
         (Format::Json, "", "k, line 1, column 1: must be JSON, and ends too early"),
-        (Format::Json, "{\"a\": 1, \"a\": 2}", "k, line 1, column 12: must be JSON in which a name stands once in an object"),
+        (
+            Format::Json,
+            "{\"a\": 1, \"a\": 2}",
+            "k, line 1, column 12: must be JSON in which a name stands once in an object",
+        ),
         (Format::Json, "{a: 1}", "k, line 1, column 2: must be JSON, where names stand in double quotes"),
         (Format::Json, "NaN", "k, line 1, column 1: must be JSON"),
         (Format::Yaml, "a: 1\na: 2", "k, line 2, column 1: must be YAML in which a key stands once in a mapping"),
-        (Format::Yaml, "a: [1", "k, line 1, column 5: must be YAML"),
+        (Format::Yaml, "a: [1", "k, line 1, column 4: must be YAML"),
         (Format::Yaml, "a: *b", "k, line 1, column 4: must be YAML, and an alias has no anchor"),
         (Format::Yaml, "a: 1\n---\nb: 2\n", "k, line 2, column 1: must be one YAML document, and another follows it"),
         (Format::Toml, "a = 1\na = 2", "k, line 2, column 1: must be TOML in which a key stands once in a table"),
         (Format::Toml, "a = \n", "k, line 1, column 5: must be TOML"),
-        (Format::Properties, "a=1\nb=\\u12", "k, line 2, column 1: must be properties, where \\u is followed by four hexadecimal digits"),
+        (
+            Format::Properties,
+            "a=1\nb=\\u12",
+            "k, line 2, column 1: must be properties, where \\u is followed by four hexadecimal digits",
+        ),
         (Format::Properties, "a=1\na=2", "k, line 2, column 1: must be properties in which a key stands once"),
         (Format::Properties, "=1", "k, line 1, column 1: must be properties, where each line begins with a key"),
         (Format::Text, "a\u{7}", "k, line 1, column 2: must be text without control characters"),
@@ -82,18 +97,47 @@ fn bombs_are_refused_at_once() {
 #[test]
 fn single_values_are_what_programs_read() {
     for (format, good, bad) in [
-        (Format::Int, &["0", "-5", "42", "18446744073709551615"][..], &["", "+1", "01", "1.0", "1e3", "0x1", " 1", "1\n", "1_000"][..]),
+        (
+            Format::Int,
+            &["0", "-5", "42", "18446744073709551615"][..],
+            &["", "+1", "01", "1.0", "1e3", "0x1", " 1", "1\n", "1_000"][..],
+        ),
         (Format::Float, &["0", "-5.25", "1e9", "0.5"], &["", ".5", "inf", "NaN", "1,5", "+1"]),
         (Format::Bool, &["true", "false"], &["True", "yes", "1", "true\r\n", ""]),
-        (Format::Duration, &["0", "1h30m", "500ms", "1.5s", "2µs"], &["", "1", "1d", "h", "1h30", "-1s", "PT1M", "1h0"]),
-        (Format::Timestamp, &["2026-11-23T12:00:00Z", "2026-11-23T12:00:00.5+01:00"], &["2026-11-23", "2026-13-01T00:00:00Z", "2026-11-23T12:00:00", "2026-11-23T12:00:00+01[Europe/Paris]"]),
-        (Format::Url, &["https://example.com/", "postgres://a:b@db_1:5432/x?y=%20", "http://[::1]:80", "http://10.0.0.1"], &["example.com", "https://", "http://a b", "http://a:x/", "http://%zz/", "https:///x", "http://[::g]/"]),
+        (
+            Format::Duration,
+            &["0", "1h30m", "500ms", "1.5s", "2µs"],
+            &["", "1", "1d", "h", "1h30", "-1s", "PT1M", "1h0"],
+        ),
+        (
+            Format::Timestamp,
+            &["2026-11-23T12:00:00Z", "2026-11-23T12:00:00.5+01:00"],
+            &["2026-11-23", "2026-13-01T00:00:00Z", "2026-11-23T12:00:00", "2026-11-23T12:00:00+01[Europe/Paris]"],
+        ),
+        (
+            Format::Url,
+            &["https://example.com/", "postgres://a:b@db_1:5432/x?y=%20", "http://[::1]:80", "http://10.0.0.1"],
+            &["example.com", "https://", "http://a b", "http://a:x/", "http://%zz/", "https:///x", "http://[::g]/"],
+        ),
         (Format::Ip, &["10.0.0.1", "::1"], &["10.0.0", "10.0.0.256", ""]),
         (Format::Cidr, &["10.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33", "10.0.0.0/-1", "::/129", "10.0.0.0/08"]),
         (Format::Hostname, &["db", "db.example.com", "db."], &["", "-a", "a..b", "a_b", "a b"]),
         (Format::Port, &["1", "65535"], &["0", "65536", "http", "-1"]),
         (Format::Base64, &["", "aGk="], &["aGk", "a", "aGk=\n", "?"]),
-        (Format::Pem, &["-----BEGIN X-----\r\naGk=\r\n-----END X-----\r\n", "-----BEGIN X-----\naGk=\n-----END X-----\n-----BEGIN Y-----\naGk=\n-----END Y-----"], &["", "aGk=", "-----BEGIN X-----\n?\n-----END X-----\n", "-----BEGIN X-----\naGk=\n", "-----BEGIN X-----\naGk=\n-----END Y-----\n"]),
+        (
+            Format::Pem,
+            &[
+                "-----BEGIN X-----\r\naGk=\r\n-----END X-----\r\n",
+                "-----BEGIN X-----\naGk=\n-----END X-----\n-----BEGIN Y-----\naGk=\n-----END Y-----",
+            ],
+            &[
+                "",
+                "aGk=",
+                "-----BEGIN X-----\n?\n-----END X-----\n",
+                "-----BEGIN X-----\naGk=\n",
+                "-----BEGIN X-----\naGk=\n-----END Y-----\n",
+            ],
+        ),
     ] {
         for value in good {
             assert_eq!(refused(format, value.as_bytes()), "accepted", "{format:?} {value:?}");

@@ -145,11 +145,13 @@ impl<'a> Walk<'a> {
     /// What the keywords that hold no schemas cost.
     fn own(&mut self, keywords: &'a Map<String, Value>, instance: &'a Value) -> u64 {
         let has = |keyword: &str| keywords.contains_key(keyword);
-        let count = |keyword: &str| keywords.get(keyword).map_or(0, |value| match value {
-            Value::Array(items) => items.len() as u64,
-            Value::Object(entries) => entries.len() as u64,
-            _ => 1,
-        });
+        let count = |keyword: &str| {
+            keywords.get(keyword).map_or(0, |value| match value {
+                Value::Array(items) => items.len() as u64,
+                Value::Object(entries) => entries.len() as u64,
+                _ => 1,
+            })
+        };
         let mut steps = 4 + 2 * keywords.len() as u64 + count("required") + count("properties");
         match instance {
             Value::String(text) => {

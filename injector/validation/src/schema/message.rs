@@ -1,7 +1,7 @@
 //! What users read about a value that does not follow its schema: the library's own text quotes values.
 
-use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::ValidationError;
+use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use serde_json::Value;
 
 use crate::finding::clip;
@@ -26,9 +26,16 @@ pub(super) fn rule(error: &ValidationError<'_>, known: impl Fn(&str) -> bool) ->
     let limit = |value: &Value| clip(&value.to_string(), MAX_PART_BYTES);
     match error.kind() {
         Kind::Type { kind } => format!("must be {}", types(kind)),
-        Kind::Required { property } => format!("{} is missing", property.as_str().map_or_else(|| limit(property), |it| clip(it, MAX_PART_BYTES))),
+        Kind::Required { property } => {
+            format!("{} is missing", property.as_str().map_or_else(|| limit(property), |it| clip(it, MAX_PART_BYTES)))
+        }
         Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
-            let names: Vec<String> = unexpected.iter().filter(|name| known(name)).take(MAX_NAMES).map(|name| clip(name, MAX_PART_BYTES)).collect();
+            let names: Vec<String> = unexpected
+                .iter()
+                .filter(|name| known(name))
+                .take(MAX_NAMES)
+                .map(|name| clip(name, MAX_PART_BYTES))
+                .collect();
             match (names.is_empty(), unexpected.len()) {
                 (true, 1) => "has a property that is not allowed".to_owned(),
                 (true, count) => format!("has {count} properties that are not allowed"),

@@ -59,7 +59,8 @@ impl Schema {
         }
         let errors = self.validator.iter_errors(instance).take(MAX_ERRORS);
         let known = |name: &str| !secret || self.names.contains(name);
-        let findings = errors.map(|error| (message::pointer(error.instance_path().as_str(), known), message::rule(&error, known)));
+        let findings =
+            errors.map(|error| (message::pointer(error.instance_path().as_str(), known), message::rule(&error, known)));
         Ok(findings.collect())
     }
 }

@@ -1,0 +1,252 @@
+//! `spec.validation` in admission. Rules that can't be used are refused. A version that consists of one object is judged at once: a courtesy, since
+//! sealing decides.
+
+use std::sync::Arc;
+
+use nudge_api::{PartKind, ValidationRule, VersionedConfigSpec};
+use nudge_protocol::labels;
+use nudge_validation::{Dictionary, Entry, Rules, SchemaTexts, references, schema_of};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use super::lookups::{LookupError, Lookups, Right};
+use super::object::VersionObject;
+use super::review::Request;
+use super::verdict::Denial;
+
+/// Compiles rules and judges contents, one at a time: each may take a processor for a second.
+#[derive(Clone, Debug)]
+pub(super) struct Judge {
+    turns: Arc<Semaphore>,
+}
+
+impl Default for Judge {
+    fn default() -> Self {
+        Self { turns: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+/// The rules of a spec, where a request sets or changes them.
+pub(super) fn new_rules<'a>(
+    old: Option<&VersionedConfigSpec>,
+    new: &'a VersionedConfigSpec,
+) -> Option<&'a [ValidationRule]> {
+    let changed = old.is_none_or(|old| old.validation != new.validation);
+    (changed && !new.validation.is_empty()).then_some(&new.validation[..])
+}
+
+/// The rights that rules need: who makes rules learns by the verdicts what values are.
+pub(super) fn rights(secrets: bool) -> impl Iterator<Item = Right<'static>> {
+    let kinds = [PartKind::ConfigMap].into_iter().chain(secrets.then_some(PartKind::Secret));
+    kinds.map(Right::Get)
+}
+
+/// The denial for a user who may not read what the rules are about.
+pub(super) fn may_not_get(user: &str, namespace: &str, name: &str, right: Right<'_>) -> Denial {
+    Denial::forbidden(format!(
+        "VersionedConfig {name}: user {user:?} may not change its spec.validation, because rules show what values are; this needs the right \
+         to {right} in namespace {namespace}"
+    ))
+}
+
+impl Judge {
+    /// Whether the rules can be used. Returns a warning for each schema that is not there yet.
+    pub(super) async fn check_rules<L: Lookups>(
+        &self,
+        lookups: &L,
+        request: &Request,
+        (namespace, name): (&str, &str),
+        rules: &[ValidationRule],
+    ) -> Result<Result<Vec<String>, Denial>, LookupError> {
+        let refused =
+            |why: String| Denial::invalid(format!("VersionedConfig {name} can't have this spec.validation: {why}"));
+        let (mut texts, mut warnings) = (SchemaTexts::new(), Vec::new());
+        for reference in references(rules) {
+            let Some(map) = lookups.config_map(request, namespace, &reference.name).await? else {
+                let map = &reference.name;
+                warnings.push(format!("ConfigMap {map}, which holds a schema of spec.validation, does not exist; no version is sealed until it does"));
+                // The other rules are checked all the same.
+                texts.insert(reference.clone(), "{}".to_owned());
+                continue;
+            };
+            match schema_of(Some(map), reference) {
+                Ok(text) => drop(texts.insert(reference.clone(), text)),
+                Err(why) => return Ok(Err(refused(why))),
+            }
+        }
+        let _turn = self.turns.acquire().await;
+        let rules = rules.to_vec();
+        let compiled = spawn_blocking(move || Rules::compile(&rules, &texts).map(drop)).await;
+        Ok(match compiled {
+            Ok(Ok(())) => Ok(warnings),
+            Ok(Err(error)) => Err(refused(error.to_string())),
+            Err(_) => Err(refused("it could not be checked; try again".to_owned())),
+        })
+    }
+
+    /// What is wrong with a version that consists of this one object. Whatever can't be found out is left to sealing.
+    pub(super) async fn check_version<L: Lookups>(
+        &self,
+        lookups: &L,
+        request: &Request,
+        namespace: &str,
+        object: &VersionObject,
+    ) -> Result<(), Denial> {
+        let [config, version] = [labels::CONFIG, labels::VERSION].map(|label| object.label(label).unwrap_or_default());
+        let Some(config) = lookups.known_config(namespace, config) else { return Ok(()) };
+        let status = config.status.as_ref();
+        // What was sealed once is not judged again.
+        let was_sealed = status.is_some_and(|status| {
+            status.version(version).is_some() || status.retired.iter().any(|retired| retired.version == version)
+        });
+        let rules = config.spec.validation.clone();
+        if rules.is_empty() || was_sealed {
+            return Ok(());
+        }
+        let mut texts = SchemaTexts::new();
+        for reference in references(&rules) {
+            let Ok(map) = lookups.config_map(request, namespace, &reference.name).await else { return Ok(()) };
+            let Ok(text) = schema_of(map, reference) else { return Ok(()) };
+            texts.insert(reference.clone(), text);
+        }
+        let Ok(_turn) = self.turns.try_acquire() else { return Ok(()) };
+        let (secret, content) = (object.kind == PartKind::Secret, object.content.clone());
+        let judged = spawn_blocking(move || {
+            let rules = Rules::compile(&rules, &texts).ok()?;
+            let entries = content.0.iter().map(|(key, value)| (key.as_str(), Entry { value, secret }));
+            rules.check(&entries.collect::<Dictionary<'_>>()).err()
+        });
+        match judged.await {
+            Ok(Some(report)) => Err(Denial::invalid(format!(
+                "{} breaks a rule of spec.validation: {report}; correct it, or change the rules",
+                object.part_title()
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::VersionedConfig;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::config_webhook::ValidateConfigs;
+    use crate::fixtures::{FakeLookups, request};
+    use crate::verdict::Verdict;
+    use crate::version_webhooks::ValidateVersions;
+    use crate::webhook::Webhook as _;
+
+    fn config(validation: &Value) -> Value {
+        json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop", "namespace": "team"},
+            "spec": {"validation": validation}
+        })
+    }
+
+    fn lookups() -> FakeLookups {
+        let may_get = vec![PartKind::ConfigMap, PartKind::Secret];
+        FakeLookups { may_update: true, may_get, ..FakeLookups::default() }
+    }
+
+    async fn changed(lookups: FakeLookups, validation: Value) -> Verdict {
+        let change = request("VersionedConfig", "UPDATE", Some(&config(&json!([]))), Some(&config(&validation)));
+        ValidateConfigs::new(Arc::new(lookups)).review(&change).await.unwrap()
+    }
+
+    fn message(verdict: Verdict) -> String {
+        match verdict {
+            Verdict::Deny(denial) => denial.message,
+            Verdict::Allow { warnings, .. } => format!("allowed {warnings:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn rules_that_can_not_be_used_are_refused() {
+        let good = json!([{"key": "a", "format": "json"}, {"rule": "data.a != ''"}]);
+        assert_eq!(message(changed(lookups(), good).await), "allowed []");
+        let typo = message(changed(lookups(), json!([{"rule": "dat.a != ''"}])).await);
+        assert_eq!(
+            typo,
+            "VersionedConfig shop can't have this spec.validation: rule 1 can't be used: there is no variable dat; use data or parsed"
+        );
+        let away = json!([{"key": "a", "schema": {"inline": {"$ref": "https://example.com/a.json"}}}]);
+        let away = message(changed(lookups(), away).await);
+        assert!(away.contains("it refers to https://example.com/a.json, and only references within"), "{away}");
+        // Rules that are there stay.
+        let bad = json!([{"rule": "dat.a"}]);
+        let (old, mut new) = (config(&bad), config(&bad));
+        new["spec"]["historyLimit"] = json!(20);
+        let change = request("VersionedConfig", "UPDATE", Some(&old), Some(&new));
+        let verdict = ValidateConfigs::new(Arc::new(lookups())).review(&change).await.unwrap();
+        assert!(!verdict.is_denied(), "{verdict:?}");
+    }
+
+    #[tokio::test]
+    async fn a_schema_of_a_config_map_is_there_and_immutable_or_comes_later() {
+        let rules = json!([{"key": "a", "schema": {"configMapKeyRef": {"name": "schema", "key": "k"}}}, {"key": "b", "format": "int"}]);
+        let with = |map: Value| FakeLookups { config_map: serde_json::from_value(map).unwrap(), ..lookups() };
+        let later = message(changed(lookups(), rules.clone()).await);
+        assert!(
+            later.starts_with("allowed [\"ConfigMap schema, which holds a schema of spec.validation, does not"),
+            "{later}"
+        );
+        let there = json!({"metadata": {"name": "schema"}, "immutable": true, "data": {"k": "{\"type\": \"object\"}"}});
+        assert_eq!(message(changed(with(there), rules.clone()).await), "allowed []");
+        let changes = json!({"metadata": {"name": "schema"}, "data": {"k": "{}"}});
+        assert!(
+            message(changed(with(changes), rules.clone()).await)
+                .contains("ConfigMap schema, which holds a schema, is not immutable")
+        );
+        let wrong = json!({"metadata": {"name": "schema"}, "immutable": true, "data": {"k": "{\"type\": 1}"}});
+        assert!(
+            message(changed(with(wrong), rules).await).contains("rule 1 has a schema that can't be used: at /type")
+        );
+    }
+
+    #[tokio::test]
+    async fn rules_are_made_by_who_may_read_what_they_are_about() {
+        let rules = json!([{"rule": "data.pin.startsWith('1')"}]);
+        let may = |kinds: &[PartKind], secrets| FakeLookups { may_get: kinds.to_vec(), secrets, ..lookups() };
+        use PartKind::{ConfigMap, Secret};
+        let refused = message(changed(may(&[ConfigMap], true), rules.clone()).await);
+        assert_eq!(
+            refused,
+            "VersionedConfig shop: user \"eve\" may not change its spec.validation, because rules show what values are; this needs the right \
+             to get Secrets in namespace team"
+        );
+        assert!(message(changed(may(&[], false), rules.clone()).await).contains("the right to get ConfigMaps"));
+        for allowed in [may(&[ConfigMap], false), may(&[ConfigMap, Secret], true)] {
+            assert_eq!(message(changed(allowed, rules.clone()).await), "allowed []");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_version_of_one_object_is_judged_at_once() {
+        let stored = |status: Value| -> VersionedConfig {
+            let mut config = config(&json!([{"key": "a.json", "format": "json"}]));
+            config["status"] = status;
+            serde_json::from_value(config).unwrap()
+        };
+        let created = async |config: VersionedConfig, value: &str, parts: Option<&str>| {
+            let object = json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "immutable": true, "data": {"a.json": value},
+                "metadata": {"name": "shop-2", "labels": {"nudge.dev/config": "shop", "nudge.dev/version": "2", "nudge.dev/part": "1"},
+                    "annotations": {"nudge.dev/parts": parts.unwrap_or("1")}},
+            });
+            let lookups = FakeLookups { config: Some(config), ..lookups() };
+            let create = request("ConfigMap", "CREATE", None, Some(&object));
+            message(ValidateVersions::new(Arc::new(lookups)).review(&create).await.unwrap())
+        };
+        assert_eq!(
+            created(stored(json!({})), "{\"lives\": 3,}", None).await,
+            "ConfigMap shop-2, part of version 2 of config shop, breaks a rule of spec.validation: key a.json, line 1, column 13: must be \
+             JSON, which has no comma before a closing bracket; correct it, or change the rules"
+        );
+        assert_eq!(created(stored(json!({})), "{}", None).await, "allowed []");
+        assert_eq!(created(stored(json!({})), "{", Some("2")).await, "allowed []", "the other part may have more");
+        let retired = json!({"retired": ["2 =d"]});
+        assert_eq!(created(stored(retired), "{", None).await, "allowed []", "it was sealed before");
+    }
+}

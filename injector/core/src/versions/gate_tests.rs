@@ -1,0 +1,98 @@
+//! The gate before sealing: what breaks a rule of `spec.validation` is never sealed, and what was sealed is never judged again.
+
+use nudge_api::{InvalidVersion, Phase, VersionedConfigStatus};
+
+use super::decide::Decision;
+use super::decide_tests::Fixture;
+use super::judged::{RulesState, Verdict};
+
+impl Fixture {
+    /// What the controller does with versions that have to be judged.
+    fn judge(&mut self, rules: &str, message: Option<&str>) -> VersionedConfigStatus {
+        let Decision { unjudged, .. } = self.step();
+        for one in unjudged {
+            let message = message.map(str::to_owned);
+            self.verdicts.insert(one.version, Verdict { content: one.content, rules: rules.to_owned(), message });
+        }
+        self.step().status
+    }
+}
+
+#[test]
+fn a_version_waits_for_its_verdict_and_is_sealed_with_the_rules() {
+    let mut fixture = Fixture::new(Some("1")).with("1");
+    fixture.rules = RulesState::NotReady(None);
+    let waits = fixture.step();
+    assert_eq!((waits.unjudged.len(), waits.status.versions.len()), (1, 0));
+    assert_eq!(fixture.ready().1, "VersionIncomplete");
+    fixture.rules = RulesState::Ready("r1");
+    let sealed = fixture.judge("r1", None);
+    assert_eq!((sealed.phase, sealed.versions[0].rules.as_deref()), (Phase::Current, Some("r1")));
+}
+
+#[test]
+fn what_breaks_a_rule_is_never_sealed_and_says_why() {
+    let mut fixture = Fixture::new(Some("1")).with("1");
+    fixture.step();
+    fixture.rules = RulesState::Ready("r1");
+    fixture.add("2");
+    fixture.config.spec.current = Some("2".to_owned());
+    let refused = fixture.judge("r1", Some("key a: must be JSON"));
+    assert_eq!((refused.versions.len(), refused.current.as_deref()), (1, Some("1")));
+    let InvalidVersion { version, message, rules, .. } = &refused.invalid[0];
+    assert_eq!((version.as_str(), message.as_str(), rules.as_str()), ("2", "key a: must be JSON", "r1"));
+    let (_, reason, message) = fixture.ready();
+    assert_eq!(reason, "Invalid");
+    assert_eq!(
+        message,
+        "version 2 breaks a rule of spec.validation: key a: must be JSON; create another version, or change the rules"
+    );
+    // The record is enough for the next leader.
+    fixture.verdicts.clear();
+    assert_eq!(fixture.step().unjudged, []);
+    // With other rules it is judged again.
+    fixture.rules = RulesState::Ready("r2");
+    let passed = fixture.judge("r2", None);
+    assert_eq!((passed.invalid.len(), passed.versions[1].rules.as_deref()), (0, Some("r2")));
+    assert_eq!(fixture.step().status.current.as_deref(), Some("2"));
+}
+
+#[test]
+fn what_is_sealed_is_never_judged_again() {
+    let mut fixture = Fixture::new(Some("1")).with("1").with("2");
+    fixture.step();
+    fixture.config.spec.current = Some("2".to_owned());
+    fixture.step();
+    for rules in [RulesState::NotReady(Some("a schema is missing")), RulesState::Ready("r9")] {
+        fixture.rules = rules;
+        for back in ["1", "2"] {
+            fixture.config.spec.current = Some(back.to_owned());
+            let moved = fixture.step();
+            assert_eq!((moved.unjudged.len(), moved.status.current.as_deref()), (0, Some(back)));
+        }
+    }
+}
+
+#[test]
+fn rules_that_can_not_be_used_hold_new_versions() {
+    let mut fixture = Fixture::new(Some("1")).with("1");
+    fixture.step();
+    fixture.rules = RulesState::NotReady(Some("ConfigMap schema is missing"));
+    fixture.add("2");
+    fixture.config.spec.current = Some("2".to_owned());
+    let held = fixture.step();
+    assert_eq!((held.status.current.as_deref(), held.status.versions.len()), (Some("1"), 1));
+    assert_eq!(fixture.ready().2, "version 2 can't be judged by spec.validation: ConfigMap schema is missing");
+}
+
+#[test]
+fn what_nobody_asks_for_is_a_conflict() {
+    let mut fixture = Fixture::new(Some("1")).with("1");
+    fixture.step();
+    fixture.rules = RulesState::Ready("r1");
+    fixture.add("2");
+    let refused = fixture.judge("r1", Some("key a: must be JSON"));
+    assert_eq!(fixture.ready().0, "True");
+    let conflict = refused.conditions.iter().find(|condition| condition.type_ == "Conflict").unwrap();
+    assert!(conflict.message.starts_with("version 2 breaks a rule of spec.validation: key a"), "{}", conflict.message);
+}

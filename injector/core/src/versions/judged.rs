@@ -1,0 +1,137 @@
+//! Verdicts about contents by `spec.validation`: each is made once, for one content and one set of rules, before the version is sealed.
+
+use std::collections::BTreeMap;
+
+use nudge_api::{InvalidVersion, PartKind, PartStatus, Reason, VersionedConfigStatus};
+use nudge_protocol::hex::hex;
+use ring::digest::{SHA256, digest};
+
+use super::digest::DIGEST_BYTES;
+
+/// A verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Stands for the content.
+    pub content: String,
+    /// Stands for the rules.
+    pub rules: String,
+    /// What is wrong with the content; `None` where nothing is. It holds no values.
+    pub message: Option<String>,
+}
+
+/// Verdicts by the names of versions.
+pub type Verdicts = BTreeMap<String, Verdict>;
+
+/// The rules of a config.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RulesState<'a> {
+    /// There are none, so every complete version is sealed.
+    #[default]
+    None,
+    /// They are not known yet, or can't be used for this reason. No version is sealed.
+    NotReady(Option<&'a str>),
+    /// They can be used. Holds what stands for them.
+    Ready(&'a str),
+}
+
+/// By what versions are judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Judging<'a> {
+    /// The rules.
+    pub rules: RulesState<'a>,
+    /// Verdicts so far, beside those in the status.
+    pub verdicts: &'a Verdicts,
+}
+
+impl Judging<'_> {
+    /// As without any rules.
+    pub const NONE: Judging<'static> = Judging { rules: RulesState::None, verdicts: &Verdicts::new() };
+}
+
+/// A complete version without a verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unjudged {
+    /// Its name.
+    pub version: String,
+    /// Its objects, by part number.
+    pub objects: Vec<(PartKind, String)>,
+    /// Stands for its content.
+    pub content: String,
+}
+
+/// What stands for the content of these parts.
+pub(super) fn content_of(parts: &[PartStatus]) -> String {
+    let all: Vec<&str> = parts.iter().map(|part| part.digest.as_str()).collect();
+    hex(&digest(&SHA256, all.join("\n").as_bytes()).as_ref()[..DIGEST_BYTES / 2])
+}
+
+/// The verdict about this content by these rules, if there is one.
+pub(super) fn verdict<'a>(
+    judging: &'a Judging<'_>,
+    status: &'a VersionedConfigStatus,
+    (version, content, rules): (&str, &str, &str),
+) -> Option<Option<&'a str>> {
+    let made = judging.verdicts.get(version);
+    let made = made.filter(|made| made.content == content && made.rules == rules).map(|made| made.message.as_deref());
+    let is_it = |known: &&InvalidVersion| known.version == version && known.content == content && known.rules == rules;
+    made.or_else(|| status.invalid.iter().find(is_it).map(|known| Some(known.message.as_str())))
+}
+
+/// The record of a version that breaks a rule.
+pub(super) fn record(version: &str, content: &str, rules: &str, message: &str) -> InvalidVersion {
+    InvalidVersion {
+        version: version.to_owned(),
+        reason: Reason::Invalid,
+        message: message.to_owned(),
+        rules: rules.to_owned(),
+        content: content.to_owned(),
+    }
+}
+
+/// Those that the status keeps: the newest, and what `spec.current` names. What was there before is older.
+pub(super) fn bounded(
+    mut all: Vec<InvalidVersion>,
+    before: &[InvalidVersion],
+    named: Option<&str>,
+) -> Vec<InvalidVersion> {
+    all.sort_by_key(|one| before.iter().position(|known| known.version == one.version).unwrap_or(before.len()));
+    while all.len() > InvalidVersion::MOST {
+        let oldest = all.iter().position(|one| named != Some(one.version.as_str())).unwrap_or_default();
+        all.remove(oldest);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_are_kept_and_what_is_wanted() {
+        let of = |numbers: std::ops::Range<usize>| -> Vec<InvalidVersion> {
+            numbers.map(|number| record(&number.to_string(), "c", "r", "m")).collect()
+        };
+        let before = of(0..InvalidVersion::MOST);
+        let names = |all: Vec<InvalidVersion>| all.into_iter().map(|one| one.version).collect::<Vec<_>>();
+        let mut now = of(0..InvalidVersion::MOST + 2);
+        now.reverse();
+        let kept = names(bounded(now.clone(), &before, None));
+        assert!(
+            kept.len() == InvalidVersion::MOST && kept[0] == "2" && kept.contains(&InvalidVersion::MOST.to_string())
+        );
+        assert_eq!(names(bounded(now, &before, Some("0")))[0], "0");
+    }
+
+    #[test]
+    fn a_verdict_is_about_one_content_and_one_set_of_rules() {
+        let made = Verdict { content: "c".to_owned(), rules: "r".to_owned(), message: None };
+        let verdicts: Verdicts = [("1".to_owned(), made)].into();
+        let judging = Judging { rules: RulesState::Ready("r"), verdicts: &verdicts };
+        let status = VersionedConfigStatus { invalid: vec![record("2", "c", "r", "m")], ..Default::default() };
+        let of = |about| verdict(&judging, &status, about);
+        assert_eq!((of(("1", "c", "r")), of(("2", "c", "r"))), (Some(None), Some(Some("m"))));
+        for about in [("1", "d", "r"), ("1", "c", "s"), ("2", "d", "r"), ("2", "c", "s"), ("3", "c", "r")] {
+            assert_eq!(of(about), None, "{about:?}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+use std::time::{Duration, Instant};
+
+use nudge_api::ValidationRule;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn rules(all: Value) -> Vec<ValidationRule> {
+    serde_json::from_value(all).unwrap()
+}
+
+fn compiled(all: Value) -> Rules {
+    Rules::compile(&rules(all), &SchemaTexts::new()).unwrap()
+}
+
+fn refused(all: Value) -> String {
+    Rules::compile(&rules(all), &SchemaTexts::new()).unwrap_err().to_string()
+}
+
+fn said(rules: &Rules, content: &[(&str, &str)]) -> String {
+    let dictionary: Dictionary<'_> =
+        content.iter().map(|(key, value)| (*key, Entry { value: value.as_bytes(), secret: false })).collect();
+    rules.check(&dictionary).err().map_or_else(String::new, |report| report.to_string())
+}
+
+#[test]
+fn a_version_is_judged_by_all_rules() {
+    let rules = compiled(json!([
+        {"required": ["game.json", "lives"]},
+        {"key": "*.json", "format": "json"},
+        {"key": "game.json", "schema": {"inline": {"required": ["name"], "properties": {"level": {"minimum": 1}}}}},
+        {"key": "lives", "format": "int"},
+        {"rule": "parsed.lives <= 9", "message": "lives must be at most 9"},
+        {"rule": "parsed['game.json'].level <= parsed.lives"},
+    ]));
+    let game = |game: &str, lives: &str| said(&rules, &[("game.json", game), ("lives", lives)]);
+    assert_eq!(game("{\"name\": \"x\", \"level\": 1}", "3"), "");
+    assert_eq!(
+        game("{\"name\": \"x\", \"level\": 1", "3"),
+        "key game.json, line 1, column 24: must be JSON, and ends too early"
+    );
+    assert_eq!(
+        game("{\"level\": 0}", "x"),
+        "key game.json: name is missing; key game.json at /level: must be at least 1; \
+         key lives: must be a decimal number without fraction (int)"
+    );
+    assert_eq!(game("{\"name\": \"x\", \"level\": 1}", "10"), "lives must be at most 9");
+    assert_eq!(game("{\"name\": \"x\", \"level\": 5}", "3"), "rule 6 of spec.validation is not true");
+    assert_eq!(
+        game("{\"name\": \"x\"}", "3"),
+        "rule 6 of spec.validation is not true (a key that it reads is missing)"
+    );
+    assert_eq!(
+        said(&rules, &[("other.json", "{")]),
+        "key game.json is missing; key lives is missing; \
+        key other.json, line 1, column 1: must be JSON, and ends too early"
+    );
+}
+
+#[test]
+fn keys_are_meant_by_name_or_by_pattern() {
+    for (pattern, key, holds) in [
+        ("a", "a", true),
+        ("a", "ab", false),
+        ("*", "", true),
+        ("*.json", "a.json", true),
+        ("*.json", "json", false),
+        ("a*b*c", "aXbYc", true),
+        ("a*b*c", "abc", true),
+        ("a*b*c", "acb", false),
+        ("ab*ba", "aba", false),
+        ("**", "x", true),
+    ] {
+        assert_eq!(matches(pattern, key), holds, "{pattern} {key}");
+    }
+}
+
+#[test]
+fn a_rule_that_can_not_be_used_is_named() {
+    for (all, message) in [
+        (json!([{"required": ["a"]}, {}]), "rule 2 is empty; give it key, required or rule"),
+        (json!([{"key": "a"}]), "rule 1 has a key, but neither format nor schema; add one"),
+        (json!([{"key": "a", "format": "int", "rule": "true"}]), "rule 1 has fields that do not go together; give it "),
+        (json!([{"required": ["a"], "message": "m"}]), "rule 1 has fields that do not go together; give it "),
+        (json!([{"rule": "data.a =="}]), "rule 1 can't be used: it is not CEL: line 1, column 10: "),
+        (json!([{"rule": "true", "message": "m".repeat(257)}]), "rule 1 has a message of more than 256 bytes"),
+        (json!([{"key": "a", "schema": {}}]), "rule 1 must have its schema either inline or in a ConfigMap"),
+        (
+            json!([{"key": "a", "schema": {"inline": {"type": "strin"}}}]),
+            "rule 1 has a schema that can't be used: at /type: ",
+        ),
+        (
+            json!([{"key": "a", "schema": {"configMapKeyRef": {"name": "s", "key": "k"}}}]),
+            "rule 1: its schema, key k of ConfigMap s, is not known",
+        ),
+        (json!(vec![json!({"required": ["a"]}); 33]), "there are 33 rules, and 32 are allowed; use fewer"),
+        (
+            json!(
+                (0..5)
+                    .map(|at| json!({"key": "a", "schema": {"inline": {"description": "x".repeat(60_000 + at)}}}))
+                    .collect::<Vec<_>>()
+            ),
+            "the rules and their schemas have 300",
+        ),
+    ] {
+        let refusal = refused(all);
+        assert!(refusal.starts_with(message) && refusal.len() < 400, "{refusal}");
+    }
+}
+
+#[test]
+fn schemas_of_config_maps_are_json_or_yaml_and_count_for_the_hash() {
+    let all = rules(json!([{"key": "a", "schema": {"configMapKeyRef": {"name": "s", "key": "k"}}}]));
+    let reference = references(&all).into_iter().next().unwrap().clone();
+    let with = |text: &str| Rules::compile(&all, &[(reference.clone(), text.to_owned())].into());
+    let (json, yaml) = (with("{\"type\": \"integer\"}").unwrap(), with("type: integer").unwrap());
+    assert_eq!(said(&json, &[("a", "\"x\"")]), "key a: must be integer");
+    assert_eq!(said(&yaml, &[("a", "\"x\"")]), "key a: must be integer");
+    assert!(json.hash() != yaml.hash() && json.hash() == with("{\"type\": \"integer\"}").unwrap().hash());
+    assert_eq!(json.hash().len(), 24);
+    assert_eq!(
+        with("{").unwrap_err().to_string(),
+        "rule 1 has a schema that can't be used: key k of ConfigMap s is neither JSON nor YAML"
+    );
+}
+
+/// The worst that was found within all bounds: what the meter allows, in each of the ways to spend it. In a release build this takes
+/// less than a second; the test prints it, and fails where it takes many times as long.
+#[test]
+fn the_worst_check_is_short() {
+    let million = "x".repeat(1 << 20);
+    let numbers = format!("[{}1]", "1,".repeat((1 << 19) - 2));
+    let short = format!("[{}1]", "1,".repeat(90_000));
+    let words = format!("[{}\"x\"]", "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\",".repeat(29_000));
+    let lines = (0..40_000).map(|at| format!("k{at}: {at}\n")).collect::<String>();
+    let tables = (0..60_000).map(|at| format!("k{at} = {at}\n")).collect::<String>();
+    let properties = "a\\u0041".repeat(100_000);
+    let schema = |schema: Value| json!([{"key": "*", "schema": {"inline": schema}}]);
+    let keys: Vec<String> = (0..8192).map(|at| format!("k{at}")).collect();
+    let many: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "1")).collect();
+    let cases: Vec<(&str, Value, Vec<(&str, &str)>)> = vec![
+        ("json", json!([{"key": "*", "format": "json"}]), vec![("a", &numbers), ("b", &numbers), ("c", &numbers)]),
+        ("yaml", json!([{"key": "*", "format": "yaml"}]), vec![("a", &lines), ("b", &lines), ("c", &lines)]),
+        ("flow", json!([{"key": "*", "format": "yaml"}]), vec![("a", &numbers[..200_000])]),
+        ("toml", json!([{"key": "*", "format": "toml"}]), vec![("a", &tables), ("b", &tables), ("c", &tables)]),
+        ("properties", json!([{"key": "*", "format": "properties"}]), vec![("a", &properties), ("b", &properties)]),
+        ("base64", json!([{"key": "*", "format": "base64"}]), vec![("a", &million), ("b", &million), ("c", &million)]),
+        ("rules", json!(vec![json!({"key": "*", "format": "int"}); 32]), many.clone()),
+        ("items", schema(json!({"items": {"type": "integer"}})), vec![("a", &short)]),
+        (
+            "any",
+            schema(json!({"items": {"anyOf": [{"minimum": 5}, {"minimum": 6}, {"type": "string"}]}})),
+            vec![("a", "[1,1,1,1,1,1]")],
+        ),
+        ("pattern", schema(json!({"items": {"pattern": "^(a|aa|a{1,20}){20}$"}})), vec![("a", &words[..35_001])]),
+        ("unique", schema(json!({"uniqueItems": true})), vec![("a", &words)]),
+        ("cel", json!([{"rule": "data.all(a, data.filter(b, a == b).size() == 1)"}]), many[..700].to_vec()),
+        (
+            "text",
+            json!([{"rule": "[1,2,3].all(x, data.a.matches('^(x|xx|x{1,20}){20}$') || true)"}]),
+            vec![("a", &million[..100_000])],
+        ),
+    ];
+    for (name, all, content) in cases {
+        let rules = compiled(all);
+        let began = Instant::now();
+        let report = said(&rules, &content);
+        let took = began.elapsed();
+        println!("{name}: {took:?} {}", &report[..report.len().min(120)]);
+        assert!(took < Duration::from_secs(60), "{name}: {took:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever is checked by whatever rule, no message has a value, and each stays within its bound.
+    #[test]
+    fn no_message_has_a_value(format in 0..17_usize, before in ".{0,8}", after in ".{0,8}", secret in any::<bool>()) {
+        let format = nudge_api::ValueFormat::ALL[format];
+        let all = rules(json!([
+            {"key": "k", "format": format, "schema": {"inline": {"type": "null"}}},
+            {"rule": "data.k == 'x'"},
+        ]));
+        let rules = Rules::compile(&all, &SchemaTexts::new()).unwrap();
+        for value in [format!("{before}CANARY{after}"), format!("{before}\"CANARY{after}"), format!("[CANARY, {before}")] {
+            let dictionary: Dictionary<'_> = [("k", Entry { value: value.as_bytes(), secret })].into();
+            let report = rules.check(&dictionary).unwrap_err().to_string();
+            prop_assert!(!report.contains("CANARY") && report.len() <= 400, "{}", report);
+        }
+    }
+}
