@@ -8,18 +8,22 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// Each crate with what it may use of the workspace. ARCHITECTURE.md draws the same picture.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("nudge-protocol", &[]),
     ("nudge-server", &["nudge-protocol"]),
     ("nudge-agent", &["nudge-protocol", "nudge-server"]),
     ("nudge-api", &["nudge-protocol"]),
+    ("nudge-validation", &["nudge-api", "nudge-protocol"]),
     ("nudge-core", &["nudge-api", "nudge-protocol"]),
     ("nudge-cluster", &["nudge-api", "nudge-core", "nudge-protocol"]),
     ("nudge-certs", &["nudge-cluster", "nudge-core", "nudge-protocol", "nudge-server"]),
     ("nudge-hub", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-server"]),
-    ("nudge-admission", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-server"]),
-    ("nudge-controller", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol"]),
-    ("kubectl-nudge", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol"]),
+    (
+        "nudge-admission",
+        &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-server", "nudge-validation"],
+    ),
+    ("nudge-controller", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"]),
+    ("kubectl-nudge", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"]),
     (
         "nudge-injector",
         &[
@@ -40,10 +44,11 @@ const LAYERS: [(&str, &[&str]); 14] = [
 ];
 
 /// Libraries that these crates must not use, at any depth: they decide, and do nothing.
-const PURE: [(&str, &[&str]); 3] = [
+const PURE: [(&str, &[&str]); 4] = [
     ("nudge-protocol", &["tokio", "hyper", "kube-client", "rustls"]),
     ("nudge-api", &["tokio", "hyper", "kube-client", "rustls"]),
     ("nudge-core", &["tokio", "hyper", "kube-client", "rustls"]),
+    ("nudge-validation", &["tokio", "hyper", "kube-client", "rustls", "reqwest"]),
 ];
 
 /// The agent is paid for once per pod.

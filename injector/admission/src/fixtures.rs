@@ -74,7 +74,6 @@ pub(super) fn sealed(version: &str, names: &[&str]) -> VersionStatus {
         keys: 1,
         bytes: 1,
         sealed_at: None,
-        rules: None,
         consent: None,
     }
 }

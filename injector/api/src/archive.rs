@@ -2,7 +2,7 @@
 //! each, so that hundreds of them fit into one object.
 //!
 //! A line has the name, the time of sealing in seconds since 1970 (hexadecimal, or `-`) with capital letters for state and consent, how many keys
-//! and bytes there are, `r` and the index of the rules that it was judged by, and for each part the index of its name in a table of names, and uid and digest in base64url. In the table `*` stands
+//! and bytes there are, and for each part the index of its name in a table of names, and uid and digest in base64url. In the table `*` stands
 //! for the name of the version.
 
 use std::fmt::Write as _;
@@ -23,8 +23,6 @@ const ALL_BYTES: usize = 16 * 1024;
 const WHOLE_BYTES: usize = 480;
 /// How digests begin that are stored in short, and the letters for that.
 const SHORT: [(char, &str); 2] = [('c', "sha256:"), ('s', "seal:")];
-/// How rules begin in the table of names.
-const RULES: &str = "rules ";
 /// Bytes of such a digest.
 const DIGEST_BYTES: usize = 24;
 
@@ -44,10 +42,10 @@ pub(crate) struct Stored {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 struct Archive {
-    /// Kinds and names of objects, where `*` stands for the name of the version; and what stands for rules of spec.validation.
+    /// Kinds and names of objects; `*` stands for the name of the version.
     names: Vec<String>,
     /// A line for each version: its name; when it was sealed, in seconds since 1970 (hexadecimal), and letters for what it is (T target, C current,
-    /// F failed, B broken; N, A consent needed, needed anew); how many keys and bytes it has; r and the number of its rules; and each part: the number of its name, `:`, and its
+    /// F failed, B broken; N, A consent needed, needed anew); how many keys and bytes it has; and each part: the number of its name, `:`, and its
     /// uid and digest in base64url. The name alone where the version stands among `versions`.
     lines: Vec<String>,
 }
@@ -131,7 +129,7 @@ impl Stored {
 impl Archive {
     /// The line of a version, after its names were added.
     fn line(&mut self, version: &VersionStatus) -> String {
-        let VersionStatus { version: name, state, parts, keys, bytes, sealed_at, rules, consent } = version;
+        let VersionStatus { version: name, state, parts, keys, bytes, sealed_at, consent } = version;
         let sealed = sealed_at.as_ref().map_or_else(|| "-".to_owned(), |at| format!("{:x}", at.0.as_second()));
         let state = match state {
             VersionState::Available => "",
@@ -146,12 +144,13 @@ impl Archive {
             Some(Consent::NeededAnew) => "A",
         };
         let mut line = format!("{name} {sealed}{state}{consent} {keys} {bytes}");
-        if let Some(rules) = rules {
-            let index = self.index(format!("{RULES}{rules}"));
-            line += &format!(" r{index}");
-        }
         for part in parts {
-            let index = self.index(format!("{} {}", part.kind, part.name.replacen(name.as_str(), "*", 1)));
+            let object = format!("{} {}", part.kind, part.name.replacen(name.as_str(), "*", 1));
+            let known = self.names.iter().rposition(|known| *known == object);
+            let index = known.unwrap_or_else(|| {
+                self.names.push(object);
+                self.names.len() - 1
+            });
             // Writing to a String can't fail.
             let _ = match short_uid(&part.uid).zip(short_digest(&part.digest)) {
                 Some((uid, digest)) => write!(line, " {index}:{uid}{digest}"),
@@ -160,25 +159,11 @@ impl Archive {
         }
         line
     }
-
-    /// Where the table has this.
-    fn index(&mut self, name: String) -> usize {
-        let known = self.names.iter().rposition(|known| *known == name);
-        known.unwrap_or_else(|| {
-            self.names.push(name);
-            self.names.len() - 1
-        })
-    }
 }
 
 fn parse(names: &[String], line: &str) -> Option<VersionStatus> {
-    let mut words = line.split(' ').peekable();
+    let mut words = line.split(' ');
     let (version, sealed, keys, bytes) = (words.next()?, words.next()?, words.next()?, words.next()?);
-    let rules = words.next_if(|word| word.starts_with('r'));
-    let rules = match rules.map(|word| names.get(word[1..].parse::<usize>().ok()?)?.strip_prefix(RULES)) {
-        Some(found) => Some(found?.to_owned()),
-        None => None,
-    };
     let (sealed, letters) = sealed.split_at(sealed.find(|it: char| it.is_ascii_uppercase()).unwrap_or(sealed.len()));
     let sealed_at = match sealed {
         "-" => None,
@@ -208,7 +193,7 @@ fn parse(names: &[String], line: &str) -> Option<VersionStatus> {
     };
     let parts = words.map(part).collect::<Option<Vec<_>>>()?;
     let (keys, bytes) = (keys.parse().ok()?, bytes.parse().ok()?);
-    Some(VersionStatus { version: version.to_owned(), state, parts, keys, bytes, sealed_at, rules, consent })
+    Some(VersionStatus { version: version.to_owned(), state, parts, keys, bytes, sealed_at, consent })
 }
 
 /// The uid in 22 characters, if it is a UUID as the API server writes it.
@@ -382,16 +367,7 @@ mod tests {
             digest: digest("sha256:", number),
         };
         let sealed_at = Timestamp::from_second(1_700_000_000).ok().map(Time);
-        VersionStatus {
-            version,
-            state,
-            parts: vec![part],
-            keys: 20,
-            bytes: 4096,
-            sealed_at,
-            rules: None,
-            consent: None,
-        }
+        VersionStatus { version, state, parts: vec![part], keys: 20, bytes: 4096, sealed_at, consent: None }
     }
 
     #[test]
@@ -400,7 +376,6 @@ mod tests {
             usual(7, VersionState::Available),
             usual(8, VersionState::Current),
             VersionStatus { consent: Some(Consent::Needed), ..usual(9, VersionState::Broken) },
-            VersionStatus { rules: Some("0a".repeat(12)), ..usual(70, VersionState::Available) },
         ];
         let retired = vec![RetiredVersion { version: "1.0.6".to_owned(), digests: vec![digest("seal:", 6)] }];
         let of = |versions: &[VersionStatus], retired: &[RetiredVersion]| {
@@ -411,8 +386,7 @@ mod tests {
         versions.extend((10..70).map(|number| usual(number, VersionState::Available)));
         let json = of(&versions, &retired);
         assert_eq!(json["versions"], json!([usual(8, VersionState::Current)]));
-        assert_eq!(json["archive"]["names"], json!(["ConfigMap shop-*", format!("rules {}", "0a".repeat(12))]));
-        assert!(json["archive"]["lines"][3].as_str().unwrap().starts_with("1.0.70 6553f100 20 4096 r1 0:"));
+        assert_eq!(json["archive"]["names"], json!(["ConfigMap shop-*"]));
         let lines = [
             "1.0.7 6553f100 20 4096 0:CvdlHNQ7QdWOLwAAAAAABwcAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAH",
             "1.0.8",

@@ -51,7 +51,7 @@ pub struct VersionedConfigStatus {
     #[serde(skip_serializing_if = "Vec::is_empty", with = "crate::archive::retired")]
     #[schemars(with = "Vec<String>", extend("items" = {"x-kubernetes-preserve-unknown-fields": true}))]
     pub retired: Vec<RetiredVersion>,
-    /// Versions that are not sealed because they break a rule of spec.validation; at most 8, the newest last. Each is judged again when the
+    /// Versions that are not sealed because they break a rule of spec.validation; at most 3, the newest last. Each is judged again when the
     /// rules change, or it is created again with other content.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub invalid: Vec<InvalidVersion>,
@@ -140,9 +140,6 @@ pub struct VersionStatus {
     /// When it was sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed_at: Option<Time>,
-    /// Stands for the rules of spec.validation that it was judged by, before it was sealed: 24 hex digits. Absent if there were none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rules: Option<String>,
     /// Set if its creator may not update the ConfigMap of the config's name, or if Nudge could not check that. Such a version never
     /// becomes current by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -167,7 +164,7 @@ pub struct InvalidVersion {
 
 impl InvalidVersion {
     /// How many are in the status.
-    pub const MOST: usize = 8;
+    pub const MOST: usize = 3;
 }
 
 /// What makes a version current that never becomes current by itself.

@@ -33,6 +33,7 @@ pub(super) fn is_more_than_numbers(before: &VersionedConfigStatus, after: &Versi
         pods: _,
         versions,
         retired,
+        invalid,
         rollout: _,
         background,
         conditions: _,
@@ -47,7 +48,8 @@ pub(super) fn is_more_than_numbers(before: &VersionedConfigStatus, after: &Versi
             &before.published_at,
         )
         || (published_secret, published_secret_at) != (&before.published_secret, &before.published_secret_at)
-        || (target, phase, versions, retired) != (&before.target, &before.phase, &before.versions, &before.retired)
+        || (target, phase, versions, retired, invalid)
+            != (&before.target, &before.phase, &before.versions, &before.retired, &before.invalid)
         // An hour of watching, which the evidence does not have any more.
         || background != &before.background
         || rollout(before) != rollout(after)

@@ -333,7 +333,6 @@ pub(super) mod tests {
             keys: 1,
             bytes: 1,
             sealed_at: None,
-            rules: None,
             consent: None,
         }
     }

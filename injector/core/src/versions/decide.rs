@@ -85,11 +85,11 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let requested = requested(config, &inventory, secrets_known);
     let generation = config.metadata.generation;
 
-    let mut events: Vec<EventRecord> = inventory
-        .new
-        .iter()
-        .map(|version| EventRecord::new(Reason::Sealed, format!("version {version} is complete")))
-        .collect();
+    let sealed = |version: &String| {
+        let rules = judging.followed_by(version).map(|rules| format!(", and follows spec.validation (rules {rules})"));
+        EventRecord::new(Reason::Sealed, format!("version {version} is complete{}", rules.unwrap_or_default()))
+    };
+    let mut events: Vec<EventRecord> = inventory.new.iter().map(sealed).collect();
     let mut status = VersionedConfigStatus {
         observed_generation: generation,
         identity: Some(Identity::of(config).to_string()),

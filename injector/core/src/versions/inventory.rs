@@ -117,10 +117,6 @@ pub fn inventory(
             SealCheck::Complete { parts, keys, bytes, marked } => {
                 // What is current and was deleted is the same again.
                 let back = is_back && status.current.as_deref() == Some(version);
-                let rules = match judging.rules {
-                    RulesState::Ready(rules) if !is_back => Some(rules.to_owned()),
-                    _ => None,
-                };
                 let needed = if named == Some(version) { Consent::NeededAnew } else { Consent::Needed };
                 inventory.retired.retain(|retired| retired.version != version);
                 inventory.new.push(version.to_owned());
@@ -131,7 +127,6 @@ pub fn inventory(
                     keys,
                     bytes,
                     sealed_at: Some(now.clone()),
-                    rules,
                     consent: (!marked && !back).then_some(needed),
                 };
                 names.extend(owned(&sealed));

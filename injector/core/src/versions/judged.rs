@@ -46,6 +46,13 @@ pub struct Judging<'a> {
 impl Judging<'_> {
     /// As without any rules.
     pub const NONE: Judging<'static> = Judging { rules: RulesState::None, verdicts: &Verdicts::new() };
+
+    /// What stands for the rules, if the version was judged by them and follows them.
+    pub(super) fn followed_by(&self, version: &str) -> Option<&str> {
+        let RulesState::Ready(rules) = self.rules else { return None };
+        let verdict = self.verdicts.get(version)?;
+        (verdict.rules == rules && verdict.message.is_none()).then_some(rules)
+    }
 }
 
 /// A complete version without a verdict.

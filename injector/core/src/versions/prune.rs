@@ -85,7 +85,6 @@ mod tests {
             keys: 1,
             bytes: 1,
             sealed_at: None,
-            rules: None,
             consent: None,
         });
         config.status =

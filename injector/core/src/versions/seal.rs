@@ -195,7 +195,6 @@ pub(super) mod tests {
             keys: 2,
             bytes: 5,
             sealed_at: None,
-            rules: None,
             consent: None,
         };
         let retired = RetiredVersion { version: "0".to_owned(), digests: vec![keyed("1111")] };

@@ -106,7 +106,6 @@ impl Stored {
             keys: 0,
             bytes: 0,
             sealed_at: None,
-            rules: None,
             consent: None,
         }
     }

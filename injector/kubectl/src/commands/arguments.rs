@@ -15,6 +15,7 @@ use super::resume::Resume;
 use super::rollback::Rollback;
 use super::status::Status;
 use super::use_version::Use;
+use super::validate::Validate;
 use super::versions::Versions;
 use crate::session::Connection;
 
@@ -51,6 +52,8 @@ pub(crate) enum Command {
     Disable(Disable),
     /// Create a version of a config, and the config if it does not exist
     Create(Create),
+    /// Check a content by the rules of a config
+    Validate(Validate),
     /// Move pods to a version
     Use(Use),
     /// Move pods back to the previous version, or to the current one during a rollout

@@ -15,6 +15,7 @@ use crate::output::{Format, Output};
 use crate::session::{Session, creating};
 use crate::version::object_names::{names, was_used};
 use crate::version::parts::{Object, Part, divide, object};
+use crate::version::rules::{NamedRules, check, of_config, of_file};
 use crate::version::sources::{self, Sources};
 use crate::version::stored::{label, objects};
 
@@ -25,6 +26,7 @@ use crate::version::stored::{label, objects};
   kubectl nudge create game 1.0.1 --from-file=config/ --secret-from-file=tls.key=/run/keys/game.key
   kubectl nudge create web 2 --secret-type=kubernetes.io/tls --secret-from-file=tls.crt --secret-from-file=tls.key
   kubectl nudge create game 1.0.1 --from-file=config/ --dry-run=client -o yaml > game-1.0.1.yaml
+  kubectl nudge create game 1.0.1 --from-file=config/ --dry-run=client --rules=game.yaml
 
 A version never changes. A version that is too large for one object is divided into several objects, which are created all or not at all.")]
 pub(crate) struct Create {
@@ -37,6 +39,9 @@ pub(crate) struct Create {
     /// The type of the Secrets, such as kubernetes.io/tls; a published Secret has it too
     #[arg(long, value_name = "TYPE", help_heading = "Content")]
     pub(crate) secret_type: Option<String>,
+    /// Check the content by the rules of this file (a VersionedConfig or a list of rules), not by those of the config
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules: Option<String>,
     /// Print the objects; not with Secrets, whose values are never printed
     #[arg(short, long, value_enum)]
     pub(crate) output: Option<Format>,
@@ -65,9 +70,18 @@ fn parts(command: &Create) -> Result<Vec<Part>, Failure> {
     divide(content).map_err(Failure::usage)
 }
 
+/// Refuses a content that would not be sealed.
+fn follow(rules: &NamedRules, parts: &[Part]) -> Result<(), Failure> {
+    check(rules, parts.iter().map(|part| (part.kind, &part.content)))
+        .map_err(|report| Failure::new(format!("the content breaks the rules of {}: {report}", rules.name)))
+}
+
 /// Prints what the command would create.
 pub(crate) fn print_offline(out: Output, command: &Create, namespace: Option<&str>) -> Result<(), Failure> {
     let parts = parts(command)?;
+    if let Some(path) = &command.rules {
+        follow(&of_file(path)?, &parts)?;
+    }
     let count = parts.len();
     let objects = parts.iter().zip(1..).map(|(part, number)| {
         let (readable, hashed) = names(&command.config, &command.version, number, count);
@@ -99,6 +113,11 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
         )));
     }
     let known = session.find_config(config.as_str()).await?;
+    match (&command.rules, &known) {
+        (Some(path), _) => follow(&of_file(path)?, &parts)?,
+        (None, Some(known)) if !known.spec.validation.is_empty() => follow(&of_config(session, known).await?, &parts)?,
+        _ => {}
+    }
     if known.is_none() {
         check_existing_map(session, config.as_str()).await?;
     }

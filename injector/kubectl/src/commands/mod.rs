@@ -15,6 +15,7 @@ pub(crate) mod resume;
 pub(crate) mod rollback;
 pub(crate) mod status;
 pub(crate) mod use_version;
+pub(crate) mod validate;
 pub(crate) mod versions;
 
 use self::arguments::{Arguments, Command};
@@ -31,6 +32,7 @@ pub(crate) async fn run(output: Output, arguments: Arguments) -> Result<(), Fail
         Command::Create(command) if command.is_offline() => {
             return create::print_offline(output, command, connection.namespace.as_deref());
         }
+        Command::Validate(command) if command.is_offline() => return validate::run_offline(output, command),
         _ => {}
     }
     let session = Session::connect(connection, output).await?;
@@ -51,6 +53,7 @@ async fn run_with(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Create(command) => create::run(session, &command).await,
         Command::Use(command) => use_version::run(session, &command).await,
         Command::Rollback(command) => rollback::run(session, &command).await,
+        Command::Validate(command) => validate::run(session, &command).await,
         Command::Versions(command) => versions::run(session, &command).await,
         Command::Diff(command) => diff::run(session, &command).await,
         Command::Status(command) => status::run(session, &command).await,

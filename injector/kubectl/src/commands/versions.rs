@@ -31,7 +31,7 @@ pub(crate) struct Versions {
 #[serde(rename_all = "camelCase")]
 struct Row {
     version: String,
-    /// As in `status.versions`, or `Incomplete` if the version is not sealed.
+    /// As in `status.versions`; `Invalid` if the version breaks a rule of spec.validation, and `Incomplete` if it is not sealed otherwise.
     state: String,
     /// Kind and name of each object.
     objects: Vec<String>,
@@ -64,9 +64,12 @@ fn rows(config: &VersionedConfig, found: &[Found]) -> Vec<Row> {
             incomplete.entry(version).or_default().push(format!("{kind}/{name}"));
         }
     }
+    let is_invalid = |name: &str| {
+        config.status.as_ref().is_some_and(|status| status.invalid.iter().any(|invalid| invalid.version == name))
+    };
     rows.extend(incomplete.into_iter().map(|(version, objects)| Row {
         version: version.to_owned(),
-        state: "Incomplete".to_owned(),
+        state: if is_invalid(version) { "Invalid" } else { "Incomplete" }.to_owned(),
         objects,
         keys: None,
         bytes: None,

@@ -5,5 +5,6 @@ pub(crate) mod dictionary;
 mod env_file;
 pub(crate) mod object_names;
 pub(crate) mod parts;
+pub(crate) mod rules;
 pub(crate) mod sources;
 pub(crate) mod stored;

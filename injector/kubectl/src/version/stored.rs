@@ -109,6 +109,28 @@ pub(crate) async fn readable_contents(
     Ok(parts)
 }
 
+/// The content of each object with the labels of this version, sealed or not.
+pub(crate) async fn labelled(
+    session: &Session,
+    config: &str,
+    version: &str,
+) -> Result<Vec<(PartKind, Contents)>, Failure> {
+    let (found, secrets_known) = objects(session, config, Some(version)).await?;
+    if found.is_empty() {
+        let hint = if secrets_known { "" } else { ", or it has Secrets alone, which you may not list" };
+        return Err(Failure::new(format!(
+            "config {config} has no version {version}{hint}; see kubectl nudge versions {config}"
+        )));
+    }
+    let mut parts = Vec::new();
+    for (kind, meta) in found.iter().filter(|(_, meta)| meta.deletion_timestamp.is_none()) {
+        let (name, uid) = (meta.name.clone().unwrap_or_default(), meta.uid.clone().unwrap_or_default());
+        let part = PartStatus { kind: *kind, name, uid, digest: String::new() };
+        parts.push((*kind, content(session, version, &part).await?));
+    }
+    Ok(parts)
+}
+
 async fn content(session: &Session, version: &str, part: &PartStatus) -> Result<Contents, Failure> {
     let what = format!("reading {}", object_name(part.kind, &part.name));
     let found = match part.kind {

@@ -1,0 +1,82 @@
+//! `kubectl nudge validate`: checks a content by the rules of a config, before it is a version.
+
+use clap::Args;
+use nudge_api::PartKind;
+use nudge_core::versions::Contents;
+use nudge_validation::Report;
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::session::Session;
+use crate::version::rules::{NamedRules, check, is_path, of_config, of_file};
+use crate::version::sources::{self, Sources};
+use crate::version::stored::labelled;
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  kubectl nudge validate config/ --rules=game.yaml
+  kubectl nudge validate config/ --rules=game
+  kubectl nudge validate 1.0.1 --rules=game
+
+With a folder and a file the command sends no request to an API server. What has a slash, ends with
+.yaml, .yml or .json, or is a folder, is a path: write ./config for a folder that may be missing.")]
+pub(crate) struct Validate {
+    /// A folder or file, as for --from-file of create; or a version
+    #[arg(value_name = "DIR|VERSION")]
+    pub(crate) what: String,
+    /// A file with a VersionedConfig or a list of rules; or a config
+    #[arg(long, value_name = "FILE|CONFIG")]
+    pub(crate) rules: String,
+}
+
+impl Validate {
+    /// Whether the command sends no request to an API server.
+    pub(crate) fn is_offline(&self) -> bool {
+        is_path(&self.what) && is_path(&self.rules)
+    }
+}
+
+/// Checks a folder by a file.
+pub(crate) fn run_offline(out: Output, command: &Validate) -> Result<(), Failure> {
+    let rules = of_file(&command.rules)?;
+    say(out, &command.what, &rules, &folder(&command.what)?)
+}
+
+pub(crate) async fn run(session: &Session, command: &Validate) -> Result<(), Failure> {
+    let Validate { what, rules } = command;
+    let rules =
+        if is_path(rules) { of_file(rules)? } else { of_config(session, &session.config(rules).await?).await? };
+    if is_path(what) {
+        return say(session.out, what, &rules, &folder(what)?);
+    }
+    let config = rules.config.as_deref().ok_or_else(|| {
+        Failure::usage(format!(
+            "--rules {} names no config whose version {what} could be; use --rules=CONFIG",
+            rules.name
+        ))
+    })?;
+    let parts = labelled(session, config, what).await?;
+    say(session.out, &format!("version {what} of config {config}"), &rules, &parts)
+}
+
+fn folder(path: &str) -> Result<Vec<(PartKind, Contents)>, Failure> {
+    let sources = Sources { from_file: vec![path.to_owned()], ..Sources::default() };
+    let content = sources::read(&sources).map_err(|error| {
+        Failure::usage(error.strip_prefix("--from-file: ").map_or_else(|| error.clone(), str::to_owned))
+    })?;
+    Ok(vec![(PartKind::ConfigMap, content.open)])
+}
+
+/// Says what is wrong, a line for each.
+fn say(out: Output, what: &str, rules: &NamedRules, parts: &[(PartKind, Contents)]) -> Result<(), Failure> {
+    let NamedRules { name, count, .. } = rules;
+    let keys: usize = parts.iter().map(|(_, content)| content.len()).sum();
+    match check(rules, parts.iter().map(|(kind, content)| (*kind, content))) {
+        Ok(()) if *count == 0 => out.line(&format!("{name} has no rules; see spec.validation")),
+        Ok(()) => out.line(&format!("{what} follows the rules of {name} ({keys} keys, {count} rules)")),
+        Err(Report { findings }) => {
+            out.lines(findings.iter().map(ToString::to_string))?;
+            Err(Failure::new(format!("{what} breaks the rules of {name}")))
+        }
+    }
+}

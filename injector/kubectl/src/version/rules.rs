@@ -1,0 +1,169 @@
+//! The rules that `validate` and `create` check contents by: of a file, or of a config in the cluster.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use nudge_api::{ConfigMapKeyRef, PartKind, ValidationRule, VersionedConfig};
+use nudge_core::versions::Contents;
+use nudge_protocol::error_chain::plain;
+use nudge_validation::{Dictionary, Entry, Report, Rules, SchemaTexts, references, schema_of};
+use serde_json::Value;
+
+use crate::failure::{Failure, doing};
+use crate::session::Session;
+
+/// The fields of a rule. A field that is misspelled would otherwise check nothing.
+const FIELDS: [&str; 6] = ["format", "key", "message", "required", "rule", "schema"];
+
+/// Rules, and where they come from.
+#[derive(Debug)]
+pub(crate) struct NamedRules {
+    pub(crate) rules: Rules,
+    /// Such as `shop.yaml` or `config shop`.
+    pub(crate) name: String,
+    /// How many there are.
+    pub(crate) count: usize,
+    /// The config that they are of, if that is known.
+    pub(crate) config: Option<String>,
+}
+
+/// Whether the text is a path, and not the name of a config or a version.
+pub(crate) fn is_path(text: &str) -> bool {
+    let extension = Path::new(text).extension().and_then(|extension| extension.to_str());
+    text.contains('/') || matches!(extension, Some("yaml" | "yml" | "json")) || Path::new(text).is_dir()
+}
+
+/// The rules of a file.
+pub(crate) fn of_file(path: &str) -> Result<NamedRules, Failure> {
+    let failed = |why: String| Failure::usage(format!("--rules {path}: {why}"));
+    let text = std::fs::read_to_string(path).map_err(|error| failed(plain(&error.to_string())))?;
+    let File { config, rules, maps } = parsed(&text).map_err(failed)?;
+    let mut texts = SchemaTexts::new();
+    for reference in references(&rules) {
+        let text = schema_of(maps.get(&reference.name).cloned(), reference);
+        let in_file =
+            |why: String| failed(format!("{why}; without a cluster, the ConfigMap must stand in the same file"));
+        texts.insert(reference.clone(), text.map_err(in_file)?);
+    }
+    let (count, compiled) = (rules.len(), Rules::compile(&rules, &texts));
+    let rules = compiled.map_err(|error| failed(error.to_string()))?;
+    Ok(NamedRules { rules, name: path.to_owned(), count, config })
+}
+
+/// The rules of a config in the cluster.
+pub(crate) async fn of_config(session: &Session, config: &VersionedConfig) -> Result<NamedRules, Failure> {
+    let name = config.metadata.name.clone().unwrap_or_default();
+    let failed = |why: String| Failure::new(format!("spec.validation of config {name}: {why}"));
+    let rules = &config.spec.validation;
+    let mut texts = SchemaTexts::new();
+    for reference in references(rules) {
+        let ConfigMapKeyRef { name: map, .. } = reference;
+        let found = session.api::<ConfigMap>().get_opt(map).await.map_err(doing(format!("reading ConfigMap {map}")))?;
+        texts.insert(reference.clone(), schema_of(found, reference).map_err(failed)?);
+    }
+    let (count, compiled) = (rules.len(), Rules::compile(rules, &texts));
+    let rules = compiled.map_err(|error| failed(error.to_string()))?;
+    Ok(NamedRules { rules, name: format!("config {name}"), count, config: Some(name) })
+}
+
+/// Judges these parts together.
+pub(crate) fn check<'a>(
+    rules: &NamedRules,
+    parts: impl IntoIterator<Item = (PartKind, &'a Contents)>,
+) -> Result<(), Report> {
+    let mut dictionary = Dictionary::new();
+    for (kind, content) in parts {
+        let secret = kind == PartKind::Secret;
+        dictionary.extend(content.iter().map(|(key, value)| (key.as_str(), Entry { value, secret })));
+    }
+    rules.rules.check(&dictionary)
+}
+
+/// What a file has.
+#[derive(Default)]
+struct File {
+    config: Option<String>,
+    rules: Vec<ValidationRule>,
+    maps: BTreeMap<String, ConfigMap>,
+}
+
+/// Reads a VersionedConfig, a list of rules, or an object with such a list as `validation`; and ConfigMaps with schemas beside.
+fn parsed(text: &str) -> Result<File, String> {
+    let documents = serde_saphyr::from_multiple::<Value>(text);
+    let documents = documents.map_err(|error| format!("it is not YAML: {}", plain(&error.to_string())))?;
+    let mut file = File::default();
+    let mut found = false;
+    for document in documents.into_iter().filter(|document| !document.is_null()) {
+        if document["kind"] == "ConfigMap" {
+            let map: ConfigMap = read(document)?;
+            file.maps.insert(map.metadata.name.clone().unwrap_or_default(), map);
+            continue;
+        }
+        let rules = match (&document, document["kind"].as_str()) {
+            (_, Some("VersionedConfig")) => {
+                file.config = document["metadata"]["name"].as_str().map(str::to_owned);
+                document["spec"]["validation"].clone()
+            }
+            (Value::Array(_), _) => document,
+            (_, None) => document["validation"].clone(),
+            // Other manifests of the same file.
+            (_, Some(_)) => continue,
+        };
+        if found {
+            return Err("it has rules twice; keep those of one config".to_owned());
+        }
+        found = true;
+        for (rule, number) in rules.as_array().into_iter().flatten().zip(1..) {
+            let fields = rule.as_object().into_iter().flat_map(|rule| rule.keys());
+            if let Some(field) = fields.into_iter().find(|field| !FIELDS.contains(&field.as_str())) {
+                return Err(format!("rule {number} has the field {field}; a rule has: {}", FIELDS.join(", ")));
+            }
+            file.rules.push(read(rule.clone()).map_err(|error| format!("rule {number}: {error}"))?);
+        }
+    }
+    if file.rules.is_empty() {
+        return Err("it has no rules; write a VersionedConfig with spec.validation, or a list of rules".to_owned());
+    }
+    Ok(file)
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, String> {
+    serde_json::from_value(value).map_err(|error| plain(&error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_a_config_or_rules() {
+        let list = "- {key: a.json, format: json}\n- {required: [a.json]}\n";
+        let config = "kind: VersionedConfig\nmetadata: {name: shop}\nspec:\n  validation:\n  - {required: [a]}\n---\nkind: ConfigMap\nmetadata: {name: s}\n";
+        assert_eq!(parsed(list).map(|file| (file.rules.len(), file.config)), Ok((2, None)));
+        let file = parsed(config).map(|file| (file.rules.len(), file.config, file.maps.len()));
+        assert_eq!(file, Ok((1, Some("shop".to_owned()), 1)));
+        assert_eq!(parsed("validation: [{required: [a]}]").map(|file| file.rules.len()), Ok(1));
+        for (text, why) in [
+            ("{", "it is not YAML"),
+            ("a: 1", "it has no rules"),
+            ("kind: VersionedConfig", "it has no rules"),
+            ("- {key: a, fromat: json}", "rule 1 has the field fromat; a rule has: format, key"),
+            ("- {key: a, format: jsn}", "rule 1: unknown variant"),
+            ("- {required: [a]}\n---\n- {required: [b]}", "it has rules twice"),
+        ] {
+            let refused = parsed(text).err().unwrap_or_default();
+            assert!(refused.starts_with(why), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn paths_are_told_apart_from_names() {
+        for path in ["config/", "./a", "a.yaml", "/tmp", "rules.json"] {
+            assert!(is_path(path), "{path}");
+        }
+        for name in ["shop", "1.0.1", "no-such-folder"] {
+            assert!(!is_path(name), "{name}");
+        }
+    }
+}
