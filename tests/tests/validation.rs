@@ -135,11 +135,11 @@ async fn a_typo_is_stopped_before_any_pod_sees_it() -> Result<()> {
     assert_eq!((refused.current.as_deref(), refused.versions.len()), (Some("1"), 1));
     let [InvalidVersion { version: name, message, rules, .. }] = &refused.invalid[..] else { panic!("{refused:?}") };
     assert_eq!((name.as_str(), message.as_str(), rules.len()), ("3", wrong, 24));
-    let told = async || {
+    let written = async || {
         let events = space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
         events.iter().any(|event| event.reason.as_deref() == Some("Invalid")).then_some(events)
     };
-    let events = eventually(SOON, "an Event says so", told).await?;
+    let events = eventually(SOON, "an Event says so", written).await?;
     for text in [serde_json::to_string(&refused)?, serde_json::to_string(&events)?, replica.log()] {
         ensure!(!text.contains("CANARY"), "a value of a Secret is shown: {text}");
     }

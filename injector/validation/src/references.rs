@@ -14,7 +14,7 @@ pub fn references(rules: &[ValidationRule]) -> BTreeSet<&ConfigMapKeyRef> {
 }
 
 /// The schema that the ConfigMap holds, or why it can't be used. It must be immutable: rules that change by themselves would judge two versions
-/// differently, and nobody could tell why.
+/// differently, and nobody would know why.
 pub fn schema_of(map: Option<ConfigMap>, reference: &ConfigMapKeyRef) -> Result<String, String> {
     let ConfigMapKeyRef { name, key } = reference;
     let Some(map) = map else {

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_told_apart_from_names() {
+    fn paths_are_no_names() {
         for path in ["config/", "./a", "a.yaml", "/tmp", "rules.json"] {
             assert!(is_path(path), "{path}");
         }

@@ -10,7 +10,7 @@ use super::Refusal;
 use crate::dictionary::Parsed;
 use crate::finding::Place;
 
-/// How a name that stands twice is told apart from other faults.
+/// How the error about a name that stands twice begins.
 const TWICE: &str = "a name stands twice";
 
 pub(super) fn read(text: &str) -> Result<Parsed, Refusal> {
