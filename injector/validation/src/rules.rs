@@ -18,6 +18,8 @@ use crate::schema::Schema;
 
 /// Most rules of one config.
 pub const MAX_RULES: usize = 32;
+/// Most bytes of the rules as the spec has them, as JSON: every replica keeps them in memory.
+const MAX_OWN_BYTES: usize = 64 * 1024;
 /// Most bytes of the rules with all their schemas, as JSON.
 const MAX_BYTES: usize = 256 * 1024;
 /// Longest message of a rule.
@@ -47,12 +49,17 @@ impl Rules {
         }
         let used: Vec<(&ConfigMapKeyRef, Option<&String>)> =
             references(rules).into_iter().map(|reference| (reference, texts.get(reference))).collect();
+        let own = serde_json::to_vec(rules).map_err(|_| RuleError::Failed)?;
+        if own.len() > MAX_OWN_BYTES {
+            return Err(RuleError::TooLarge { bytes: own.len(), most: MAX_OWN_BYTES });
+        }
         let all = serde_json::to_vec(&(rules, &used)).map_err(|_| RuleError::Failed)?;
         if all.len() > MAX_BYTES {
             return Err(RuleError::TooLarge { bytes: all.len(), most: MAX_BYTES });
         }
         let hash = hex(&digest(&SHA256, &all).as_ref()[..HASH_BYTES]);
         let compiled = with_deep_stack(|| {
+            meter::begin(meter::STEPS);
             rules.iter().zip(1..).map(|(rule, number)| compiled(rule, number, texts)).collect::<Result<Vec<_>, _>>()
         });
         Ok(Self { rules: compiled.ok_or(RuleError::Failed)??, hash })

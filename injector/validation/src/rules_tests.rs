@@ -97,16 +97,28 @@ fn a_rule_that_can_not_be_used_is_named() {
         (json!(vec![json!({"required": ["a"]}); 33]), "there are 33 rules, and 32 are allowed; use fewer"),
         (
             json!(
-                (0..5)
-                    .map(|at| json!({"key": "a", "schema": {"inline": {"description": "x".repeat(60_000 + at)}}}))
+                (0..2)
+                    .map(|_| json!({"key": "a", "schema": {"inline": {"description": "x".repeat(60_000)}}}))
                     .collect::<Vec<_>>()
             ),
-            "the rules and their schemas have 300",
+            "the rules and their schemas have 120",
         ),
     ] {
         let refusal = refused(all);
         assert!(refusal.starts_with(message) && refusal.len() < 400, "{refusal}");
     }
+}
+
+#[test]
+fn schemas_of_config_maps_count_too() {
+    let reference =
+        |at: usize| json!({"key": "a", "schema": {"configMapKeyRef": {"name": format!("s{at}"), "key": "k"}}});
+    let all = rules(json!((0..5).map(reference).collect::<Vec<_>>()));
+    let text = json!({"description": "x".repeat(60_000)}).to_string();
+    let texts: SchemaTexts = references(&all).into_iter().map(|one| (one.clone(), text.clone())).collect();
+    let refused = Rules::compile(&all, &texts).unwrap_err().to_string();
+    assert!(refused.starts_with("the rules and their schemas have 300"), "{refused}");
+    assert!(Rules::compile(&all[..4], &texts).is_ok());
 }
 
 #[test]

@@ -9,15 +9,20 @@ use serde_json::{Map, Number, Value};
 use super::Refusal;
 use crate::dictionary::Parsed;
 use crate::finding::Place;
+use crate::meter::{charge, is_exhausted};
 
 /// How the error about a name that stands twice begins.
 const TWICE: &str = "a name stands twice";
+/// Steps of each value.
+const VALUE: u64 = 4;
 
 pub(super) fn read(text: &str) -> Result<Parsed, Refusal> {
     serde_json::from_str::<Unique>(text).map(|Unique(parsed)| parsed).map_err(|error| {
         let place = (error.line() > 0).then(|| Place::Line { line: error.line(), column: error.column().max(1) });
         let text = error.to_string();
         let rule = match error.classify() {
+            // The check says so.
+            Category::Data if is_exhausted() => "must be JSON",
             Category::Data if text.starts_with(TWICE) => "must be JSON in which a name stands once in an object",
             Category::Eof => "must be JSON, and ends too early",
             _ if text.starts_with("recursion limit") => "must be JSON that is nested at most 127 deep",
@@ -45,6 +50,8 @@ struct Inner(Value);
 
 impl<'de> Deserialize<'de> for Inner {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The memory of one value is many times that of its text.
+        charge(VALUE).map_err(|_| D::Error::custom("too much"))?;
         deserializer.deserialize_any(OfValue).map(Self)
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::dictionary::Parsed;
 use crate::finding::Place;
-use crate::meter::{Exhausted, charge};
+use crate::meter::{Exhausted, charge, is_exhausted};
 
 /// Where and why a value has not its format.
 type Refusal = (Option<Place>, &'static str);
@@ -34,14 +34,15 @@ pub(crate) fn schema_text(text: &str) -> Option<Value> {
 
 /// Reads a value.
 pub(crate) fn parse(format: ValueFormat, value: &[u8]) -> Result<Result<Parsed, Refusal>, Exhausted> {
-    // Per byte, in half steps: what was measured of the worst input of each.
+    // Per byte, in quarters of a step.
     let weight = match format {
-        ValueFormat::Yaml => 8,
-        ValueFormat::Json | ValueFormat::Toml => 3,
+        ValueFormat::Yaml => 12,
+        ValueFormat::Toml => 6,
         _ => 1,
     };
-    charge(value.len() as u64 * weight / 2 + 1)?;
-    Ok(read(format, value))
+    charge(value.len() as u64 * weight / 4 + 1)?;
+    let read = read(format, value);
+    if is_exhausted() { Err(Exhausted) } else { Ok(read) }
 }
 
 fn read(format: ValueFormat, value: &[u8]) -> Result<Parsed, Refusal> {

@@ -2,8 +2,10 @@ use nudge_api::ValueFormat as Format;
 use serde_json::json;
 
 use super::*;
+use crate::meter;
 
 fn refused(format: Format, value: &[u8]) -> String {
+    meter::begin(meter::STEPS);
     match read(format, value) {
         Ok(_) => "accepted".to_owned(),
         Err((place, rule)) => crate::finding::Finding::of("k", place, rule).to_string(),
@@ -11,6 +13,7 @@ fn refused(format: Format, value: &[u8]) -> String {
 }
 
 fn parsed(format: Format, value: &str) -> Value {
+    meter::begin(meter::STEPS);
     read(format, value.as_bytes()).unwrap().0.clone()
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::finding::clip;
 
 /// Most regular expressions of one schema.
-const MAX_PATTERNS: usize = 100;
+const MAX_PATTERNS: usize = 50;
 /// Deepest nesting.
 const MAX_DEPTH: usize = 64;
 

@@ -104,7 +104,7 @@ fn what_can_not_be_compiled_is_refused() {
         json!([1]),
         json!({"$dynamicRef": "#a"}),
         json!({"description": "x".repeat(70_000)}),
-        json!({"allOf": (0..101).map(|number| json!({"pattern": format!("a{number}")})).collect::<Vec<_>>()}),
+        json!({"allOf": (0..51).map(|number| json!({"pattern": format!("a{number}")})).collect::<Vec<_>>()}),
         (0..70).fold(json!({}), |inner, _| json!({"not": inner})),
     ] {
         let message = refused(schema.clone());
