@@ -1,6 +1,6 @@
 //! What the controllers share, and what they remember between two reconciles.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,8 @@ pub struct Controller {
     pub(super) facts: Mutex<HashMap<ConfigKey, Facts>>,
     /// By what its versions are judged.
     pub(super) gates: Mutex<HashMap<ConfigKey, Gate>>,
+    /// Whose versions are being judged.
+    pub(super) judging: Mutex<HashSet<ConfigKey>>,
     /// One at a time: each may take a processor for a second.
     pub(super) judgements: Semaphore,
     pub(super) looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
@@ -152,6 +154,7 @@ impl Controller {
             sees: Mutex::default(),
             facts: Mutex::default(),
             gates: Mutex::default(),
+            judging: Mutex::default(),
             judgements: Semaphore::new(1),
             looked: Mutex::default(),
             secrets: Mutex::default(),

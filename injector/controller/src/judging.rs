@@ -1,16 +1,17 @@
 //! Judges versions by `spec.validation` before they are sealed: reads schemas and contents, and keeps what came of it.
 
+use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use nudge_api::{PartKind, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{InvalidVersion, PartKind, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::keys::ConfigKey;
 use nudge_core::versions::{
-    Contents, Decision, Facts, Judging, RulesState, Unjudged, Verdict, Verdicts, contents_of, part_digest,
+    Contents, Facts, Judging, RulesState, Unjudged, Verdict, Verdicts, contents_of, part_digest,
 };
 use nudge_validation::{Dictionary, Entry, Rules, SchemaTexts, references};
 
@@ -18,15 +19,19 @@ use super::controller::Controller;
 use super::locked::locked;
 
 /// When to look again whether rules can be used that could not be: nobody watches the ConfigMaps of schemas.
-pub(super) const UNUSABLE: Duration = Duration::from_secs(10);
+const UNUSABLE: Duration = Duration::from_secs(10);
+/// When to try again after a call that failed.
+const FAILED: Duration = Duration::from_secs(2);
 
 /// The rules of a config, and the verdicts by them about versions that are not sealed.
 #[derive(Clone, Default)]
 pub(super) struct Gate {
     /// The uid and the generation of the config.
     of: (Option<String>, Option<i64>),
+    /// The config has no rules.
     none: bool,
-    rules: Option<Result<Arc<Rules>, String>>,
+    /// The rules, or why they can't be used, and since when.
+    rules: Option<Result<Arc<Rules>, (String, Instant)>>,
     verdicts: Verdicts,
 }
 
@@ -36,20 +41,10 @@ impl Gate {
         let rules = match &self.rules {
             _ if self.none => RulesState::None,
             None => RulesState::NotReady(None),
-            Some(Err(why)) => RulesState::NotReady(Some(why)),
+            Some(Err((why, _))) => RulesState::NotReady(Some(why)),
             Some(Ok(rules)) => RulesState::Ready(rules.hash()),
         };
         Judging { rules, verdicts: &self.verdicts }
-    }
-
-    /// Whether something can be done about versions that wait for their verdict.
-    pub(super) fn has_work(&self, decision: &Decision) -> bool {
-        !decision.unjudged.is_empty() && !self.is_unusable()
-    }
-
-    /// Whether there are rules that can't be used.
-    pub(super) fn is_unusable(&self) -> bool {
-        matches!(self.rules, Some(Err(_)))
     }
 }
 
@@ -62,54 +57,96 @@ impl Controller {
         Gate { of, none: config.spec.validation.is_empty(), rules, verdicts: known.verdicts }
     }
 
-    /// Keeps rules that can be used, and verdicts about versions that are there and not sealed.
-    pub(super) fn keep_gate(&self, key: &ConfigKey, mut gate: Gate, status: &VersionedConfigStatus) {
-        gate.rules.take_if(|rules| rules.is_err());
-        if !gate.verdicts.is_empty() {
-            let parts = self.index.parts(key);
-            let is_open = |name: &str| status.version(name).is_none() && parts.iter().any(|part| part.version == name);
-            gate.verdicts.retain(|name, _| is_open(name));
-        }
-        if gate.none || (gate.rules.is_none() && gate.verdicts.is_empty()) {
-            locked(&self.gates).remove(key);
-        } else {
-            locked(&self.gates).insert(key.clone(), gate);
-        }
+    /// Forgets verdicts about versions that are sealed or gone.
+    pub(super) fn prune_gate(&self, key: &ConfigKey, status: &VersionedConfigStatus) {
+        let mut gates = locked(&self.gates);
+        let Some(gate) = gates.get_mut(key).filter(|gate| !gate.verdicts.is_empty()) else { return };
+        let parts = self.index.parts(key);
+        let is_open = |name: &str| status.version(name).is_none() && parts.iter().any(|part| part.version == name);
+        gate.verdicts.retain(|name, _| is_open(name));
     }
 
-    /// Makes the rules ready or, once they are, judges the first of these versions.
-    pub(super) async fn judge(
+    /// Has the first of these versions judged, beside the reconciles: a rollout must not wait for it. The config comes back into the queue when that
+    /// is done. Returns when to look again whether rules can be used that can't be now.
+    pub(super) fn begin_judging(
+        self: &Arc<Self>,
+        key: &ConfigKey,
+        config: &Arc<VersionedConfig>,
+        mut gate: Gate,
+        unjudged: &[Unjudged],
+        facts: &Facts,
+    ) -> Option<Duration> {
+        let next = unjudged.first()?.clone();
+        if let Some(Err((_, since))) = &gate.rules {
+            let left = UNUSABLE.saturating_sub(since.elapsed());
+            if !left.is_zero() {
+                return Some(left);
+            }
+            gate.rules = None;
+        }
+        if locked(&self.judging).insert(key.clone()) {
+            let (controller, key, config, facts) = (Arc::clone(self), key.clone(), Arc::clone(config), facts.clone());
+            let judged = async move {
+                let turn = controller.judgements.acquire().await;
+                let judged = controller.judge(&key, &config, &mut gate, &next, &facts).await;
+                drop(turn);
+                locked(&controller.gates).insert(key.clone(), gate);
+                locked(&controller.judging).remove(&key);
+                if let Err(error) = &judged {
+                    tracing::warn!(config = %key, error = error as &dyn Error, "version not judged; trying again");
+                }
+                controller.queue.add(key, if matches!(judged, Ok(true)) { Duration::ZERO } else { FAILED });
+            };
+            tokio::spawn(judged);
+        }
+        None
+    }
+
+    /// Makes the rules ready, and judges a version by them. Returns whether something came of it.
+    async fn judge(
         &self,
         key: &ConfigKey,
         config: &VersionedConfig,
         gate: &mut Gate,
-        unjudged: &[Unjudged],
+        next: &Unjudged,
         facts: &Facts,
-    ) -> Result<(), CallError> {
+    ) -> Result<bool, CallError> {
         let rules = match &gate.rules {
-            None => {
-                gate.rules = Some(self.rules(key, config).await?.map(Arc::new));
-                return Ok(());
-            }
-            Some(Err(_)) => return Ok(()),
             Some(Ok(rules)) => Arc::clone(rules),
+            _ => match self.rules(key, config).await? {
+                Ok(rules) => {
+                    let rules = Arc::new(rules);
+                    gate.rules = Some(Ok(Arc::clone(&rules)));
+                    rules
+                }
+                Err(why) => {
+                    gate.rules = Some(Err((why, Instant::now())));
+                    return Ok(true);
+                }
+            },
         };
-        let Some(next) = unjudged.first() else { return Ok(()) };
+        // The record in the status may be by these rules.
+        let is_known = |known: &InvalidVersion| {
+            (&known.version, &known.content, known.rules.as_str()) == (&next.version, &next.content, rules.hash())
+        };
+        if config.status.as_ref().is_some_and(|status| status.invalid.iter().any(is_known)) {
+            return Ok(true);
+        }
         let mut parts = Vec::new();
         for (kind, name) in &next.objects {
             // What has changed since is read anew, and decided anew.
-            let Some(content) = self.content(&key.namespace, *kind, name, facts).await? else { return Ok(()) };
+            let Some(content) = self.content(&key.namespace, *kind, name, facts).await? else { return Ok(false) };
             parts.push((*kind, content));
         }
-        let _turn = self.judgements.acquire().await;
-        let (hash, judged) = (rules.hash().to_owned(), tokio::task::spawn_blocking(move || message(&rules, &parts)));
+        let hash = rules.hash().to_owned();
         // A task that can't be run is tried again.
-        let Ok(message) = judged.await else { return Ok(()) };
-        let version = &next.version;
-        tracing::info!(version, rules = hash, valid = message.is_none(), "version judged by spec.validation");
+        let judged = tokio::task::spawn_blocking(move || message(&rules, &parts)).await;
+        let Ok(message) = judged else { return Ok(false) };
+        let (version, valid) = (&next.version, message.is_none());
+        tracing::info!(config = %key, version, rules = hash, valid, "version judged by spec.validation");
         let verdict = Verdict { content: next.content.clone(), rules: hash, message };
         gate.verdicts.insert(version.clone(), verdict);
-        Ok(())
+        Ok(true)
     }
 
     /// The rules of a config, or why they can't be used.

@@ -18,7 +18,7 @@ use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide};
 
 use super::controller::{Begins, Controller, written_by_us};
 use super::counting::is_more_than_numbers;
-use super::judging::{Gate, UNUSABLE};
+use super::judging::Gate;
 use super::locked::locked;
 use super::publishing::Outcome;
 use super::restart::restarts;
@@ -169,7 +169,7 @@ impl Controller {
     /// Decides about the versions and writes the status. Returns the config as it is then; `None` where another config of the namespace begins to
     /// move, whose end brings this one back.
     async fn settle(
-        &self,
+        self: &Arc<Self>,
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
     ) -> Result<Option<(Arc<VersionedConfig>, Again)>, CallError> {
@@ -189,7 +189,7 @@ impl Controller {
             pods: self.subjects(key, &config, &pods, &nodes_away),
             restarting,
         };
-        let (mut facts, mut gate) = (self.facts(key), self.gate(key, &config));
+        let (mut facts, gate) = (self.facts(key), self.gate(key, &config));
         let known = self.evidence(key);
         let mut turns = 0;
         let (mut decision, evidence, one) = loop {
@@ -201,14 +201,11 @@ impl Controller {
             seen.waiting_for = if is_moved(&config) { self.moving_neighbour(key, &pods) } else { None };
             let made = self.decided(key, &config, &seen, (&facts, &gate), &known);
             // The rest is left to the next reconcile: one config must not keep a worker for itself.
-            if (made.0.unread.is_empty() && !gate.has_work(&made.0)) || turns == READS {
+            if made.0.unread.is_empty() || turns == READS {
                 break (made.0, made.1, one);
             }
             drop(one);
             turns += 1;
-            if made.0.unread.is_empty() {
-                self.judge(key, &config, &mut gate, &made.0.unjudged, &facts).await?;
-            }
             for (kind, name) in made.0.unread.into_iter().take(READ_AT_ONCE) {
                 if let Some(read) = self.read(&key.namespace, kind, &name).await? {
                     facts.insert(read.uid.clone(), read);
@@ -216,13 +213,12 @@ impl Controller {
             }
         };
         let more = match &decision.again {
-            _ if !decision.unread.is_empty() || gate.has_work(&decision) => Again::Soon,
+            _ if !decision.unread.is_empty() => Again::Soon,
             Some(millis) => Again::At(wait(*millis)),
             None => Again::Never,
         };
-        let waits = !decision.unjudged.is_empty() && gate.is_unusable();
-        let more = more.by(waits.then_some(UNUSABLE));
-        self.keep_gate(key, gate, &decision.status);
+        let more = more.by(self.begin_judging(key, &config, gate, &decision.unjudged, &facts));
+        self.prune_gate(key, &decision.status);
         let more = Self::with_restart(more, &config, &seen.restarting, &mut decision);
         self.keep(key, facts, &decision.status);
         self.keep_subjects(key, seen.pods);

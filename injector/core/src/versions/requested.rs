@@ -64,7 +64,10 @@ fn not_sealed(version: &str, seal_check: &SealCheck) -> Explanation {
             Reason::Invalid.explained(format!("version {version} can't be judged by spec.validation: {why}"))
         }
         // A complete version would have been sealed.
-        SealCheck::Unread(_) | SealCheck::Unjudged(None) | SealCheck::Complete { .. } => {
+        SealCheck::Unjudged(None) => {
+            Reason::VersionIncomplete.explained(format!("version {version} is being judged by spec.validation"))
+        }
+        SealCheck::Unread(_) | SealCheck::Complete { .. } => {
             Reason::VersionIncomplete.explained(format!("version {version} is being read"))
         }
     }
