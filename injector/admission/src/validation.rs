@@ -201,7 +201,8 @@ mod tests {
         );
         let wrong = json!({"metadata": {"name": "schema"}, "immutable": true, "data": {"k": "{\"type\": 1}"}});
         assert!(
-            message(changed(with(wrong), rules).await).contains("rule 1 has a schema that can't be used: at /type")
+            message(changed(with(wrong), rules).await)
+                .contains("key k of ConfigMap schema can't be used as a schema; kubectl")
         );
     }
 

@@ -29,6 +29,20 @@ pub enum RuleError {
         /// What is wrong.
         why: String,
     },
+    /// Its schema, which a ConfigMap holds, can't be used. What is wrong is no part of the message: it may quote the ConfigMap.
+    #[error(
+        "rule {number}: key {} of ConfigMap {} can't be used as a schema; kubectl nudge validate says what is wrong with it",
+        .reference.key,
+        .reference.name
+    )]
+    Schema {
+        /// Which one.
+        number: usize,
+        /// Where its schema is.
+        reference: ConfigMapKeyRef,
+        /// What is wrong.
+        why: String,
+    },
     /// Its schema is not known.
     #[error("rule {number}: its schema, key {} of ConfigMap {}, is not known", .reference.key, .reference.name)]
     Unknown {
@@ -40,4 +54,16 @@ pub enum RuleError {
     /// It is not the fault of a rule.
     #[error("the rules could not be made ready")]
     Failed,
+}
+
+impl RuleError {
+    /// With all that is wrong, for who has read the schemas.
+    pub fn detailed(&self) -> String {
+        match self {
+            Self::Schema { number, reference: ConfigMapKeyRef { name, key }, why } => {
+                format!("rule {number}: key {key} of ConfigMap {name} can't be used as a schema: {why}")
+            }
+            other => other.to_string(),
+        }
+    }
 }

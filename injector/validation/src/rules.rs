@@ -119,22 +119,19 @@ fn compiled(rule: &ValidationRule, number: usize, texts: &SchemaTexts) -> Result
 
 fn compiled_schema(source: &SchemaSource, number: usize, texts: &SchemaTexts) -> Result<Schema, RuleError> {
     let wrong = |why: String| RuleError::Rule { number, why };
-    let SchemaSource { inline, config_map_key_ref } = source;
-    let schema = match (inline, config_map_key_ref) {
-        (Some(inline), None) => inline.clone(),
-        (None, Some(reference)) => {
-            let unknown = || RuleError::Unknown { number, reference: reference.clone() };
-            let text = texts.get(reference).ok_or_else(unknown)?;
-            let ConfigMapKeyRef { name, key } = reference;
-            format::schema_text(text).ok_or_else(|| {
-                wrong(format!(
-                    "has a schema that can't be used: key {key} of ConfigMap {name} is neither JSON nor YAML"
-                ))
-            })?
+    match (&source.inline, &source.config_map_key_ref) {
+        (Some(inline), None) => {
+            Schema::compile(inline.clone()).map_err(|why| wrong(format!("has a schema that can't be used: {why}")))
         }
-        _ => return Err(wrong("must have its schema either inline or in a ConfigMap (configMapKeyRef)".to_owned())),
-    };
-    Schema::compile(schema).map_err(|why| wrong(format!("has a schema that can't be used: {why}")))
+        (None, Some(reference)) => {
+            let reference = || reference.clone();
+            let unknown = || RuleError::Unknown { number, reference: reference() };
+            let text = texts.get(&reference()).ok_or_else(unknown)?;
+            let schema = format::schema_text(text).ok_or_else(|| "it is neither JSON nor YAML".to_owned());
+            schema.and_then(Schema::compile).map_err(|why| RuleError::Schema { number, reference: reference(), why })
+        }
+        _ => Err(wrong("must have its schema either inline or in a ConfigMap (configMapKeyRef)".to_owned())),
+    }
 }
 
 /// One check.

@@ -132,9 +132,11 @@ fn schemas_of_config_maps_are_json_or_yaml_and_count_for_the_hash() {
     assert!(json.hash() != yaml.hash() && json.hash() == with("{\"type\": \"integer\"}").unwrap().hash());
     assert_eq!(json.hash().len(), 24);
     assert_eq!(
-        with("{").unwrap_err().to_string(),
-        "rule 1 has a schema that can't be used: key k of ConfigMap s is neither JSON nor YAML"
+        with("{").unwrap_err().detailed(),
+        "rule 1: key k of ConfigMap s can't be used as a schema: it is neither JSON nor YAML"
     );
+    let quoting = with("type: CANARY").unwrap_err();
+    assert!(quoting.detailed().contains("CANARY") && !quoting.to_string().contains("CANARY"), "{quoting}");
 }
 
 /// The worst that was found within all bounds: what the meter allows, in each of the ways to spend it. In a release build this takes

@@ -47,7 +47,7 @@ pub(crate) fn of_file(path: &str) -> Result<NamedRules, Failure> {
         texts.insert(reference.clone(), text.map_err(in_file)?);
     }
     let (count, compiled) = (rules.len(), Rules::compile(&rules, &texts));
-    let rules = compiled.map_err(|error| failed(error.to_string()))?;
+    let rules = compiled.map_err(|error| failed(error.detailed()))?;
     Ok(NamedRules { rules, name: path.to_owned(), count, config })
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn of_config(session: &Session, config: &VersionedConfig) -> Re
         texts.insert(reference.clone(), schema_of(found, reference).map_err(failed)?);
     }
     let (count, compiled) = (rules.len(), Rules::compile(rules, &texts));
-    let rules = compiled.map_err(|error| failed(error.to_string()))?;
+    let rules = compiled.map_err(|error| failed(error.detailed()))?;
     Ok(NamedRules { rules, name: format!("config {name}"), count, config: Some(name) })
 }
 
