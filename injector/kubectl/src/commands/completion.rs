@@ -118,6 +118,7 @@ fn position(words: &[String]) -> Position {
             }
             Some("name") if ["enable", "disable"].contains(&command.get_name()) => Candidates::Namespaces,
             Some("workload") => Candidates::Workloads,
+            Some("what") => Candidates::Files,
             Some("name") if command.get_name() == "get" => Candidates::PodsAndConfigs,
             Some("name") => Candidates::ConfigMaps,
             _ => Candidates::Nothing,
@@ -158,7 +159,7 @@ fn of_flag(flag: &clap::Arg) -> Candidates {
     match flag.get_id().as_str() {
         "namespace" => Candidates::Namespaces,
         id if id.contains("from_") && !id.contains("literal") => Candidates::Files,
-        "kubeconfig" => Candidates::Files,
+        "kubeconfig" | "rules" => Candidates::Files,
         _ => {
             let values = flag.get_possible_values();
             Candidates::Words(
