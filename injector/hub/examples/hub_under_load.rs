@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, LookupError, Lookups, Request, Right, Webhooks, guards,
 };
@@ -55,6 +56,14 @@ impl Lookups for Allowing {
 
     fn may_have_secrets(&self, _: &str) -> bool {
         false
+    }
+
+    fn known_config(&self, _: &str, _: &str) -> Option<Arc<VersionedConfig>> {
+        None
+    }
+
+    async fn config_map(&self, _: &Request, _: &str, _: &str) -> Result<Option<ConfigMap>, LookupError> {
+        Ok(None)
     }
 
     async fn may(&self, _: &Request, _: &str, _: Right<'_>) -> Result<bool, LookupError> {

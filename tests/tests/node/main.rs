@@ -25,9 +25,9 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    attackers, checks, deleted, demo, exposure, failures, forged, handlers, jobs, long_restarts, memory, published_secrets,
-    quick_start, refresh, removal, restarts, rollback, rollout, secrets, starving, takeover, users, weather, webhooks,
-    workload_restarts,
+    attackers, checks, deleted, demo, exposure, failures, forged, handlers, jobs, long_restarts, memory,
+    published_secrets, quick_start, refresh, removal, restarts, rollback, rollout, secrets, starving, takeover, users,
+    weather, webhooks, workload_restarts,
 };
 use crate::suite::{Run, Suite};
 
