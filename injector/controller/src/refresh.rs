@@ -116,7 +116,7 @@ mod tests {
         let (shop, other) = (ConfigKey::parse("ns", "shop").unwrap(), ConfigKey::parse("other", "shop").unwrap());
         let config = || VersionedConfig::new("shop", VersionedConfigSpec::default());
         let begin = |key: &ConfigKey, version: &str| {
-            controller.begin_refresh(key, config(), Holds::default(), version.to_owned())
+            controller.begin_refresh(key, config(), Holds::default(), version.to_owned());
         };
         begin(&shop, "1");
         assert_eq!(lists.recv().await.unwrap(), "/api/v1/namespaces/ns/pods");
