@@ -167,7 +167,8 @@ fn parse(names: &[String], line: &str) -> Option<VersionStatus> {
     let (sealed, letters) = sealed.split_at(sealed.find(|it: char| it.is_ascii_uppercase()).unwrap_or(sealed.len()));
     let sealed_at = match sealed {
         "-" => None,
-        hex => Some(Time(Timestamp::from_second(i64::from_str_radix(hex, 16).ok()?).ok()?)),
+        // Of a time before 1970 these are the digits of its two's complement.
+        hex => Some(Time(Timestamp::from_second(u64::from_str_radix(hex, 16).ok()?.cast_signed()).ok()?)),
     };
     let (mut state, mut consent) = (VersionState::Available, None);
     for letter in letters.chars() {
@@ -356,6 +357,15 @@ mod tests {
             let status = VersionedConfigStatus { versions, retired, ..VersionedConfigStatus::default() };
             prop_assert_eq!(serde_json::from_value::<VersionedConfigStatus>(stored(&status)).unwrap(), status);
         }
+    }
+
+    #[test]
+    fn a_time_before_1970_is_read() {
+        let sealed_at = Some(Time(Timestamp::from_second(-1).unwrap()));
+        let version = VersionStatus { sealed_at, ..usual(1, VersionState::Available) };
+        let mut archive = Archive::default();
+        let line = archive.line(&version);
+        assert_eq!(parse(&archive.names, &line), Some(version));
     }
 
     fn usual(number: u32, state: VersionState) -> VersionStatus {
