@@ -49,7 +49,7 @@ impl ConditionType {
 }
 
 /// Longest message, in bytes. The API allows 32768; all of a status is to have no more than 64 KiB.
-const MAX_MESSAGE_BYTES: usize = 768;
+const MAX_MESSAGE_BYTES: usize = 512;
 
 /// The message as a condition can hold it.
 pub fn clipped(message: String) -> String {

@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use super::counting::Counting;
-use super::judging::Gate;
+use super::gate::Gate;
 use super::listings::Listings;
 use super::locked::locked;
 use super::metrics::RolloutMetrics;

@@ -10,43 +10,17 @@ use nudge_api::{InvalidVersion, PartKind, VersionedConfig, VersionedConfigStatus
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::{
-    Contents, Facts, Judging, RulesState, Unjudged, Verdict, Verdicts, contents_of, part_digest,
-};
+use nudge_core::versions::{Contents, Facts, Unjudged, Verdict, contents_of, part_digest};
 use nudge_validation::{Dictionary, Entry, Rules, SchemaTexts, references};
 
 use super::controller::Controller;
+use super::gate::Gate;
 use super::locked::locked;
 
 /// When to look again whether rules can be used that could not be: nobody watches the ConfigMaps of schemas.
 const UNUSABLE: Duration = Duration::from_secs(10);
 /// When to try again after a call that failed.
 const FAILED: Duration = Duration::from_secs(2);
-
-/// The rules of a config, and the verdicts by them about versions that are not sealed.
-#[derive(Clone, Default)]
-pub(super) struct Gate {
-    /// The uid and the generation of the config.
-    of: (Option<String>, Option<i64>),
-    /// The config has no rules.
-    none: bool,
-    /// The rules, or why they can't be used, and since when.
-    rules: Option<Result<Arc<Rules>, (String, Instant)>>,
-    verdicts: Verdicts,
-}
-
-impl Gate {
-    /// For the function that decides.
-    pub(super) fn judging(&self) -> Judging<'_> {
-        let rules = match &self.rules {
-            _ if self.none => RulesState::None,
-            None => RulesState::NotReady(None),
-            Some(Err((why, _))) => RulesState::NotReady(Some(why)),
-            Some(Ok(rules)) => RulesState::Ready(rules.hash()),
-        };
-        Judging { rules, verdicts: &self.verdicts }
-    }
-}
 
 impl Controller {
     /// What is known about the rules of this config.

@@ -5,6 +5,7 @@ mod baseline;
 mod brake_tests;
 mod controller;
 mod counting;
+mod gate;
 mod judging;
 mod line;
 mod listings;

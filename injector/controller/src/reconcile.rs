@@ -18,7 +18,7 @@ use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide};
 
 use super::controller::{Begins, Controller, written_by_us};
 use super::counting::is_more_than_numbers;
-use super::judging::Gate;
+use super::gate::Gate;
 use super::locked::locked;
 use super::publishing::Outcome;
 use super::restart::restarts;
