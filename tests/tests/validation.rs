@@ -115,8 +115,8 @@ async fn a_typo_is_stopped_before_any_pod_sees_it() -> Result<()> {
     let typo = part("shop", "2", (1, 1), &json!({"game.json": "{\n  \"lives\": 3,\n}\n"}));
     let (code, message) = refusal(create(&space, typo).await);
     assert_eq!(code, 422, "{message}");
-    let expected = "ConfigMap shop-2-1, part of version 2 of config shop, breaks a rule of spec.validation: key game.json, line 3, column 1: \
-                    must be JSON, which has no comma before a closing bracket; correct it, or change the rules";
+    let expected = "ConfigMap shop-2-1, part of version 2 of config shop, breaks a rule of spec.validation: key game.json, line 3, \
+                    column 1: must be JSON, which has no comma before a closing bracket; correct it, or change the rules";
     assert!(message.ends_with(expected), "{message}");
 
     // With several objects, sealing decides.

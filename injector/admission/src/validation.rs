@@ -1,5 +1,5 @@
-//! `spec.validation` in admission. Rules that can't be used are refused. A version that consists of one object is judged at once: a courtesy, since
-//! sealing decides.
+//! `spec.validation` in admission. Rules that can't be used are refused. A version that consists of one object is judged at once: a
+//! courtesy, since sealing decides.
 
 use std::sync::Arc;
 
@@ -44,8 +44,8 @@ pub(super) fn rights(secrets: bool) -> impl Iterator<Item = Right<'static>> {
 /// The denial for a user who may not read what the rules are about.
 pub(super) fn may_not_get(user: &str, namespace: &str, name: &str, right: Right<'_>) -> Denial {
     Denial::forbidden(format!(
-        "VersionedConfig {name}: user {user:?} may not change its spec.validation, because rules show what values are; this needs the right \
-         to {right} in namespace {namespace}"
+        "VersionedConfig {name}: user {user:?} may not change its spec.validation, because rules show what values are; this needs \
+         the right to {right} in namespace {namespace}"
     ))
 }
 
@@ -64,7 +64,10 @@ impl Judge {
         for reference in references(rules) {
             let Some(map) = lookups.config_map(request, namespace, &reference.name).await? else {
                 let map = &reference.name;
-                warnings.push(format!("ConfigMap {map}, which holds a schema of spec.validation, does not exist; no version is sealed until it does"));
+                warnings.push(format!(
+                    "ConfigMap {map}, which holds a schema of spec.validation, does not exist; no version is sealed \
+                     until it does"
+                ));
                 // The other rules are checked all the same.
                 texts.insert(reference.clone(), "{}".to_owned());
                 continue;
@@ -214,8 +217,8 @@ mod tests {
         let refused = message(changed(may(&[ConfigMap], true), rules.clone()).await);
         assert_eq!(
             refused,
-            "VersionedConfig shop: user \"eve\" may not change its spec.validation, because rules show what values are; this needs the right \
-             to get Secrets in namespace team"
+            "VersionedConfig shop: user \"eve\" may not change its spec.validation, because rules show what values are; this needs \
+             the right to get Secrets in namespace team"
         );
         assert!(message(changed(may(&[], false), rules.clone()).await).contains("the right to get ConfigMaps"));
         for allowed in [may(&[ConfigMap], false), may(&[ConfigMap, Secret], true)] {

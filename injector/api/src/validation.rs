@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("oneOf" = [{"required": ["key"]}, {"required": ["required"]}, {"required": ["rule"]}]))]
 pub struct ValidationRule {
-    /// The key whose value must have the format and follow the schema. In it, `*` stands for any characters. A key that the version does not
-    /// have breaks no such rule.
+    /// The key whose value must have the format and follow the schema. In it, `*` stands for any characters. A key that the version does
+    /// not have breaks no such rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9*]+$"))]
     pub key: Option<String>,

@@ -40,8 +40,8 @@ impl Controller {
         gate.verdicts.retain(|name, _| is_open(name));
     }
 
-    /// Has the first of these versions judged, beside the reconciles: a rollout must not wait for it. The config comes back into the queue when that
-    /// is done. Returns when to look again whether rules can be used that can't be now.
+    /// Has the first of these versions judged, beside the reconciles: a rollout must not wait for it. The config comes back into the
+    /// queue when that is done. Returns when to look again whether rules can be used that can't be now.
     pub(super) fn begin_judging(
         self: &Arc<Self>,
         key: &ConfigKey,

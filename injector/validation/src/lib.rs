@@ -1,8 +1,8 @@
 //! Whether the content of a version follows `spec.validation` of its config: formats, JSON Schema, required keys, CEL.
 //!
-//! [`Rules::compile`] makes the rules ready or says why they can't be used; [`Rules::check`] judges one dictionary. Both are pure, bounded in time
-//! and memory whatever they are given, and no message holds a value. Sealing, admission, `kubectl nudge` and whatever else makes versions call
-//! the same two functions.
+//! [`Rules::compile`] makes the rules ready or says why they can't be used; [`Rules::check`] judges one dictionary. Both are pure,
+//! bounded in time and memory whatever they are given, and no message holds a value. Sealing, admission, `kubectl nudge` and whatever
+//! else makes versions call the same two functions.
 
 mod bounded;
 mod dictionary;

@@ -13,8 +13,8 @@ pub fn references(rules: &[ValidationRule]) -> BTreeSet<&ConfigMapKeyRef> {
     rules.iter().filter_map(|rule| rule.schema.as_ref()?.config_map_key_ref.as_ref()).collect()
 }
 
-/// The schema that the ConfigMap holds, or why it can't be used. It must be immutable: rules that change by themselves would judge two versions
-/// differently, and nobody would know why.
+/// The schema that the ConfigMap holds, or why it can't be used. It must be immutable: rules that change by themselves would judge two
+/// versions differently, and nobody would know why.
 pub fn schema_of(map: Option<ConfigMap>, reference: &ConfigMapKeyRef) -> Result<String, String> {
     let ConfigMapKeyRef { name, key } = reference;
     let Some(map) = map else {

@@ -11,7 +11,7 @@ use nudge_api::{
 };
 
 use super::facts::object_name;
-use super::judged::{Judging, RulesState, Unjudged, bounded, content_of, record, verdict};
+use super::judged::{Judgement, Judging, Unjudged, bounded, judge};
 use super::seal::Seals;
 use super::seal_check::{Facts, SealCheck, facts_of, part_number, stand};
 use crate::keys::PartMeta;
@@ -108,11 +108,15 @@ pub fn inventory(
         };
         // What was sealed before has passed the rules of that time.
         let is_back = retired.is_some();
-        let held = match &seal_check {
-            SealCheck::Complete { parts, .. } if !is_back => inventory.judge(version, parts, status, judging),
+        let judgement = match &seal_check {
+            SealCheck::Complete { parts, .. } if !is_back => judge(version, parts, status, judging),
             _ => None,
         };
-        let seal_check = held.unwrap_or(seal_check);
+        let seal_check = judgement.map_or(seal_check, |Judgement { held, invalid, unjudged }| {
+            inventory.invalid.extend(invalid);
+            inventory.unjudged.extend(unjudged);
+            held
+        });
         match seal_check {
             SealCheck::Complete { parts, keys, bytes, marked } => {
                 // What is current and was deleted is the same again.
@@ -160,10 +164,6 @@ fn owned(sealed: &VersionStatus) -> impl Iterator<Item = ((PartKind, String), St
     sealed.parts.iter().map(|part| ((part.kind, part.name.clone()), sealed.version.clone()))
 }
 
-fn objects(parts: &[PartStatus]) -> Vec<(PartKind, String)> {
-    parts.iter().map(|part| (part.kind, part.name.clone())).collect()
-}
-
 /// Why none of these can be sealed as this version: a name stays with its version, because nodes may hold the old bytes under it.
 fn foreign(names: &HashMap<(PartKind, String), String>, version: &str, objects: &[Arc<PartMeta>]) -> Option<String> {
     objects.iter().find_map(|object| {
@@ -189,41 +189,6 @@ impl Inventory {
         let names = parts.iter().map(|part| part.name.len() + part.uid.len() + part.digest.len()).sum::<usize>();
         let stored = stored.get_or_insert_with(|| self.sealed.iter().collect());
         stored.total() + 2 * version.len() + names + 64 <= SEALED_BYTES
-    }
-
-    /// What keeps a complete version from being sealed: the rules, or that it is not judged by them yet.
-    fn judge(
-        &mut self,
-        version: &str,
-        parts: &[PartStatus],
-        status: &VersionedConfigStatus,
-        judging: &Judging<'_>,
-    ) -> Option<SealCheck> {
-        let content = content_of(parts);
-        let rules = match judging.rules {
-            RulesState::None => return None,
-            RulesState::Ready(rules) => rules,
-            RulesState::NotReady(why) => {
-                // What was said of it stays until it is judged anew.
-                self.invalid.extend(status.invalid.iter().find(|known| known.version == version).cloned());
-                self.unjudged.push(Unjudged { version: version.to_owned(), objects: objects(parts), content });
-                return Some(SealCheck::Unjudged(why.map(str::to_owned)));
-            }
-        };
-        match verdict(judging, status, (version, &content, rules)) {
-            Some(None) => None,
-            Some(Some(message)) => {
-                self.invalid.push(record(version, &content, rules, message));
-                Some(SealCheck::Refused(format!(
-                    "version {version} breaks a rule of spec.validation: {message}; create another version, or change the rules"
-                )))
-            }
-            None => {
-                self.invalid.extend(status.invalid.iter().find(|known| known.version == version).cloned());
-                self.unjudged.push(Unjudged { version: version.to_owned(), objects: objects(parts), content });
-                Some(SealCheck::Unjudged(None))
-            }
-        }
     }
 
     /// Forgets the oldest of the deleted versions.

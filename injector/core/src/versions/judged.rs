@@ -7,6 +7,7 @@ use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
 
 use super::digest::DIGEST_BYTES;
+use super::seal_check::SealCheck;
 
 /// A verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,14 +67,52 @@ pub struct Unjudged {
     pub content: String,
 }
 
+/// Why a complete version is not sealed.
+pub(super) struct Judgement {
+    pub(super) held: SealCheck,
+    /// What the status keeps of it.
+    pub(super) invalid: Option<InvalidVersion>,
+    pub(super) unjudged: Option<Unjudged>,
+}
+
+/// What keeps a complete version from being sealed: the rules, or that it is not judged by them yet.
+pub(super) fn judge(
+    version: &str,
+    parts: &[PartStatus],
+    status: &VersionedConfigStatus,
+    judging: &Judging<'_>,
+) -> Option<Judgement> {
+    let content = content_of(parts);
+    let why = match judging.rules {
+        RulesState::None => return None,
+        RulesState::NotReady(why) => why.map(str::to_owned),
+        RulesState::Ready(rules) => match verdict(judging, status, (version, &content, rules)) {
+            Some(None) => return None,
+            Some(Some(message)) => {
+                let invalid = Some(record(version, &content, rules, message));
+                let held = SealCheck::Refused(format!(
+                    "version {version} breaks a rule of spec.validation: {message}; create another version, or change the rules"
+                ));
+                return Some(Judgement { held, invalid, unjudged: None });
+            }
+            None => None,
+        },
+    };
+    // What was said of it stays until it is judged anew.
+    let invalid = status.invalid.iter().find(|known| known.version == version).cloned();
+    let objects = parts.iter().map(|part| (part.kind, part.name.clone())).collect();
+    let unjudged = Some(Unjudged { version: version.to_owned(), objects, content });
+    Some(Judgement { held: SealCheck::Unjudged(why), invalid, unjudged })
+}
+
 /// What stands for the content of these parts.
-pub(super) fn content_of(parts: &[PartStatus]) -> String {
+fn content_of(parts: &[PartStatus]) -> String {
     let all: Vec<&str> = parts.iter().map(|part| part.digest.as_str()).collect();
     hex(&digest(&SHA256, all.join("\n").as_bytes()).as_ref()[..DIGEST_BYTES / 2])
 }
 
 /// The verdict about this content by these rules, if there is one.
-pub(super) fn verdict<'a>(
+fn verdict<'a>(
     judging: &'a Judging<'_>,
     status: &'a VersionedConfigStatus,
     (version, content, rules): (&str, &str, &str),
@@ -85,7 +124,7 @@ pub(super) fn verdict<'a>(
 }
 
 /// The record of a version that breaks a rule.
-pub(super) fn record(version: &str, content: &str, rules: &str, message: &str) -> InvalidVersion {
+fn record(version: &str, content: &str, rules: &str, message: &str) -> InvalidVersion {
     InvalidVersion {
         version: version.to_owned(),
         reason: Reason::Invalid,

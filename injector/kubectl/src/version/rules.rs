@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_file_has_a_config_or_rules() {
         let list = "- {key: a.json, format: json}\n- {required: [a.json]}\n";
-        let config = "kind: VersionedConfig\nmetadata: {name: shop}\nspec:\n  validation:\n  - {required: [a]}\n---\nkind: ConfigMap\nmetadata: {name: s}\n";
+        let config = "kind: VersionedConfig\nmetadata: {name: shop}\nspec: {validation: [{required: [a]}]}\n---\nkind: ConfigMap\nmetadata: {name: s}";
         assert_eq!(parsed(list).map(|file| (file.rules.len(), file.config)), Ok((2, None)));
         let file = parsed(config).map(|file| (file.rules.len(), file.config, file.maps.len()));
         assert_eq!(file, Ok((1, Some("shop".to_owned()), 1)));

@@ -1,7 +1,7 @@
 //! CEL expressions over a content: `data` has the values by key, `parsed` those that have a format.
 //!
-//! The library evaluates without any bound. So every expression is rewritten before: each loop counts its turns, and each function the size of
-//! what it is given, before anything is done ([`metered`]). Only functions are allowed whose cost is known.
+//! The library evaluates without any bound. So every expression is rewritten before: each loop counts its turns, and each function the
+//! size of what it is given, before anything is done ([`metered`]). Only functions are allowed whose cost is known.
 
 mod functions;
 mod metered;

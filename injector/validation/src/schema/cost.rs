@@ -1,7 +1,7 @@
 //! How much work it is at most to check a value against a schema, found out without doing it.
 //!
-//! Schemas can multiply: `anyOf` of two references to one that is `anyOf` of two references needs 2^n steps. This walk counts every pair of a
-//! schema and a value once, and multiplies.
+//! Schemas can multiply: `anyOf` of two references to one that is `anyOf` of two references needs 2^n steps. This walk counts every pair
+//! of a schema and a value once, and multiplies.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,8 @@ const MAX_DEPTH: u32 = 1500;
 /// Most pairs of a schema and a value.
 const MAX_PAIRS: usize = 300_000;
 
-/// Keywords whose schema, or list of schemas, is about the same value. The factor: whether it holds is found out, and again with the errors.
+/// Keywords whose schema, or list of schemas, is about the same value. The factor: whether it holds is found out, and again with the
+/// errors.
 const SAME: [(&str, u64); 7] =
     [("allOf", 1), ("anyOf", 3), ("oneOf", 3), ("not", 2), ("if", 2), ("then", 2), ("else", 2)];
 /// Keywords whose schema is about each item of a list.
