@@ -51,7 +51,7 @@ pub struct VersionedConfigStatus {
     #[serde(skip_serializing_if = "Vec::is_empty", with = "crate::archive::retired")]
     #[schemars(with = "Vec<String>", extend("items" = {"x-kubernetes-preserve-unknown-fields": true}))]
     pub retired: Vec<RetiredVersion>,
-    /// Versions that are not sealed because they break a rule of spec.validation; at most 3, the newest last. Each is judged again when the
+    /// Versions that are not sealed because they break a rule of spec.validation; at most 2, the newest last. Each is judged again when the
     /// rules change, or it is created again with other content.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub invalid: Vec<InvalidVersion>,
@@ -164,7 +164,7 @@ pub struct InvalidVersion {
 
 impl InvalidVersion {
     /// How many are in the status.
-    pub const MOST: usize = 3;
+    pub const MOST: usize = 2;
 }
 
 /// What makes a version current that never becomes current by itself.

@@ -1,4 +1,4 @@
-//! What is known about the rules of a config.
+//! What is known of a config's rules and of versions that are not sealed.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -11,7 +11,7 @@ const MAX_PLACE_BYTES: usize = 96;
 /// Longest message of one finding, in bytes.
 const MAX_RULE_BYTES: usize = 200;
 /// Longest message of a report, in bytes.
-const MAX_REPORT_BYTES: usize = 400;
+const MAX_REPORT_BYTES: usize = 300;
 
 /// Where in a value a rule is broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub struct Report {
 }
 
 impl fmt::Display for Report {
-    /// At most 400 bytes on one line.
+    /// At most 300 bytes on one line.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (named, others) = self.findings.split_at(self.findings.len().min(NAMED));
         let mut text = named.iter().map(Finding::to_string).collect::<Vec<_>>().join("; ");

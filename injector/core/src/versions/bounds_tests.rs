@@ -159,7 +159,7 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
         .map(|number| InvalidVersion {
             version: format!("2026.12.{number}"),
             reason: Reason::Invalid,
-            message: "m".repeat(400),
+            message: "m".repeat(300),
             rules: "0".repeat(24),
             content: "0".repeat(24),
         })

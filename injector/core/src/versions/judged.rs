@@ -87,8 +87,8 @@ pub(super) fn judge(
         RulesState::None => return None,
         RulesState::NotReady(why) => why.map(str::to_owned),
         RulesState::Ready(rules) => match verdict(judging, status, (version, &content, rules)) {
-            Some(None) => return None,
-            Some(Some(message)) => {
+            Some(Ok(())) => return None,
+            Some(Err(message)) => {
                 let invalid = Some(record(version, &content, rules, message));
                 let held = SealCheck::Refused(format!(
                     "version {version} breaks a rule of spec.validation: {message}; create another version, or change the rules"
@@ -116,11 +116,12 @@ fn verdict<'a>(
     judging: &'a Judging<'_>,
     status: &'a VersionedConfigStatus,
     (version, content, rules): (&str, &str, &str),
-) -> Option<Option<&'a str>> {
+) -> Option<Result<(), &'a str>> {
     let made = judging.verdicts.get(version);
-    let made = made.filter(|made| made.content == content && made.rules == rules).map(|made| made.message.as_deref());
+    let made = made.filter(|made| made.content == content && made.rules == rules);
+    let made = made.map(|made| made.message.as_deref().map_or(Ok(()), Err));
     let is_it = |known: &&InvalidVersion| known.version == version && known.content == content && known.rules == rules;
-    made.or_else(|| status.invalid.iter().find(is_it).map(|known| Some(known.message.as_str())))
+    made.or_else(|| status.invalid.iter().find(is_it).map(|known| Err(known.message.as_str())))
 }
 
 /// The record of a version that breaks a rule.
@@ -175,7 +176,7 @@ mod tests {
         let judging = Judging { rules: RulesState::Ready("r"), verdicts: &verdicts };
         let status = VersionedConfigStatus { invalid: vec![record("2", "c", "r", "m")], ..Default::default() };
         let of = |about| verdict(&judging, &status, about);
-        assert_eq!((of(("1", "c", "r")), of(("2", "c", "r"))), (Some(None), Some(Some("m"))));
+        assert_eq!((of(("1", "c", "r")), of(("2", "c", "r"))), (Some(Ok(())), Some(Err("m"))));
         for about in [("1", "d", "r"), ("1", "c", "s"), ("2", "d", "r"), ("2", "c", "s"), ("3", "c", "r")] {
             assert_eq!(of(about), None, "{about:?}");
         }

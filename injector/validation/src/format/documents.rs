@@ -13,6 +13,7 @@ const YAML_ALIASES: usize = 1000;
 
 pub(super) fn yaml(text: &str) -> Result<Parsed, Refusal> {
     use serde_saphyr::Error;
+    use serde_saphyr::budget::BudgetBreach;
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_events: 4 * YAML_NODES,
@@ -41,7 +42,7 @@ pub(super) fn yaml(text: &str) -> Result<Parsed, Refusal> {
         }
         let rule = match cause {
             Error::DuplicateMappingKey { .. } => "must be YAML in which a key stands once in a mapping",
-            Error::MultipleDocuments { .. } => "must be one YAML document, and another follows it",
+            Error::MultipleDocuments { .. } | Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => "must be one YAML document, and another follows it",
             Error::UnknownAnchor { .. } => "must be YAML, and an alias has no anchor",
             Error::Budget { .. }
             | Error::AliasReplayLimitExceeded { .. }
