@@ -163,9 +163,8 @@ mod tests {
         let mut now = of(0..InvalidVersion::MOST + 2);
         now.reverse();
         let kept = names(bounded(now.clone(), &before, None));
-        assert!(
-            kept.len() == InvalidVersion::MOST && kept[0] == "2" && kept.contains(&InvalidVersion::MOST.to_string())
-        );
+        let newest = [InvalidVersion::MOST, InvalidVersion::MOST + 1].map(|number| number.to_string());
+        assert!(kept.len() == InvalidVersion::MOST && newest.iter().all(|name| kept.contains(name)), "{kept:?}");
         assert_eq!(names(bounded(now, &before, Some("0")))[0], "0");
     }
 
