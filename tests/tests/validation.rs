@@ -1,5 +1,7 @@
 //! `spec.validation` against a real API server, with the control plane and its webhooks as `deploy/` installs them.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "what the helpers make up is well-formed, or the test ends")]
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};

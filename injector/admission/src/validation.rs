@@ -211,9 +211,10 @@ mod tests {
 
     #[tokio::test]
     async fn rules_are_made_by_who_may_read_what_they_are_about() {
+        use PartKind::{ConfigMap, Secret};
+
         let rules = json!([{"rule": "data.pin.startsWith('1')"}]);
         let may = |kinds: &[PartKind], secrets| FakeLookups { may_get: kinds.to_vec(), secrets, ..lookups() };
-        use PartKind::{ConfigMap, Secret};
         let refused = message(changed(may(&[ConfigMap], true), rules.clone()).await);
         assert_eq!(
             refused,

@@ -151,7 +151,9 @@ impl<'a> Check<'a> {
                     let missing = keys.iter().filter(|key| !self.dictionary.contains_key(key.as_str()));
                     let missing: Vec<Finding> =
                         missing.map(|key| Finding::of_all(format!("key {} is missing", clip(key, 96)))).collect();
-                    missing.into_iter().for_each(|finding| self.found(finding));
+                    for finding in missing {
+                        self.found(finding);
+                    }
                 }
                 Rule::Value { key, format, schema } => self.value(key, *format, schema.as_deref())?,
                 Rule::Expression { .. } => {}

@@ -141,19 +141,22 @@ fn schemas_of_config_maps_are_json_or_yaml_and_count_for_the_hash() {
 
 /// The worst that was found within all bounds: what the meter allows, in each of the ways to spend it. In a release build this takes
 /// less than a second; the test prints it, and fails where it takes many times as long.
+/// A name, rules, and a dictionary.
+type Case<'a> = (&'a str, Value, Vec<(&'a str, &'a str)>);
+
 #[test]
 fn the_worst_check_is_short() {
     let million = "x".repeat(1 << 20);
     let numbers = format!("[{}1]", "1,".repeat((1 << 19) - 2));
     let short = format!("[{}1]", "1,".repeat(90_000));
     let words = format!("[{}\"x\"]", "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab\",".repeat(29_000));
-    let lines = (0..40_000).map(|at| format!("k{at}: {at}\n")).collect::<String>();
-    let tables = (0..60_000).map(|at| format!("k{at} = {at}\n")).collect::<String>();
+    let lines = (0..40_000).map(|at| format!("k{at}: {at}")).collect::<Vec<_>>().join("\n");
+    let tables = (0..60_000).map(|at| format!("k{at} = {at}")).collect::<Vec<_>>().join("\n");
     let properties = "a\\u0041".repeat(100_000);
     let schema = |schema: Value| json!([{"key": "*", "schema": {"inline": schema}}]);
     let keys: Vec<String> = (0..8192).map(|at| format!("k{at}")).collect();
     let many: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "1")).collect();
-    let cases: Vec<(&str, Value, Vec<(&str, &str)>)> = vec![
+    let cases: Vec<Case<'_>> = vec![
         ("json", json!([{"key": "*", "format": "json"}]), vec![("a", &numbers), ("b", &numbers), ("c", &numbers)]),
         ("yaml", json!([{"key": "*", "format": "yaml"}]), vec![("a", &lines), ("b", &lines), ("c", &lines)]),
         ("flow", json!([{"key": "*", "format": "yaml"}]), vec![("a", &numbers[..200_000])]),
@@ -182,7 +185,7 @@ fn the_worst_check_is_short() {
         let report = said(&rules, &content);
         let took = began.elapsed();
         println!("{name}: {took:?} {}", &report[..report.len().min(120)]);
-        assert!(took < Duration::from_secs(60), "{name}: {took:?}");
+        assert!(took < Duration::from_mins(1), "{name}: {took:?}");
     }
 }
 

@@ -79,7 +79,7 @@ async fn only_the_newest_version_is_asked_about() -> Result<()> {
     check.answer(takes());
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
     pod.serves(&mut client, "shop=1.0.2").await?;
-    let asked: Vec<String> = check.deliveries().iter().map(|one| one.version()).collect::<Result<_>>()?;
+    let asked: Vec<String> = check.deliveries().iter().map(nudge_tests::Delivery::version).collect::<Result<_>>()?;
     assert_eq!(asked, ["1.0.1", "1.0.2"]);
     Ok(())
 }

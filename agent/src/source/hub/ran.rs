@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn the_newest_contents_are_remembered() {
         let mut ran = Ran::default();
-        for number in 0..MOST + 1 {
+        for number in 0..=MOST {
             ran.add("first");
             ran.add(&number.to_string());
         }

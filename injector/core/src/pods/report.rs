@@ -155,8 +155,10 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_state() {
-        let state = |reason: Reason| ReportState::of(reason.explained("m"));
+        use Reason::{CheckFailed, Damaged, NotRestarted, Pending, Resolving, Unknown};
         use Reason::{CheckRefused, Failed, NoHandler, PermissionDenied, TooLarge};
+
+        let state = |reason: Reason| ReportState::of(reason.explained("m"));
         for reason in [TooLarge, CheckRefused, NoHandler, PermissionDenied, Failed] {
             assert!(matches!(state(reason), ReportState::Failed(_)), "{reason}");
         }
@@ -164,7 +166,6 @@ mod tests {
             assert!(matches!(state(reason), ReportState::Unavailable(_)), "{reason}");
         }
         assert!(matches!(state(Reason::NoContact), ReportState::NoContact(_)));
-        use Reason::{CheckFailed, Damaged, NotRestarted, Pending, Resolving, Unknown};
         for reason in [Pending, Resolving, NotRestarted, CheckFailed, Damaged, Unknown] {
             assert!(matches!(state(reason), ReportState::Pending(_)), "{reason}");
         }

@@ -93,7 +93,7 @@ impl Expression {
         context.add_variable_as_val("data", Box::new(CelMap::from(data)));
         context.add_variable_as_val("parsed", Box::new(CelMap::from(known)));
         let yielded = CelValue::resolve_val(&self.tree, &context);
-        let answer = without_values(yielded.map(|value| value.downcast_ref::<CelBool>().map(|it| *it.inner())));
+        let answer = without_values(&yielded.map(|value| value.downcast_ref::<CelBool>().map(|it| *it.inner())));
         if meter::is_exhausted() { Err(Exhausted) } else { Ok(answer) }
     }
 }
@@ -102,9 +102,9 @@ impl Expression {
 const NOT_BOOL: &str = "it yields neither true nor false";
 
 /// Errors of the library quote values.
-fn without_values(result: Result<Option<bool>, ExecutionError>) -> Result<bool, &'static str> {
+fn without_values(result: &Result<Option<bool>, ExecutionError>) -> Result<bool, &'static str> {
     match result {
-        Ok(Some(holds)) => Ok(holds),
+        Ok(Some(holds)) => Ok(*holds),
         Ok(None) => Err(NOT_BOOL),
         Err(ExecutionError::NoSuchKey(_)) => Err("a key that it reads is missing"),
         Err(ExecutionError::NoSuchOverload(_) | ExecutionError::UnexpectedType { .. }) => {

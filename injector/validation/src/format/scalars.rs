@@ -143,7 +143,9 @@ fn is_pem(text: &str) -> bool {
     let blocks = pem::parse_many(text).is_ok_and(|blocks| {
         // Its contents may be a key.
         let count = blocks.len();
-        blocks.into_iter().for_each(|block| drop(Zeroizing::new(block.into_contents())));
+        for block in blocks {
+            drop(Zeroizing::new(block.into_contents()));
+        }
         count > 0 && count == text.matches("-----BEGIN ").count()
     });
     blocks && text.matches("-----BEGIN ").count() == text.matches("-----END ").count()

@@ -1,3 +1,5 @@
+use std::fmt::Write as _;
+
 use nudge_api::ValueFormat as Format;
 use serde_json::json;
 
@@ -86,7 +88,7 @@ fn bombs_are_refused_at_once() {
     let mut laughs = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n".to_owned();
     for level in 1..10 {
         let before = vec![format!("*a{}", level - 1); 9].join(", ");
-        laughs += &format!("a{level}: &a{level} [{before}]\n");
+        writeln!(laughs, "a{level}: &a{level} [{before}]").unwrap();
     }
     assert!(refused(Format::Yaml, laughs.as_bytes()).contains("at most 100,000 nodes"));
     assert!(refused(Format::Yaml, "[".repeat(100_000).as_bytes()).contains("must be YAML"));

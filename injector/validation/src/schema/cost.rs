@@ -238,15 +238,12 @@ fn decoded(fragment: &str) -> String {
     let mut rest = fragment.as_bytes();
     while let [first, tail @ ..] = rest {
         let code = tail.get(..2).filter(|_| *first == b'%').and_then(|two| str::from_utf8(two).ok());
-        match code.and_then(|two| u8::from_str_radix(two, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &tail[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
+        if let Some(byte) = code.and_then(|two| u8::from_str_radix(two, 16).ok()) {
+            bytes.push(byte);
+            rest = &tail[2..];
+        } else {
+            bytes.push(*first);
+            rest = tail;
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()

@@ -18,7 +18,7 @@ pub(super) fn pointer(pointer: &str, known: impl Fn(&str) -> bool) -> String {
         let is_index = !segment.is_empty() && segment.len() < 8 && segment.bytes().all(|byte| byte.is_ascii_digit());
         if is_index || known(&name) { segment.to_owned() } else { "*".to_owned() }
     };
-    pointer.split('/').skip(1).map(|segment| format!("/{}", shown(segment))).collect()
+    pointer.split('/').skip(1).flat_map(|segment| ["/".to_owned(), shown(segment)]).collect()
 }
 
 /// The rule that is broken. What the schema says is shown, and nothing of the value but names of properties that are `known`.

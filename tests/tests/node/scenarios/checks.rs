@@ -110,7 +110,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         is_untouched(&home, pod).await.with_context(|| pod.name_any())?;
     }
     let took = Duration::try_from(failed - activated)?;
-    suite.report.row(TITLE, &["".to_owned(), "time".to_owned(), "pods".to_owned()]);
+    suite.report.row(TITLE, &[String::new(), "time".to_owned(), "pods".to_owned()]);
     suite.report.row(TITLE, &["asked, and the version has failed".to_owned(), seconds(took), "1".to_owned()]);
     suite.report.row(TITLE, &["served it".to_owned(), String::new(), "0".to_owned()]);
     Ok(())
