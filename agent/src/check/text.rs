@@ -19,14 +19,15 @@ const SCALAR_BYTES: usize = 6;
 
 /// What is shown of a text; `None` is one that was not read whole.
 pub fn shown(text: Option<&[u8]>, dictionaries: &[&Dictionary]) -> String {
-    let Some(text) = text else {
+    let Some(raw) = text else {
         return format!(
             "(its text is left out, because it has more than {MAX_READ_BYTES} bytes, or did not come whole)"
         );
     };
-    let text = String::from_utf8_lossy(text);
+    let text = String::from_utf8_lossy(raw);
     let line = one_line(&text, text.len());
-    if [&*text, &line].iter().any(|text| dictionaries.iter().any(|dictionary| holds(text.as_bytes(), dictionary))) {
+    let texts = [raw, text.as_bytes(), line.as_bytes()];
+    if texts.iter().any(|text| dictionaries.iter().any(|dictionary| holds(text, dictionary))) {
         return "(its text is left out, because it holds a value of the configuration)".to_owned();
     }
     match one_line(line.trim(), MAX_SHOWN_BYTES) {
