@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// Each crate with what it may use of the workspace. ARCHITECTURE.md draws the same picture.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("nudge-protocol", &[]),
     ("nudge-server", &["nudge-protocol"]),
     ("nudge-agent", &["nudge-protocol", "nudge-server"]),
@@ -23,7 +23,11 @@ const LAYERS: [(&str, &[&str]); 15] = [
         &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-server", "nudge-validation"],
     ),
     ("nudge-controller", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"]),
-    ("kubectl-nudge", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"]),
+    ("nudge-authoring", &["nudge-api", "nudge-core", "nudge-protocol"]),
+    (
+        "kubectl-nudge",
+        &["nudge-api", "nudge-authoring", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"],
+    ),
     (
         "nudge-injector",
         &[
@@ -44,11 +48,12 @@ const LAYERS: [(&str, &[&str]); 15] = [
 ];
 
 /// Libraries that these crates must not use, at any depth: they decide, and do nothing.
-const PURE: [(&str, &[&str]); 4] = [
+const PURE: [(&str, &[&str]); 5] = [
     ("nudge-protocol", &["tokio", "hyper", "kube-client", "rustls"]),
     ("nudge-api", &["tokio", "hyper", "kube-client", "rustls"]),
     ("nudge-core", &["tokio", "hyper", "kube-client", "rustls"]),
     ("nudge-validation", &["tokio", "hyper", "kube-client", "rustls", "reqwest"]),
+    ("nudge-authoring", &["tokio", "hyper", "kube-client", "rustls"]),
 ];
 
 /// The agent is paid for once per pod.

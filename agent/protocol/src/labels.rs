@@ -12,7 +12,8 @@ pub const PART: &str = "nudge.dev/part";
 pub const PARTS: &str = "nudge.dev/parts";
 /// Annotation of a version's part, set by the webhook: its creator may update the `ConfigMap` of the config's name.
 pub const MAY_ACTIVATE: &str = "nudge.dev/may-activate";
-/// Label of version objects that the history limit may delete: `"true"`, set by `kubectl nudge`.
+/// Label of version objects that the history limit may delete: `"true"`, set by `kubectl nudge`, or how many versions like its own are
+/// kept, set by sources.
 pub const PRUNE: &str = "nudge.dev/prune";
 /// Label of an injected pod: the agent's version.
 pub const AGENT: &str = "nudge.dev/agent";
@@ -30,5 +31,7 @@ pub const PUBLISHED: &str = "nudge.dev/published";
 pub const BASELINE: &str = "nudge.dev/baseline";
 /// Annotation of a `VersionedConfig` that may be deleted while pods subscribe: `"true"`.
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
+/// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was asked for.
+pub const SYNC: &str = "nudge.dev/sync";
 /// Prefix of all of Nudge's labels and annotations.
 pub const PREFIX: &str = "nudge.dev/";

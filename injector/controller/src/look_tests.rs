@@ -122,6 +122,7 @@ fn controller(config: Value, pods: impl Iterator<Item = PodState>) -> Arc<Contro
                 part: None,
                 parts: None,
                 prune: true,
+                keep: None,
                 created: 0,
                 terminating: false,
             },

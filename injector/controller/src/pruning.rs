@@ -30,9 +30,6 @@ impl Controller {
         if !self.knows(&key.namespace) {
             return Ok(None);
         }
-        if config.status.as_ref().is_none_or(|status| status.versions.len() <= config.spec.history_limit as usize) {
-            return Ok(None);
-        }
         let parts = self.index.parts(key);
         if !is_beyond_limit(config, &parts) {
             return Ok(None);
@@ -54,10 +51,7 @@ impl Controller {
             for part in &objects {
                 self.delete_part(&key.namespace, part).await?;
             }
-            let message = format!(
-                "version {version} was deleted, beyond the {} that spec.historyLimit keeps",
-                config.spec.history_limit
-            );
+            let message = format!("version {version} was deleted, beyond the history limit");
             tracing::info!(version, "version pruned");
             self.events.record(config, &[EventRecord::new(Reason::Pruned, message)]).await;
         }

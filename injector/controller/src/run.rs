@@ -325,6 +325,7 @@ mod tests {
                     part: None,
                     parts: None,
                     prune: false,
+                    keep: None,
                     created: 0,
                     terminating: false,
                 },

@@ -125,6 +125,8 @@ pub struct PartMeta {
     pub parts: Option<String>,
     /// The history limit may delete it.
     pub prune: bool,
+    /// How many versions like its own the limit keeps, where that is not what the config says.
+    pub keep: Option<u32>,
     /// When it was created, in seconds since 1970.
     pub created: i64,
     /// It is being deleted.

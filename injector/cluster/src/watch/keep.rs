@@ -130,11 +130,17 @@ fn part_meta(object: &impl ResourceExt, kind: PartKind) -> Option<(ConfigKey, Pa
         version: version.to_owned(),
         part: label(object, labels::PART).map(str::to_owned),
         parts: object.annotations().get(labels::PARTS).cloned().map(|text| clipped(text, PARTS_BYTES)),
-        prune: label(object, labels::PRUNE) == Some("true"),
+        prune: label(object, labels::PRUNE).is_some_and(|value| value == "true" || kept(value).is_some()),
+        keep: label(object, labels::PRUNE).and_then(kept),
         created: object.creation_timestamp().map_or(0, |time| time.0.as_second()),
         terminating: object.meta().deletion_timestamp.is_some(),
     };
     Some((config, part))
+}
+
+/// How many versions like its own are kept, by the label of a version that a source has made.
+fn kept(label: &str) -> Option<u32> {
+    label.parse().ok().filter(|versions: &u32| versions.to_string() == label)
 }
 
 pub(super) fn put_published(index: &Index, object: &PartialObjectMeta<ConfigMap>) {

@@ -67,6 +67,7 @@ fn surveyed(versions: &[VersionStatus], more: &[VersionStatus]) -> (super::Inven
             part: (of.parts.len() > 1).then(|| format!("{number}")),
             parts: (of.parts.len() > 1).then(|| of.parts.len().to_string()),
             prune: true,
+            keep: None,
             created: 0,
             terminating: false,
         })

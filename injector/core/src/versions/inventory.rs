@@ -14,6 +14,7 @@ use super::facts::object_name;
 use super::judged::{Judgement, Judging, Unjudged, bounded, judge};
 use super::seal::Seals;
 use super::seal_check::{Facts, SealCheck, facts_of, part_number, stand};
+use super::source_name::is_of_source;
 use crate::keys::PartMeta;
 
 /// Most digests of deleted versions that are kept; the oldest go first.
@@ -28,6 +29,15 @@ const MAX_SEALED_PARTS: usize = 2000;
 const SEALED_BYTES: usize = 44 * 1024;
 /// Most bytes of sealed and deleted versions together.
 const ALL_BYTES: usize = 47 * 1024 + 512;
+
+/// Whether no more than a tenth of what versions may take is left.
+pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
+    let parts: usize = status.versions.iter().map(|sealed| sealed.parts.len()).sum();
+    let nearly = |used: usize, most: usize| 10 * used >= 9 * most;
+    nearly(status.versions.len(), MAX_VERSIONS)
+        || nearly(parts, MAX_SEALED_PARTS)
+        || nearly(status.versions.iter().collect::<StoredBytes>().total(), SEALED_BYTES)
+}
 
 /// What there is to know about the versions of one config.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -263,6 +273,10 @@ impl Inventory {
         }
         // While one of its names is taken it is remembered: otherwise the one who took it would only have to wait.
         if missing == count && !taken {
+            // Its name is the digest of its content, so it can return with the same content only.
+            if is_of_source(&version) {
+                return;
+            }
             let digests = sealed.parts.iter().map(|part| part.digest.clone()).collect();
             self.retired.retain(|retired| retired.version != version);
             self.retired.push(RetiredVersion { version, digests });

@@ -17,27 +17,49 @@ pub fn to_prune(
     named: &BTreeSet<(PartKind, String)>,
 ) -> Vec<(String, Vec<PartStatus>)> {
     let mut free = may_prune(config, parts);
-    let limit = config.spec.history_limit as usize;
-    if free.len() > limit {
+    if !surplus(config, parts, &free).is_empty() {
         let name = config.metadata.name.as_deref().unwrap_or_default();
         let running: HashSet<&str> = pods.iter().filter_map(|pod| pod.runs(name)).map(VersionName::as_str).collect();
         let mounted: HashSet<&(PartKind, String)> = pods.iter().flat_map(|pod| &pod.references).chain(named).collect();
         let is_mounted = |part: &PartStatus| mounted.contains(&(part.kind, part.name.clone()));
         free.retain(|sealed| !running.contains(sealed.version.as_str()) && !sealed.parts.iter().any(is_mounted));
     }
-    let surplus = free.len().saturating_sub(limit);
-    free.into_iter().take(surplus).map(|sealed| (sealed.version.clone(), sealed.parts.clone())).collect()
+    let surplus = surplus(config, parts, &free).into_iter();
+    surplus.map(|sealed| (sealed.version.clone(), sealed.parts.clone())).collect()
+}
+
+/// Those of which newer ones like them fill the limit. What sources have made has a limit of its own.
+fn surplus<'a>(
+    config: &VersionedConfig,
+    parts: &[Arc<PartMeta>],
+    free: &[&'a VersionStatus],
+) -> Vec<&'a VersionStatus> {
+    let keeps: HashMap<(PartKind, &str), Option<u32>> =
+        parts.iter().map(|object| ((object.kind, object.name.as_str()), object.keep)).collect();
+    let mut newer: HashMap<bool, usize> = HashMap::new();
+    let mut surplus = Vec::new();
+    for sealed in free.iter().rev() {
+        let keep = sealed.parts.iter().find_map(|part| keeps.get(&(part.kind, part.name.as_str())).copied().flatten());
+        let newer = newer.entry(keep.is_some()).or_default();
+        if *newer >= keep.unwrap_or(config.spec.history_limit) as usize {
+            surplus.push(*sealed);
+        }
+        *newer += 1;
+    }
+    surplus.reverse();
+    surplus
 }
 
 /// Whether there may be something to prune, whatever the pods use.
 pub fn is_beyond_limit(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> bool {
-    may_prune(config, parts).len() > config.spec.history_limit as usize
+    !surplus(config, parts, &may_prune(config, parts)).is_empty()
 }
 
 /// The versions that may be deleted where nobody uses them, oldest first.
 fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<&'a VersionStatus> {
     let Some(status) = &config.status else { return Vec::new() };
-    if status.versions.len() <= config.spec.history_limit as usize {
+    let least = parts.iter().filter_map(|part| part.keep).chain([config.spec.history_limit]).min().unwrap_or_default();
+    if status.versions.len() <= least as usize {
         return Vec::new();
     }
     let objects: HashMap<(PartKind, &str), &PartMeta> =
@@ -90,6 +112,19 @@ mod tests {
         config.status =
             Some(VersionedConfigStatus { versions: versions.collect(), ..VersionedConfigStatus::default() });
         (config, objects.into_iter().map(Arc::new).collect())
+    }
+
+    #[test]
+    fn what_sources_make_has_a_limit_of_its_own() {
+        let (config, mut parts) = config_with_versions(8, 3);
+        for at in [1, 3, 5, 7] {
+            parts[at] = Arc::new(PartMeta { keep: Some(2), ..(*parts[at]).clone() });
+        }
+        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0", "1", "3"]);
+        let (config, mut parts) = config_with_versions(3, 500);
+        parts[0] = Arc::new(PartMeta { keep: Some(0), ..(*parts[0]).clone() });
+        assert!(is_beyond_limit(&config, &parts));
+        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0"]);
     }
 
     fn names(pruned: &[(String, Vec<PartStatus>)]) -> Vec<&str> {

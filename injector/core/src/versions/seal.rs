@@ -40,6 +40,16 @@ impl Seals {
         format!("{SEAL}{}", hex(&hmac::sign(&self.own, message.as_bytes()).as_ref()[..DIGEST_BYTES]))
     }
 
+    /// The key of keyed digests.
+    pub(super) fn content_key(&self) -> &hmac::Key {
+        &self.content_key
+    }
+
+    /// A tag of this config. The second field of the message is a digest, and in that of a seal a number, so none is the other.
+    pub(super) fn tag(&self, message: &[u8]) -> Vec<u8> {
+        hmac::sign(&self.own, message).as_ref().to_vec()
+    }
+
     /// Whether this is the content of which the status holds `digest` as part `number` of the version.
     pub fn is_sealed<V: AsRef<[u8]>>(
         &self,

@@ -11,6 +11,7 @@ use nudge_protocol::limits::MAX_KEYS;
 use super::facts::{PartFacts, object_name};
 use super::part_labels::PartNumber;
 use super::seal::Seals;
+use super::source_name::{SOURCE_PREFIX, is_of_source};
 use crate::keys::PartMeta;
 
 /// Facts by uid of the object.
@@ -83,6 +84,15 @@ fn judge(
         .collect();
     if !unread.is_empty() {
         return Ok(SealCheck::Unread(unread));
+    }
+    if is_of_source(version) {
+        let contents = ordered.iter().filter_map(|part| Some((part.kind, facts_of(facts, part)?)));
+        if seals.source_version_of(contents) != version {
+            return Err(format!(
+                "names that begin with {SOURCE_PREFIX} are those of versions that a ConfigSource makes, and {version} is not the digest of \
+                 its content; create it under another name"
+            ));
+        }
     }
     let mut sealed = Vec::new();
     let mut same = retired.is_none_or(|retired| retired.digests.len() == ordered.len());
@@ -181,6 +191,7 @@ pub(super) mod tests {
             part: None,
             parts: None,
             prune: false,
+            keep: None,
             created: 0,
             terminating: false,
         }

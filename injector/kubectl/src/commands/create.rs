@@ -5,16 +5,17 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
+use nudge_authoring::{Common, Keep, OPAQUE, Object, Part, digest_name, divide, names, object, was_used};
 use nudge_core::versions::{baseline_refusal, object_name};
 use nudge_protocol::{ConfigName, VersionName, labels};
+use ring::hmac;
+use ring::rand::SystemRandom;
 use serde_json::{Value, json};
 
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::output::{Format, Output};
 use crate::session::{Session, creating};
-use crate::version::object_names::{names, was_used};
-use crate::version::parts::{Object, Part, divide, object};
 use crate::version::rules::{NamedRules, check, of_config, of_file};
 use crate::version::sources::{self, Sources};
 use crate::version::stored::{label, objects};
@@ -22,6 +23,7 @@ use crate::version::stored::{label, objects};
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   kubectl nudge create game 1.0.1 --from-file=config/
+  kubectl nudge create game --from-file=config/
   kubectl nudge create game 1.0.1 --from-literal=lives=5 --from-env-file=game.env
   kubectl nudge create game 1.0.1 --from-file=config/ --secret-from-file=tls.key=/run/keys/game.key
   kubectl nudge create web 2 --secret-type=kubernetes.io/tls --secret-from-file=tls.crt --secret-from-file=tls.key
@@ -32,8 +34,9 @@ A version never changes. A version that is too large for one object is divided i
 pub(crate) struct Create {
     /// The config
     pub(crate) config: ConfigName,
-    /// The name of the new version
-    pub(crate) version: VersionName,
+    /// The name of the new version. By default it is the digest of the content; with Secrets, whose values a name must not show, it
+    /// is another one each time
+    pub(crate) version: Option<VersionName>,
     #[command(flatten)]
     pub(crate) sources: Sources,
     /// The type of the Secrets, such as kubernetes.io/tls; a published Secret has it too
@@ -56,18 +59,36 @@ impl Create {
     }
 }
 
-/// Reads the content and divides it into parts.
-fn parts(command: &Create) -> Result<Vec<Part>, Failure> {
+/// Reads the content, divides it into parts, and names the version.
+fn parts(command: &Create) -> Result<(VersionName, Vec<Part>), Failure> {
     let content = sources::read(&command.sources).map_err(Failure::usage)?;
     if !content.secret.is_empty() && matches!(command.output, Some(Format::Json | Format::Yaml)) {
         return Err(Failure::usage(
             "-o json and -o yaml would print the values of Secrets; use -o name, or omit the Secrets",
         ));
     }
-    if content.secret.is_empty() && command.secret_type.is_some() {
+    let secret = !content.secret.is_empty();
+    if !secret && command.secret_type.is_some() {
         return Err(Failure::usage("--secret-type is about Secrets, and there are none; use --secret-from-file"));
     }
-    divide(content).map_err(Failure::usage)
+    let parts = divide(content).map_err(|error| Failure::usage(error.to_string()))?;
+    let key = || hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+    let version = match &command.version {
+        Some(version) => version.clone(),
+        None => secret
+            .then(key)
+            .transpose()
+            .map_err(|_| Failure::new("the operating system gives no random bytes; name the version"))
+            .and_then(|key| digest_name(&parts, key.as_ref()).map_err(|error| Failure::new(error.to_string())))?,
+    };
+    Ok((version, parts))
+}
+
+/// The object of the part `number` (from 1) of `count`.
+fn made(command: &Create, version: &VersionName, part: &Part, part_of: (usize, usize), name: &str) -> Object {
+    let secret_type = command.secret_type.as_deref().unwrap_or(OPAQUE);
+    let common = Common { config: &command.config, version, keep: Keep::Config, secret_type };
+    object(part, &common, part_of, name)
 }
 
 /// Refuses a content that would not be sealed.
@@ -78,20 +99,15 @@ fn follow(rules: &NamedRules, parts: &[Part]) -> Result<(), Failure> {
 
 /// Prints what the command would create.
 pub(crate) fn print_offline(out: Output, command: &Create, namespace: Option<&str>) -> Result<(), Failure> {
-    let parts = parts(command)?;
+    let (version, parts) = parts(command)?;
     if let Some(path) = &command.rules {
         follow(&of_file(path)?, &parts)?;
     }
     let count = parts.len();
     let objects = parts.iter().zip(1..).map(|(part, number)| {
-        let (readable, hashed) = names(&command.config, &command.version, number, count);
-        let name = readable.unwrap_or(hashed);
-        let secret_type = command.secret_type.as_deref();
-        let mut made = object(part, &command.config, &command.version, (number, count), &name, secret_type);
-        let metadata = match &mut made {
-            Object::Map(map) => &mut map.metadata,
-            Object::Secret(secret) => &mut secret.metadata,
-        };
+        let (readable, hashed) = names(&command.config, &version, number, count);
+        let mut made = made(command, &version, part, (number, count), &readable.unwrap_or(hashed));
+        let metadata = made.metadata_mut();
         metadata.namespace = namespace.map(str::to_owned);
         // A version that is kept as a manifest must not be pruned: the next apply would create it again.
         if let Some(marks) = &mut metadata.labels {
@@ -103,14 +119,14 @@ pub(crate) fn print_offline(out: Output, command: &Create, namespace: Option<&st
 }
 
 pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failure> {
-    let parts = parts(command)?;
-    let (config, version) = (&command.config, &command.version);
+    let (version, parts) = parts(command)?;
+    let (config, version) = (&command.config, &version);
     let (existing, _) = objects(session, config.as_str(), Some(version.as_str())).await?;
     if let Some((kind, meta)) = existing.first() {
         let name = object_name(*kind, meta.name.as_deref().unwrap_or_default());
-        return Err(Failure::new(format!(
-            "version {version} of config {config} already exists ({name}), and a version never changes; choose another name"
-        )));
+        let again = "and a version never changes; choose another name";
+        let why = if command.version.is_some() { again } else { "with this content" };
+        return Err(Failure::new(format!("version {version} of config {config} already exists ({name}), {why}")));
     }
     let known = session.find_config(config.as_str()).await?;
     match (&command.rules, &known) {
@@ -127,9 +143,9 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
     let mut created: Vec<Object> = Vec::new();
     let count = parts.len();
     for (part, number) in parts.iter().zip(1..) {
-        match create_one(session, command, part, (number, count), &configs).await {
+        match create_one(session, command, version, part, (number, count), &configs).await {
             Ok(object) => created.push(object),
-            Err(failure) => return Err(undo(session, command, &created, failure).await),
+            Err(failure) => return Err(undo(session, command, version, &created, failure).await),
         }
     }
     if known.is_none() {
@@ -139,7 +155,7 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => {
                 let failure = Failure::of(&format!("creating config {config}"), &error);
-                return Err(undo(session, command, &created, failure).await);
+                return Err(undo(session, command, version, &created, failure).await);
             }
         }
     }
@@ -182,17 +198,18 @@ async fn warn_unless_enabled(session: &Session) {
 async fn create_one(
     session: &Session,
     command: &Create,
+    version: &VersionName,
     part: &Part,
     part_of: (usize, usize),
     configs: &[VersionedConfig],
 ) -> Result<Object, Failure> {
-    let (config, version) = (&command.config, &command.version);
+    let config = &command.config;
     let (readable, hashed) = names(config, version, part_of.0, part_of.1);
     let readable = readable.filter(|name| !was_used(name, config, version, configs));
     let mut last = None;
     for name in readable.into_iter().chain([hashed]) {
         let what = format!("creating {}", object_name(part.kind, &name));
-        let created = match object(part, config, version, part_of, &name, command.secret_type.as_deref()) {
+        let created = match made(command, version, part, part_of, &name) {
             Object::Map(map) => session
                 .api::<ConfigMap>()
                 .create(&creating(command.dry.dry_run), &map)
@@ -216,7 +233,13 @@ async fn create_one(
 }
 
 /// Removes the objects that were created before a failure. The failure then names those that could not be removed.
-async fn undo(session: &Session, command: &Create, created: &[Object], mut failure: Failure) -> Failure {
+async fn undo(
+    session: &Session,
+    command: &Create,
+    version: &VersionName,
+    created: &[Object],
+    mut failure: Failure,
+) -> Failure {
     if command.dry.dry_run != DryRun::None {
         return failure;
     }
@@ -230,7 +253,7 @@ async fn undo(session: &Session, command: &Create, created: &[Object], mut failu
         .collect();
     if failure.status == 0 {
         // Without an answer, the API server may have created the object. All objects of the version are of this command.
-        let found = objects(session, command.config.as_str(), Some(command.version.as_str())).await;
+        let found = objects(session, command.config.as_str(), Some(version.as_str())).await;
         for (kind, meta) in found.map(|(found, _)| found).unwrap_or_default() {
             let name = meta.name.unwrap_or_default();
             if !ours.iter().any(|(of, known, _)| (*of, known) == (kind, &name)) {

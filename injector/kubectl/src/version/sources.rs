@@ -4,15 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use nudge_authoring::{Content, ContentError};
 use nudge_protocol::error_chain::plain;
+use nudge_protocol::limits::MAX_KEYS;
 
-use crate::version::content::Content;
 use crate::version::env_file;
 
 /// The flags.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Sources {
-    /// A file whose name, or KEY, is the key; or a directory of such files. Can be repeated
+    /// A file whose name, or KEY, is the key; or a directory of such files, where sub/file has the key sub.file. Can be repeated
     #[arg(long, value_name = "[KEY=]PATH", help_heading = "Content")]
     pub(crate) from_file: Vec<String>,
     /// A key and its value. Can be repeated
@@ -61,8 +62,9 @@ pub(crate) fn read(sources: &Sources) -> Result<Content, String> {
             from_file(&mut content, secret, text).map_err(|error| format!("--{prefix}from-file: {error}"))?;
         }
         for text in literals {
-            let added =
-                literal(text).and_then(|(key, value)| content.add(secret, key.to_owned(), value.as_bytes().to_vec()));
+            let added = literal(text).and_then(|(key, value)| {
+                content.add(secret, key.to_owned(), value.as_bytes().to_vec()).map_err(|error| error.to_string())
+            });
             added.map_err(|error| format!("--{prefix}from-literal: {error}"))?;
         }
         for path in env_files {
@@ -70,8 +72,13 @@ pub(crate) fn read(sources: &Sources) -> Result<Content, String> {
                 .map_err(|error| format!("--{prefix}from-env-file {}: {error}", path.display()))?;
         }
     }
-    content.check()?;
-    Ok(content)
+    match content.check() {
+        Ok(()) => Ok(content),
+        Err(ContentError::Empty) => {
+            Err(format!("{}; use --from-file, --from-literal or --from-env-file", ContentError::Empty))
+        }
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn from_file(content: &mut Content, secret: bool, text: &str) -> Result<(), String> {
@@ -79,31 +86,62 @@ fn from_file(content: &mut Content, secret: bool, text: &str) -> Result<(), Stri
     let path = Path::new(path);
     let fault = |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), plain(&error.to_string()));
     let about = fs::metadata(path).map_err(|error| fault(path, &error))?;
-    if about.is_dir() {
-        if key.is_some() {
-            return Err(format!("{}: a directory can't have a key; each file in it is a key", path.display()));
-        }
-        for file in files(path).map_err(|error| fault(path, &error))? {
-            let value = fs::read(&file).map_err(|error| fault(&file, &error))?;
-            content.add(secret, file_name(&file)?, value)?;
-        }
-        return Ok(());
+    let mut add = |key: String, file: &Path| {
+        let value = fs::read(file).map_err(|error| fault(file, &error))?;
+        content.add(secret, key, value).map_err(|error| error.to_string())
+    };
+    if !about.is_dir() {
+        return add(key.map_or_else(|| file_name(path), |key| Ok(key.to_owned()))?, path);
     }
-    let key = key.map_or_else(|| file_name(path), |key| Ok(key.to_owned()))?;
-    content.add(secret, key, fs::read(path).map_err(|error| fault(path, &error))?)
+    if key.is_some() {
+        return Err(format!("{}: a directory can't have a key; each file in it is a key", path.display()));
+    }
+    for file in files(path)? {
+        add(folder_key(path, &file)?, &file)?;
+    }
+    Ok(())
 }
 
-/// The regular files of a directory, as in kubectl: no links, no subdirectories.
-fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type()?.is_file() {
-            files.push(entry.path());
+/// Most files of a directory: a version has no more keys.
+const MAX_FILES: usize = MAX_KEYS;
+/// How deep a directory is read.
+const MAX_DEPTH: usize = 16;
+
+/// The regular files of a directory and of those in it. No links are followed, and names that begin with a dot are left out: such
+/// are the folders of Git, of editors, and of the kubelet.
+fn files(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let fault = |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), plain(&error.to_string()));
+    let (mut files, mut folders) = (Vec::new(), vec![(directory.to_owned(), 0)]);
+    while let Some((folder, depth)) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(|error| fault(&folder, &error))? {
+            let entry = entry.map_err(|error| fault(&folder, &error))?;
+            let (path, kind) = (entry.path(), entry.file_type().map_err(|error| fault(&entry.path(), &error))?);
+            let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+            if kind.is_dir() && !hidden {
+                if depth == MAX_DEPTH {
+                    return Err(format!("{}: folders are read {MAX_DEPTH} levels deep", path.display()));
+                }
+                folders.push((path, depth + 1));
+            } else if kind.is_file() && (depth == 0 || !hidden) {
+                files.push(path);
+            }
+            if files.len() + folders.len() > MAX_FILES {
+                return Err(format!("{}: it has more than {MAX_FILES} files and folders", directory.display()));
+            }
         }
     }
     files.sort();
     Ok(files)
+}
+
+/// The key of a file in a folder: its path from there, with a dot between names.
+fn folder_key(folder: &Path, file: &Path) -> Result<String, String> {
+    let names = file.strip_prefix(folder).ok().map(|path| path.iter().map(|name| name.to_str()).collect());
+    let names: Option<Option<Vec<&str>>> = names;
+    names
+        .flatten()
+        .map(|names| names.join("."))
+        .ok_or_else(|| format!("{}: the name of this file can't be a key; give it with KEY=PATH", file.display()))
 }
 
 fn file_name(path: &Path) -> Result<String, String> {
@@ -115,7 +153,7 @@ fn file_name(path: &Path) -> Result<String, String> {
 fn from_env_file(content: &mut Content, secret: bool, path: &Path) -> Result<(), String> {
     let text = fs::read(path).map_err(|error| plain(&error.to_string()))?;
     for (key, value) in env_file::parse(&text, |name| std::env::var(name).ok())? {
-        content.add(secret, key, value.into_bytes())?;
+        content.add(secret, key, value.into_bytes()).map_err(|error| error.to_string())?;
     }
     Ok(())
 }
@@ -143,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_gives_its_files_without_links_and_subdirectories() {
+    fn a_directory_gives_its_files_and_those_of_its_folders_without_links() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::write(path("b"), "2").unwrap();
@@ -151,13 +189,19 @@ mod tests {
         fs::create_dir(path("sub")).unwrap();
         std::os::unix::fs::symlink(path("a"), path("link")).unwrap();
         fs::write(path("sub/env"), "PIN=7\n").unwrap();
+        fs::create_dir_all(path("sub/sub")).unwrap();
+        fs::write(path("sub/sub/x"), "3").unwrap();
+        for hidden in [".git", "sub/..data"] {
+            fs::create_dir(path(hidden)).unwrap();
+            fs::write(path(hidden).join("HEAD"), "4").unwrap();
+        }
         let sources = Sources {
             from_file: vec![directory.path().display().to_string(), format!("c={}", path("a").display())],
             secret_from_env_file: vec![path("sub/env")],
             ..Sources::default()
         };
         let content = read(&sources).unwrap();
-        assert_eq!(content.open.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(content.open.keys().collect::<Vec<_>>(), ["a", "b", "c", "sub.env", "sub.sub.x"]);
         assert_eq!(content.secret["PIN"].as_slice(), b"7");
         let twice = Sources {
             from_file: vec![path("a").display().to_string()],
@@ -165,6 +209,10 @@ mod tests {
             ..Sources::default()
         };
         assert_eq!(read(&twice).err().unwrap(), "--from-literal: key a is given twice; omit one of them");
+        fs::write(path("sub.env"), "5").unwrap();
+        assert!(read(&sources).err().unwrap().contains("key sub.env is given twice"));
+        fs::create_dir_all(path(&"deep/".repeat(MAX_DEPTH + 1))).unwrap();
+        assert!(read(&sources).err().unwrap().contains("levels deep"));
         let keyed = Sources { from_file: vec![format!("k={}", directory.path().display())], ..Sources::default() };
         assert!(read(&keyed).err().unwrap().contains("a directory can't have a key"));
     }

@@ -14,6 +14,7 @@ pub(super) fn part(kind: PartKind, name: &str) -> PartMeta {
         part: None,
         parts: None,
         prune: false,
+        keep: None,
         created: 0,
         terminating: false,
     }

@@ -14,12 +14,7 @@ const LONGEST: usize = 253;
 const LONGEST_LABEL: usize = 63;
 
 /// The name without a hash, absent if it is no DNS name, and the name with a hash.
-pub(crate) fn names(
-    config: &ConfigName,
-    version: &VersionName,
-    number: usize,
-    count: usize,
-) -> (Option<String>, String) {
+pub fn names(config: &ConfigName, version: &VersionName, number: usize, count: usize) -> (Option<String>, String) {
     let readable = unhashed(config.as_str(), version.as_str(), number, count);
     let valid = ConfigName::new(&readable).is_ok().then(|| readable.clone());
     // Neither name can contain the separator, so no two versions have the same hash.
@@ -46,7 +41,7 @@ fn unhashed(config: &str, version: &str, number: usize, count: usize) -> String 
 }
 
 /// Whether a deleted version other than this one may have had an object of this name.
-pub(crate) fn was_used(name: &str, config: &ConfigName, version: &VersionName, configs: &[VersionedConfig]) -> bool {
+pub fn was_used(name: &str, config: &ConfigName, version: &VersionName, configs: &[VersionedConfig]) -> bool {
     configs.iter().any(|other| {
         let other_name = other.metadata.name.as_deref().unwrap_or_default();
         let retired = other.status.iter().flat_map(|status| &status.retired);

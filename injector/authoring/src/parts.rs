@@ -4,38 +4,58 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
 use nudge_core::versions::{Contents, MAX_PARTS};
 use nudge_protocol::{ConfigName, VersionName, labels};
 use zeroize::Zeroizing;
 
-use crate::version::content::Content;
+use crate::content::{Content, ContentError};
 
 /// The most bytes of keys and values in one part, below the 1 MiB that an object may have.
 const MAX_PART_BYTES: usize = 1_000_000;
 
 /// The content of one object.
-pub(crate) struct Part {
-    pub(crate) kind: PartKind,
-    pub(crate) content: Contents,
+pub struct Part {
+    /// ConfigMap or Secret.
+    pub kind: PartKind,
+    /// Its keys and values.
+    pub content: Contents,
+}
+
+/// How many versions like this one the history limit keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// As many as `spec.historyLimit` of the config says.
+    Config,
+    /// So many.
+    Newest(u32),
 }
 
 /// One object to create.
-pub(crate) enum Object {
+pub enum Object {
+    /// A ConfigMap.
     Map(Box<ConfigMap>),
+    /// A Secret.
     Secret(Box<Secret>),
 }
 
+impl Object {
+    /// Its metadata.
+    pub fn metadata_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Self::Map(map) => &mut map.metadata,
+            Self::Secret(secret) => &mut secret.metadata,
+        }
+    }
+}
+
 /// Divides the content. The largest values come first, each into the first part with room.
-pub(crate) fn divide(content: Content) -> Result<Vec<Part>, String> {
+pub fn divide(content: Content) -> Result<Vec<Part>, ContentError> {
     let mut parts = fill(PartKind::ConfigMap, content.open);
     parts.extend(fill(PartKind::Secret, content.secret));
     if parts.len() > MAX_PARTS {
-        let count = parts.len();
-        return Err(format!(
-            "the version needs {count} objects, and the limit is {MAX_PARTS}; divide it into several configs"
-        ));
+        return Err(ContentError::TooManyParts(parts.len()));
     }
     Ok(parts)
 }
@@ -58,13 +78,32 @@ fn fill(kind: PartKind, content: Contents) -> Vec<Part> {
     parts.into_iter().map(|(_, content)| Part { kind, content }).collect()
 }
 
+/// What the objects of a version have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Common<'a> {
+    /// The config.
+    pub config: &'a ConfigName,
+    /// The version.
+    pub version: &'a VersionName,
+    /// What the history limit does with it.
+    pub keep: Keep,
+    /// The type of its Secrets.
+    pub secret_type: &'a str,
+}
+
+/// The type of a Secret that has none of its own.
+pub const OPAQUE: &str = "Opaque";
+
 /// Metadata of the part `number` (from 1) of `count`.
-fn metadata(config: &ConfigName, version: &VersionName, number: usize, count: usize, name: &str) -> ObjectMeta {
+fn metadata(common: &Common<'_>, number: usize, count: usize, name: &str) -> ObjectMeta {
     let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
-    let mut part_labels: BTreeMap<String, String> =
-        [(labels::CONFIG, config.as_str()), (labels::VERSION, version.as_str()), (labels::PRUNE, "true")]
-            .map(owned)
-            .into();
+    let keep = match common.keep {
+        Keep::Config => "true".to_owned(),
+        Keep::Newest(versions) => versions.to_string(),
+    };
+    let pairs =
+        [(labels::CONFIG, common.config.as_str()), (labels::VERSION, common.version.as_str()), (labels::PRUNE, &keep)];
+    let mut part_labels: BTreeMap<String, String> = pairs.map(owned).into();
     if count > 1 {
         part_labels.insert(labels::PART.to_owned(), number.to_string());
     }
@@ -76,20 +115,13 @@ fn metadata(config: &ConfigName, version: &VersionName, number: usize, count: us
     }
 }
 
-/// The object of the part `number` (from 1) of `count`. A Secret is of the type.
-pub(crate) fn object(
-    part: &Part,
-    config: &ConfigName,
-    version: &VersionName,
-    (number, count): (usize, usize),
-    name: &str,
-    secret_type: Option<&str>,
-) -> Object {
-    let metadata = metadata(config, version, number, count, name);
+/// The object of the part `number` (from 1) of `count`.
+pub fn object(part: &Part, common: &Common<'_>, (number, count): (usize, usize), name: &str) -> Object {
+    let metadata = metadata(common, number, count, name);
     let bytes = |value: &Zeroizing<Vec<u8>>| ByteString(value.to_vec());
     if part.kind == PartKind::Secret {
         let data = part.content.iter().map(|(key, value)| (key.clone(), bytes(value))).collect();
-        let type_ = Some(secret_type.unwrap_or("Opaque").to_owned());
+        let type_ = Some(common.secret_type.to_owned());
         return Object::Secret(Box::new(Secret {
             metadata,
             immutable: Some(true),
@@ -129,18 +161,16 @@ mod tests {
         content
     }
 
-    fn names() -> (ConfigName, VersionName) {
-        (ConfigName::new("shop").unwrap(), VersionName::new("1.0.1").unwrap())
+    fn made(part: &Part, of: (usize, usize), keep: Keep) -> Object {
+        let (config, version) = (ConfigName::new("shop").unwrap(), VersionName::new("1.0.1").unwrap());
+        object(part, &Common { config: &config, version: &version, keep, secret_type: OPAQUE }, of, "shop-1.0.1")
     }
 
     #[test]
     fn a_small_version_is_one_object_without_a_number() {
         let parts = divide(content(&[("a".into(), 1), ("b".into(), 2)], &[])).unwrap();
         assert_eq!(parts.len(), 1);
-        let (config, version) = names();
-        let Object::Map(map) = object(&parts[0], &config, &version, (1, 1), "shop-1.0.1", None) else {
-            panic!("a Secret")
-        };
+        let Object::Map(map) = made(&parts[0], (1, 1), Keep::Config) else { panic!("a Secret") };
         let json = serde_json::to_value(&*map).unwrap();
         assert_eq!(
             json["metadata"]["labels"],
@@ -154,16 +184,11 @@ mod tests {
         let mut both = content(&[], &[("pin".into(), 4)]);
         both.add(false, "raw".into(), vec![0xff]).unwrap();
         let parts = divide(both).unwrap();
-        let (config, version) = names();
-        let objects: Vec<Object> = parts
-            .iter()
-            .zip(1..)
-            .map(|(part, n)| object(part, &config, &version, (n, 2), "x", Some("example.com/pin")))
-            .collect();
+        let objects: Vec<Object> = parts.iter().zip(1..).map(|(part, n)| made(part, (n, 2), Keep::Newest(3))).collect();
         let [Object::Map(map), Object::Secret(secret)] = &objects[..] else { panic!("not one of each") };
         assert!(map.data.is_none() && map.binary_data.as_ref().unwrap().contains_key("raw"));
         assert_eq!(secret.metadata.labels.as_ref().unwrap()[labels::PART], "2");
-        assert_eq!(secret.type_.as_deref(), Some("example.com/pin"));
+        assert_eq!(secret.metadata.labels.as_ref().unwrap()[labels::PRUNE], "3");
         assert_eq!(secret.metadata.annotations.as_ref().unwrap()[labels::PARTS], "2");
     }
 

@@ -1,0 +1,112 @@
+//! The content of a new version, with the keys for ConfigMaps and for Secrets apart.
+
+use nudge_core::versions::{Contents, MAX_PARTS};
+use nudge_protocol::block::MAX_BLOCK_BYTES;
+use nudge_protocol::limits::{MAX_KEYS, MAX_VALUE_BYTES};
+use nudge_protocol::{Key, NameError};
+use zeroize::Zeroizing;
+
+/// Why a content can't become a version. No message holds a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ContentError {
+    /// A key breaks the rule of keys.
+    #[error(transparent)]
+    Key(#[from] NameError),
+    /// One value is too long.
+    #[error(
+        "the value of key {key} has {bytes} bytes, and the limit is {MAX_VALUE_BYTES}; divide it into several keys"
+    )]
+    ValueTooLarge {
+        /// The key.
+        key: String,
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// A key stands in it twice.
+    #[error("key {0} is given twice; omit one of them")]
+    Twice(String),
+    /// There is no key.
+    #[error("a version needs at least one key")]
+    Empty,
+    /// All of it is too much.
+    #[error(
+        "the version has {keys} keys and {bytes} bytes, and the limit is {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes; divide it into \
+         several configs"
+    )]
+    TooLarge {
+        /// Its keys.
+        keys: usize,
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// It needs too many objects.
+    #[error("the version needs {0} objects, and the limit is {MAX_PARTS}; divide it into several configs")]
+    TooManyParts(usize),
+}
+
+/// Values by key.
+#[derive(Default)]
+pub struct Content {
+    /// For ConfigMaps.
+    pub open: Contents,
+    /// For Secrets.
+    pub secret: Contents,
+}
+
+impl Content {
+    /// Adds a new key.
+    pub fn add(&mut self, secret: bool, key: String, value: Vec<u8>) -> Result<(), ContentError> {
+        let value = Zeroizing::new(value);
+        Key::new(&key)?;
+        if value.len() > MAX_VALUE_BYTES {
+            return Err(ContentError::ValueTooLarge { key, bytes: value.len() });
+        }
+        if self.open.contains_key(&key) || self.secret.contains_key(&key) {
+            return Err(ContentError::Twice(key));
+        }
+        let into = if secret { &mut self.secret } else { &mut self.open };
+        into.insert(key, value);
+        Ok(())
+    }
+
+    /// Checks the limits of a version, which every agent enforces.
+    pub fn check(&self) -> Result<(), ContentError> {
+        let all = || self.open.iter().chain(&self.secret);
+        let keys = all().count();
+        let bytes: usize = all().map(|(key, value)| 6 + key.len() + value.len()).sum::<usize>() + 4;
+        if keys == 0 {
+            return Err(ContentError::Empty);
+        }
+        if keys > MAX_KEYS || bytes > MAX_BLOCK_BYTES {
+            return Err(ContentError::TooLarge { keys, bytes });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_valid_and_unique() {
+        let mut content = Content::default();
+        assert!(content.check() == Err(ContentError::Empty));
+        content.add(false, "lives".into(), b"3".to_vec()).unwrap();
+        assert!(content.add(true, "lives".into(), b"4".to_vec()) == Err(ContentError::Twice("lives".into())));
+        assert!(content.add(false, "nudge.configs".into(), Vec::new()).is_err());
+        assert!(content.add(false, "a b".into(), Vec::new()).is_err());
+        assert!(
+            content
+                .add(false, "big".into(), vec![0; MAX_VALUE_BYTES + 1])
+                .unwrap_err()
+                .to_string()
+                .contains("divide it")
+        );
+        content.check().unwrap();
+        for n in 0..3 {
+            content.add(false, format!("k{n}"), vec![0; MAX_VALUE_BYTES]).unwrap();
+        }
+        assert!(content.check().unwrap_err().to_string().contains("several configs"));
+    }
+}

@@ -1,0 +1,57 @@
+//! Names of versions that a source makes: digests of their contents. Sealing checks them, so such a name never stands for anything else,
+//! and nothing need be remembered of a deleted one.
+
+use nudge_api::PartKind;
+use nudge_protocol::hex::hex;
+use ring::digest::{SHA256, digest};
+
+use super::digest::{Contents, part_digest};
+use super::facts::PartFacts;
+use super::seal::Seals;
+
+/// How the name of a version begins that a source makes. No other version can be sealed under such a name.
+pub const SOURCE_PREFIX: &str = "src-";
+/// Bytes of a digest in a name.
+const NAME_BYTES: usize = 12;
+
+/// Whether a source makes versions of this name.
+pub fn is_of_source(version: &str) -> bool {
+    version.starts_with(SOURCE_PREFIX)
+}
+
+/// The digest over the digests of parts, in their order.
+pub fn digest_of_parts(parts: impl IntoIterator<Item = (PartKind, String)>) -> String {
+    hex(&digest(&SHA256, &message(parts)).as_ref()[..NAME_BYTES])
+}
+
+fn message(parts: impl IntoIterator<Item = (PartKind, String)>) -> Vec<u8> {
+    // Neither field can hold a zero byte.
+    parts.into_iter().flat_map(|(kind, digest)| [kind.as_str(), "\0", &digest, "\0"].concat().into_bytes()).collect()
+}
+
+impl Seals {
+    /// The name of the version with these parts.
+    pub fn source_version<'a>(&self, parts: impl IntoIterator<Item = (PartKind, &'a Contents)>) -> String {
+        let digests = |(kind, content): (PartKind, &Contents)| {
+            let plain = (kind == PartKind::ConfigMap).then(|| part_digest(content, None));
+            (kind, plain, part_digest(content, Some(self.content_key())))
+        };
+        self.named(parts.into_iter().map(digests).collect())
+    }
+
+    /// The same by what is known of the parts of a version.
+    pub(super) fn source_version_of<'a>(&self, parts: impl IntoIterator<Item = (PartKind, &'a PartFacts)>) -> String {
+        self.named(parts.into_iter().map(|(kind, facts)| (kind, facts.plain.clone(), facts.keyed.clone())).collect())
+    }
+
+    /// With a Secret among them the name is keyed: it says nothing about a value.
+    fn named(&self, parts: Vec<(PartKind, Option<String>, String)>) -> String {
+        let name = if parts.iter().all(|(_, plain, _)| plain.is_some()) {
+            digest_of_parts(parts.into_iter().map(|(kind, plain, _)| (kind, plain.unwrap_or_default())))
+        } else {
+            let keyed = message(parts.into_iter().map(|(kind, _, keyed)| (kind, keyed)));
+            hex(&self.tag(&keyed)[..NAME_BYTES])
+        };
+        format!("{SOURCE_PREFIX}{name}")
+    }
+}
