@@ -5,7 +5,7 @@ use nudge_protocol::bounded_text;
 
 use super::Reason;
 
-/// The conditions of a `VersionedConfig`.
+/// The conditions of a `VersionedConfig` or `ConfigSource`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConditionType {
     /// Pods run what the spec says, as far as Nudge is concerned.
@@ -28,6 +28,8 @@ pub enum ConditionType {
     WeakEvidence,
     /// Pods were harmed soon after the version became current.
     Suspect,
+    /// The object of a source was read, and can become a version.
+    Fetched,
 }
 
 impl ConditionType {
@@ -44,6 +46,7 @@ impl ConditionType {
             Self::Conflict => "Conflict",
             Self::WeakEvidence => "WeakEvidence",
             Self::Suspect => "Suspect",
+            Self::Fetched => "Fetched",
         }
     }
 }

@@ -5,11 +5,19 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube_core::CustomResourceExt;
 
-use super::VersionedConfig;
+use super::{ConfigSource, VersionedConfig};
 
-/// The CRD as an object.
+/// The CRD of `VersionedConfig`, as an object.
 pub fn crd() -> CustomResourceDefinition {
-    let mut crd = VersionedConfig::crd();
+    finished(VersionedConfig::crd())
+}
+
+/// The CRD of `ConfigSource`, as an object.
+pub fn source_crd() -> CustomResourceDefinition {
+    finished(ConfigSource::crd())
+}
+
+fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     let labels = [("app.kubernetes.io/name", "nudge"), ("app.kubernetes.io/component", "crd")];
     let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
     crd.metadata.labels = Some(labels.into());
@@ -41,23 +49,38 @@ fn with_known_formats(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// The CRD as it stands in `deploy/`.
+/// The CRD of `VersionedConfig` as it stands in `deploy/`.
 pub fn crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
-    let head = "# Generated from the types in injector/api by `nudge-injector crd`; do not edit.\n";
-    Ok(format!("{head}{}", serde_saphyr::to_string(&crd())?))
+    yaml("nudge-injector crd", &crd())
+}
+
+/// The CRD of `ConfigSource` as it stands in `deploy/`.
+pub fn source_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
+    yaml("nudge-injector crd ConfigSource", &source_crd())
+}
+
+fn yaml(command: &str, crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
+    let head = format!("# Generated from the types in injector/api by `{command}`; do not edit.\n");
+    Ok(format!("{head}{}", serde_saphyr::to_string(crd)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/base/crd.yaml");
-
     #[test]
-    fn the_file_in_deploy_is_what_the_types_say() {
-        let stored = std::fs::read_to_string(FILE).unwrap_or_default();
-        let made = crd_yaml().unwrap();
-        assert!(stored == made, "deploy/base/crd.yaml is not up to date: nudge-injector crd > deploy/base/crd.yaml");
+    fn the_files_in_deploy_are_what_the_types_say() {
+        for (file, command, made) in [
+            ("base/crd.yaml", "crd", crd_yaml()),
+            ("components/sources/crd.yaml", "crd ConfigSource", source_crd_yaml()),
+        ] {
+            let path = format!("{}/../../deploy/{file}", env!("CARGO_MANIFEST_DIR"));
+            let stored = std::fs::read_to_string(path).unwrap_or_default();
+            assert!(
+                stored == made.unwrap(),
+                "deploy/{file} is not up to date: nudge-injector {command} > deploy/{file}"
+            );
+        }
     }
 
     #[test]
@@ -72,9 +95,11 @@ mod tests {
                 check(&path, &property["items"], bare);
             }
         }
-        let crd = serde_json::to_value(crd()).unwrap();
-        let mut bare = Vec::new();
-        check("", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut bare);
-        assert!(bare.is_empty(), "{bare:?}");
+        for crd in [crd(), source_crd()] {
+            let crd = serde_json::to_value(crd).unwrap();
+            let mut bare = Vec::new();
+            check("", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut bare);
+            assert!(bare.is_empty(), "{bare:?}");
+        }
     }
 }

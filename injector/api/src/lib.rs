@@ -1,7 +1,8 @@
-//! The API that users see: `VersionedConfig`, its status, its conditions, and the CRD generated from the types.
+//! The API that users see: `VersionedConfig` and `ConfigSource`, their status and conditions, and the CRDs generated from the types.
 
 mod archive;
 mod conditions;
+mod config_source;
 mod crd;
 mod reason;
 mod status;
@@ -10,7 +11,10 @@ mod versioned_config;
 
 pub use archive::{StoredBytes, retired_bytes};
 pub use conditions::{ConditionType, clipped, condition, find_condition, set_condition};
-pub use crd::{crd, crd_yaml};
+pub use config_source::{
+    Activate, ConfigSource, ConfigSourceSpec, ConfigSourceStatus, SourceFrom, SourceObject, WaitingContent,
+};
+pub use crd::{crd, crd_yaml, source_crd, source_crd_yaml};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
 pub use status::{
     BackgroundStatus, Consent, EvidenceStatus, HarmedPod, InvalidVersion, PartKind, PartStatus, Phase, PodCounts,

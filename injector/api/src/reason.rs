@@ -18,6 +18,8 @@ pub enum Component {
     Hub,
     /// The controllers, on configs and in Events.
     Controller,
+    /// The sources, on a `ConfigSource`.
+    Source,
 }
 
 /// One row of the table.
@@ -145,6 +147,18 @@ reasons! {
     AgentMissing Controller true "A pod opts in and has no agent."
     AgentMissingEvicted Controller false "A pod was evicted because it opts in and had no agent."
     InjectionWarning Controller true "The annotations of a pod have no effect as they stand."
+    // Sources.
+    Fetched Source false "The object of the source was read."
+    SourceGone Source true "The object of the source does not exist; the last version stays."
+    SourceRefused Source true "The object of the source can't become a version."
+    Settling Source false "The data of the object changes; it has to stay as it is for a while."
+    TooSoon Source false "The last version is younger than spec.minInterval."
+    Made Source false "The version is made; somebody has to make it current."
+    Activated Source false "The config asks for the version of the newest content."
+    HeldBy Source true "Somebody else sets spec.current of the config."
+    ConfigTaken Source true "An older source makes the versions of the config."
+    HistoryFull Source true "The config has almost as many versions as it can have."
+    Suspended Source false "The source is suspended."
     // What is named nowhere else.
     Other Agent true "The agent can't serve the version for another reason, which the message names."
     Unknown Agent false "A reason that this release does not know."

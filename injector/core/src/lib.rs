@@ -11,4 +11,5 @@ pub mod owners;
 pub mod pods;
 pub mod restart;
 pub mod rollout;
+pub mod sources;
 pub mod versions;

@@ -39,6 +39,8 @@ pub const ACCOUNT: &str = "nudge-injector";
 pub const HUB_ACCOUNT: &str = "nudge-hub";
 /// That of the role certs.
 pub const CERTS_ACCOUNT: &str = "nudge-certs";
+/// That of the role sources.
+pub const SOURCES_ACCOUNT: &str = "nudge-sources";
 /// Selects the pods of the roles that others reach, each of two replicas.
 pub const SERVING: &str = "app.kubernetes.io/component in (injector,hub)";
 /// kubectl would ask a server that has just started for what it is still making: its OpenAPI documents.
@@ -272,7 +274,12 @@ impl<'a> Installation<'a> {
     }
 
     /// Starts a process with a service account, which is not waited for.
-    async fn start_as(&self, account: &str, options: &ReplicaOptions, wire: Option<&Wire>) -> Result<Replica> {
+    pub(super) async fn start_as(
+        &self,
+        account: &str,
+        options: &ReplicaOptions,
+        wire: Option<&Wire>,
+    ) -> Result<Replica> {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let name = format!("replica-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let token = self.token(account).await?;
@@ -369,7 +376,8 @@ where
 pub async fn bind(space: &Space, role: &str) -> Result<()> {
     let of_hub = format!("{role}-hub");
     let both = ["nudge-namespace", "nudge-secrets"].contains(&role);
-    for (role, account) in [(role, ACCOUNT)].into_iter().chain(both.then_some((&*of_hub, HUB_ACCOUNT))) {
+    let account = if role.starts_with(SOURCES_ACCOUNT) { SOURCES_ACCOUNT } else { ACCOUNT };
+    for (role, account) in [(role, account)].into_iter().chain(both.then_some((&*of_hub, HUB_ACCOUNT))) {
         let binding = json!({
             "metadata": {"name": role},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},

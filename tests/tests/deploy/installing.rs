@@ -261,6 +261,8 @@ async fn the_bindings_of_a_namespace_are_accepted() -> Result<()> {
         ("namespace/secrets/role-bindings", "nudge-secrets", 2),
         ("namespace/publish-secrets/role-binding", "nudge-publish-secrets", 1),
         ("namespace/restart/role-binding", "nudge-restart", 1),
+        ("namespace/sources/role-binding", "nudge-sources", 1),
+        ("namespace/sources/secrets/role-binding", "nudge-sources-secrets", 1),
     ] {
         let text = read(&deploy().join(format!("{file}.yaml")))?;
         cluster.kubectl_on(&[&APPLY[..], &["--namespace", &space.name]].concat(), &text).await?;

@@ -52,10 +52,13 @@ fn every_file_belongs_to_a_kustomization() -> Result<()> {
     let doors = doors.into_iter().chain([
         "components/cluster-reads",
         "components/monitoring",
+        "components/sources",
         "namespace",
         "namespace/secrets",
         "namespace/publish-secrets",
         "namespace/restart",
+        "namespace/sources",
+        "namespace/sources/secrets",
     ]);
     for door in doors {
         reached.insert(deploy().join(door).canonicalize()?);

@@ -1,0 +1,221 @@
+//! `ConfigSource`: a living object whose content becomes versions of a config.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube_derive::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{PartKind, Reason};
+
+/// Which living object becomes versions of which config, and when.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "nudge.dev",
+    version = "v1alpha1",
+    kind = "ConfigSource",
+    namespaced,
+    shortname = "csrc",
+    category = "nudge",
+    doc = "A living ConfigMap or Secret whose content becomes versions of a config, each time that its data changes.",
+    status = "ConfigSourceStatus",
+    crates(kube_core = "::kube_core"),
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.version","description":"The version that the source made last."}"#,
+    printcolumn = r#"{"name":"Waiting","type":"string","jsonPath":".status.waiting.version","description":"The version that comes next."}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status","description":"The newest content is the version that is asked for."}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason","description":"Why, or why not."}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigSourceSpec {
+    /// The config. By default it has the name of the source. It is created if it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
+    pub config: Option<String>,
+
+    /// The living object.
+    pub from: SourceFrom,
+
+    /// The keys that are taken, by their names in the object. * stands for any characters.
+    #[serde(default = "all_keys")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
+    pub include: Vec<String>,
+
+    /// The keys that are left out all the same. * stands for any characters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
+    pub exclude: Vec<String>,
+
+    /// What every key begins with in the version, before its name in the object.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63), regex(pattern = r"^[-._A-Za-z0-9]*$"))]
+    pub prefix: String,
+
+    /// Who makes a new version current.
+    #[serde(default)]
+    pub activate: Activate,
+
+    /// How long the data must stay as it is before it becomes a version, such as 2s. Data that does not stay becomes one after ten times
+    /// this time. At most 1h.
+    #[serde(default = "default_debounce")]
+    #[schemars(length(max = 16), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    pub debounce: String,
+
+    /// The shortest time between two versions, such as 1m. At most 24h.
+    #[serde(default = "default_min_interval")]
+    #[schemars(length(max = 16), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    pub min_interval: String,
+
+    /// How many versions of sources are kept beside those in use.
+    #[serde(default = "default_history_limit")]
+    #[schemars(range(min = 0, max = 500))]
+    pub history_limit: u32,
+
+    /// Stops the source. Its versions stay as they are.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+}
+
+fn all_keys() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+fn default_debounce() -> String {
+    "2s".to_owned()
+}
+
+fn default_min_interval() -> String {
+    "1m".to_owned()
+}
+
+fn default_history_limit() -> u32 {
+    3
+}
+
+/// The living object: exactly one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+pub struct SourceFrom {
+    /// A ConfigMap of the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<SourceObject>,
+    /// A Secret of the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SourceObject>,
+}
+
+impl SourceFrom {
+    /// Kind and name of the object; `None` unless it is exactly one.
+    pub fn object(&self) -> Option<(PartKind, &str)> {
+        match (&self.config_map, &self.secret) {
+            (Some(map), None) => Some((PartKind::ConfigMap, &map.name)),
+            (None, Some(secret)) => Some((PartKind::Secret, &secret.name)),
+            _ => None,
+        }
+    }
+}
+
+/// An object of the namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceObject {
+    /// Its name.
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
+    pub name: String,
+}
+
+/// Who makes a new version current.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Activate {
+    /// The source does, when no rollout of the config runs.
+    #[default]
+    Automatic,
+    /// Somebody does, by `kubectl nudge use`.
+    Manual,
+}
+
+/// What became of the object's content.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConfigSourceStatus {
+    /// The generation of the spec that this status is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The version that the content of the object is, or would be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed: Option<String>,
+    /// The version that the source made or chose last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// When it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub made_at: Option<Time>,
+    /// The newest content, while it has to wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingContent>,
+    /// Versions of the source that failed, the newest last. They are not tried again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
+    /// The last request of `kubectl nudge source sync` that was done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub synced: Option<String>,
+    /// Fetched, Ready and Stalled.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Content that has to wait before it becomes a version, or before its version is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingContent {
+    /// The version that it is, or will be.
+    pub version: String,
+    /// Since when content waits.
+    pub since: Time,
+    /// What it waits for.
+    pub reason: Reason,
+}
+
+impl ConfigSource {
+    /// The name of its config.
+    pub fn config(&self) -> &str {
+        let own = self.metadata.name.as_deref().unwrap_or_default();
+        self.spec.config.as_deref().unwrap_or(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_source_needs_an_object_and_nothing_else() {
+        let source: ConfigSource = serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop"},
+            "spec": {"from": {"configMap": {"name": "shop-live"}}}
+        }))
+        .unwrap();
+        assert_eq!((source.config(), source.spec.activate), ("shop", Activate::Automatic));
+        assert_eq!((source.spec.debounce.as_str(), source.spec.min_interval.as_str()), ("2s", "1m"));
+        assert_eq!((source.spec.include.as_slice(), source.spec.history_limit), (&["*".to_owned()][..], 3));
+        assert_eq!(source.spec.from.object(), Some((PartKind::ConfigMap, "shop-live")));
+    }
+
+    #[test]
+    fn two_objects_or_none_are_no_source() {
+        let from = |value| serde_json::from_value::<SourceFrom>(value).unwrap();
+        let one = json!({"name": "a"});
+        assert_eq!(from(json!({"secret": one})).object(), Some((PartKind::Secret, "a")));
+        assert_eq!(from(json!({"secret": one, "configMap": one})).object(), None);
+        assert_eq!(from(json!({"git": one})).object(), None);
+    }
+}

@@ -1,0 +1,284 @@
+//! What a source does next: wait, make a version, ask for it, or say why it can't.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{
+    Activate, ConditionType, ConfigSource, ConfigSourceStatus, Explanation, Reason, VersionState, VersionedConfig,
+    VersionedConfigStatus, WaitingContent, condition, set_condition,
+};
+use nudge_protocol::labels;
+
+use super::holder::holder;
+use super::newest::{Newest, after};
+use super::period::{debounce, min_interval};
+use crate::versions::{is_nearly_full, is_of_source};
+
+/// Most failed versions that a source remembers.
+const MOST_FAILED: usize = 8;
+
+/// What is known of the living object.
+#[derive(Clone, Copy, Debug)]
+pub enum Upstream<'a> {
+    /// It was not read yet.
+    Unknown,
+    /// It is missing, may not be read, or can't become a version.
+    Refused(&'a Explanation),
+    /// Its content.
+    Content(&'a Newest),
+}
+
+/// What is known of a source.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed<'a> {
+    /// The source, with the status as this process knows it.
+    pub source: &'a ConfigSource,
+    /// The living object.
+    pub upstream: Upstream<'a>,
+    /// The config; `None` where there is none.
+    pub config: Option<&'a VersionedConfig>,
+    /// Another source that makes the versions of the config.
+    pub rival: Option<&'a str>,
+    /// Why the last act failed, while nothing has changed since.
+    pub trouble: Option<&'a Explanation>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What to do. Afterwards the source is decided about again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Create the config.
+    CreateConfig,
+    /// Make the version of the newest content.
+    Make,
+    /// Ask for this version.
+    Activate(String),
+}
+
+/// What follows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// The status as it should be.
+    pub status: ConfigSourceStatus,
+    /// What to do.
+    pub act: Option<Act>,
+    /// When to decide again, though nothing is observed to change.
+    pub again: Option<Timestamp>,
+}
+
+/// What the source has come to.
+enum Outcome {
+    /// Nothing is known yet, or the object changes, about which nothing is said: it may change often.
+    Quiet { until: Option<Timestamp> },
+    /// The content waits for something that ends by itself.
+    Waits { version: String, why: Explanation, until: Option<Timestamp> },
+    /// Something is to be done.
+    Acts(Act),
+    /// All is done.
+    Done(Explanation),
+    /// It can't be done.
+    Blocked(Explanation),
+}
+
+/// Decides.
+pub fn decide(observed: &Observed<'_>) -> Decision {
+    let Observed { source, upstream, now, .. } = *observed;
+    let before = source.status.clone().unwrap_or_default();
+    let mut status = ConfigSourceStatus { observed_generation: source.metadata.generation, ..before };
+    note_failure(&mut status, observed.config.and_then(|config| config.status.as_ref()));
+    let outcome = outcome(observed, &status);
+    let waited = status.waiting.take();
+    let (mut act, mut again) = (None, None);
+    match outcome {
+        Outcome::Quiet { until } => {
+            (status.waiting, again) = (waited, until);
+            return Decision { status: first_words(status, observed), act, again };
+        }
+        Outcome::Acts(next) => {
+            // Its outcome is what there is to say.
+            status.waiting = waited;
+            act = Some(next);
+        }
+        Outcome::Waits { version, why, until } => {
+            let since = waited.map_or(Time(now), |waited| waited.since);
+            conclude(&mut status, observed, false, &why);
+            status.waiting = Some(WaitingContent { version, since, reason: why.reason });
+            again = until;
+        }
+        Outcome::Done(why) => {
+            status.synced = sync_asked(source).map(str::to_owned);
+            conclude(&mut status, observed, true, &why);
+        }
+        Outcome::Blocked(why) => {
+            status.synced = sync_asked(source).map(str::to_owned);
+            conclude(&mut status, observed, false, &why);
+        }
+    }
+    if let Upstream::Content(newest) = upstream {
+        status.observed = Some(newest.version.clone());
+    }
+    Decision { status, act, again }
+}
+
+fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
+    let Observed { source, upstream, config, now, .. } = *observed;
+    let name = source.config();
+    if source.spec.suspend {
+        let message =
+            format!("the source is suspended; resume it with kubectl nudge source resume {}", own_name(source));
+        return Outcome::Blocked(Reason::Suspended.explained(message));
+    }
+    if let Some(rival) = observed.rival {
+        let message =
+            format!("source {rival} is older and makes the versions of config {name}; delete or suspend one of them");
+        return Outcome::Blocked(Reason::ConfigTaken.explained(message));
+    }
+    let newest = match upstream {
+        Upstream::Unknown => return Outcome::Quiet { until: None },
+        Upstream::Refused(why) => return Outcome::Blocked(why.clone()),
+        Upstream::Content(newest) => newest,
+    };
+    if let Some(trouble) = observed.trouble {
+        return Outcome::Blocked(trouble.clone());
+    }
+    let Some(config) = config else { return Outcome::Acts(Act::CreateConfig) };
+    let version = newest.version.as_str();
+    let known = config.status.as_ref();
+    let sealed = known.and_then(|known| known.version(version));
+    // One whose objects are gone is made again.
+    let is_sealed = sealed.is_some_and(|sealed| sealed.state != VersionState::Broken);
+    let wanted = config.spec.current.as_deref() == Some(version);
+    let automatic = source.spec.activate == Activate::Automatic;
+    // What was asked for by hand is not put off.
+    let asked = sync_asked(source).is_some_and(|asked| status.synced.as_deref() != Some(asked));
+    if wanted && known.and_then(|known| known.rollout.failure.as_ref()).is_some_and(|failed| failed.version == version)
+    {
+        return Outcome::Blocked(failed(source, version));
+    }
+    if wanted && is_sealed {
+        return Outcome::Done(Reason::Activated.explained(format!("config {name} asks for version {version}")));
+    }
+    if is_sealed && !automatic {
+        let message = format!("version {version} is made; make it current with kubectl nudge use {name} {version}");
+        return Outcome::Done(Reason::Made.explained(message));
+    }
+    let settles = newest.settles(debounce(source));
+    if settles > now && !asked {
+        return Outcome::Quiet { until: Some(settles) };
+    }
+    if status.failed.iter().any(|failed| failed == version) && !asked {
+        return Outcome::Blocked(failed(source, version));
+    }
+    if let Some(other) = holder(config).filter(|_| automatic && !wanted) {
+        return Outcome::Blocked(held_by(source, other));
+    }
+    // It was made by this source a moment ago: it is to be sealed, and then asked for.
+    let own = status.version.as_deref() == Some(version);
+    if own && !is_sealed && made_just_now(status, now) {
+        let until = status.made_at.as_ref().map(|made| after(made.0, SEALING));
+        let why = Reason::Progressing.explained(format!("version {version} is made, and is being sealed"));
+        return Outcome::Waits { version: version.to_owned(), why, until };
+    }
+    if let Some(message) = under_way(config) {
+        let why = Reason::Progressing.explained(message);
+        return Outcome::Waits { version: version.to_owned(), why, until: None };
+    }
+    let earliest = status.made_at.as_ref().filter(|_| !own).map(|made| after(made.0, min_interval(source)));
+    if let Some(until) = earliest.filter(|&until| until > now && !asked) {
+        let message = format!("version {version} comes after spec.minInterval, which is {}", source.spec.min_interval);
+        return Outcome::Waits {
+            version: version.to_owned(),
+            why: Reason::TooSoon.explained(message),
+            until: Some(until),
+        };
+    }
+    if is_sealed {
+        return Outcome::Acts(Act::Activate(version.to_owned()));
+    }
+    if sealed.is_none() && known.is_some_and(is_nearly_full) {
+        let message =
+            format!("config {name} has almost as many versions as it can have; delete some with kubectl nudge delete");
+        return Outcome::Blocked(Reason::HistoryFull.explained(message));
+    }
+    Outcome::Acts(Act::Make)
+}
+
+/// How long a version may take from its objects to its seal before its objects are looked after again.
+const SEALING: Duration = Duration::from_secs(30);
+
+fn made_just_now(status: &ConfigSourceStatus, now: Timestamp) -> bool {
+    status.made_at.as_ref().is_some_and(|made| now < after(made.0, SEALING))
+}
+
+/// What a rollout of the config does that nothing may interrupt.
+fn under_way(config: &VersionedConfig) -> Option<String> {
+    let status = config.status.as_ref()?;
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    if status.rollout.stage.is_some() {
+        let target = status.target.as_deref().unwrap_or("another version");
+        return Some(format!("config {name} is being moved to {target}; the newest content comes next"));
+    }
+    // What was asked for last has not been looked at.
+    let seen = status.observed_generation == config.metadata.generation;
+    (!seen).then(|| format!("config {name} is being looked at; the newest content comes next"))
+}
+
+/// Remembers that a version of the source failed.
+fn note_failure(status: &mut ConfigSourceStatus, config: Option<&VersionedConfigStatus>) {
+    let Some(failure) = config.and_then(|config| config.rollout.failure.as_ref()) else { return };
+    if is_of_source(&failure.version) && !status.failed.contains(&failure.version) {
+        status.failed.push(failure.version.clone());
+        let surplus = status.failed.len().saturating_sub(MOST_FAILED);
+        status.failed.drain(..surplus);
+    }
+}
+
+fn failed(source: &ConfigSource, version: &str) -> Explanation {
+    let (config, name) = (source.config(), own_name(source));
+    Reason::Failed.explained(format!(
+        "version {version} of config {config} failed and is not tried again; change the data, or try it again with kubectl nudge source \
+         sync {name}"
+    ))
+}
+
+/// Somebody else sets `spec.current`.
+pub fn held_by(source: &ConfigSource, other: &str) -> Explanation {
+    let (config, name) = (source.config(), own_name(source));
+    Reason::HeldBy.explained(format!(
+        "spec.current of config {config} is set by {other}; give it back to the source with kubectl nudge source resume {name}"
+    ))
+}
+
+fn own_name(source: &ConfigSource) -> &str {
+    source.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The request of `kubectl nudge source sync`.
+fn sync_asked(source: &ConfigSource) -> Option<&str> {
+    source.metadata.annotations.as_ref()?.get(labels::SYNC).map(String::as_str)
+}
+
+/// A source says something from the beginning.
+fn first_words(mut status: ConfigSourceStatus, observed: &Observed<'_>) -> ConfigSourceStatus {
+    if status.conditions.is_empty() && matches!(observed.upstream, Upstream::Content(_)) {
+        let message = "the data was read, and has to stay as it is for a while";
+        conclude(&mut status, observed, false, &Reason::Settling.explained(message));
+    }
+    status
+}
+
+fn conclude(status: &mut ConfigSourceStatus, observed: &Observed<'_>, ready: bool, why: &Explanation) {
+    let (generation, now) = (observed.source.metadata.generation, Time(observed.now));
+    let mut set = |kind, value, why: &Explanation| {
+        set_condition(&mut status.conditions, condition(kind, value, why.reason, &*why.message, generation, &now));
+    };
+    match observed.upstream {
+        Upstream::Unknown => {}
+        Upstream::Refused(refusal) => set(ConditionType::Fetched, false, refusal),
+        Upstream::Content(_) => set(ConditionType::Fetched, true, &Reason::Fetched.explained("the object was read")),
+    }
+    set(ConditionType::Ready, ready, why);
+    set(ConditionType::Stalled, !ready && why.reason.facts().needs_action, why);
+}

@@ -1,0 +1,487 @@
+//! A source beside a config, step by step and at random.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{
+    ConditionType, ConfigSource, ConfigSourceStatus, PartKind, PartStatus, Reason, RolloutFailure, RolloutStage,
+    VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus, find_condition,
+};
+use nudge_protocol::labels;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::newest::Newest;
+use super::object::missing;
+use super::period::debounce;
+use super::{Act, Observed, Upstream, decide};
+
+fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millisecond(millis).unwrap()
+}
+
+fn sealed(version: &str) -> VersionStatus {
+    let part =
+        PartStatus { kind: PartKind::ConfigMap, name: version.into(), uid: version.into(), digest: String::new() };
+    VersionStatus {
+        version: version.to_owned(),
+        state: VersionState::Available,
+        parts: vec![part],
+        keys: 1,
+        bytes: 1,
+        sealed_at: None,
+        consent: None,
+    }
+}
+
+/// A source, its object, and the config that it makes versions of.
+struct Scene {
+    source: ConfigSource,
+    newest: Option<Newest>,
+    gone: bool,
+    config: Option<VersionedConfig>,
+    rival: Option<&'static str>,
+    now: i64,
+    /// What was done, with the time.
+    acts: Vec<(i64, Act)>,
+}
+
+impl Scene {
+    /// With a debounce of 2 s and 60 s between versions.
+    fn new() -> Self {
+        let source = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop", "generation": 1},
+            "spec": {"from": {"configMap": {"name": "live"}}}
+        });
+        let source = serde_json::from_value(source).unwrap();
+        Self { source, newest: None, gone: false, config: None, rival: None, now: 1_000_000, acts: Vec::new() }
+    }
+
+    fn changes(&mut self, content: &str) {
+        let (version, now) = (format!("src-{content}"), at(self.now));
+        match &mut self.newest {
+            Some(newest) => newest.seen(version, debounce(&self.source), now),
+            None => self.newest = Some(Newest::first(version, now)),
+        }
+        self.gone = false;
+    }
+
+    fn config(&mut self) -> &mut VersionedConfig {
+        self.config.as_mut().unwrap()
+    }
+
+    fn status(&mut self) -> &mut VersionedConfigStatus {
+        self.config().status.as_mut().unwrap()
+    }
+
+    /// Decides until there is nothing to do, and does it. The config seals at once and begins a rollout where there is a version already.
+    fn settle(&mut self) {
+        for _ in 0..5 {
+            let gone = missing(PartKind::ConfigMap, "live");
+            let upstream = match &self.newest {
+                _ if self.gone => Upstream::Refused(&gone),
+                Some(newest) => Upstream::Content(newest),
+                None => Upstream::Unknown,
+            };
+            let config = self.config.as_ref();
+            let observed = Observed {
+                source: &self.source,
+                upstream,
+                config,
+                rival: self.rival,
+                trouble: None,
+                now: at(self.now),
+            };
+            let decision = decide(&observed);
+            assert!(decision.again.is_none_or(|again| again > at(self.now)), "{decision:?}");
+            self.source.status = Some(decision.status);
+            let Some(act) = decision.act else { return };
+            self.act(&act);
+            self.acts.push((self.now, act));
+        }
+        panic!("it never comes to an end: {:?}", self.acts);
+    }
+
+    fn act(&mut self, act: &Act) {
+        let newest = self.newest.clone().unwrap().version;
+        let now = self.now;
+        let took = |status: &mut ConfigSourceStatus, version: &str| {
+            if status.version.as_deref() != Some(version) {
+                status.version = Some(version.to_owned());
+                status.made_at = Some(Time(at(now)));
+            }
+        };
+        let status = self.source.status.as_mut().unwrap();
+        match act {
+            Act::CreateConfig => {
+                let status = VersionedConfigStatus::default();
+                self.config = Some(VersionedConfig { status: Some(status), ..VersionedConfig::default() });
+                self.config().metadata.name = Some("shop".to_owned());
+            }
+            Act::Make => {
+                status.version = Some(newest.clone());
+                status.made_at = Some(Time(at(now)));
+                self.status().versions.retain(|sealed| sealed.version != newest);
+                self.status().versions.push(sealed(&newest));
+            }
+            Act::Activate(version) => {
+                took(status, version);
+                self.config().spec.current = Some(version.clone());
+                let status = self.status();
+                status.rollout.failure = None;
+                if status.current.is_some() {
+                    status.target = Some(version.clone());
+                    status.rollout.stage = Some(RolloutStage::Moving);
+                } else {
+                    status.current = Some(version.clone());
+                }
+            }
+        }
+    }
+
+    fn passes(&mut self, millis: i64) {
+        self.now += millis;
+        self.settle();
+    }
+
+    fn rollout_ends(&mut self, good: bool) {
+        let status = self.status();
+        let Some(target) = status.target.take() else { return };
+        status.rollout.stage = None;
+        if good {
+            status.current = Some(target);
+        } else {
+            status.rollout.failure = Some(RolloutFailure {
+                version: target,
+                generation: 1,
+                reason: Reason::PodNotReady,
+                message: String::new(),
+                now: None,
+            });
+        }
+        self.settle();
+    }
+
+    fn taken_by(&mut self, manager: &str, version: &str) {
+        let fields = json!({"f:spec": {"f:current": {}}});
+        let entry = json!({"manager": manager, "operation": "Update", "fieldsV1": fields});
+        self.config().spec.current = Some(version.to_owned());
+        self.config().metadata.managed_fields = Some(vec![serde_json::from_value(entry).unwrap()]);
+        self.settle();
+    }
+
+    fn ready(&self) -> (bool, String) {
+        let conditions = &self.source.status.as_ref().unwrap().conditions;
+        let ready = find_condition(conditions, ConditionType::Ready).unwrap();
+        (ready.status == "True", ready.reason.clone())
+    }
+
+    fn stalled(&self) -> bool {
+        let conditions = &self.source.status.as_ref().unwrap().conditions;
+        find_condition(conditions, ConditionType::Stalled).is_some_and(|stalled| stalled.status == "True")
+    }
+
+    fn is(&self, ready: bool, reason: &str) {
+        assert_eq!(self.ready(), (ready, reason.to_owned()));
+    }
+
+    fn activated(&self) -> Vec<&str> {
+        let activated = |(_, act): &'_ (i64, Act)| matches!(act, Act::Activate(_));
+        let of = self.acts.iter().filter(|act| activated(act));
+        of.map(|(_, act)| if let Act::Activate(version) = act { version.as_str() } else { "" }).collect()
+    }
+
+    fn sync(&mut self) {
+        let asked = [(labels::SYNC.to_owned(), self.now.to_string())];
+        self.source.metadata.annotations = Some(asked.into());
+        self.settle();
+    }
+}
+
+/// With one version that is current.
+fn running() -> Scene {
+    let mut scene = Scene::new();
+    scene.changes("a");
+    scene.settle();
+    scene.passes(2000);
+    scene.is(true, "Activated");
+    scene.passes(60_000);
+    scene
+}
+
+#[test]
+fn content_becomes_a_version_that_is_asked_for() {
+    let mut scene = Scene::new();
+    scene.settle();
+    assert_eq!(scene.source.status.as_ref().unwrap().conditions.len(), 0);
+    scene.changes("a");
+    scene.settle();
+    assert_eq!(scene.acts, [(scene.now, Act::CreateConfig)]);
+    scene.is(false, "Settling");
+    scene.passes(1999);
+    assert_eq!(scene.acts.len(), 1);
+    scene.passes(1);
+    assert_eq!(
+        scene.acts[1..].iter().map(|(_, act)| act).collect::<Vec<_>>(),
+        [&Act::Make, &Act::Activate("src-a".into())]
+    );
+    scene.is(true, "Activated");
+    let status = scene.source.status.as_ref().unwrap();
+    assert_eq!((status.observed.as_deref(), status.version.as_deref()), (Some("src-a"), Some("src-a")));
+}
+
+#[test]
+fn only_the_newest_content_comes_after_a_rollout() {
+    let mut scene = running();
+    scene.changes("b");
+    scene.passes(2000);
+    assert_eq!(scene.activated(), ["src-a", "src-b"]);
+    for content in ["c", "d", "e"] {
+        scene.passes(100_000);
+        scene.changes(content);
+        scene.passes(2000);
+        scene.is(false, "Progressing");
+        assert!(!scene.stalled());
+    }
+    assert_eq!(scene.source.status.as_ref().unwrap().waiting.as_ref().unwrap().version, "src-e");
+    scene.rollout_ends(true);
+    assert_eq!(scene.activated(), ["src-a", "src-b", "src-e"]);
+    assert!(scene.source.status.as_ref().unwrap().waiting.is_none());
+}
+
+#[test]
+fn versions_are_a_minute_apart_unless_somebody_asks() {
+    let mut scene = running();
+    for (content, after) in [("b", 60_000), ("c", 58_000)] {
+        scene.changes(content);
+        scene.passes(2000);
+        if content == "c" {
+            scene.is(false, "TooSoon");
+            scene.passes(after - 1);
+            scene.is(false, "TooSoon");
+            scene.passes(1);
+        }
+        scene.is(true, "Activated");
+        scene.rollout_ends(true);
+    }
+    scene.changes("d");
+    scene.sync();
+    assert_eq!(scene.activated().last(), Some(&"src-d"));
+    scene.rollout_ends(true);
+    scene.changes("e");
+    scene.passes(2000);
+    scene.is(false, "TooSoon");
+}
+
+#[test]
+fn a_failed_version_is_not_tried_again() {
+    let mut scene = running();
+    scene.changes("bad");
+    scene.passes(2000);
+    scene.rollout_ends(false);
+    scene.is(false, "Failed");
+    assert!(scene.stalled());
+    scene.passes(1_000_000);
+    scene.changes("good");
+    scene.passes(2000);
+    scene.rollout_ends(true);
+    scene.is(true, "Activated");
+    // It comes again, and other content meanwhile does not make it better.
+    scene.passes(1_000_000);
+    scene.changes("bad");
+    scene.passes(2000);
+    scene.is(false, "Failed");
+    assert_eq!(scene.activated(), ["src-a", "src-bad", "src-good"]);
+    scene.sync();
+    assert_eq!(scene.activated().last(), Some(&"src-bad"));
+}
+
+#[test]
+fn failed_versions_are_remembered_up_to_a_bound() {
+    let mut scene = running();
+    for number in 0..12 {
+        scene.passes(100_000);
+        scene.changes(&number.to_string());
+        scene.passes(2000);
+        scene.rollout_ends(false);
+    }
+    let failed = &scene.source.status.as_ref().unwrap().failed;
+    assert_eq!((failed.len(), failed[0].as_str(), failed[7].as_str()), (8, "src-4", "src-11"));
+}
+
+#[test]
+fn somebody_else_pauses_the_source() {
+    let mut scene = running();
+    scene.taken_by("nudge-cli", "1.0.0");
+    scene.is(false, "HeldBy");
+    scene.changes("b");
+    scene.passes(100_000);
+    scene.is(false, "HeldBy");
+    assert!(scene.stalled());
+    assert_eq!(scene.activated(), ["src-a"]);
+    scene.config().metadata.managed_fields = None;
+    scene.settle();
+    assert_eq!(scene.activated(), ["src-a", "src-b"]);
+}
+
+#[test]
+fn an_object_that_is_gone_changes_nothing() {
+    let mut scene = running();
+    scene.gone = true;
+    scene.passes(1_000_000);
+    scene.is(false, "SourceGone");
+    scene.changes("a");
+    scene.settle();
+    scene.is(true, "Activated");
+    assert_eq!(scene.activated(), ["src-a"]);
+}
+
+#[test]
+fn a_source_whose_config_another_has_does_nothing() {
+    let mut scene = running();
+    scene.rival = Some("older");
+    scene.changes("b");
+    scene.passes(100_000);
+    scene.is(false, "ConfigTaken");
+    assert!(scene.stalled());
+    scene.rival = None;
+    scene.settle();
+    assert_eq!(scene.activated(), ["src-a", "src-b"]);
+}
+
+#[test]
+fn a_suspended_source_does_nothing() {
+    let mut scene = running();
+    scene.source.spec.suspend = true;
+    scene.changes("b");
+    scene.passes(100_000);
+    scene.is(false, "Suspended");
+    assert!(!scene.stalled());
+    scene.source.spec.suspend = false;
+    scene.settle();
+    assert_eq!(scene.activated(), ["src-a", "src-b"]);
+}
+
+#[test]
+fn near_a_bound_no_version_is_made() {
+    let mut scene = running();
+    let more = (1..450).map(|number| sealed(&number.to_string()));
+    scene.status().versions.extend(more);
+    scene.changes("b");
+    scene.passes(2000);
+    scene.is(false, "HistoryFull");
+    scene.status().versions.truncate(449);
+    scene.settle();
+    assert_eq!(scene.activated(), ["src-a", "src-b"]);
+}
+
+#[test]
+fn by_hand_a_version_is_made_and_not_asked_for() {
+    let mut scene = Scene::new();
+    scene.source.spec.activate = nudge_api::Activate::Manual;
+    scene.changes("a");
+    scene.settle();
+    scene.passes(2000);
+    scene.is(true, "Made");
+    assert!(scene.activated().is_empty());
+    scene.taken_by("nudge-cli", "src-a");
+    scene.is(true, "Activated");
+}
+
+#[test]
+fn a_version_whose_objects_are_gone_is_made_again() {
+    let mut scene = running();
+    scene.status().versions[0].state = VersionState::Broken;
+    scene.settle();
+    assert_eq!(scene.acts.iter().filter(|(_, act)| *act == Act::Make).count(), 2);
+    scene.is(true, "Activated");
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Changes(u8),
+    Gone,
+    Ends(bool),
+    Taken,
+    Released,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (0_u8..6).prop_map(Event::Changes),
+        1 => Just(Event::Gone),
+        3 => any::<bool>().prop_map(Event::Ends),
+        1 => Just(Event::Taken),
+        2 => Just(Event::Released),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_source_never_interrupts_hurries_or_repeats(events in proptest::collection::vec((event(), 0_i64..40_000), 1..80)) {
+        let mut scene = Scene::new();
+        let (mut failed, mut made): (BTreeMap<String, i64>, Option<i64>) = (BTreeMap::new(), None);
+        for (event, gap) in events {
+            let before = scene.acts.len();
+            let moving = |scene: &Scene| {
+                scene.config.as_ref().and_then(|config| config.status.as_ref()).is_some_and(|status| status.rollout.stage.is_some())
+            };
+            let (was_moving, ended) = (moving(&scene), matches!(event, Event::Ends(_)));
+            match event {
+                Event::Changes(content) => scene.changes(&content.to_string()),
+                Event::Gone => scene.gone = scene.newest.is_some(),
+                Event::Ends(good) if scene.config.is_some() => {
+                    if let Some(target) = scene.status().target.clone().filter(|_| !good) {
+                        failed.insert(target, scene.now);
+                    }
+                    scene.rollout_ends(good);
+                }
+                Event::Taken if scene.config.is_some() => scene.taken_by("flux", "1.0.0"),
+                Event::Released if scene.config.is_some() => {
+                    scene.config().metadata.managed_fields = None;
+                    scene.settle();
+                }
+                _ => {}
+            }
+            scene.passes(gap);
+            for (time, act) in &scene.acts[before..] {
+                match act {
+                    Act::CreateConfig => {}
+                    Act::Make => {
+                        prop_assert!(!was_moving || ended);
+                        prop_assert!(made.is_none_or(|made| time - made >= 60_000), "{:?}", scene.acts);
+                        made = Some(*time);
+                    }
+                    Act::Activate(version) => {
+                        prop_assert!(!failed.contains_key(version), "{} failed", version);
+                        prop_assert!(!was_moving || ended);
+                    }
+                }
+            }
+            if let Some(status) = &scene.source.status {
+                prop_assert!(status.failed.len() <= 8 && status.conditions.len() <= 3);
+            }
+        }
+    }
+
+    /// Whatever came before, what stays becomes current, unless it failed.
+    #[test]
+    fn the_last_content_is_asked_for_in_the_end(contents in proptest::collection::vec((0_u8..6, 0_i64..30_000), 1..40)) {
+        let mut scene = Scene::new();
+        for (content, gap) in &contents {
+            scene.changes(&content.to_string());
+            scene.passes(*gap);
+        }
+        for _ in 0..3 {
+            scene.passes(Duration::from_secs(70).as_millis().try_into().unwrap());
+            if scene.config.is_some() {
+                scene.rollout_ends(true);
+            }
+        }
+        let last = format!("src-{}", contents.last().unwrap().0);
+        prop_assert_eq!(scene.config().spec.current.as_deref(), Some(last.as_str()));
+        scene.is(true, "Activated");
+    }
+}

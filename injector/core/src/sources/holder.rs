@@ -1,0 +1,63 @@
+//! Who sets `spec.current` of a config, by the field managers that the API server keeps.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use nudge_api::VersionedConfig;
+use serde_json::Value;
+
+/// The field manager of sources.
+pub const FIELD_MANAGER: &str = "nudge-sources";
+
+/// The manager other than sources that set `spec.current`.
+pub fn holder(config: &VersionedConfig) -> Option<&str> {
+    let of_others = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() != Some(FIELD_MANAGER) && has_current(entry);
+    let entry = config.metadata.managed_fields.iter().flatten().find(of_others)?;
+    Some(entry.manager.as_deref().unwrap_or("somebody"))
+}
+
+fn has_current(entry: &ManagedFieldsEntry) -> bool {
+    entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer("/f:spec/f:current").is_some())
+}
+
+/// The managers of a config after all others have let go of `spec.current`. Its value stays.
+pub fn release(config: &VersionedConfig) -> Vec<ManagedFieldsEntry> {
+    let mut entries = config.metadata.managed_fields.clone().unwrap_or_default();
+    for entry in entries.iter_mut().filter(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER)) {
+        let fields = entry.fields_v1.as_mut().and_then(|fields| fields.0.get_mut("f:spec"));
+        if let Some(Value::Object(spec)) = fields {
+            spec.remove("f:current");
+        }
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(managers: &[(&str, bool)]) -> VersionedConfig {
+        let entry = |(manager, holds): &(&str, bool)| {
+            let spec =
+                if *holds { json!({"f:current": {}, "f:historyLimit": {}}) } else { json!({"f:historyLimit": {}}) };
+            let entry = json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": spec}});
+            serde_json::from_value(entry).unwrap()
+        };
+        let mut config = VersionedConfig::default();
+        config.metadata.managed_fields = Some(managers.iter().map(entry).collect());
+        config
+    }
+
+    #[test]
+    fn who_sets_the_field_holds_it_until_it_is_released() {
+        assert_eq!(holder(&VersionedConfig::default()), None);
+        assert_eq!(holder(&config(&[(FIELD_MANAGER, true), ("flux", false)])), None);
+        let mut held = config(&[(FIELD_MANAGER, true), ("flux", true)]);
+        assert_eq!(holder(&held), Some("flux"));
+        held.metadata.managed_fields = Some(release(&held));
+        assert_eq!(holder(&held), None);
+        let kept = serde_json::to_value(&held.metadata.managed_fields).unwrap();
+        assert_eq!(kept[1]["fieldsV1"]["f:spec"], json!({"f:historyLimit": {}}));
+        assert_eq!(kept[0]["fieldsV1"]["f:spec"]["f:current"], json!({}));
+    }
+}

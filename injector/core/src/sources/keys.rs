@@ -1,0 +1,64 @@
+//! Which keys of the object a source takes.
+
+use nudge_api::ConfigSourceSpec;
+
+/// Whether the source takes this key.
+pub fn selects(spec: &ConfigSourceSpec, key: &str) -> bool {
+    let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, key));
+    any(&spec.include) && !any(&spec.exclude)
+}
+
+/// Whether the text has the pattern, in which `*` stands for any characters.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut text) = text.strip_prefix(first) else { return false };
+    let mut pieces: Vec<&str> = rest.split('*').collect();
+    let last = pieces.pop().unwrap_or_default();
+    for piece in pieces {
+        // The first place is the best: it leaves the most for those that follow.
+        let Some(at) = text.find(piece) else { return false };
+        text = &text[at + piece.len()..];
+    }
+    text.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        for (pattern, text, expected) in [
+            ("*", "", true),
+            ("*", "tls.key", true),
+            ("tls.key", "tls.key", true),
+            ("tls.key", "tls.keys", false),
+            ("tls.*", "tls.crt", true),
+            ("*.crt", "tls.crt", true),
+            ("*.crt", "tls.crt.bak", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c-b", false),
+            ("a*a", "a", false),
+            ("", "a", false),
+        ] {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_excluded_is_left_out_though_it_is_included() {
+        let from = json!({"configMap": {"name": "a"}});
+        let spec = serde_json::from_value(json!({"from": from, "include": ["app.*"], "exclude": ["*.bak"]})).unwrap();
+        assert_eq!(["app.yaml", "app.bak", "other"].map(|key| selects(&spec, key)), [true, false, false]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_pattern_matches_what_it_is_made_of(pieces in proptest::collection::vec("[a-c.]{0,3}", 1..5), fill in "[a-c]{0,3}") {
+            prop_assert!(matches(&pieces.join("*"), &pieces.join(&fill)));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The newest content of a living object, and whether it still changes.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+/// How many times the debounce content may wait that does not stay as it is.
+const MOST: u32 = 10;
+
+/// The newest content. Older content is forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Newest {
+    /// The version that it is, or will be.
+    pub version: String,
+    /// When it came.
+    pub changed: Timestamp,
+    /// Since when content changes: when the first came after one that had settled.
+    pub since: Timestamp,
+}
+
+impl Newest {
+    /// The first content.
+    pub fn first(version: String, now: Timestamp) -> Self {
+        Self { version, changed: now, since: now }
+    }
+
+    /// Content was seen. The same as before is no change.
+    pub fn seen(&mut self, version: String, debounce: Duration, now: Timestamp) {
+        if self.version == version {
+            return;
+        }
+        if self.settles(debounce) <= now {
+            self.since = now;
+        }
+        (self.version, self.changed) = (version, now);
+    }
+
+    /// When it may become a version.
+    pub fn settles(&self, debounce: Duration) -> Timestamp {
+        after(self.changed, debounce).min(after(self.since, debounce * MOST))
+    }
+}
+
+/// So much later.
+pub(super) fn after(time: Timestamp, period: Duration) -> Timestamp {
+    SignedDuration::try_from(period).ok().and_then(|period| time.checked_add(period).ok()).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millisecond(millis).unwrap()
+    }
+
+    #[test]
+    fn content_that_stays_settles_after_the_debounce() {
+        let debounce = Duration::from_secs(2);
+        let mut newest = Newest::first("a".into(), at(0));
+        assert_eq!(newest.settles(debounce), at(2000));
+        newest.seen("b".into(), debounce, at(1500));
+        newest.seen("b".into(), debounce, at(3000));
+        assert_eq!(newest.settles(debounce), at(3500));
+        // The next change begins anew.
+        newest.seen("c".into(), debounce, at(100_000));
+        assert_eq!((newest.since, newest.settles(debounce)), (at(100_000), at(102_000)));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_waits_for_longer_than_ten_times_the_debounce(
+            gaps in proptest::collection::vec(0_i64..400, 1..200), millis in 1_u64..300
+        ) {
+            let (debounce, mut now) = (Duration::from_millis(millis), 0);
+            let mut newest = Newest::first("first".into(), at(0));
+            let mut unsettled = 0;
+            for (number, gap) in gaps.into_iter().enumerate() {
+                let settles = newest.settles(debounce);
+                prop_assert!(settles <= at(unsettled + 10 * i64::try_from(millis).unwrap()));
+                now += gap;
+                if settles <= at(now) {
+                    unsettled = now;
+                }
+                newest.seen(number.to_string(), debounce, at(now));
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Which objects can be sources, and what is said about the others.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nudge_api::{Explanation, PartKind, Reason};
+use nudge_protocol::labels;
+
+use crate::versions::object_name;
+
+/// Types of Secrets that belong to Kubernetes or to Helm.
+const REFUSED: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
+const REFUSED_PREFIX: &str = "helm.sh/";
+
+/// Why this object can't be a source, if there is a reason. `secret_type` is empty for a ConfigMap.
+pub fn refusal(kind: PartKind, meta: &ObjectMeta, secret_type: &str) -> Option<Explanation> {
+    let name = object_name(kind, meta.name.as_deref().unwrap_or_default());
+    let has = |label| meta.labels.as_ref().is_some_and(|labels| labels.contains_key(label));
+    let message = if has(labels::CONFIG) {
+        format!("{name} is an object of a version, which never changes; name the object that it was made of")
+    } else if has(labels::PUBLISHED) {
+        format!("{name} is what Nudge publishes; name another object")
+    } else if REFUSED.contains(&secret_type) || secret_type.starts_with(REFUSED_PREFIX) {
+        format!("{name} has the type {secret_type}, which is no configuration; name another object")
+    } else {
+        return None;
+    };
+    Some(Reason::SourceRefused.explained(message))
+}
+
+/// The object does not exist.
+pub fn missing(kind: PartKind, name: &str) -> Explanation {
+    let name = object_name(kind, name);
+    Reason::SourceGone.explained(format!("{name} does not exist; the last version stays as it is; create {name}"))
+}
+
+/// The object may not be read by the service account of sources.
+pub fn unreadable(kind: PartKind, name: &str, source: &str, account: &str) -> Explanation {
+    let resource = match kind {
+        PartKind::ConfigMap => "configmaps",
+        PartKind::Secret => "secrets",
+    };
+    Reason::NotAllowed.explained(format!(
+        "{} may not be read; allow it: kubectl create role nudge-source-{source} --verb=get,list,watch --resource={resource} \
+         --resource-name={name}; kubectl create rolebinding nudge-source-{source} --role=nudge-source-{source} --serviceaccount={account}",
+        object_name(kind, name)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(label: Option<&str>, secret_type: &str) -> Option<String> {
+        let labels = label.map(|label| [(label.to_owned(), "shop".to_owned())].into());
+        let meta = ObjectMeta { name: Some("a".into()), labels, ..ObjectMeta::default() };
+        refusal(PartKind::Secret, &meta, secret_type).map(|refusal| refusal.message)
+    }
+
+    #[test]
+    fn what_nudge_writes_and_what_is_no_configuration_is_refused() {
+        assert_eq!(refused(None, "kubernetes.io/tls"), None);
+        assert_eq!(refused(Some("app"), "Opaque"), None);
+        assert!(refused(Some(labels::CONFIG), "").unwrap().contains("is an object of a version"));
+        assert!(refused(Some(labels::PUBLISHED), "").unwrap().contains("is what Nudge publishes"));
+        for secret_type in [REFUSED[0], REFUSED[1], "helm.sh/release.v1"] {
+            assert!(refused(None, secret_type).unwrap().contains(secret_type));
+        }
+    }
+
+    #[test]
+    fn what_is_missing_says_what_to_do() {
+        let said = unreadable(PartKind::Secret, "tls", "shop", "nudge-system:nudge-sources").message;
+        assert!(
+            said.contains("--resource=secrets --resource-name=tls")
+                && said.contains("--serviceaccount=nudge-system:nudge-sources")
+        );
+        assert!(missing(PartKind::ConfigMap, "live").message.starts_with("ConfigMap live does not exist"));
+    }
+}
