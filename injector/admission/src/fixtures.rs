@@ -93,7 +93,7 @@ pub(super) fn caller() -> Caller {
 
 /// A request as the API server sends it.
 pub(super) fn request(kind: &str, operation: &str, old: Option<&Value>, new: Option<&Value>) -> Request {
-    let group = if kind == "VersionedConfig" { "nudge.dev" } else { "" };
+    let group = if matches!(kind, "VersionedConfig" | "ConfigSource") { "nudge.dev" } else { "" };
     let name = &new.or(old).unwrap()["metadata"]["name"];
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -117,8 +117,12 @@ pub(super) struct FakeLookups {
     pub may_update: bool,
     pub may_update_secret: bool,
     pub may_delete: Vec<PartKind>,
+    /// Any object of these kinds.
     pub may_get: Vec<PartKind>,
     pub config_map: Option<ConfigMap>,
+    pub may_create: Vec<PartKind>,
+    /// The objects of these names.
+    pub may_read: Vec<&'static str>,
     pub secrets: bool,
     /// Access reviews fail, and nothing else.
     pub reviews_fail: bool,
@@ -176,7 +180,9 @@ impl Lookups for FakeLookups {
             Right::UpdateConfigMap(_) => self.may_update,
             Right::UpdateSecret(_) => self.may_update_secret,
             Right::Delete(kind) => self.may_delete.contains(&kind),
-            Right::Get(kind) => self.may_get.contains(&kind),
+            Right::Create(kind) => self.may_create.contains(&kind),
+            Right::Get(kind, "") => self.may_get.contains(&kind),
+            Right::Get(_, name) => self.may_read.contains(&name),
         };
         let asked = self.note(format!("may {} {right} in {namespace}", request.user()), allowed);
         if self.reviews_fail {

@@ -17,6 +17,7 @@ pub mod pods;
 mod requester;
 pub mod review;
 pub mod server;
+mod source_webhook;
 mod validation;
 mod verdict;
 mod version_webhooks;

@@ -109,8 +109,10 @@ pub enum Right<'a> {
     UpdateSecret(&'a str),
     /// To delete any object of this kind.
     Delete(PartKind),
-    /// To get any object of this kind.
-    Get(PartKind),
+    /// To create objects of this kind.
+    Create(PartKind),
+    /// To get the object of this kind and name. An empty name stands for all of the kind.
+    Get(PartKind, &'a str),
 }
 
 impl<'a> Right<'a> {
@@ -129,7 +131,8 @@ impl<'a> Right<'a> {
             Self::UpdateConfigMap(name) => ("update", "configmaps", (!name.is_empty()).then_some(name)),
             Self::UpdateSecret(name) => ("update", "secrets", (!name.is_empty()).then_some(name)),
             Self::Delete(kind) => ("delete", plural(*kind), None),
-            Self::Get(kind) => ("get", plural(*kind), None),
+            Self::Create(kind) => ("create", plural(*kind), None),
+            Self::Get(kind, name) => ("get", plural(*kind), (!name.is_empty()).then_some(name)),
         }
     }
 }
@@ -140,7 +143,9 @@ impl fmt::Display for Right<'_> {
             Self::UpdateConfigMap(name) => write!(out, "update ConfigMap {name}"),
             Self::UpdateSecret(name) => write!(out, "update Secret {name}"),
             Self::Delete(kind) => write!(out, "delete {kind}s"),
-            Self::Get(kind) => write!(out, "get {kind}s"),
+            Self::Create(kind) => write!(out, "create {kind}s"),
+            Self::Get(kind, "") => write!(out, "get {kind}s"),
+            Self::Get(kind, name) => write!(out, "get {kind} {name}"),
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn new_rules<'a>(
 /// The rights that rules need: who makes rules learns by the verdicts what values are.
 pub(super) fn rights(secrets: bool) -> impl Iterator<Item = Right<'static>> {
     let kinds = [PartKind::ConfigMap].into_iter().chain(secrets.then_some(PartKind::Secret));
-    kinds.map(Right::Get)
+    kinds.map(|kind| Right::Get(kind, ""))
 }
 
 /// The denial for a user who may not read what the rules are about.

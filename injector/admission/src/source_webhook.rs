@@ -1,0 +1,189 @@
+//! The webhook of `ConfigSource`s. A source reads, creates and activates with rights of its own, so a user who creates one, or changes
+//! its spec, needs the same rights: otherwise it would lend them.
+
+use std::sync::Arc;
+
+use futures::future::{BoxFuture, try_join_all};
+use kube::core::admission::Operation;
+use kube::core::dynamic::DynamicObject;
+use nudge_api::{ConfigSource, PartKind};
+
+use super::audit;
+use super::lookups::{Lookups, Right};
+use super::review::{Request, ReviewError};
+use super::verdict::{Denial, Verdict};
+use super::version_webhooks::namespace;
+use super::webhook::{Webhook, WebhookError};
+
+/// Checks requests about sources.
+#[derive(Clone, Debug)]
+pub(super) struct ValidateSources<L> {
+    lookups: Arc<L>,
+}
+
+impl<L: Lookups> ValidateSources<L> {
+    /// A webhook that uses `lookups`.
+    pub(super) fn new(lookups: Arc<L>) -> Self {
+        Self { lookups }
+    }
+
+    async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        if request.kind.group != "nudge.dev" || request.kind.kind != "ConfigSource" {
+            return Err(ReviewError::Request("it is not about a ConfigSource").into());
+        }
+        let what = match request.operation {
+            Operation::Create => "create it",
+            Operation::Update if spec(request.old_object.as_ref()) != spec(request.object.as_ref()) => {
+                "change its spec"
+            }
+            _ => return Ok(Verdict::allow()),
+        };
+        let namespace = namespace(request)?;
+        let source = source(request)?;
+        let name = source.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
+        // The config has the name of the source where the spec names none, and that may still have to be generated.
+        let config = source.spec.config.as_deref().unwrap_or(name);
+        // It is asked about every namespace: a source of one that is enabled later must have been authorised, too.
+        if !self.lookups.is_enabled(request, namespace).await? {
+            return Ok(Verdict::Deny(Denial::forbidden(format!(
+                "ConfigSource {name}: namespace {namespace} is not enabled; enable it first: kubectl nudge enable {namespace}"
+            ))));
+        }
+        let Some((kind, object)) = source.spec.from.object() else {
+            return Ok(Verdict::Deny(Denial::invalid(format!(
+                "ConfigSource {name}: spec.from must name exactly one of configMap and secret"
+            ))));
+        };
+        if kind == PartKind::ConfigMap && (object == config || self.lookups.config(namespace, object).await?.is_some())
+        {
+            return Ok(Verdict::Deny(Denial::invalid(format!(
+                "ConfigSource {name}: ConfigMap {object} is what Nudge publishes for the config of that name; name another ConfigMap in \
+                 spec.from, or another config in spec.config"
+            ))));
+        }
+        let rights = [Right::Get(kind, object), Right::Create(kind), Right::UpdateConfigMap(config)];
+        let asked = rights
+            .into_iter()
+            .map(async |right| Ok::<_, WebhookError>((right, self.lookups.may(request, namespace, right).await?)));
+        let missing = try_join_all(asked).await?.into_iter().find(|(_, allowed)| !allowed);
+        let Some((right, _)) = missing else { return Ok(Verdict::allow()) };
+        audit::refused(request, config, what, right);
+        Ok(Verdict::Deny(Denial::forbidden(format!(
+            "ConfigSource {name}: user {:?} may not {what}, because it makes versions of {kind} {object} and decides what ConfigMap {config} \
+             holds; this needs the right to {right} in namespace {namespace}",
+            request.user()
+        ))))
+    }
+}
+
+impl<L: Lookups> Webhook for ValidateSources<L> {
+    fn path(&self) -> &'static str {
+        "/validate/sources"
+    }
+
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(self.verdict(request))
+    }
+}
+
+/// As JSON, so unknown fields count too.
+fn spec(object: Option<&DynamicObject>) -> Option<&serde_json::Value> {
+    object?.data.get("spec")
+}
+
+fn source(request: &Request) -> Result<ConfigSource, ReviewError> {
+    let object = request.object.as_ref().ok_or(ReviewError::Request("it lacks the object that its operation needs"))?;
+    object.clone().try_parse().map_err(|_| ReviewError::Request("its object is not a ConfigSource"))
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::{VersionedConfig, VersionedConfigSpec};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixtures::{FakeLookups, request};
+
+    fn source(from: &Value) -> Value {
+        json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop", "namespace": "team"},
+            "spec": {"from": from}
+        })
+    }
+
+    fn secret() -> Value {
+        source(&json!({"secret": {"name": "tls"}}))
+    }
+
+    fn all() -> FakeLookups {
+        FakeLookups {
+            enabled: true,
+            may_update: true,
+            may_create: vec![PartKind::ConfigMap, PartKind::Secret],
+            may_read: vec!["tls", "live"],
+            ..FakeLookups::default()
+        }
+    }
+
+    async fn reviewed(lookups: FakeLookups, request: &Request) -> (Option<String>, Vec<String>) {
+        let lookups = Arc::new(lookups);
+        let verdict = ValidateSources::new(Arc::clone(&lookups)).review(request).await.unwrap();
+        let asked = std::mem::take(&mut *lookups.asked.lock().unwrap());
+        let denied = if let Verdict::Deny(denial) = verdict { Some(denial.message) } else { None };
+        (denied, asked)
+    }
+
+    #[tokio::test]
+    async fn a_source_needs_every_right_that_it_would_lend() {
+        let made = request("ConfigSource", "CREATE", None, Some(&secret()));
+        let (denied, asked) = reviewed(all(), &made).await;
+        assert_eq!(denied, None);
+        let rights = ["get Secret tls", "create Secrets", "update ConfigMap shop"];
+        let questions = rights.map(|right| format!("may eve {right} in team"));
+        assert_eq!(asked[1..], questions, "{asked:?}");
+        for (lookups, right) in [
+            (FakeLookups { may_read: vec![], ..all() }, rights[0]),
+            (FakeLookups { may_create: vec![PartKind::ConfigMap], ..all() }, rights[1]),
+            (FakeLookups { may_update: false, ..all() }, rights[2]),
+        ] {
+            let denied = reviewed(lookups, &made).await.0.unwrap();
+            assert!(denied.contains("user \"eve\" may not create it") && denied.contains(right), "{denied}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_of_the_spec_is_asked_about_and_no_other() {
+        let mut other = secret();
+        other["spec"]["suspend"] = json!(true);
+        let changed = request("ConfigSource", "UPDATE", Some(&secret()), Some(&other));
+        assert!(
+            reviewed(FakeLookups { may_read: vec![], ..all() }, &changed).await.0.unwrap().contains("change its spec")
+        );
+        let mut labelled = secret();
+        labelled["metadata"]["labels"] = json!({"team": "a"});
+        let same = request("ConfigSource", "UPDATE", Some(&secret()), Some(&labelled));
+        assert_eq!(reviewed(FakeLookups::default(), &same).await, (None, Vec::new()));
+        let deleted = request("ConfigSource", "DELETE", Some(&secret()), None);
+        assert_eq!(reviewed(FakeLookups::default(), &deleted).await, (None, Vec::new()));
+    }
+
+    #[tokio::test]
+    async fn a_source_of_a_namespace_that_is_not_enabled_is_refused() {
+        let made = request("ConfigSource", "CREATE", None, Some(&secret()));
+        let denied = reviewed(FakeLookups { enabled: false, ..all() }, &made).await.0.unwrap();
+        assert!(denied.contains("is not enabled"), "{denied}");
+    }
+
+    #[tokio::test]
+    async fn what_nudge_publishes_is_no_source() {
+        let of =
+            |map: &str| request("ConfigSource", "CREATE", None, Some(&source(&json!({"configMap": {"name": map}}))));
+        let config = || Some(VersionedConfig::new("live", VersionedConfigSpec::default()));
+        assert_eq!(reviewed(all(), &of("live")).await.0, None);
+        assert!(reviewed(all(), &of("shop")).await.0.unwrap().contains("is what Nudge publishes"));
+        let denied = reviewed(FakeLookups { config: config(), ..all() }, &of("live")).await.0.unwrap();
+        assert!(denied.contains("ConfigMap live is what Nudge publishes"), "{denied}");
+        let neither = request("ConfigSource", "CREATE", None, Some(&source(&json!({}))));
+        assert!(reviewed(all(), &neither).await.0.unwrap().contains("exactly one"));
+    }
+}
