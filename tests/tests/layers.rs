@@ -23,6 +23,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
         &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-server", "nudge-validation"],
     ),
     ("nudge-controller", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"]),
+    ("nudge-sources", &["nudge-api", "nudge-authoring", "nudge-cluster", "nudge-core", "nudge-protocol"]),
     ("nudge-authoring", &["nudge-api", "nudge-core", "nudge-protocol"]),
     (
         "kubectl-nudge",
@@ -40,6 +41,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "nudge-hub",
             "nudge-protocol",
             "nudge-server",
+            "nudge-sources",
         ],
     ),
     // The simulator drives the functions that decide.

@@ -12,12 +12,13 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod as PodObject};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use nudge_api::{Phase, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{ConfigSource, Phase, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::assigned::pod_number;
-use nudge_tests::cluster::installation::{agent_token, hub_ca, injected_pod_with};
+use nudge_tests::cluster::installation::{agent_token, bind, hub_ca, injected_pod_with};
+use nudge_tests::cluster::sources::may_read;
 use nudge_tests::commands::transcript::{Piece, difference, parse, render};
-use nudge_tests::{Finished, Installation, Pod, Replica, binary, eventually};
+use nudge_tests::{Finished, Installation, Pod, Replica, ReplicaOptions, binary, eventually};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -41,6 +42,7 @@ struct Stage<'a> {
     space: Space,
     folder: TempDir,
     pods: Vec<Pod>,
+    sources: Option<Replica>,
 }
 
 impl<'a> Stage<'a> {
@@ -70,7 +72,7 @@ impl<'a> Stage<'a> {
         let mut config: Value = serde_json::from_str(&installation.cluster.kubeconfig_of(&identity))?;
         config["contexts"][0]["context"]["namespace"] = json!(space.name);
         fs::write(path("kubeconfig"), config.to_string())?;
-        Ok(Self { installation, replica, space, folder, pods: Vec::new() })
+        Ok(Self { installation, replica, space, folder, pods: Vec::new(), sources: None })
     }
 
     /// The output of the command, with equal times.
@@ -96,7 +98,11 @@ impl<'a> Stage<'a> {
 
     /// Does a step of the page before its next commands.
     async fn step(&mut self, step: &str) -> Result<()> {
-        if step == "pods" { self.start_pods().await } else { self.act(step).await }
+        match step {
+            "pods" => self.start_pods().await,
+            "sources" => self.start_sources().await,
+            step => self.act(step).await,
+        }
     }
 
     /// Does a step that can also happen while a command runs.
@@ -130,6 +136,16 @@ impl<'a> Stage<'a> {
                 let is = |status: &VersionedConfigStatus| status.conditions.iter().any(|it| it.reason == "Paused");
                 self.stands(config, step, is).await
             }
+            ["source", name] => {
+                let live = format!("{name}-live");
+                may_read(&self.space, "configmaps", &live).await?;
+                let map = json!({"metadata": {"name": live}, "data": {"text": "welcome"}});
+                self.space.create_object::<ConfigMap>(map).await?;
+                let spec = json!({"from": {"configMap": {"name": live}}, "debounce": "0s", "minInterval": "0s"});
+                self.space.create_object::<ConfigSource>(json!({"metadata": {"name": name}, "spec": spec})).await?;
+                self.source_is(name, "Activated").await
+            }
+            ["source", name, reason] => self.source_is(name, reason).await,
             ["ready", pod] => self.set_ready(pod, true).await,
             ["unready", pod, "with", version] => {
                 let pods = self.space.api::<PodObject>();
@@ -151,6 +167,23 @@ impl<'a> Stage<'a> {
             }
             _ => bail!("the page has the unknown step {step:?}"),
         }
+    }
+
+    /// Lets sources work here.
+    async fn start_sources(&mut self) -> Result<()> {
+        self.installation.apply_sources().await?;
+        bind(&self.space, "nudge-sources").await?;
+        self.sources = Some(self.installation.sources(&ReplicaOptions::default()).await?);
+        Ok(())
+    }
+
+    async fn source_is(&self, name: &str, reason: &str) -> Result<()> {
+        let api = self.space.api::<ConfigSource>();
+        let is = async || {
+            let conditions = api.get(name).await.ok()?.status?.conditions;
+            conditions.iter().any(|it| it.type_ == "Ready" && it.reason == reason).then_some(())
+        };
+        eventually(LONG, &format!("source {name} is {reason}"), is).await
     }
 
     async fn stands(&self, config: &str, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<()> {

@@ -25,13 +25,14 @@ const BEFORE: &str = "nudge-injector-tls";
 /// How often files are read again.
 const CHECK_FILES: Duration = Duration::from_secs(15);
 
-/// Waits for the first certificates, and starts their rotation.
+/// Waits for the first certificates, and starts their rotation. `None` where the roles need none.
 pub(super) async fn start(
     client: &Client,
     options: &Options,
     tasks: &mut Tasks,
-) -> Result<Certificates, CertificatesError> {
-    let (certificates, rotation) = match &options.certificates {
+) -> Result<Option<Certificates>, CertificatesError> {
+    let Some(source) = &options.certificates else { return Ok(None) };
+    let (certificates, rotation) = match source {
         CertificateSource::Folder(folder) => from_folder(folder).await?,
         CertificateSource::Own { names, lifetimes } => {
             let secret = |name| KubeSecret::new(client.clone(), &options.namespace, name);
@@ -41,7 +42,7 @@ pub(super) async fn start(
         }
     };
     tasks.spawn("certificate rotation", rotation);
-    Ok(certificates)
+    Ok(Some(certificates))
 }
 
 /// Keeps `caBundle` of the webhook configurations.

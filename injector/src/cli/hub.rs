@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use nudge_certs::Certificates;
 use nudge_cluster::index::{Index, IndexEvent};
 use nudge_hub::{Cluster, Hub, bind, serve};
 use rustls::ServerConfig;
@@ -17,7 +18,7 @@ use crate::supervise::{Stage, Stopping, stopped};
 const SWEEP: Duration = Duration::from_secs(30);
 
 /// Listens for agents.
-pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
+pub(super) fn start(plane: &mut ControlPlane, certificates: &Certificates) -> Result<(), ServeError> {
     let lease = plane.lease(&plane.options.hub_lease);
     let ControlPlane { options, client, index, content_key, registry, .. } = plane;
     let cluster = Cluster::new(client.clone());
@@ -39,7 +40,7 @@ pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
     let noting = Arc::downgrade(&hub);
     let lease = lease.noting(move || noting.upgrade()?.note());
     let leadership = plane.lead("lease of the hub", lease);
-    let ControlPlane { certificates, index, tasks, .. } = plane;
+    let ControlPlane { index, tasks, .. } = plane;
     let (swept, leads) = (Arc::clone(&hub), leadership.clone());
     tasks.spawn_restarted("sweep of silent pods", move || {
         let hub = Arc::clone(&swept);

@@ -16,6 +16,7 @@ mod probes;
 mod roles;
 mod serve;
 mod settings;
+mod sources;
 mod trust_metrics;
 mod waiting;
 mod webhooks;
@@ -23,8 +24,8 @@ mod webhooks;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use nudge_api::crd_yaml;
+use clap::{Parser, Subcommand, ValueEnum};
+use nudge_api::{crd_yaml, source_crd_yaml};
 use nudge_protocol::error_chain::chain;
 
 pub use health_socket::{HealthSettings, Question};
@@ -44,8 +45,23 @@ enum Command {
     Serve(Box<ServeSettings>),
     /// Ask the process that serves in this container whether it is healthy; exit status 1 means no. For probes.
     Health(HealthSettings),
-    /// Print the custom resource definition of VersionedConfig.
-    Crd,
+    /// Print a custom resource definition.
+    Crd {
+        /// Of which kind.
+        #[arg(default_value = "VersionedConfig")]
+        kind: Kind,
+    },
+}
+
+/// The kinds of the API.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    /// Configs.
+    #[value(name = "VersionedConfig")]
+    VersionedConfig,
+    /// Sources of configs.
+    #[value(name = "ConfigSource")]
+    ConfigSource,
 }
 
 /// Runs the command of this process's arguments.
@@ -56,9 +72,15 @@ pub fn run() -> ExitCode {
             None => chain(&error),
         }),
         Command::Health(settings) => health_socket::ask(&settings).map_err(|error| chain(&error)),
-        Command::Crd => crd_yaml().map_err(|error| chain(&error)).and_then(|text| {
-            std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("standard output: {error}"))
-        }),
+        Command::Crd { kind } => {
+            let text = match kind {
+                Kind::VersionedConfig => crd_yaml(),
+                Kind::ConfigSource => source_crd_yaml(),
+            };
+            text.map_err(|error| chain(&error)).and_then(|text| {
+                std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("standard output: {error}"))
+            })
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

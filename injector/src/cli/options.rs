@@ -51,7 +51,8 @@ pub(super) struct Options {
     pub(super) listen_hub: SocketAddr,
     pub(super) listen_health: SocketAddr,
     pub(super) health_socket: Option<PathBuf>,
-    pub(super) certificates: CertificateSource,
+    /// Absent where nobody is served and none are kept.
+    pub(super) certificates: Option<CertificateSource>,
     pub(super) content_key: KeySource,
     pub(super) enabled: Enabled,
     pub(super) watch: WatchSettings,
@@ -59,6 +60,9 @@ pub(super) struct Options {
     pub(super) stale: Duration,
     pub(super) lease: LeaseSettings,
     pub(super) hub_lease: LeaseSettings,
+    pub(super) sources_lease: LeaseSettings,
+    /// The service account of the role sources, as kubectl takes it.
+    pub(super) sources_account: String,
     pub(super) hub: nudge_hub::Settings,
     pub(super) features: Overrides,
     pub(super) injection: InjectionSettings,
@@ -123,6 +127,8 @@ impl TryFrom<ServeSettings> for Options {
             stale,
             lease: lease(settings.lease),
             hub_lease: lease(settings.hub_lease),
+            sources_lease: lease(settings.sources_lease),
+            sources_account: format!("{namespace}:{}", settings.sources_service_account),
             hub,
             features: overrides(&settings.injection),
             injection: injection(settings.injection, &namespace),
@@ -145,7 +151,16 @@ fn content_key(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>)
     }
 }
 
-fn certificates(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<CertificateSource> {
+/// `None` after a fault; nothing where the roles need none.
+#[allow(clippy::option_option)]
+fn certificates(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<Option<CertificateSource>> {
+    if !roles.serve() && !roles.certs {
+        return Some(None);
+    }
+    certificate_source(settings, roles, faults).map(Some)
+}
+
+fn certificate_source(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<CertificateSource> {
     if let Some(folder) = &settings.certificate_dir {
         return Some(CertificateSource::Folder(folder.clone()));
     }
@@ -247,11 +262,21 @@ mod tests {
         assert!(error.contains("--certificate-dir: ") && error.contains("--content-key-file: "), "{error}");
         let options = options(&["serve", "--roles=hub", "--certificate-dir=a", "--content-key-file=b/key"]).unwrap();
         assert_eq!((options.roles.to_string().as_str(), options.roles.serve()), ("hub", true));
-        assert!(matches!(options.certificates, CertificateSource::Folder(folder) if folder == *"a"));
+        assert!(matches!(options.certificates, Some(CertificateSource::Folder(folder)) if folder == *"a"));
         assert!(matches!(options.content_key, KeySource::File(file) if file == *"b/key"));
         for bad in ["--roles=", "--roles=all", "--roles=hub,"] {
             assert!(Line::try_parse_from(["serve", bad]).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_role_sources_serves_nobody_and_needs_the_content_key() {
+        let error = options(&["serve", "--roles=sources"]).err().unwrap().to_string();
+        assert!(error.contains("--content-key-file: ") && !error.contains("--certificate-dir"), "{error}");
+        let options = options(&["serve", "--roles=sources", "--content-key-file=b/key"]).unwrap();
+        assert!(options.certificates.is_none() && !options.roles.serve() && options.roles.works_in_namespaces());
+        assert!(options.watch.kinds.is_empty());
+        assert_eq!(options.sources_account, "nudge-system:nudge-sources");
     }
 
     #[test]

@@ -14,20 +14,24 @@ pub enum Role {
     Hub,
     /// The certificates and the content key. It listens to nobody.
     Certs,
+    /// The sources of configs, in the replica that leads. It listens to nobody.
+    Sources,
 }
 
 /// The roles of this process, at least one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is one role
 pub(super) struct Roles {
     pub(super) control: bool,
     pub(super) hub: bool,
     pub(super) certs: bool,
+    pub(super) sources: bool,
 }
 
 impl Roles {
     pub(super) fn new(roles: &[Role]) -> Self {
         let has = |role| roles.contains(&role);
-        Self { control: has(Role::Control), hub: has(Role::Hub), certs: has(Role::Certs) }
+        Self { control: has(Role::Control), hub: has(Role::Hub), certs: has(Role::Certs), sources: has(Role::Sources) }
     }
 
     /// What is watched of enabled namespaces.
@@ -35,8 +39,14 @@ impl Roles {
         match (self.control, self.hub) {
             (true, true) => &Kind::ALL,
             (true, false) => &Kind::OF_CONTROL,
-            (false, _) => &Kind::OF_HUB,
+            (false, true) => &Kind::OF_HUB,
+            (false, false) => &[],
         }
+    }
+
+    /// Whether it needs to know which namespaces are enabled, and the content key.
+    pub(super) fn works_in_namespaces(self) -> bool {
+        self.serve() || self.sources
     }
 
     /// Whether it serves others, with a certificate and by what is known of the cluster.
@@ -47,7 +57,7 @@ impl Roles {
 
 impl fmt::Display for Roles {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = [(self.control, "control"), (self.hub, "hub"), (self.certs, "certs")];
+        let all = [(self.control, "control"), (self.hub, "hub"), (self.certs, "certs"), (self.sources, "sources")];
         let names: Vec<_> = all.into_iter().filter_map(|(has, name)| has.then_some(name)).collect();
         out.write_str(&names.join(","))
     }

@@ -24,7 +24,7 @@ use super::health::Health;
 use super::options::{Options, OptionsError};
 use super::probes::{Known, Probed, probes};
 use super::settings::ServeSettings;
-use super::{certificates, controllers, health, health_socket, hub, logging, open_files, webhooks};
+use super::{certificates, controllers, health, health_socket, hub, logging, open_files, sources, webhooks};
 use crate::supervise::{Stage, Stopping, TaskError, Tasks};
 
 /// Why serving could not start, or ended.
@@ -87,14 +87,13 @@ impl ServeError {
     }
 }
 
-/// What the roles that serve others share.
+/// What the roles share that work in namespaces.
 pub(super) struct ControlPlane {
     pub(super) options: Options,
     pub(super) config: Config,
     pub(super) client: Client,
     pub(super) index: Arc<Index>,
     pub(super) content_key: Arc<hmac::Key>,
-    pub(super) certificates: Certificates,
     pub(super) registry: Registry,
     /// Where tasks run, by name.
     runtimes: Vec<(&'static str, Handle)>,
@@ -143,7 +142,7 @@ async fn run(options: Options) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
     let limit = options.shutdown;
-    let tasks = start(options).await?;
+    let tasks = Box::pin(start(options)).await?;
     let signal = async || {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -171,18 +170,25 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
     let mut tasks = Tasks::default();
     // First, so that they are renewed whatever the content key is like.
     let certificates = certificates::start(&client, &options, &mut tasks).await?;
-    if roles.certs {
-        certificates::publish(&client, &certificates, &mut tasks);
+    if let Some(certificates) = certificates.as_ref().filter(|_| roles.certs) {
+        certificates::publish(&client, certificates, &mut tasks);
     }
     let (health_socket, stopping) = (options.health_socket.clone(), tasks.stopping(Stage::HandOver));
-    let (health, mut tasks) = if roles.serve() {
+    let (health, mut tasks) = if roles.works_in_namespaces() {
         let content_key = Arc::new(content_key::start(&client, &options).await?);
         let (index, mut registry) = (Arc::new(Index::default()), Registry::with_prefix("nudge"));
         options.watch.metrics.register(&mut registry);
         let runtimes = vec![("main", Handle::current())];
-        let plane =
-            ControlPlane { options, config, client, index, content_key, certificates, registry, runtimes, tasks };
-        serve_others(plane, stopping).await?
+        let mut plane = ControlPlane { options, config, client, index, content_key, registry, runtimes, tasks };
+        let watches = watch_cluster(plane.client.clone(), Arc::clone(&plane.index), plane.options.watch.clone());
+        plane.tasks.spawn("watches", watches);
+        if roles.sources {
+            sources::start(&mut plane)?;
+        }
+        match certificates.filter(|_| roles.serve()) {
+            Some(certificates) => serve_others(plane, certificates, stopping).await?,
+            None => (probes(Probed { known: None, stopping }, plane.registry), plane.tasks),
+        }
     } else {
         tasks.spawn("content key", content_key::keep(client, options));
         (probes(Probed { known: None, stopping }, Registry::default()), tasks)
@@ -199,21 +205,23 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
 }
 
 /// Starts the roles control and hub, as far as this process has them.
-async fn serve_others(mut plane: ControlPlane, stopping: Stopping) -> Result<(Health, Tasks), ServeError> {
+async fn serve_others(
+    mut plane: ControlPlane,
+    certificates: Certificates,
+    stopping: Stopping,
+) -> Result<(Health, Tasks), ServeError> {
     let roles = plane.options.roles;
-    let watches = watch_cluster(plane.client.clone(), Arc::clone(&plane.index), plane.options.watch.clone());
-    plane.tasks.spawn("watches", watches);
     let features = if roles.control {
-        let features = webhooks::start(&mut plane).await?;
+        let features = webhooks::start(&mut plane, &certificates).await?;
         plane.apart("controllers", controllers::start)?;
         Some(features)
     } else {
         None
     };
     if roles.hub {
-        hub::start(&mut plane)?;
+        hub::start(&mut plane, &certificates)?;
     }
-    let ControlPlane { options, index, certificates, registry, runtimes, tasks, .. } = plane;
+    let ControlPlane { options, index, registry, runtimes, tasks, .. } = plane;
     let known = Known { index, certificates, features, runtimes, stale: options.stale };
     Ok((probes(Probed { known: Some(known), stopping }, registry), tasks))
 }

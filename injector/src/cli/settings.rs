@@ -72,6 +72,12 @@ pub struct ServeSettings {
     /// Lease that decides which hub marks pods whose agent is silent.
     #[arg(long, env = "NUDGE_HUB_LEASE", default_value = "nudge-hub", value_name = "NAME")]
     pub hub_lease: String,
+    /// Lease that decides which replica looks after the sources.
+    #[arg(long, env = "NUDGE_SOURCES_LEASE", default_value = "nudge-sources", value_name = "NAME")]
+    pub sources_lease: String,
+    /// Service account of the role sources, for its messages about missing rights.
+    #[arg(long, env = "NUDGE_SOURCES_SERVICE_ACCOUNT", default_value = "nudge-sources", value_name = "NAME")]
+    pub sources_service_account: String,
     /// How long a lease lasts without renewal, in seconds: how soon another replica takes over from a lost one.
     #[arg(long, env = "NUDGE_LEASE_SECONDS", default_value_t = 15, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(3..=300))]
     pub lease_seconds: u32,

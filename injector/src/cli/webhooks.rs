@@ -10,7 +10,7 @@ use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, Clients, KnownConfigs, KnownNamespaces, KubeLookups,
     OnlyEnabled, Subscribers, Webhooks, guards,
 };
-use nudge_certs::CertificatesError;
+use nudge_certs::{Certificates, CertificatesError};
 use nudge_cluster::features::{FeatureMetrics, keep_features};
 use nudge_cluster::index::Index;
 use nudge_core::injection::{Features, InjectionSettings};
@@ -26,8 +26,11 @@ use crate::supervise::{Stage, Stopping, stopped};
 const CLIENTS_CHECK: Duration = Duration::from_secs(30);
 
 /// Starts the admission server, and the reading of the features, for which the webhook of pods waits.
-pub(super) async fn start(plane: &mut ControlPlane) -> Result<watch::Receiver<Option<Features>>, ServeError> {
-    let ControlPlane { options, config, client, index, content_key, certificates, registry, tasks, .. } = plane;
+pub(super) async fn start(
+    plane: &mut ControlPlane,
+    certificates: &Certificates,
+) -> Result<watch::Receiver<Option<Features>>, ServeError> {
+    let ControlPlane { options, config, client, index, content_key, registry, tasks, .. } = plane;
     let (metrics, feature_metrics) = (AdmissionMetrics::default(), FeatureMetrics::default());
     metrics.register(registry);
     feature_metrics.register(registry);

@@ -23,6 +23,7 @@ mod part;
 mod reaper;
 pub mod replica;
 pub mod servers;
+pub mod sources;
 pub mod space;
 mod start;
 pub mod tokens;

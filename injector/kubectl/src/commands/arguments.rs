@@ -13,6 +13,7 @@ use super::pause::Pause;
 use super::restart::Restart;
 use super::resume::Resume;
 use super::rollback::Rollback;
+use super::source::Source;
 use super::status::Status;
 use super::use_version::Use;
 use super::validate::Validate;
@@ -77,6 +78,8 @@ pub(crate) enum Command {
     Baseline(Baseline),
     /// Restart the pods of a workload by its own rolling update
     Restart(Restart),
+    /// List the sources of configs, and ask something of them
+    Source(Source),
     /// Print the dictionary that a pod sees, or the dictionary of a config
     Get(Get),
     /// Print the script that makes kubectl complete these commands

@@ -39,6 +39,7 @@ enum Candidates {
     Namespaces,
     ConfigMaps,
     Workloads,
+    Sources,
     PodsAndConfigs,
     Files,
     Nothing,
@@ -80,8 +81,8 @@ fn position(words: &[String]) -> Position {
                 None if takes_value(flag) => pending = Some(flag),
                 None => {}
             }
-        } else if command.get_name() == root.get_name() {
-            match root
+        } else if command.has_subcommands() {
+            match command
                 .get_subcommands()
                 .find(|sub| sub.get_name() == word || sub.get_all_aliases().any(|alias| alias == word))
             {
@@ -106,8 +107,8 @@ fn position(words: &[String]) -> Position {
         let flags =
             own.chain(global).filter_map(|flag| Some((format!("--{}", flag.get_long()?), help(flag.get_help()))));
         Candidates::Words(flags.collect())
-    } else if at_root {
-        let subs = root.get_subcommands().filter(|sub| !sub.is_hide_set());
+    } else if command.has_subcommands() {
+        let subs = command.get_subcommands().filter(|sub| !sub.is_hide_set());
         Candidates::Words(subs.map(|sub| (sub.get_name().to_owned(), help(sub.get_about()))).collect())
     } else {
         let next = command.get_positionals().nth(positionals.len());
@@ -119,6 +120,7 @@ fn position(words: &[String]) -> Position {
             Some("name") if ["enable", "disable"].contains(&command.get_name()) => Candidates::Namespaces,
             Some("workload") => Candidates::Workloads,
             Some("what") => Candidates::Files,
+            Some("source") => Candidates::Sources,
             Some("name") if command.get_name() == "get" => Candidates::PodsAndConfigs,
             Some("name") => Candidates::ConfigMaps,
             _ => Candidates::Nothing,
@@ -225,6 +227,7 @@ async fn ask(position: &Position, out: Output) -> Result<Vec<(String, String)>, 
             let pods = names(session.api::<Pod>(), Some(labels::AGENT)).await;
             [names(session.api::<nudge_api::VersionedConfig>(), None).await, pods].concat()
         }
+        Candidates::Sources => names(session.api::<nudge_api::ConfigSource>(), None).await,
         Candidates::Workloads => {
             let of =
                 |kind: &'static str, names: Vec<String>| names.into_iter().map(move |name| format!("{kind}/{name}"));
@@ -275,6 +278,7 @@ mod tests {
             ("use game ", Candidates::Versions("game".into())),
             ("diff game 1 ", Candidates::Versions("game".into())),
             ("create game ", Candidates::Nothing),
+            ("source sync ", Candidates::Sources),
             ("enable ", Candidates::Namespaces),
             ("use -n ", Candidates::Namespaces),
             ("restart ", Candidates::Workloads),

@@ -13,6 +13,7 @@ pub(crate) mod pause;
 pub(crate) mod restart;
 pub(crate) mod resume;
 pub(crate) mod rollback;
+pub(crate) mod source;
 pub(crate) mod status;
 pub(crate) mod use_version;
 pub(crate) mod validate;
@@ -63,6 +64,7 @@ async fn run_with(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Delete(command) => delete::run(session, &command).await,
         Command::Baseline(command) => baseline::run(session, &command).await,
         Command::Restart(command) => restart::run(session, &command).await,
+        Command::Source(command) => source::run(session, &command).await,
         Command::Get(command) => get::run(session, &command).await,
         Command::Completion | Command::Complete { .. } => Ok(()),
     }

@@ -1,0 +1,189 @@
+//! `kubectl nudge source`: the sources of a namespace, and what is asked of them.
+
+use clap::{Args, Subcommand};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, Patch};
+use nudge_api::{ConditionType, ConfigSource, VersionedConfig, find_condition};
+use nudge_core::sources::{holder, release};
+use nudge_protocol::labels;
+use serde_json::{Value, json};
+
+use crate::dry_run::{Dry, DryRun};
+use crate::failure::{Failure, doing};
+use crate::output::table::{or_none, table};
+use crate::session::{Session, patching};
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Source {
+    #[command(subcommand)]
+    pub(crate) command: SourceCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum SourceCommand {
+    /// List the sources with their objects and versions
+    List,
+    /// Let a source make a version of its object now, also of content that failed before
+    Sync(Named),
+    /// Stop a source; its versions stay
+    Suspend(Named),
+    /// Let a source go on, and give it back spec.current of its config
+    Resume(Named),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Named {
+    /// The source
+    pub(crate) source: String,
+    #[command(flatten)]
+    pub(crate) dry: Dry,
+}
+
+pub(crate) async fn run(session: &Session, command: &Source) -> Result<(), Failure> {
+    match &command.command {
+        SourceCommand::List => list(session).await,
+        SourceCommand::Sync(named) => sync(session, named).await,
+        SourceCommand::Suspend(named) => suspend(session, named).await,
+        SourceCommand::Resume(named) => resume(session, named).await,
+    }
+}
+
+/// A cluster without the component has no such kind.
+fn failed(what: &str, error: &kube::Error) -> Failure {
+    match error {
+        kube::Error::Api(status)
+            if status.code == 404 && status.details.as_ref().is_none_or(|it| it.name.is_empty()) =>
+        {
+            Failure::new("this cluster has no sources; an admin installs them with deploy/components/sources")
+        }
+        error => Failure::of(what, error),
+    }
+}
+
+async fn list(session: &Session) -> Result<(), Failure> {
+    let listed = session.api::<ConfigSource>().list(&ListParams::default()).await;
+    let sources = listed.map_err(|error| failed("listing sources", &error))?.items;
+    if sources.is_empty() {
+        return session.out.line(&format!("there are no sources in namespace {}", session.namespace));
+    }
+    let rows: Vec<Vec<String>> = sources.iter().map(row).collect();
+    session.out.print(&table(&["NAME", "FROM", "CONFIG", "VERSION", "WAITING", "READY", "REASON"], &rows))?;
+    let messages = sources.iter().filter_map(message);
+    session.out.lines(messages)
+}
+
+fn row(source: &ConfigSource) -> Vec<String> {
+    let from = source.spec.from.object().map(|(kind, name)| format!("{}/{name}", kind.as_str().to_lowercase()));
+    let status = source.status.clone().unwrap_or_default();
+    let ready = find_condition(&status.conditions, ConditionType::Ready);
+    vec![
+        source.metadata.name.clone().unwrap_or_default(),
+        or_none(from.as_deref()),
+        source.config().to_owned(),
+        or_none(status.version.as_deref()),
+        or_none(status.waiting.as_ref().map(|waiting| waiting.version.as_str())),
+        or_none(ready.map(|ready| ready.status.as_str())),
+        or_none(ready.map(|ready| ready.reason.as_str())),
+    ]
+}
+
+/// What somebody has to do about it.
+fn message(source: &ConfigSource) -> Option<String> {
+    let status = source.status.as_ref()?;
+    let stalled = find_condition(&status.conditions, ConditionType::Stalled).filter(|it| it.status == "True")?;
+    Some(format!("{}: {}", source.metadata.name.as_deref().unwrap_or_default(), stalled.message))
+}
+
+async fn get(session: &Session, name: &str) -> Result<ConfigSource, Failure> {
+    let namespace = &session.namespace;
+    let found = session.api::<ConfigSource>().get(name).await;
+    found.map_err(|error| match &error {
+        kube::Error::Api(status)
+            if status.code == 404 && status.details.as_ref().is_some_and(|it| !it.name.is_empty()) =>
+        {
+            Failure::new(format!("there is no source {name} in namespace {namespace}; see kubectl nudge source list"))
+        }
+        error => failed(&format!("reading source {name}"), error),
+    })
+}
+
+async fn patch(session: &Session, named: &Named, patch: &Value) -> Result<(), Failure> {
+    let (name, dry) = (&named.source, named.dry.dry_run);
+    if dry != DryRun::Client {
+        let patched = session.api::<ConfigSource>().patch(name, &patching(dry), &Patch::Merge(patch)).await;
+        patched.map_err(doing(format!("changing source {name}")))?;
+    }
+    Ok(())
+}
+
+async fn sync(session: &Session, named: &Named) -> Result<(), Failure> {
+    get(session, &named.source).await?;
+    let now = Timestamp::now().to_string();
+    patch(session, named, &json!({"metadata": {"annotations": {labels::SYNC: now}}})).await?;
+    let (name, suffix) = (&named.source, named.dry.dry_run.suffix());
+    session.out.line(&format!("source {name} looks at its object again{suffix}"))
+}
+
+async fn suspend(session: &Session, named: &Named) -> Result<(), Failure> {
+    let name = &named.source;
+    if get(session, name).await?.spec.suspend {
+        return session.out.line(&format!("source {name} is already suspended"));
+    }
+    patch(session, named, &json!({"spec": {"suspend": true}})).await?;
+    session.out.line(&format!("source {name} suspended{}", named.dry.dry_run.suffix()))
+}
+
+async fn resume(session: &Session, named: &Named) -> Result<(), Failure> {
+    let (name, dry) = (&named.source, named.dry.dry_run);
+    let source = get(session, name).await?;
+    let config = session.find_config(source.config()).await?;
+    let held = config.as_ref().and_then(|config| Some((config, holder(config)?)));
+    if held.is_none() && !source.spec.suspend {
+        return session.out.line(&format!("source {name} is neither suspended nor held by somebody else"));
+    }
+    if source.spec.suspend {
+        patch(session, named, &json!({"spec": {"suspend": false}})).await?;
+    }
+    session.out.line(&format!("source {name} resumed{}", dry.suffix()))?;
+    let Some((config, other)) = held else { return Ok(()) };
+    if dry != DryRun::Client {
+        // Nobody else may have changed the config meanwhile: it would be lost who did.
+        let version = &config.metadata.resource_version;
+        let meta = json!({"metadata": {"resourceVersion": version, "managedFields": release(config)}});
+        let patched =
+            session.api::<VersionedConfig>().patch(source.config(), &patching(dry), &Patch::Merge(&meta)).await;
+        patched.map_err(doing(format!("giving back spec.current of config {}", source.config())))?;
+    }
+    session.out.line(&format!(
+        "spec.current of config {}, which {other} has set, is the source's again{}",
+        source.config(),
+        dry.suffix()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(status: &Value) -> ConfigSource {
+        serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop"},
+            "spec": {"from": {"secret": {"name": "tls"}}}, "status": status
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_row_says_what_the_source_is_at_and_a_line_what_is_to_be_done() {
+        let fresh = source(&json!({}));
+        assert_eq!(row(&fresh), ["shop", "secret/tls", "shop", "<none>", "<none>", "<none>", "<none>"]);
+        assert_eq!(message(&fresh), None);
+        let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "HeldBy", "message": "it is held", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let held = source(&json!({
+            "version": "src-1", "waiting": {"version": "src-2", "since": "2026-01-01T00:00:00Z", "reason": "TooSoon"},
+            "conditions": [condition("Ready", "False"), condition("Stalled", "True")],
+        }));
+        assert_eq!(row(&held)[3..], ["src-1", "src-2", "False", "HeldBy"]);
+        assert_eq!(message(&held).unwrap(), "shop: it is held");
+    }
+}

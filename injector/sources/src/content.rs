@@ -1,0 +1,94 @@
+//! What becomes of the content of a living object: the parts of a version.
+
+use nudge_api::{ConfigSource, Explanation, PartKind, Reason};
+use nudge_authoring::{Content, ContentError, OPAQUE, Part, divide};
+use nudge_core::sources::{refusal, selects};
+use nudge_core::versions::object_name;
+
+use crate::upstream::Object;
+
+/// The parts of the version that the object is to become.
+#[derive(Default)]
+pub(crate) struct Newest {
+    pub(crate) parts: Vec<Part>,
+    /// The type of its Secrets.
+    pub(crate) secret_type: String,
+}
+
+/// Reads the object as the source says.
+pub(crate) fn read(source: &ConfigSource, object: Object) -> Result<Newest, Explanation> {
+    if let Some(refusal) = refusal(object.kind, &object.meta, &object.secret_type) {
+        return Err(refusal);
+    }
+    let name = object_name(object.kind, object.meta.name.as_deref().unwrap_or_default());
+    let refused =
+        |error: ContentError| Reason::SourceRefused.explained(format!("{name} can't become a version: {error}"));
+    let (all, prefix) = (object.contents.len(), &source.spec.prefix);
+    let mut content = Content::default();
+    for (key, mut value) in object.contents {
+        if selects(&source.spec, &key) {
+            let value = std::mem::take(&mut *value);
+            content.add(object.kind == PartKind::Secret, format!("{prefix}{key}"), value).map_err(refused)?;
+        }
+    }
+    valid(&content).map_err(refused)?;
+    let whole = content.open.len() + content.secret.len() == all && prefix.is_empty();
+    let parts = divide(content).map_err(refused)?;
+    // A type asks for keys: a part of the data may lack them.
+    let secret_type = if whole && parts.len() == 1 { object.secret_type } else { OPAQUE.to_owned() };
+    Ok(Newest { parts, secret_type })
+}
+
+/// Whether the content may become a version. Every content passes through here before it does.
+fn valid(content: &Content) -> Result<(), ContentError> {
+    content.check()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use nudge_core::versions::contents_of;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read_with(spec: &Value, kind: PartKind, pairs: &[(&str, &str)]) -> Result<Newest, Explanation> {
+        let mut all = json!({"from": {"secret": {"name": "live"}}});
+        all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let source = ConfigSource::new("shop", serde_json::from_value(all).unwrap());
+        let text = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let secret_type = if kind == PartKind::Secret { "kubernetes.io/tls".to_owned() } else { String::new() };
+        let meta = ObjectMeta { name: Some("live".into()), ..ObjectMeta::default() };
+        read(&source, Object { kind, meta, secret_type, contents: contents_of(Some(text), None) })
+    }
+
+    const TLS: &[(&str, &str)] = &[("tls.crt", "a"), ("tls.key", "b")];
+
+    #[test]
+    fn a_secret_stays_a_secret_and_keeps_its_type_where_it_is_whole() {
+        let whole = read_with(&json!({}), PartKind::Secret, TLS).unwrap();
+        assert_eq!(
+            (whole.parts.len(), whole.parts[0].kind, whole.secret_type.as_str()),
+            (1, PartKind::Secret, "kubernetes.io/tls")
+        );
+        for spec in [json!({"exclude": ["tls.key"]}), json!({"prefix": "web."})] {
+            assert_eq!(read_with(&spec, PartKind::Secret, TLS).unwrap().secret_type, OPAQUE);
+        }
+        let prefixed = read_with(&json!({"prefix": "web."}), PartKind::Secret, TLS).unwrap();
+        assert_eq!(prefixed.parts[0].content.keys().collect::<Vec<_>>(), ["web.tls.crt", "web.tls.key"]);
+    }
+
+    #[test]
+    fn what_can_be_no_version_is_refused_without_a_value() {
+        let long = "hunter2".repeat(200_000);
+        for (spec, pairs, part) in [
+            (json!({"include": ["other"]}), TLS, "at least one key"),
+            (json!({"prefix": "nudge."}), TLS, "nudge.tls.crt"),
+            (json!({}), &[("big", long.as_str())][..], "divide it into several keys"),
+        ] {
+            let refused = read_with(&spec, PartKind::Secret, pairs).err().unwrap();
+            assert!(refused.message.contains(part) && !refused.message.contains("hunter2"), "{}", refused.message);
+            assert!(refused.message.starts_with("Secret live can't become a version: "), "{}", refused.message);
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! One source: follows its object and its config, and does what is decided.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::{Api, ResourceExt as _};
+use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Reason, VersionedConfig};
+use nudge_authoring::source_name;
+use nudge_core::identity::Identity;
+use nudge_core::keys::ConfigKey;
+use nudge_core::sources::{self, Act, Decision, Observed, Upstream, debounce, decide, missing, unreadable};
+use nudge_core::versions::Seals;
+use nudge_protocol::backoff::Backoff;
+use nudge_protocol::error_chain::chain;
+use nudge_protocol::{ConfigName, NameError, VersionName};
+use tokio::sync::watch::Receiver;
+use tokio::time::{Instant, sleep_until};
+
+use crate::content::{Newest, read};
+use crate::follow::{Seen, follow};
+use crate::shared::Sources;
+use crate::upstream::{Object, upstream};
+use crate::writes::{WriteError, Writes};
+
+/// Waits after failures in a row.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_mins(1) };
+/// The shortest time between two writes of a status.
+const WRITING: Duration = Duration::from_millis(500);
+/// Most acts at one look.
+const MOST_ACTS: usize = 4;
+/// When to look again though nothing happens: clocks that were set may delay what is due.
+const AT_LATEST: Duration = Duration::from_mins(5);
+
+/// The content of the object, or why there is none.
+enum Content {
+    Unknown,
+    Refused(Explanation),
+    Newest(Newest, sources::Newest),
+}
+
+fn no_name(error: &NameError) -> Explanation {
+    Reason::SourceRefused.explained(error.to_string())
+}
+
+/// What is known about a source.
+#[derive(Clone)]
+pub(crate) struct Known {
+    /// The object, as it was seen last.
+    pub(crate) source: Arc<ConfigSource>,
+    /// Another source that makes the versions of its config.
+    pub(crate) rival: Option<String>,
+    /// All sources of the namespace are known.
+    pub(crate) complete: bool,
+}
+
+/// One source.
+pub(crate) struct Task {
+    sources: Arc<Sources>,
+    namespace: String,
+    receiver: Receiver<Known>,
+    rival: Option<String>,
+    complete: bool,
+    /// With the status as this task knows it, which may not be written yet.
+    source: ConfigSource,
+    written: Option<ConfigSourceStatus>,
+    written_at: Option<Instant>,
+    content: Content,
+    config: Option<VersionedConfig>,
+    config_known: bool,
+    trouble: Option<Explanation>,
+    failures: u32,
+    /// When to try again what failed.
+    retry: Option<Instant>,
+    /// When to look again.
+    again: Instant,
+    writes: Writes,
+}
+
+impl Task {
+    pub(crate) fn new(sources: Arc<Sources>, namespace: String, mut receiver: Receiver<Known>) -> Self {
+        let Known { source, rival, complete } = receiver.borrow_and_update().clone();
+        let source = (*source).clone();
+        Self {
+            writes: Writes::new(sources.client.clone(), namespace.clone()),
+            sources,
+            namespace,
+            receiver,
+            rival,
+            complete,
+            written: source.status.clone(),
+            source,
+            written_at: None,
+            content: Content::Unknown,
+            config: None,
+            config_known: false,
+            trouble: None,
+            failures: 0,
+            retry: None,
+            again: Instant::now(),
+        }
+    }
+
+    /// Looks after the source until dropped.
+    pub(crate) async fn run(mut self) {
+        let seconds = self.sources.watch_seconds;
+        let configs = Api::<VersionedConfig>::namespaced(self.sources.client.clone(), &self.namespace);
+        let mut configs = follow(configs, self.source.config(), seconds);
+        let mut objects = self.objects();
+        loop {
+            tokio::select! {
+                changed = self.receiver.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let Known { source: next, rival, complete } = self.receiver.borrow_and_update().clone();
+                    (self.rival, self.complete) = (rival, complete);
+                    let next = (*next).clone();
+                    let changes = next.spec != self.source.spec || next.annotations() != self.source.annotations();
+                    self.source = ConfigSource { status: self.source.status.take(), ..next };
+                    if changes {
+                        // The keys that are taken may be others.
+                        self.content = Content::Unknown;
+                        objects = self.objects();
+                        self.calm();
+                    }
+                }
+                Some(seen) = objects.next() => self.see(seen),
+                Some(seen) = configs.next() => self.see_config(seen),
+                () = sleep_until(self.again) => {}
+            }
+            if self.retry.is_some_and(|retry| retry <= Instant::now()) {
+                (self.trouble, self.retry) = (None, None);
+            }
+            self.look().await;
+        }
+    }
+
+    fn objects(&self) -> BoxStream<'static, Seen<Object>> {
+        match self.source.spec.from.object() {
+            Some(object) => upstream(&self.sources.client, &self.namespace, object, self.sources.watch_seconds),
+            None => futures::stream::pending().boxed(),
+        }
+    }
+
+    /// What failed may be tried again at once: something has changed.
+    fn calm(&mut self) {
+        (self.trouble, self.retry, self.failures) = (None, None, 0);
+    }
+
+    fn see(&mut self, seen: Seen<Object>) {
+        let Some((kind, name)) = self.source.spec.from.object() else { return };
+        let (now, own) = (Timestamp::now(), self.source.name_any());
+        let read = match seen {
+            Seen::Gone => Err(missing(kind, name)),
+            Seen::Forbidden => Err(unreadable(kind, name, &own, &self.sources.account)),
+            Seen::There(object) => read(&self.source, object),
+        };
+        let version = read.and_then(|newest| self.name(&newest).map(|version| (newest, version)));
+        let before = std::mem::replace(&mut self.content, Content::Unknown);
+        self.content = match (version, before) {
+            (Err(why), _) => Content::Refused(why),
+            (Ok((newest, version)), Content::Newest(_, mut known)) => {
+                if known.version != version {
+                    self.calm();
+                }
+                known.seen(version, debounce(&self.source), now);
+                Content::Newest(newest, known)
+            }
+            (Ok((newest, version)), _) => Content::Newest(newest, sources::Newest::first(version, now)),
+        };
+    }
+
+    fn see_config(&mut self, seen: Seen<VersionedConfig>) {
+        let identity = self.config.as_ref().map(Identity::of);
+        self.config = match seen {
+            Seen::There(config) => Some(config),
+            Seen::Gone => None,
+            // The rights that are missing show with the first write.
+            Seen::Forbidden => return,
+        };
+        self.config_known = true;
+        if self.trouble.as_ref().is_some_and(|trouble| trouble.reason == Reason::HeldBy) {
+            self.calm();
+        }
+        if self.config.as_ref().map(Identity::of) != identity {
+            self.rename();
+        }
+    }
+
+    /// The name of a version with Secrets depends on the identity of the config.
+    fn rename(&mut self) {
+        let content = std::mem::replace(&mut self.content, Content::Unknown);
+        self.content = match content {
+            Content::Newest(newest, known) => match self.name(&newest) {
+                Ok(version) => Content::Newest(newest, sources::Newest { version, ..known }),
+                Err(why) => Content::Refused(why),
+            },
+            other => other,
+        };
+    }
+
+    fn name(&self, newest: &Newest) -> Result<String, Explanation> {
+        let key = ConfigKey::parse(&*self.namespace, self.source.config()).map_err(|error| no_name(&error))?;
+        let identity = self.config.as_ref().map_or_else(|| Identity::of_uid(""), Identity::of);
+        let seals = Seals::new(&self.sources.content_key, &key, identity);
+        source_name(&newest.parts, &seals).map(|name| name.as_str().to_owned()).map_err(|error| no_name(&error))
+    }
+
+    /// Decides, and does what is decided until there is nothing more to do.
+    async fn look(&mut self) {
+        self.again = Instant::now() + AT_LATEST;
+        for _ in 0..MOST_ACTS {
+            let decision = self.decided();
+            if let Some(at) = decision.again {
+                let wait = Duration::try_from(at.duration_since(Timestamp::now()).max(SignedDuration::ZERO));
+                self.again = self.again.min(Instant::now() + wait.unwrap_or_default());
+            }
+            self.source.status = Some(decision.status);
+            // What failed is not tried again yet.
+            let Some(act) = decision.act.filter(|_| self.retry.is_none()) else { break };
+            if let Err(error) = self.act(act).await {
+                self.failed(error);
+            }
+        }
+        self.again = self.retry.map_or(self.again, |retry| self.again.min(retry));
+        self.write().await;
+    }
+
+    fn decided(&self) -> Decision {
+        let upstream = match &self.content {
+            _ if !self.config_known || !self.complete => Upstream::Unknown,
+            Content::Unknown => Upstream::Unknown,
+            Content::Refused(why) => Upstream::Refused(why),
+            Content::Newest(_, known) => Upstream::Content(known),
+        };
+        decide(&Observed {
+            source: &self.source,
+            upstream,
+            config: self.config.as_ref(),
+            rival: self.rival.as_deref(),
+            trouble: self.trouble.as_ref(),
+            now: Timestamp::now(),
+        })
+    }
+
+    fn failed(&mut self, error: WriteError) {
+        self.failures += 1;
+        self.retry = Some(Instant::now() + BACKOFF.jittered(self.failures, rand::random()));
+        let (namespace, source) = (&self.namespace, self.source.name_any());
+        match error {
+            WriteError::Refused(why) => {
+                tracing::info!(namespace, source, reason = %why.reason, "source refused");
+                self.trouble = Some(why);
+            }
+            WriteError::Call(error) => {
+                tracing::warn!(namespace, source, error = chain(&error), "write of a source failed; retrying");
+            }
+        }
+    }
+
+    async fn act(&mut self, act: Act) -> Result<(), WriteError> {
+        let name = self.source.config().to_owned();
+        match act {
+            Act::CreateConfig => {
+                let created = self.writes.create_config(&name).await?;
+                if let Some(config) = created {
+                    tracing::info!(namespace = self.namespace, config = name, "config created");
+                    self.see_config(Seen::There(config));
+                } else {
+                    // It is there, and the watch shows it soon.
+                    self.config_known = false;
+                }
+            }
+            Act::Make => {
+                let Content::Newest(newest, known) = &self.content else { return Ok(()) };
+                let (version, again) = (known.version.clone(), self.took_last(&known.version));
+                let refused = |error| WriteError::Refused(no_name(&error));
+                let config = ConfigName::new(&name).map_err(refused)?;
+                let label = VersionName::new(&version).map_err(refused)?;
+                let existed = self.writes.make(&config, &label, newest, self.source.spec.history_limit).await?;
+                if let Some(existed) = existed.filter(|_| again) {
+                    let message = format!(
+                        "{existed} exists already, and version {version} is not sealed; see kubectl nudge status {name}, and delete \
+                         {existed} if something else has made it"
+                    );
+                    return Err(WriteError::Refused(Reason::Conflict.explained(message)));
+                }
+                tracing::info!(namespace = self.namespace, source = self.source.name_any(), version, "version made");
+                self.took(version);
+            }
+            Act::Activate(version) => {
+                let Some(config) = &self.config else { return Ok(()) };
+                let config = self.writes.activate(&self.source, config, &version).await?;
+                tracing::info!(
+                    namespace = self.namespace,
+                    source = self.source.name_any(),
+                    version,
+                    "version asked for"
+                );
+                self.config = Some(config);
+                if !self.took_last(&version) {
+                    self.took(version);
+                }
+            }
+        }
+        self.failures = 0;
+        Ok(())
+    }
+
+    /// Whether this is the version that the source made or chose last.
+    fn took_last(&self, version: &str) -> bool {
+        self.source.status.as_ref().is_some_and(|status| status.version.as_deref() == Some(version))
+    }
+
+    fn took(&mut self, version: String) {
+        let status = self.source.status.get_or_insert_default();
+        status.version = Some(version);
+        status.made_at = Some(Time(Timestamp::now()));
+    }
+
+    /// Writes the status where it has changed, and not too often.
+    async fn write(&mut self) {
+        let Some(status) = self.source.status.clone() else { return };
+        if self.written.as_ref() == Some(&status) {
+            return;
+        }
+        let earliest = self.written_at.map(|written| written + WRITING).filter(|earliest| *earliest > Instant::now());
+        if let Some(earliest) = earliest {
+            self.again = self.again.min(earliest);
+            return;
+        }
+        self.written_at = Some(Instant::now());
+        match self.writes.status(&self.source.name_any(), &status).await {
+            Ok(()) => self.written = Some(status),
+            Err(error) => {
+                self.again = self.again.min(Instant::now() + BACKOFF.longest);
+                let (namespace, source) = (&self.namespace, self.source.name_any());
+                tracing::warn!(namespace, source, error = chain(&error), "status of a source not written; retrying");
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What a source writes: the config, the objects of a version, `spec.current`, and its own status.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client};
+use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, PartKind, Reason, VersionedConfig};
+use nudge_authoring::{Common, Keep, Object, names, object};
+use nudge_cluster::call::{CallError, call};
+use nudge_core::sources::{FIELD_MANAGER, held_by, holder};
+use nudge_core::versions::object_name;
+use nudge_protocol::{ConfigName, VersionName};
+use serde_json::json;
+use zeroize::Zeroize as _;
+
+use crate::content::Newest;
+
+/// Why something was not written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// Somebody has to act.
+    #[error("{0}")]
+    Refused(Explanation),
+    /// The call failed; it is tried again.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// Writes in one namespace.
+pub(crate) struct Writes {
+    client: Client,
+    namespace: String,
+}
+
+impl Writes {
+    pub(crate) fn new(client: Client, namespace: String) -> Self {
+        Self { client, namespace }
+    }
+
+    /// Creates the config with what the API server makes of an empty spec. `None` where it is there.
+    pub(crate) async fn create_config(&self, name: &str) -> Result<Option<VersionedConfig>, WriteError> {
+        let resource = ApiResource::erase::<VersionedConfig>(&());
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        let config = DynamicObject::new(name, &resource).data(json!({"spec": {}}));
+        let what = || format!("creating config {}/{name}", self.namespace);
+        match call(what, api.create(&creating(), &config)).await {
+            Ok(created) => Ok(created.try_parse().ok()),
+            Err(error) if exists(&error) => Ok(None),
+            Err(error) => Err(refused(error, &format!("config {name} can't be created"), true)),
+        }
+    }
+
+    /// Creates the objects of a version. Those that are there stay: the name of the version is the digest of its content, and it is sealed
+    /// only if that is true. Returns the name of one that was there.
+    pub(crate) async fn make(
+        &self,
+        config: &ConfigName,
+        version: &VersionName,
+        newest: &Newest,
+        keep: u32,
+    ) -> Result<Option<String>, WriteError> {
+        let common = Common { config, version, keep: Keep::Newest(keep), secret_type: &newest.secret_type };
+        let (count, mut existed) = (newest.parts.len(), None);
+        for (part, number) in newest.parts.iter().zip(1..) {
+            let (readable, hashed) = names(config, version, number, count);
+            let name = readable.unwrap_or(hashed);
+            let (kind, what) = (part.kind, object_name(part.kind, &name));
+            let creating_it = || format!("creating {what} in {}", self.namespace);
+            let created = match object(part, &common, (number, count), &name) {
+                Object::Map(map) => {
+                    let api = Api::namespaced(self.client.clone(), &self.namespace);
+                    call(creating_it, api.create(&creating(), &*map)).await.map(drop)
+                }
+                Object::Secret(mut secret) => {
+                    let api = Api::namespaced(self.client.clone(), &self.namespace);
+                    let created = call(creating_it, api.create(&creating(), &*secret)).await;
+                    wipe(&mut secret);
+                    created.map(|mut created| wipe(&mut created))
+                }
+            };
+            match created {
+                Ok(()) => {}
+                Err(error) if exists(&error) => existed = Some(what),
+                // What the API server says of a Secret may hold a value.
+                Err(error) => {
+                    let open = kind == PartKind::ConfigMap;
+                    return Err(refused(error, &format!("{what} can't be created"), open));
+                }
+            }
+        }
+        Ok(existed)
+    }
+
+    /// Asks for a version, unless somebody else sets the field.
+    pub(crate) async fn activate(
+        &self,
+        source: &ConfigSource,
+        config: &VersionedConfig,
+        version: &str,
+    ) -> Result<VersionedConfig, WriteError> {
+        let name = source.config();
+        let api = Api::<VersionedConfig>::namespaced(self.client.clone(), &self.namespace);
+        let patch = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
+            "spec": {"current": version},
+        });
+        let what = || format!("setting spec.current of config {}/{name}", self.namespace);
+        match call(what, api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(patch))).await {
+            Ok(config) => Ok(config),
+            Err(error) if error.code() == 409 => {
+                Err(WriteError::Refused(held_by(source, holder(config).unwrap_or("somebody else"))))
+            }
+            Err(error) => Err(refused(error, &format!("spec.current of config {name} can't be set"), true)),
+        }
+    }
+
+    /// Writes the status of a source.
+    pub(crate) async fn status(&self, name: &str, status: &ConfigSourceStatus) -> Result<(), CallError> {
+        let api = Api::<ConfigSource>::namespaced(self.client.clone(), &self.namespace);
+        let patch = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": name}, "status": status,
+        });
+        let what = || format!("writing the status of source {}/{name}", self.namespace);
+        let parameters = PatchParams::apply(FIELD_MANAGER).force();
+        call(what, api.patch_status(name, &parameters, &Patch::Apply(patch))).await.map(drop)
+    }
+}
+
+/// Leaves no value in memory that is given back.
+fn wipe(secret: &mut Secret) {
+    secret.data.iter_mut().flat_map(BTreeMap::values_mut).for_each(|value| value.0.zeroize());
+}
+
+fn creating() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+fn api_status(error: &CallError) -> Option<&kube::core::Status> {
+    match error {
+        CallError::Api { source, .. } => match &**source {
+            kube::Error::Api(status) => Some(status),
+            _ => None,
+        },
+        CallError::Timeout { .. } => None,
+    }
+}
+
+fn exists(error: &CallError) -> bool {
+    api_status(error).is_some_and(|status| status.reason == "AlreadyExists")
+}
+
+/// A refusal of the API server that does not pass by itself. `open`: its message may be shown.
+fn refused(error: CallError, what: &str, open: bool) -> WriteError {
+    let Some(status) = api_status(&error) else { return error.into() };
+    let reason = match status.code {
+        403 => Reason::NotAllowed,
+        400 | 413 | 422 => Reason::SourceRefused,
+        _ => return error.into(),
+    };
+    let said = if open { &status.message } else { &status.reason };
+    let role = "ClusterRole nudge-sources, and for Secrets nudge-sources-secrets";
+    let hint = if status.code == 403 { format!("; is {role}, bound in the namespace?") } else { String::new() };
+    WriteError::Refused(reason.explained(format!("{what}: {said}{hint}")))
+}

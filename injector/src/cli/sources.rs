@@ -1,0 +1,35 @@
+//! The sources of configs, which only the leader of their lease looks after.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nudge_sources::{Sources, run};
+
+use super::cluster;
+use super::controllers::while_leading;
+use super::serve::{ControlPlane, ServeError};
+
+/// How much longer than a watch lasts a connection may be silent.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// Starts the sources.
+pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
+    let leadership = plane.lead("lease of the sources", plane.lease(&plane.options.sources_lease));
+    let ControlPlane { options, config, index, content_key, tasks, .. } = plane;
+    let seconds = options.watch.seconds;
+    // A watch whose server is gone ends with its silence.
+    let mut config = config.clone();
+    config.read_timeout = Some(Duration::from_secs(seconds.into()) + GRACE);
+    let sources = Arc::new(Sources {
+        client: cluster::client(&config)?,
+        content_key: Arc::clone(content_key),
+        account: options.sources_account.clone(),
+        watch_seconds: seconds,
+    });
+    let index = Arc::clone(index);
+    tasks.spawn_restarted("sources", move || {
+        let (sources, index) = (Arc::clone(&sources), Arc::clone(&index));
+        while_leading(leadership.clone(), move || run(Arc::clone(&sources), index.enabled()))
+    });
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! The component sources: its objects, its process, and the rights that it needs for one object.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Api;
+use serde_json::json;
+
+use crate::cluster::Space;
+use crate::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT};
+use crate::{Installation, Replica, ReplicaOptions, eventually};
+
+/// How long things may take, on a machine that has much else to do.
+const SOON: Duration = Duration::from_mins(1);
+
+impl Installation<'_> {
+    /// Applies the component sources, apart from what needs running pods.
+    pub async fn apply_sources(&self) -> Result<()> {
+        for file in ["crd", "rbac", "rbac-namespace", "state"] {
+            self.apply_file(&format!("components/sources/{file}.yaml")).await?;
+        }
+        let there = async || {
+            let listed = self.cluster.kubectl(&["get", "configsources", "--all-namespaces"]).await.ok()??;
+            (listed.code == Some(0)).then_some(())
+        };
+        eventually(SOON, "ConfigSource is served", there).await
+    }
+
+    /// Starts the role sources, with its account and the content key as its pod has it, and waits until it leads.
+    pub async fn sources(&self, options: &ReplicaOptions) -> Result<Replica> {
+        let secrets: Api<Secret> = Api::namespaced(self.cluster.admin().await?, NAMESPACE);
+        let filled = async || secrets.get("nudge-content-key").await.ok()?.data?.remove("key");
+        let key = eventually(SOON, "the content key is there", filled).await?;
+        let folder = self.cluster.folder().join("sources-key");
+        fs::create_dir_all(&folder)?;
+        let file = folder.join("key");
+        fs::write(&file, &key.0).with_context(|| format!("can't write {}", file.display()))?;
+        let options =
+            options.with_more(&["--roles=sources".to_owned(), format!("--content-key-file={}", file.display())]);
+        let replica = self.start_as(SOURCES_ACCOUNT, &options, None).await?;
+        let leads = async || replica.log().contains("\"leads\":true").then_some(());
+        let waited = eventually(SOON, "the sources are led", leads).await;
+        waited.with_context(|| format!("its log:\n{}", replica.log()))?;
+        Ok(replica)
+    }
+}
+
+/// Allows the role sources to read one object, as the condition of a source says.
+pub async fn may_read(space: &Space, resource: &str, name: &str) -> Result<()> {
+    let rules = json!([{"apiGroups": [""], "resources": [resource], "resourceNames": [name], "verbs": ["get", "list", "watch"]}]);
+    let role = format!("nudge-source-{resource}-{name}");
+    space.create_object::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await?;
+    let binding = json!({
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": SOURCES_ACCOUNT, "namespace": NAMESPACE}],
+    });
+    space.create_object::<RoleBinding>(binding).await?;
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! Sources against a real API server: living objects become versions, by a control plane with its webhooks and a process of the role
+//! sources that has the rights of its account and no others.
+
+#![allow(clippy::print_stderr, reason = "times are for a person who runs it by hand")]
+
+mod contention;
+mod failing;
+mod living;
+mod pod;
+mod refused;
+mod rotation;
+mod scene;

@@ -1,0 +1,148 @@
+//! A namespace with sources, and what is asked of it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
+use nudge_api::{ConfigSource, ConfigSourceStatus, VersionedConfig, VersionedConfigStatus};
+use nudge_tests::cluster::Space;
+use nudge_tests::cluster::installation::bind;
+use nudge_tests::cluster::sources::may_read;
+use nudge_tests::{Installation, Replica, ReplicaOptions, eventually};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+/// How long things may take, on a machine that has much else to do.
+pub(crate) const SOON: Duration = Duration::from_mins(1);
+
+/// The control plane with its webhooks, and the role sources.
+pub(crate) async fn shared() -> Result<Option<&'static Installation<'static>>> {
+    static SHARED: OnceCell<Option<Replica>> = OnceCell::const_new();
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(None) };
+    let sources = SHARED.get_or_try_init(async || {
+        installation.apply_sources().await?;
+        installation.sources(&ReplicaOptions::default()).await.map(Some)
+    });
+    Ok(sources.await?.as_ref().map(|_| installation))
+}
+
+/// A namespace whose admin lets sources work there. `secrets`: with Secrets too.
+pub(crate) async fn enabled(purpose: &str, secrets: bool) -> Result<Option<Space>> {
+    let Some(installation) = shared().await? else { return Ok(None) };
+    let space = installation.enabled(purpose).await?;
+    bind(&space, "nudge-sources").await?;
+    if secrets {
+        bind(&space, "nudge-secrets").await?;
+        bind(&space, "nudge-sources-secrets").await?;
+    }
+    Ok(Some(space))
+}
+
+/// A living ConfigMap that sources may read.
+pub(crate) async fn live(space: &Space, name: &str, value: &str) -> Result<ConfigMap> {
+    may_read(space, "configmaps", name).await?;
+    space.create_object(json!({"metadata": {"name": name}, "data": {"key": value}})).await
+}
+
+/// The same as a Secret of a type.
+pub(crate) async fn live_secret(space: &Space, name: &str, kind: &str, data: Value) -> Result<Secret> {
+    may_read(space, "secrets", name).await?;
+    space.create_object(json!({"metadata": {"name": name}, "type": kind, "stringData": data})).await
+}
+
+pub(crate) async fn changes(space: &Space, name: &str, value: &str) -> Result<()> {
+    let patch = json!({"data": {"key": value}});
+    space.api::<ConfigMap>().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    Ok(())
+}
+
+/// A source that does not wait for long.
+pub(crate) async fn quick(space: &Space, name: &str, from: &Value) -> Result<ConfigSource> {
+    source(space, name, from, &json!({"debounce": "100ms", "minInterval": "0s"})).await
+}
+
+/// A source with more in its spec.
+pub(crate) async fn source(space: &Space, name: &str, from: &Value, more: &Value) -> Result<ConfigSource> {
+    let mut spec = json!({"from": from});
+    spec.as_object_mut().context("no spec")?.extend(more.as_object().context("no fields")?.clone());
+    let object =
+        json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": name}, "spec": spec});
+    space.create_object(object).await
+}
+
+pub(crate) async fn patched(space: &Space, name: &str, patch: &Value) -> Result<()> {
+    space.api::<ConfigSource>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+/// Waits until the status of a source is as expected.
+pub(crate) async fn until(
+    space: &Space,
+    name: &str,
+    what: &str,
+    expected: impl Fn(&ConfigSourceStatus) -> bool,
+) -> Result<ConfigSourceStatus> {
+    let (api, mut last) = (space.api::<ConfigSource>(), None);
+    let found = eventually(SOON, what, async || {
+        let status = api.get(name).await.ok()?.status?;
+        if expected(&status) {
+            return Some(status);
+        }
+        last = Some(status);
+        None
+    });
+    let found = found.await;
+    found.with_context(|| format!("the last status was {last:?}"))
+}
+
+/// Reason and message of a condition.
+pub(crate) fn condition(status: &ConfigSourceStatus, kind: &str) -> (String, String, String) {
+    let found = status.conditions.iter().find(|condition| condition.type_ == kind);
+    found.map(|it| (it.status.clone(), it.reason.clone(), it.message.clone())).unwrap_or_default()
+}
+
+pub(crate) fn is(reason: &'static str) -> impl Fn(&ConfigSourceStatus) -> bool {
+    move |status| condition(status, "Ready").1 == reason
+}
+
+/// Waits until the config of this name has what the ConfigMap said last, and returns it.
+pub(crate) async fn config_until(
+    space: &Space,
+    name: &str,
+    what: &str,
+    expected: impl Fn(&VersionedConfig, &VersionedConfigStatus) -> bool,
+) -> Result<VersionedConfig> {
+    let (api, mut last) = (space.api::<VersionedConfig>(), None);
+    let found = eventually(SOON, what, async || {
+        let config = api.get(name).await.ok()?;
+        let status = config.status.clone().unwrap_or_default();
+        if expected(&config, &status) {
+            return Some(config);
+        }
+        last = Some(config);
+        None
+    });
+    let found = found.await;
+    found.with_context(|| format!("the last was {last:?}"))
+}
+
+/// Waits until the version of the source's newest content is current, and returns its name.
+pub(crate) async fn is_current(space: &Space, source: &str, before: Option<&str>) -> Result<String> {
+    let done = |status: &ConfigSourceStatus| is("Activated")(status) && status.version.as_deref() != before;
+    let status = until(space, source, "the version is asked for", done).await?;
+    let version = status.version.context("no version")?;
+    let config = space.api::<ConfigSource>().get(source).await?.config().to_owned();
+    config_until(space, &config, "the version is current", |_, status| status.current.as_ref() == Some(&version))
+        .await?;
+    Ok(version)
+}
+
+/// Names of the ConfigMaps that are versions of a config.
+pub(crate) async fn versions(space: &Space, config: &str) -> Result<Vec<ConfigMap>> {
+    let all = kube::api::ListParams::default().labels(&format!("nudge.dev/config={config}"));
+    let mut maps = space.api::<ConfigMap>().list(&all).await?.items;
+    maps.sort_by_key(|map| map.name_any());
+    Ok(maps)
+}
