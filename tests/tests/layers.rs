@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// Each crate with what it may use of the workspace. ARCHITECTURE.md draws the same picture.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("nudge-protocol", &[]),
     ("nudge-server", &["nudge-protocol"]),
     ("nudge-agent", &["nudge-protocol", "nudge-server"]),
