@@ -23,7 +23,10 @@ const LAYERS: [(&str, &[&str]); 17] = [
         &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-server", "nudge-validation"],
     ),
     ("nudge-controller", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"]),
-    ("nudge-sources", &["nudge-api", "nudge-authoring", "nudge-cluster", "nudge-core", "nudge-protocol"]),
+    (
+        "nudge-sources",
+        &["nudge-api", "nudge-authoring", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"],
+    ),
     ("nudge-authoring", &["nudge-api", "nudge-core", "nudge-protocol"]),
     (
         "kubectl-nudge",

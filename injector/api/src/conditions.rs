@@ -30,6 +30,8 @@ pub enum ConditionType {
     Suspect,
     /// The object of a source was read, and can become a version.
     Fetched,
+    /// The content of a source follows the rules of the config.
+    Valid,
 }
 
 impl ConditionType {
@@ -47,6 +49,7 @@ impl ConditionType {
             Self::WeakEvidence => "WeakEvidence",
             Self::Suspect => "Suspect",
             Self::Fetched => "Fetched",
+            Self::Valid => "Valid",
         }
     }
 }

@@ -165,7 +165,7 @@ pub struct ConfigSourceStatus {
     /// The last request of `kubectl nudge source sync` that was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub synced: Option<String>,
-    /// Fetched, Ready and Stalled.
+    /// Fetched, Valid, Ready and Stalled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -31,17 +31,12 @@ pub(crate) fn read(source: &ConfigSource, object: Object) -> Result<Newest, Expl
             content.add(object.kind == PartKind::Secret, format!("{prefix}{key}"), value).map_err(refused)?;
         }
     }
-    valid(&content).map_err(refused)?;
+    content.check().map_err(refused)?;
     let whole = content.open.len() + content.secret.len() == all && prefix.is_empty();
     let parts = divide(content).map_err(refused)?;
     // A type asks for keys: a part of the data may lack them.
     let secret_type = if whole && parts.len() == 1 { object.secret_type } else { OPAQUE.to_owned() };
     Ok(Newest { parts, secret_type })
-}
-
-/// Whether the content may become a version. Every content passes through here before it does.
-fn valid(content: &Content) -> Result<(), ContentError> {
-    content.check()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod run;
 mod shared;
 mod task;
 mod upstream;
+mod validity;
 mod writes;
 
 pub use run::run;

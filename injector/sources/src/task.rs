@@ -24,6 +24,7 @@ use crate::content::{Newest, read};
 use crate::follow::{Seen, follow};
 use crate::shared::Sources;
 use crate::upstream::{Object, upstream};
+use crate::validity::Validity;
 use crate::writes::{WriteError, Writes};
 
 /// Waits after failures in a row.
@@ -39,7 +40,7 @@ const AT_LATEST: Duration = Duration::from_mins(5);
 enum Content {
     Unknown,
     Refused(Explanation),
-    Newest(Newest, sources::Newest),
+    Newest(Arc<Newest>, sources::Newest),
 }
 
 fn no_name(error: &NameError) -> Explanation {
@@ -71,6 +72,7 @@ pub(crate) struct Task {
     content: Content,
     config: Option<VersionedConfig>,
     config_known: bool,
+    validity: Validity,
     trouble: Option<Explanation>,
     failures: u32,
     /// When to try again what failed.
@@ -97,6 +99,7 @@ impl Task {
             content: Content::Unknown,
             config: None,
             config_known: false,
+            validity: Validity::default(),
             trouble: None,
             failures: 0,
             retry: None,
@@ -159,7 +162,7 @@ impl Task {
             Seen::Forbidden => Err(unreadable(kind, name, &own, &self.sources.account)),
             Seen::There(object) => read(&self.source, object),
         };
-        let version = read.and_then(|newest| self.name(&newest).map(|version| (newest, version)));
+        let version = read.and_then(|newest| self.name(&newest).map(|version| (Arc::new(newest), version)));
         let before = std::mem::replace(&mut self.content, Content::Unknown);
         self.content = match (version, before) {
             (Err(why), _) => Content::Refused(why),
@@ -214,6 +217,9 @@ impl Task {
     async fn look(&mut self) {
         self.again = Instant::now() + AT_LATEST;
         for _ in 0..MOST_ACTS {
+            if let (Content::Newest(newest, known), Some(config)) = (&self.content, &self.config) {
+                self.validity.judge(config, &known.version, newest).await;
+            }
             let decision = self.decided();
             if let Some(at) = decision.again {
                 let wait = Duration::try_from(at.duration_since(Timestamp::now()).max(SignedDuration::ZERO));
@@ -237,9 +243,14 @@ impl Task {
             Content::Refused(why) => Upstream::Refused(why),
             Content::Newest(_, known) => Upstream::Content(known),
         };
+        let refusal = match &self.content {
+            Content::Newest(_, known) => self.validity.refusal(&known.version),
+            _ => None,
+        };
         decide(&Observed {
             source: &self.source,
             upstream,
+            refusal,
             config: self.config.as_ref(),
             rival: self.rival.as_deref(),
             trouble: self.trouble.as_ref(),

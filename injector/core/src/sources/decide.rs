@@ -36,6 +36,8 @@ pub struct Observed<'a> {
     pub source: &'a ConfigSource,
     /// The living object.
     pub upstream: Upstream<'a>,
+    /// The rules of the config that the content breaks, as far as the source knows them.
+    pub refusal: Option<&'a Explanation>,
     /// The config; `None` where there is none.
     pub config: Option<&'a VersionedConfig>,
     /// Another source that makes the versions of the config.
@@ -146,9 +148,7 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
     let Some(config) = config else { return Outcome::Acts(Act::CreateConfig) };
     let version = newest.version.as_str();
     let known = config.status.as_ref();
-    let sealed = known.and_then(|known| known.version(version));
-    // One whose objects are gone is made again.
-    let is_sealed = sealed.is_some_and(|sealed| sealed.state != VersionState::Broken);
+    let is_sealed = is_sealed(observed, version);
     let wanted = config.spec.current.as_deref() == Some(version);
     let automatic = source.spec.activate == Activate::Automatic;
     // What was asked for by hand is not put off.
@@ -167,6 +167,9 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
     let settles = newest.settles(debounce(source));
     if settles > now && !asked {
         return Outcome::Quiet { until: Some(settles) };
+    }
+    if let Some(why) = invalid(observed, version) {
+        return Outcome::Blocked(why);
     }
     if status.failed.iter().any(|failed| failed == version) && !asked {
         return Outcome::Blocked(failed(source, version));
@@ -197,12 +200,36 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
     if is_sealed {
         return Outcome::Acts(Act::Activate(version.to_owned()));
     }
-    if sealed.is_none() && known.is_some_and(is_nearly_full) {
+    if known.is_some_and(|known| known.version(version).is_none() && is_nearly_full(known)) {
         let message =
             format!("config {name} has almost as many versions as it can have; delete some with kubectl nudge delete");
         return Outcome::Blocked(Reason::HistoryFull.explained(message));
     }
     Outcome::Acts(Act::Make)
+}
+
+/// Whether the version is sealed and its objects are there. One whose objects are gone is made again.
+fn is_sealed(observed: &Observed<'_>, version: &str) -> bool {
+    let known = observed.config.and_then(|config| config.status.as_ref()?.version(version));
+    known.is_some_and(|sealed| sealed.state != VersionState::Broken)
+}
+
+/// The rules of the config that the content breaks: found before it became a version, or by those who seal.
+///
+/// What is sealed is not judged again.
+fn invalid(observed: &Observed<'_>, version: &str) -> Option<Explanation> {
+    if is_sealed(observed, version) {
+        return None;
+    }
+    let sealing = || {
+        let invalid = &observed.config?.status.as_ref()?.invalid;
+        let found = invalid.iter().find(|one| one.version == version)?;
+        Some(found.reason.explained(format!(
+            "version {version} breaks a rule of spec.validation: {}; correct the content, or change the rules",
+            found.message
+        )))
+    };
+    observed.refusal.cloned().or_else(sealing)
 }
 
 /// How long a version may take from its objects to its seal before its objects are looked after again.
@@ -278,6 +305,13 @@ fn conclude(status: &mut ConfigSourceStatus, observed: &Observed<'_>, ready: boo
         Upstream::Unknown => {}
         Upstream::Refused(refusal) => set(ConditionType::Fetched, false, refusal),
         Upstream::Content(_) => set(ConditionType::Fetched, true, &Reason::Fetched.explained("the object was read")),
+    }
+    if let Upstream::Content(Newest { version, .. }) = observed.upstream {
+        if let Some(refusal) = invalid(observed, version) {
+            set(ConditionType::Valid, false, &refusal);
+        } else if is_sealed(observed, version) {
+            set(ConditionType::Valid, true, &Reason::Sealed.explained(format!("version {version} is sealed")));
+        }
     }
     set(ConditionType::Ready, ready, why);
     set(ConditionType::Stalled, !ready && why.reason.facts().needs_action, why);

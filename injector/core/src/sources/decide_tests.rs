@@ -6,8 +6,8 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{
-    ConditionType, ConfigSource, ConfigSourceStatus, PartKind, PartStatus, Reason, RolloutFailure, RolloutStage,
-    VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus, find_condition,
+    ConditionType, ConfigSource, ConfigSourceStatus, Explanation, InvalidVersion, PartKind, PartStatus, Reason,
+    RolloutFailure, RolloutStage, VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus, find_condition,
 };
 use nudge_protocol::labels;
 use proptest::prelude::*;
@@ -43,6 +43,7 @@ struct Scene {
     gone: bool,
     config: Option<VersionedConfig>,
     rival: Option<&'static str>,
+    refusal: Option<Explanation>,
     now: i64,
     /// What was done, with the time.
     acts: Vec<(i64, Act)>,
@@ -56,7 +57,16 @@ impl Scene {
             "spec": {"from": {"configMap": {"name": "live"}}}
         });
         let source = serde_json::from_value(source).unwrap();
-        Self { source, newest: None, gone: false, config: None, rival: None, now: 1_000_000, acts: Vec::new() }
+        Self {
+            source,
+            newest: None,
+            gone: false,
+            config: None,
+            rival: None,
+            refusal: None,
+            now: 1_000_000,
+            acts: Vec::new(),
+        }
     }
 
     fn changes(&mut self, content: &str) {
@@ -89,6 +99,7 @@ impl Scene {
             let observed = Observed {
                 source: &self.source,
                 upstream,
+                refusal: self.refusal.as_ref(),
                 config,
                 rival: self.rival,
                 trouble: None,
@@ -375,6 +386,46 @@ fn near_a_bound_no_version_is_made() {
     scene.status().versions.truncate(449);
     scene.settle();
     assert_eq!(scene.activated(), ["src-a", "src-b"]);
+}
+
+#[test]
+fn content_that_breaks_a_rule_becomes_no_version_until_it_or_the_rules_change() {
+    let mut scene = running();
+    scene.refusal = Some(Reason::Invalid.explained("key a.json: it is not JSON"));
+    scene.changes("wrong");
+    scene.passes(5_000);
+    let status = scene.source.status.clone().unwrap();
+    for (kind, value) in
+        [(ConditionType::Valid, "False"), (ConditionType::Ready, "False"), (ConditionType::Stalled, "True")]
+    {
+        let found = find_condition(&status.conditions, kind).unwrap();
+        assert_eq!((found.status.as_str(), found.reason.as_str()), (value, "Invalid"));
+    }
+    assert_eq!(scene.activated(), ["src-a"]);
+    // Other rules.
+    scene.refusal = None;
+    scene.passes(60_000);
+    assert_eq!(scene.config().spec.current.as_deref(), Some("src-wrong"));
+    let status = scene.source.status.clone().unwrap();
+    assert_eq!(find_condition(&status.conditions, ConditionType::Valid).unwrap().status, "True");
+}
+
+#[test]
+fn what_those_who_seal_refuse_is_not_made_again() {
+    let mut scene = running();
+    scene.status().invalid.push(InvalidVersion {
+        version: "src-wrong".into(),
+        reason: Reason::Invalid,
+        message: "key a.json: it is not JSON".into(),
+        rules: String::new(),
+        content: String::new(),
+    });
+    scene.changes("wrong");
+    scene.passes(100_000);
+    assert_eq!(scene.activated(), ["src-a"]);
+    let status = scene.source.status.clone().unwrap();
+    let ready = find_condition(&status.conditions, ConditionType::Ready).unwrap();
+    assert!(ready.reason == "Invalid" && ready.message.contains("it is not JSON"), "{ready:?}");
 }
 
 #[test]

@@ -1,0 +1,104 @@
+//! Whether content follows the rules of its config: what breaks them becomes no version.
+
+use std::sync::Arc;
+
+use nudge_api::{Explanation, PartKind, Reason, ValidationRule, VersionedConfig};
+use nudge_validation::{Dictionary, Entry, Rules, SchemaTexts, references};
+use tokio::task::spawn_blocking;
+
+use crate::content::Newest;
+
+/// The rules of the config, and the verdict by them about the newest content.
+#[derive(Default)]
+pub(crate) struct Validity {
+    of: Vec<ValidationRule>,
+    rules: Option<Arc<Rules>>,
+    verdict: Option<(String, Option<Explanation>)>,
+}
+
+impl Validity {
+    /// Judges the content that is this version. Rules with a schema in a ConfigMap, which this process may not read, and rules that can't
+    /// be used are left to those who seal.
+    pub(crate) async fn judge(&mut self, config: &VersionedConfig, version: &str, newest: &Arc<Newest>) {
+        if config.spec.validation != self.of {
+            self.of.clone_from(&config.spec.validation);
+            (self.rules, self.verdict) = (compiled(&self.of).await, None);
+        }
+        let Some(rules) = &self.rules else { return };
+        if self.verdict.as_ref().is_some_and(|(judged, _)| judged == version) {
+            return;
+        }
+        let (rules, newest) = (Arc::clone(rules), Arc::clone(newest));
+        // A task that can't be run leaves the verdict to those who seal.
+        let found = spawn_blocking(move || broken(&rules, &newest)).await.unwrap_or_default();
+        self.verdict = Some((version.to_owned(), found.map(|why| Reason::Invalid.explained(why))));
+    }
+
+    /// What is wrong with the content that is this version.
+    pub(crate) fn refusal(&self, version: &str) -> Option<&Explanation> {
+        self.verdict.as_ref().filter(|(judged, _)| judged == version)?.1.as_ref()
+    }
+}
+
+async fn compiled(rules: &[ValidationRule]) -> Option<Arc<Rules>> {
+    if rules.is_empty() || references(rules).into_iter().next().is_some() {
+        return None;
+    }
+    let rules = rules.to_vec();
+    let compiled = spawn_blocking(move || Rules::compile(&rules, &SchemaTexts::new())).await;
+    compiled.ok()?.ok().map(Arc::new)
+}
+
+fn broken(rules: &Rules, newest: &Newest) -> Option<String> {
+    let mut dictionary = Dictionary::new();
+    for part in &newest.parts {
+        let secret = part.kind == PartKind::Secret;
+        dictionary.extend(part.content.iter().map(|(key, value)| (key.as_str(), Entry { value, secret })));
+    }
+    let report = rules.check(&dictionary).err()?;
+    Some(format!("the content breaks a rule of spec.validation: {report}; correct it, or change the rules"))
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::VersionedConfigSpec;
+    use nudge_authoring::{Content, divide};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn config(rules: Value) -> VersionedConfig {
+        VersionedConfig::new(
+            "shop",
+            VersionedConfigSpec {
+                validation: serde_json::from_value(rules).unwrap(),
+                ..VersionedConfigSpec::default()
+            },
+        )
+    }
+
+    fn newest(value: &str) -> Arc<Newest> {
+        let mut content = Content::default();
+        content.add(true, "a.json".to_owned(), value.into()).unwrap();
+        Arc::new(Newest { parts: divide(content).unwrap(), ..Newest::default() })
+    }
+
+    #[tokio::test]
+    async fn content_is_judged_once_by_each_set_of_rules() {
+        let (mut validity, strict) = (Validity::default(), config(json!([{"key": "a.json", "format": "json"}])));
+        let wrong = newest("{hunter2");
+        validity.judge(&strict, "src-1", &wrong).await;
+        let refusal = validity.refusal("src-1").unwrap();
+        assert_eq!(refusal.reason, Reason::Invalid);
+        assert!(refusal.message.contains("a.json") && !refusal.message.contains("hunter2"), "{}", refusal.message);
+        assert!(validity.refusal("src-2").is_none());
+        validity.judge(&strict, "src-2", &newest("{}")).await;
+        assert!(validity.refusal("src-2").is_none());
+        for rules in [json!([]), json!([{"key": "a.json", "schema": {"configMapKeyRef": {"name": "s", "key": "k"}}}])] {
+            validity.judge(&strict, "src-1", &wrong).await;
+            assert!(validity.refusal("src-1").is_some());
+            validity.judge(&config(rules), "src-1", &wrong).await;
+            assert!(validity.refusal("src-1").is_none());
+        }
+    }
+}
