@@ -512,7 +512,7 @@ proptest! {
                 }
             }
             if let Some(status) = &scene.source.status {
-                prop_assert!(status.failed.len() <= 8 && status.conditions.len() <= 3);
+                prop_assert!(status.failed.len() <= 8 && status.conditions.len() <= 4);
             }
         }
     }
