@@ -59,17 +59,21 @@ impl Controller {
             gate.rules = None;
         }
         if locked(&self.judging).insert(key.clone()) {
-            let (controller, key, config, facts) = (Arc::clone(self), key.clone(), Arc::clone(config), facts.clone());
+            let mut end = End { controller: Arc::clone(self), key: key.clone(), again: FAILED };
+            let (config, facts) = (Arc::clone(config), facts.clone());
             let judged = async move {
+                let End { controller, key, again } = &mut end;
                 let turn = controller.judgements.acquire().await;
-                let judged = controller.judge(&key, &config, &mut gate, &next, &facts).await;
+                let judged = controller.judge(key, &config, &mut gate, &next, &facts).await;
                 drop(turn);
                 locked(&controller.gates).insert(key.clone(), gate);
-                locked(&controller.judging).remove(&key);
-                if let Err(error) = &judged {
-                    tracing::warn!(config = %key, error = error as &dyn Error, "version not judged; trying again");
+                match judged {
+                    Ok(true) => *again = Duration::ZERO,
+                    Ok(false) => {}
+                    Err(error) => {
+                        tracing::warn!(config = %key, error = &error as &dyn Error, "version not judged; trying again");
+                    }
                 }
-                controller.queue.add(key, if matches!(judged, Ok(true)) { Duration::ZERO } else { FAILED });
             };
             tokio::spawn(judged);
         }
@@ -169,6 +173,20 @@ impl Controller {
         let known = meta.uid.and_then(|uid| facts.get(&uid));
         let is_known = known.is_some_and(|facts| facts.keyed == part_digest(&content, Some(&self.content_key)));
         Ok(is_known.then_some(content))
+    }
+}
+
+/// The end of a judgement, also of one that panics: the next may begin, and the config comes back into the queue.
+struct End {
+    controller: Arc<Controller>,
+    key: ConfigKey,
+    again: Duration,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        locked(&self.controller.judging).remove(&self.key);
+        self.controller.queue.add(self.key.clone(), self.again);
     }
 }
 

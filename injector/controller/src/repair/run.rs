@@ -16,6 +16,7 @@ use nudge_cluster::jitter::jittered;
 use nudge_cluster::lease::Leadership;
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::PodKey;
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -30,8 +31,8 @@ const LABELS: &str = "!nudge.dev/agent";
 /// Finished pods need no agent.
 const FIELDS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// When evictions are tried again in a namespace that forbids them.
-const ASK_AGAIN: Duration = Duration::from_mins(10);
+/// When evictions are tried again in a namespace that forbids them. A server that has just started forbids for a moment what it allows.
+const FORBIDDEN: Backoff = Backoff { first: Duration::from_secs(15), longest: Duration::from_mins(10) };
 
 /// Settings of the repair loop.
 #[derive(Clone, Debug)]
@@ -80,8 +81,8 @@ struct Loop<'a> {
     settings: &'a RepairSettings,
     metrics: &'a RepairMetrics,
     memory: Memory,
-    /// Namespaces whose admin has not allowed evictions, and when that was seen last.
-    forbidden: HashMap<String, Instant>,
+    /// Namespaces whose admin has not allowed evictions: how often in a row that was seen, and when to ask again.
+    forbidden: HashMap<String, (u32, Instant)>,
 }
 
 impl Loop<'_> {
@@ -116,7 +117,7 @@ impl Loop<'_> {
     async fn scan(&mut self, namespace: &str) -> Result<usize, CallError> {
         let pods = self.list(namespace).await?;
         let count = pods.len();
-        let is_forbidden = self.forbidden.get(namespace).is_some_and(|at| at.elapsed() < ASK_AGAIN);
+        let is_forbidden = self.forbidden.get(namespace).is_some_and(|(_, until)| Instant::now() < *until);
         let most = if is_forbidden { 0 } else { self.settings.evictions_per_minute };
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let plan = self.memory.plan(pods, Instant::now(), most);
@@ -176,7 +177,10 @@ impl Loop<'_> {
                 Outcome::Evicted
             }
             Err(error) if error.code() == 403 => {
-                if self.forbidden.insert(namespace.to_owned(), Instant::now()).is_none() {
+                let seen = self.forbidden.get(namespace).map_or(1, |(seen, _)| seen.saturating_add(1));
+                let until = Instant::now() + FORBIDDEN.jittered(seen, rand::random());
+                self.forbidden.insert(namespace.to_owned(), (seen, until));
+                if seen == 2 {
                     tracing::error!(
                         namespace,
                         error = chain(&error),
