@@ -50,7 +50,7 @@ pub(crate) async fn install(place: &Place, client: &Client) -> Result<()> {
 }
 
 /// Waits until every replica of a Deployment is ready.
-async fn is_ready(client: &Client, name: &str) -> Result<()> {
+pub(crate) async fn is_ready(client: &Client, name: &str) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     eventually(SOON, &format!("{name} is ready"), async || {
         let deployment = deployments.get(name).await.ok()?;

@@ -14,6 +14,7 @@ mod place;
 mod readme;
 mod report;
 mod scenarios;
+mod sourced;
 mod space;
 mod suite;
 
@@ -25,9 +26,9 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    attackers, checks, deleted, demo, exposure, failures, forged, handlers, jobs, long_restarts, memory,
-    published_secrets, quick_start, refresh, removal, restarts, rollback, rollout, secrets, starving, takeover, users,
-    weather, webhooks, workload_restarts,
+    attackers, certificates, checks, deleted, demo, edits, exposure, failures, forged, handlers, jobs, long_restarts,
+    memory, published_secrets, quick_start, refresh, removal, restarts, rollback, rollout, secrets, starving, takeover,
+    users, weather, webhooks, workload_restarts,
 };
 use crate::suite::{Run, Suite};
 
@@ -48,6 +49,8 @@ const SCENARIOS: &[(&str, Run)] = &[
     ("refresh", |suite| Box::pin(refresh::run(suite))),
     ("published_secrets", |suite| Box::pin(published_secrets::run(suite))),
     ("secrets", |suite| Box::pin(secrets::run(suite))),
+    ("certificates", |suite| Box::pin(certificates::run(suite))),
+    ("edits", |suite| Box::pin(edits::run(suite))),
     ("jobs", |suite| Box::pin(jobs::run(suite))),
     ("deleted", |suite| Box::pin(deleted::run(suite))),
     ("forged", |suite| Box::pin(forged::run(suite))),

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
@@ -15,7 +15,7 @@ use tokio::sync::OnceCell;
 
 use crate::place::{Place, succeed};
 use crate::report::{Report, seconds};
-use crate::{install, space};
+use crate::{install, sourced, space};
 
 /// A scenario as it stands in the list.
 pub(crate) type Run = for<'a> fn(&'a Suite) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
@@ -30,6 +30,7 @@ pub(crate) struct Suite {
     runtime: OnceCell<Runtime>,
     place: OnceCell<Result<Place, String>>,
     installed: Mutex<bool>,
+    sources: Mutex<bool>,
     /// Namespaces that scenarios have made.
     pub(crate) spaces: Mutex<Vec<String>>,
     pub(crate) report: Report,
@@ -89,16 +90,28 @@ impl Suite {
         Ok((place, client))
     }
 
+    /// The same with the component sources.
+    pub(crate) async fn sources(&self) -> Result<()> {
+        let (place, client) = self.installed().await?;
+        if !std::mem::replace(&mut *lock(&self.sources), true) {
+            sourced::install(place)?;
+        }
+        install::is_ready(&client, sourced::DEPLOYMENT).await
+    }
+
     /// Removes Nudge.
     pub(crate) async fn removed(&self) -> Result<()> {
         let (place, client) = self.installed().await?;
+        if std::mem::take(&mut *lock(&self.sources)) {
+            sourced::remove(place)?;
+        }
         install::remove(place, &client).await?;
         *self.flag() = false;
         Ok(())
     }
 
-    fn flag(&self) -> std::sync::MutexGuard<'_, bool> {
-        self.installed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn flag(&self) -> MutexGuard<'_, bool> {
+        lock(&self.installed)
     }
 
     /// Shows pods, events and logs of namespaces, and the log of the control plane.
@@ -111,7 +124,7 @@ impl Suite {
         let system = nudge_tests::cluster::installation::NAMESPACE;
         for space in spaces.iter().map(String::as_str).chain([system]) {
             let script = format!(
-                "kubectl -n {space} get pods,deployments -o wide; kubectl -n {space} get vcfg -o yaml; \
+                "kubectl -n {space} get pods,deployments -o wide; kubectl -n {space} get vcfg -o yaml; kubectl -n {space} get csrc -o yaml; \
                  kubectl -n {space} get events --sort-by=.lastTimestamp | tail -40; \
                  for pod in $(kubectl -n {space} get pods -o name); do \
                      kubectl -n {space} get $pod -o jsonpath='{{.status}}'; echo; \
@@ -149,4 +162,8 @@ impl Suite {
         }
         Ok(())
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,11 @@
 //! The scenarios, one a file. Each is a function of the [`crate::suite::Suite`] that leaves everything in namespaces of its own.
 
 pub(crate) mod attackers;
+pub(crate) mod certificates;
 pub(crate) mod checks;
 pub(crate) mod deleted;
 pub(crate) mod demo;
+pub(crate) mod edits;
 pub(crate) mod exposure;
 pub(crate) mod failures;
 pub(crate) mod forged;

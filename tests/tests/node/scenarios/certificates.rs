@@ -1,0 +1,350 @@
+//! A controller rotates a TLS Secret, as cert-manager does. An nginx with files and a Python server take each certificate in place, while a
+//! client opens one connection after another: no handshake fails, and nobody is restarted. How long it takes from the write of the Secret
+//! to a handshake with the certificate, beside the file of the same Secret in a volume.
+//!
+//! A few rotations, one as soon as the one before is served; or one every two minutes for as many minutes as `NUDGE_TLS_MINUTES` says, with
+//! the defaults of a source.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::ObjectMeta;
+use nudge_tests::cluster::installation::at_once;
+use nudge_tests::cluster::{Authority, Certified};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::log::Log;
+use crate::objects::{list, opted_in, pod, python, shell, template};
+use crate::report::seconds;
+use crate::sourced::why;
+use crate::space::{Home, LONG, SOON, is_untouched};
+use crate::suite::Suite;
+
+const MINUTES: &str = "NUDGE_TLS_MINUTES";
+const TITLE: &str = "A TLS Secret is rotated: from its write to the new certificate";
+/// How many rotations where nobody asks for minutes.
+const FEW: usize = 4;
+const EVERY: Duration = Duration::from_mins(2);
+const LIVING: &str = "web-tls-live";
+const SERVERS: [&str; 2] = ["nginx", "python"];
+/// Versions that are kept beside those in use: the default of a source, current and previous, and one that a rollout leaves.
+const MOST_VERSIONS: usize = 3 + 3;
+
+/// An nginx that knows nothing of Nudge, with the agent's files.
+const NGINX: &str = r#"
+mkdir -p /run/nginx/temp
+cat >/run/nginx/nginx.conf <<END
+daemon off;
+worker_processes 1;
+pid nginx.pid;
+error_log stderr;
+events {}
+http {
+    access_log off;
+    client_body_temp_path temp/body;
+    proxy_temp_path temp/proxy;
+    fastcgi_temp_path temp/fastcgi;
+    uwsgi_temp_path temp/uwsgi;
+    scgi_temp_path temp/scgi;
+    server {
+        listen 8443 ssl;
+        ssl_certificate config/tls.crt;
+        ssl_certificate_key config/tls.key;
+        location / { return 200 "ok\n"; }
+    }
+}
+END
+PATH=$PATH:/usr/sbin
+exec nginx -e stderr -p /run/nginx -c /run/nginx/nginx.conf"#;
+
+/// A server whose new connections get what was read last. Certificate and key are read into a new context: in one that is in use, a
+/// handshake could meet a certificate with the key of another.
+const PYTHON: &str = r#"
+import http.server, signal, ssl
+
+def read(*_):
+    global context
+    fresh = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    fresh.load_cert_chain("/config/tls.crt", "/config/tls.key")
+    context = fresh
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    timeout = 10
+
+    def setup(self):
+        self.request = context.wrap_socket(self.request, server_side=True)
+        super().setup()
+
+    def finish(self):
+        super().finish()
+        self.request.close()
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "3")
+        self.end_headers()
+        self.wfile.write(b"ok\n")
+
+    def log_message(self, *_):
+        pass
+
+server = http.server.ThreadingHTTPServer(("", 8443), Handler)
+signal.signal(signal.SIGUSR1, read)
+read()
+server.serve_forever()
+"#;
+
+/// Opens connections, two at the same time to each server, and asks for a page over each. Says which certificate it sees, and counts.
+const CLIENT: &str = r#"
+import hashlib, os, socket, ssl, threading, time
+
+CONTEXT = ssl.create_default_context(cadata=os.environ["AUTHORITY"])
+
+def ask(address):
+    with socket.create_connection((address, 8443), timeout=10) as plain:
+        with CONTEXT.wrap_socket(plain, server_hostname="web") as tls:
+            tls.sendall(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")
+            reply = tls.recv(4096)
+            if b" 200 " not in reply.split(b"\r\n")[0]:
+                raise OSError(f"the answer is {reply!r}")
+            return hashlib.sha256(tls.getpeercert(True)).hexdigest()
+
+def load(name, number, address):
+    seen, count, failed = None, 0, 0
+    while True:
+        try:
+            now = ask(address)
+            if now != seen:
+                print(name, "serves", now, flush=True)
+            seen = now
+        except Exception as error:
+            failed += 1
+            print(name, "FAILED", repr(error), flush=True)
+        count += 1
+        if count % 20 == 0:
+            print(f"{name}-{number} count {count} failed {failed}", flush=True)
+        time.sleep(0.02)
+
+for server in os.environ["SERVERS"].split():
+    name, address = server.split("=")
+    for number in range(2):
+        threading.Thread(target=load, args=(name, number, address)).start()
+"#;
+
+/// Says what stands in a volume of the Secret, which the kubelet refreshes.
+const VOLUME: &str = r#"
+while :; do
+    now=$(sha256sum </tls/tls.crt)
+    [ "$now" = "$was" ] || echo "file ${now%% *}"
+    was=$now
+    sleep 0.2
+done"#;
+
+/// What the certificates are rotated by.
+struct Form {
+    rotations: usize,
+    /// Not before the one before is served.
+    every: Option<Duration>,
+    source: Value,
+    rollout: Value,
+}
+
+fn form() -> Result<Form> {
+    let Some(minutes) = env::var_os(MINUTES) else {
+        let source = json!({"debounce": "500ms", "minInterval": "0s"});
+        return Ok(Form { rotations: FEW, every: None, source, rollout: at_once() });
+    };
+    let minutes = minutes.to_str().and_then(|text| text.parse::<u64>().ok());
+    let rotations = minutes.with_context(|| format!("{MINUTES} is no number"))? * 60 / EVERY.as_secs();
+    // As injector/SOURCES.md has it.
+    let rollout = json!({"steps": [{"pods": 1}, {"pods": "100%"}], "minReadySeconds": 10, "bakeSeconds": 0});
+    Ok(Form { rotations: usize::try_from(rotations)?.max(1), every: Some(EVERY), source: json!({}), rollout })
+}
+
+/// A certificate that was written, and who has it since when.
+struct Rotation {
+    at: OffsetDateTime,
+    certified: Certified,
+    served: BTreeMap<&'static str, Duration>,
+}
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    let form = form()?;
+    let home = Home::sourced(suite, "certificates").await?;
+    let authority = Authority::new("tests")?;
+    let first = authority.server(&["web"])?;
+    home.space
+        .create_object::<Secret>(
+            json!({"metadata": {"name": LIVING}, "type": "kubernetes.io/tls", "stringData": pair(&first)}),
+        )
+        .await?;
+    let metadata = json!({"name": "web-tls"});
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": metadata, "spec": {"rollout": form.rollout}});
+    home.apply(&config.to_string())?;
+    home.source("web-tls", "secret", LIVING, &form.source)?;
+    let mut version = home.newest_is_current("web-tls", None).await?;
+
+    let pods = servers(&home).await?;
+    let client = client(&home, &authority, &pods).await?;
+    let volume = home.ready_pod("app=volume").await?;
+    let file = home.follow(&volume).await?;
+    for server in SERVERS {
+        client.line(OffsetDateTime::UNIX_EPOCH, SOON, &format!("{server} serves {}", digest(&first)?)).await?;
+    }
+    let mut rotations = Vec::new();
+    let mut turns = form.every.map(interval);
+    for number in 0..form.rotations {
+        if let Some(turns) = &mut turns {
+            turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            turns.tick().await;
+        }
+        let rotation = rotate(&home, &authority, &client).await.with_context(|| format!("rotation {number}"))?;
+        rotations.push(rotation);
+        version = home.newest_is_current("web-tls", Some(&version)).await?;
+    }
+    let refreshed = refreshed(&file, &rotations, form.every.is_some()).await?;
+    for pod in pods.iter().map(|(_, pod)| pod).chain([&volume]) {
+        is_untouched(&home, pod).await?;
+    }
+    let count = counted(&client).await?;
+    keeps_few(&home).await?;
+    report(suite, &rotations, refreshed, count);
+    home.kubectl(&["delete", "pods", "--all", "--wait=false"])?;
+    Ok(())
+}
+
+fn pair(certified: &Certified) -> Value {
+    json!({"tls.crt": certified.certificate, "tls.key": certified.key})
+}
+
+/// What the client says of it.
+fn digest(certified: &Certified) -> Result<String> {
+    let certificate = CertificateDer::from_pem_slice(certified.certificate.as_bytes())?;
+    Ok(sha256(&certificate))
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Both servers, and the pod with a volume of the Secret.
+async fn servers(home: &Home<'_>) -> Result<Vec<(&'static str, Pod)>> {
+    let probe = json!({"httpGet": {"path": "/", "port": 8443, "scheme": "HTTPS"}});
+    let mut nginx = shell(home, NGINX);
+    nginx["image"] = home.place.image("nudge-example-nginx:0.1.0").into();
+    nginx["volumeMounts"] = json!([{"name": "run", "mountPath": "/run/nginx"}]);
+    nginx["readinessProbe"] = probe.clone();
+    let files = |folder| [("configs", "web-tls"), ("notify", folder), ("mount-path", "/config")];
+    let mut annotations = files("SIGHUP");
+    annotations[2].1 = "/run/nginx/config";
+    let mut nginx = opted_in("nginx", &nginx, &annotations);
+    nginx["spec"]["volumes"] = json!([{"name": "run", "emptyDir": {}}]);
+    let mut python = python(home, PYTHON);
+    python["readinessProbe"] = probe;
+    let python = opted_in("python", &python, &files("SIGUSR1"));
+    let mut volume = shell(home, VOLUME);
+    volume["volumeMounts"] = json!([{"name": "tls", "mountPath": "/tls"}]);
+    let mut volume = template("volume", &volume);
+    volume["spec"]["volumes"] = json!([{"name": "tls", "secret": {"secretName": LIVING}}]);
+    home.apply(&list([nginx, python, volume].map(pod)))?;
+    let mut pods = Vec::new();
+    for name in SERVERS {
+        pods.push((name, home.ready_pod(&format!("app={name}")).await?));
+    }
+    Ok(pods)
+}
+
+/// The log of the client, which has begun.
+async fn client(home: &Home<'_>, authority: &Authority, servers: &[(&str, Pod)]) -> Result<Log> {
+    let address = |pod: &Pod| pod.status.as_ref()?.pod_ip.clone();
+    let servers = servers.iter().map(|(name, pod)| Some(format!("{name}={}", address(pod)?)));
+    let servers = servers.collect::<Option<Vec<_>>>().context("a pod has no address")?.join(" ");
+    let mut container = python(home, CLIENT);
+    container["env"] = json!([
+        {"name": "AUTHORITY", "value": authority.certificate()}, {"name": "SERVERS", "value": servers},
+    ]);
+    home.apply(&pod(template("client", &container)).to_string())?;
+    home.follow(&home.ready_pod("app=client").await?).await
+}
+
+/// Writes a new pair of certificate and key, as a controller does, and waits until both servers have it.
+async fn rotate(home: &Home<'_>, authority: &Authority, client: &Log) -> Result<Rotation> {
+    let certified = authority.server(&["web"])?;
+    let patch = Patch::Merge(json!({"stringData": pair(&certified)}));
+    home.space.api::<Secret>().patch(LIVING, &PatchParams::default(), &patch).await?;
+    let at = OffsetDateTime::now_utc();
+    let mut served = BTreeMap::new();
+    for server in SERVERS {
+        let line = client.line(at, LONG, &format!("{server} serves {}", digest(&certified)?)).await?;
+        served.insert(server, Duration::try_from(line.at - at).unwrap_or_default());
+    }
+    Ok(Rotation { at, certified, served })
+}
+
+/// After how long the file in the volume had a rotation: the last one, which nothing follows, or each.
+async fn refreshed(file: &Log, rotations: &[Rotation], each: bool) -> Result<Vec<Duration>> {
+    let first = if each { 0 } else { rotations.len() - 1 };
+    let mut times = Vec::new();
+    for rotation in &rotations[first..] {
+        let text = format!("file {}", sha256(rotation.certified.certificate.as_bytes()));
+        let line = file.line(rotation.at, LONG, &text).await?;
+        times.push(Duration::try_from(line.at - rotation.at).unwrap_or_default());
+    }
+    Ok(times)
+}
+
+/// How many connections the client has made, of which none has failed.
+async fn counted(client: &Log) -> Result<usize> {
+    let lines = client.lines();
+    let failed: Vec<_> = lines.iter().filter(|line| line.text.contains("FAILED")).take(10).collect();
+    ensure!(failed.is_empty(), "connections have failed: {failed:#?}");
+    let mut counts = BTreeMap::new();
+    for line in &lines {
+        if let Some((name, count)) = line.text.split_once(" count ") {
+            let (count, failed) = count.split_once(" failed ").context("half a line")?;
+            ensure!(failed == "0", "{line:?}");
+            counts.insert(name, count.parse::<usize>()?);
+        }
+    }
+    ensure!(counts.len() == 2 * SERVERS.len(), "{counts:?}");
+    Ok(counts.values().sum())
+}
+
+/// What is left of so many versions.
+async fn keeps_few(home: &Home<'_>) -> Result<()> {
+    let of_config = ListParams::default().labels("nudge.dev/config=web-tls");
+    let secrets = home.space.api::<Secret>().list_metadata(&of_config).await?.items;
+    let names: Vec<_> = secrets.iter().map(|secret| &secret.metadata).map(ObjectMeta::clone).collect();
+    ensure!((1..=MOST_VERSIONS).contains(&names.len()), "{names:#?}");
+    let status = home.source_until("web-tls", "the source is content", |status| why(status).0 == "Activated").await?;
+    ensure!(status.waiting.is_none(), "{status:?}");
+    Ok(())
+}
+
+fn report(suite: &Suite, rotations: &[Rotation], mut refreshed: Vec<Duration>, connections: usize) {
+    let row = |what: &str, times: &mut Vec<Duration>| {
+        times.sort();
+        let count = times.len();
+        let (median, worst) = (seconds(times[count / 2]), seconds(times[count - 1]));
+        suite.report.row(TITLE, &[what.to_owned(), median, worst, count.to_string()]);
+    };
+    suite.report.row(TITLE, &["", "median", "worst", "of"].map(str::to_owned));
+    let times = |of: fn(&Rotation) -> Option<Duration>| rotations.iter().filter_map(of).collect::<Vec<_>>();
+    row("a handshake with it, first server", &mut times(|rotation| rotation.served.values().min().copied()));
+    row("a handshake with it, second server", &mut times(|rotation| rotation.served.values().max().copied()));
+    row("nginx (files, SIGHUP)", &mut times(|rotation| rotation.served.get("nginx").copied()));
+    row("Python (files, SIGUSR1)", &mut times(|rotation| rotation.served.get("python").copied()));
+    row("the file in a volume of the same Secret (kubelet)", &mut refreshed);
+    let none = String::new;
+    suite.report.row(TITLE, &["connections".to_owned(), none(), none(), connections.to_string()]);
+    suite.report.row(TITLE, &["failed handshakes; restarts".to_owned(), none(), "0; 0".to_owned(), none()]);
+}

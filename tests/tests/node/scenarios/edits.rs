@@ -1,0 +1,231 @@
+//! `kubectl edit` of a living ConfigMap, with a typing error in a JSON value. It is stopped by a rule of the config, which no pod sees; by the
+//! application that is asked, in one pod; and by an application that becomes unready, in one pod. What the user reads each time, and the
+//! correction by another `kubectl edit`.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use nudge_api::{ConfigSourceStatus, VersionedConfig};
+use nudge_tests::binary;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::exposure::{nudge, ready};
+use crate::log::Log;
+use crate::objects::{deployment, list, opted_in, plain, python};
+use crate::place::succeed;
+use crate::report::seconds;
+use crate::sourced::why;
+use crate::space::{Home, LONG, SOON, is_untouched};
+use crate::suite::Suite;
+
+const TITLE: &str = "kubectl edit with a typing error in a JSON value, four pods each";
+const PODS: usize = 4;
+
+/// Ready while it can read its file. It says what it reads, and what it is asked, if it is.
+const APP: &str = r#"
+import http.server, json, threading
+
+state = {"fault": None}
+
+def read(path):
+    try:
+        return json.loads(open(path).read()), None
+    except json.JSONDecodeError as error:
+        return None, f"app.json: {error.msg} at line {error.lineno}"
+
+def take(what):
+    value, state["fault"] = read("/config/app.json")
+    print(what, state["fault"] or value, flush=True)
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(503 if state["fault"] else 200, "")
+
+    def do_POST(self):
+        event = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        fault = None
+        if event["type"] == "config.check":
+            fault = read("/config/..next/app.json")[1]
+            print("asked", fault, flush=True)
+        else:
+            take("runs")
+        self.answer(422 if fault else 200, fault or "")
+
+    def answer(self, status, text):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_):
+        pass
+
+server = http.server.ThreadingHTTPServer(("", 8080), Handler)
+take("starts with")
+server.serve_forever()
+"#;
+
+/// What stops the typing error.
+struct Case {
+    /// Of the config, and of all that is made for it.
+    name: &'static str,
+    rules: Value,
+    asks: bool,
+    /// The reason and a part of the message of the source, and who has to act.
+    reason: &'static str,
+    says: &'static str,
+    /// How many pods had the typing error, and how many were asked about it.
+    saw: (usize, usize),
+}
+
+fn cases() -> [Case; 3] {
+    let base = Case { name: "", rules: json!([]), asks: false, reason: "Failed", says: "", saw: (0, 0) };
+    let json = json!([{"key": "app.json", "format": "json"}]);
+    [
+        Case { name: "rule", rules: json, reason: "Invalid", says: "app.json", ..base },
+        Case {
+            name: "check",
+            rules: json!([]),
+            asks: true,
+            says: "failed and is not tried again",
+            saw: (0, 1),
+            ..base
+        },
+        Case { name: "readiness", rules: json!([]), says: "failed and is not tried again", saw: (1, 0), ..base },
+    ]
+}
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    // Built before anything is timed.
+    binary::kubectl_nudge()?;
+    let home = Home::sourced(suite, "edits").await?;
+    let cases = cases();
+    for case in &cases {
+        begin(&home, case)?;
+    }
+    suite.report.row(TITLE, &["stopped by", "stopped after", "asked", "saw it", "corrected after"].map(str::to_owned));
+    let rows = cases.iter().map(async |case| stopped(&home, case).await.context(case.name));
+    for row in try_join_all(rows).await? {
+        suite.report.row(TITLE, &row);
+    }
+    Ok(())
+}
+
+fn begin(home: &Home<'_>, case: &Case) -> Result<()> {
+    let name = case.name;
+    let rollout = json!({"steps": [{"pods": 1}, {"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0});
+    let config = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
+        "spec": {"rollout": rollout, "validation": case.rules},
+    });
+    let live = plain(&live(name), &json!({"app.json": "{\"lives\": 3}\n"}));
+    home.apply(&list([config, live]))?;
+    // So that nobody waits a minute for the correction.
+    home.source(name, "configmap", &self::live(name), &json!({"minInterval": "0s"}))?;
+    let mut container = python(home, APP);
+    container["readinessProbe"] = json!({"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 2});
+    let mut annotations =
+        vec![("configs", name), ("mount-path", "/config"), ("webhook.app", "http://127.0.0.1:8080/changed")];
+    if case.asks {
+        annotations.push(("check.app", "http://127.0.0.1:8080/config-check"));
+    }
+    home.apply(&list([deployment(&opted_in(name, &container, &annotations), i32::try_from(PODS)?)]))
+}
+
+fn live(name: &str) -> String {
+    format!("{name}-live")
+}
+
+/// `kubectl edit` by a user whose editor replaces one text by another.
+fn edit(home: &Home<'_>, name: &str, from: &str, to: &str) -> Result<OffsetDateTime> {
+    let folder = tempfile::tempdir()?;
+    let editor = folder.path().join("editor");
+    fs::write(&editor, format!("grep -q '{from}' \"$1\" && sed -i 's/{from}/{to}/' \"$1\"\n"))?;
+    let mut command = home.place.command("kubectl");
+    command.env("KUBE_EDITOR", format!("sh {}", editor.display()));
+    let edited = succeed(command.args(["-n", &home.space.name, "edit", "configmap", &live(name)]))?;
+    ensure!(edited.contains("edited"), "{edited}");
+    Ok(OffsetDateTime::now_utc())
+}
+
+/// The typing error and its correction: a row of the report.
+async fn stopped(home: &Home<'_>, case: &Case) -> Result<[String; 5]> {
+    let name = case.name;
+    let pods = ready(home, name, PODS).await?;
+    let mut logs = Vec::new();
+    for pod in &pods {
+        let log = home.follow(pod).await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "starts with {'lives': 3}").await?;
+        logs.push(log);
+    }
+    let good = home.newest_is_current(name, None).await?;
+
+    let edited = edit(home, name, r#""lives": 3"#, r#""lives": 3,"#)?;
+    let said = |status: &ConfigSourceStatus| {
+        let (reason, message) = why(status);
+        reason == case.reason && message.contains(case.says)
+    };
+    let status = home.source_until(name, "the typing error is stopped", said).await?;
+    let after = OffsetDateTime::now_utc() - edited;
+    reads(home, case, &good, &status).await?;
+    // All who had it have come back.
+    let back = ready(home, name, PODS).await?;
+    ensure!(back.iter().map(kube::ResourceExt::uid).eq(pods.iter().map(kube::ResourceExt::uid)), "other pods");
+    let count = |text: &str| logs.iter().filter(|log| had(log, text)).count();
+    let saw = (count("runs app.json"), count("asked app.json"));
+    ensure!(saw == case.saw, "{} pods had it, {} were asked", saw.0, saw.1);
+
+    let corrected = edit(home, name, r#""lives": 3,"#, r#""lives": 5"#)?;
+    let better = home.newest_is_current(name, Some(&good)).await?;
+    ensure!(better != good, "{better}");
+    let again = OffsetDateTime::now_utc() - corrected;
+    for log in &logs {
+        log.line(corrected, LONG, "runs {'lives': 5}").await?;
+    }
+    for pod in &pods {
+        is_untouched(home, pod).await.with_context(|| pod.name_any())?;
+    }
+    let time = |time: time::Duration| Duration::try_from(time).map(seconds);
+    Ok([name.to_owned(), time(after)?, saw.1.to_string(), saw.0.to_string(), time(again)?])
+}
+
+fn had(log: &Log, text: &str) -> bool {
+    log.lines().iter().any(|line| line.text.contains(text))
+}
+
+/// What the user reads, by kubectl and by kubectl nudge.
+async fn reads(home: &Home<'_>, case: &Case, good: &str, status: &ConfigSourceStatus) -> Result<()> {
+    let name = case.name;
+    let listed = home.kubectl(&["get", "csrc", name])?;
+    let row = listed.lines().last().context("nothing is listed")?;
+    ensure!(row.contains(&format!("False   {}", case.reason)), "{listed}");
+    let listed = nudge(home, &["source", "list"])?;
+    let line = format!("{name}: {}", why(status).1);
+    ensure!(listed.lines().any(|listed| listed == line), "{listed}");
+    let shown = nudge(home, &["status", name])?;
+    let config = home.space.api::<VersionedConfig>().get(name).await?.status.context("no status")?;
+    ensure!(config.current.as_deref() == Some(good), "{config:#?}");
+    let maps = ListParams::default().labels(&format!("nudge.dev/config={name}"));
+    let versions = home.space.api::<ConfigMap>().list(&maps).await?.items.len();
+    if case.reason == "Invalid" {
+        ensure!(status.version.as_deref() == Some(good) && versions == 1, "{versions} versions, {status:?}");
+        ensure!(config.rollout.failure.is_none(), "{shown}");
+        return Ok(());
+    }
+    let failure = config.rollout.failure.context("no failure")?;
+    ensure!(versions == 2 && status.failed == [failure.version.clone()], "{versions} versions, {status:?}");
+    let (reason, text) = if case.asks {
+        ("CheckRefused", "container app refuses it: app.json: ")
+    } else {
+        ("PodNotReady", "became unready")
+    };
+    ensure!(failure.reason.as_str() == reason && failure.message.contains(text), "{failure:?}");
+    ensure!(shown.contains(text) && shown.contains(&failure.version), "{shown}");
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! The component sources on the cluster, and sources in the namespace of a scenario.
+
+use std::fs;
+use std::io::Write as _;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use nudge_api::{ConfigSource, ConfigSourceStatus};
+use nudge_tests::cluster::installation::deploy;
+use nudge_tests::eventually;
+use serde_json::{Value, json};
+
+use crate::place::Place;
+use crate::space::{Home, LONG};
+use crate::suite::Suite;
+
+/// The role's Deployment.
+pub(crate) const DEPLOYMENT: &str = "nudge-sources";
+
+/// The objects of `deploy/components/sources`, with the cluster's names for their images. kubectl of Kubernetes 1.20 knows no components.
+fn objects(place: &Place) -> Result<String> {
+    let folder = deploy().join("components/sources");
+    let list: Value = serde_saphyr::from_str(&fs::read_to_string(folder.join("kustomization.yaml"))?)?;
+    let files = list["resources"].as_array().context("no resources")?.iter().filter_map(Value::as_str);
+    let texts = files.map(|file| fs::read_to_string(folder.join(file))).collect::<Result<Vec<_>, _>>()?;
+    Ok(texts.join("\n---\n").replace("image: nudge-", &format!("image: {}nudge-", place.images())))
+}
+
+fn kubectl(place: &Place, arguments: &[&str]) -> Result<()> {
+    let mut command = place.command("kubectl");
+    let mut child = command.args(arguments).args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    child.stdin.take().context("no input")?.write_all(objects(place)?.as_bytes())?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// Installs the component.
+pub(crate) fn install(place: &Place) -> Result<()> {
+    kubectl(place, &["apply", "--server-side"])
+}
+
+/// Removes it, with all sources.
+pub(crate) fn remove(place: &Place) -> Result<()> {
+    kubectl(place, &["delete", "--ignore-not-found"])
+}
+
+impl<'a> Home<'a> {
+    /// A namespace that is enabled, also for sources that are Secrets.
+    pub(crate) async fn sourced(suite: &'a Suite, purpose: &str) -> Result<Self> {
+        suite.sources().await?;
+        let home = Self::enabled(suite, purpose).await?;
+        for part in ["secrets", "sources", "sources/secrets"] {
+            home.kubectl(&["apply", "-k", &format!("deploy/namespace/{part}")])?;
+        }
+        Ok(home)
+    }
+
+    /// A source of the config of its name, and the right to read its object, as injector/SOURCES.md gives it.
+    pub(crate) fn source(&self, name: &str, kind: &str, object: &str, more: &Value) -> Result<()> {
+        let role = format!("nudge-source-{name}");
+        let (resource, object_name) = (format!("--resource={kind}s"), format!("--resource-name={object}"));
+        self.kubectl(&["create", "role", &role, "--verb=get,list,watch", &resource, &object_name])?;
+        let account = "--serviceaccount=nudge-system:nudge-sources";
+        self.kubectl(&["create", "rolebinding", &role, &format!("--role={role}"), account])?;
+        let field = if kind == "secret" { "secret" } else { "configMap" };
+        let mut spec = json!({"from": {field: {"name": object}}});
+        spec.as_object_mut().context("no fields")?.extend(more.as_object().context("no fields")?.clone());
+        let metadata = json!({"name": name});
+        self.apply(
+            &json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": metadata, "spec": spec})
+                .to_string(),
+        )
+    }
+
+    /// The status of a source, once it is so.
+    pub(crate) async fn source_until(
+        &self,
+        name: &str,
+        what: &str,
+        is: impl Fn(&ConfigSourceStatus) -> bool,
+    ) -> Result<ConfigSourceStatus> {
+        let (sources, mut last) = (self.space.api::<ConfigSource>(), None);
+        let found = eventually(LONG, what, async || {
+            last = sources.get(name).await.ok()?.status;
+            last.clone().filter(&is)
+        });
+        let found = found.await;
+        found.with_context(|| format!("the last status was {last:#?}"))
+    }
+
+    /// The version of the source's newest content, once it is current. It is another one than `before`.
+    pub(crate) async fn newest_is_current(&self, source: &str, before: Option<&str>) -> Result<String> {
+        let done = |status: &ConfigSourceStatus| {
+            why(status).0 == "Activated" && status.version.is_some() && status.version.as_deref() != before
+        };
+        let status = self.source_until(source, &format!("{source} has asked for its newest content"), done).await?;
+        let version = status.version.context("no version")?;
+        self.is_current(source, &version).await?;
+        Ok(version)
+    }
+}
+
+/// Reason and message of the condition Ready.
+pub(crate) fn why(status: &ConfigSourceStatus) -> (&str, &str) {
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    ready.map(|ready| (&*ready.reason, &*ready.message)).unwrap_or_default()
+}
