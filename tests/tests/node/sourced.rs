@@ -28,7 +28,8 @@ fn objects(place: &Place) -> Result<String> {
 
 fn kubectl(place: &Place, arguments: &[&str]) -> Result<()> {
     let mut command = place.command("kubectl");
-    let mut child = command.args(arguments).args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    command.args(arguments).args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
     child.stdin.take().context("no input")?.write_all(objects(place)?.as_bytes())?;
     let output = child.wait_with_output()?;
     ensure!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

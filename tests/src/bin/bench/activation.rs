@@ -26,13 +26,13 @@ use crate::samples::Samples;
 use crate::subscriber::Reports;
 use crate::{control_plane, progress};
 
-const CONFIG: &str = "shop";
-const DICTIONARY: usize = 4 * 1024;
+pub(crate) const CONFIG: &str = "shop";
+pub(crate) const DICTIONARY: usize = 4 * 1024;
 /// What an activation may take longer than the raw watch event.
 const ALLOWED_MS: f64 = 15.0;
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two activations: a configuration changes when all is quiet.
-const PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -45,11 +45,13 @@ pub(crate) struct Options {
 }
 
 /// What a raw watch has shown, and when.
-struct Seen {
-    at: Monotonic,
-    requested: Option<String>,
-    current: Option<String>,
-    sealed: Vec<String>,
+pub(crate) struct Seen {
+    pub(crate) at: Monotonic,
+    pub(crate) requested: Option<String>,
+    pub(crate) current: Option<String>,
+    pub(crate) sealed: Vec<String>,
+    /// No pod is moved.
+    pub(crate) rests: bool,
 }
 
 pub(crate) async fn run(options: Options) -> Result<()> {
@@ -69,7 +71,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     }
     let (mut reports, _subscriber, mut pod) = subscribe(&space, format!("https://{}", replica.hub), agent).await?;
     pod.start().await?;
-    let mut watched = watch(space.api()).await?;
+    let mut watched = watch(space.api(), 2).await?;
     let mut maps = watch_maps(space.api()).await?;
 
     progress(&format!("activations: {}", options.count));
@@ -116,7 +118,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     report.print(options.json)
 }
 
-fn rows(report: &mut Report, what: &str, ours: &Samples, raw: &Samples, allowed: Option<f64>) {
+pub(crate) fn rows(report: &mut Report, what: &str, ours: &Samples, raw: &Samples, allowed: Option<f64>) {
     let row = |name: &str, value: fn(&Samples) -> f64| {
         Row::new(format!("{what}: {name}"), Unit::Millis, value(ours)).beside("raw watch", value(raw))
     };
@@ -143,7 +145,11 @@ async fn create(space: &Space, version: &str) -> Result<()> {
 }
 
 /// A pod whose container is a subscriber, ready for its agent.
-async fn subscribe(space: &Space, hub: String, agent: std::path::PathBuf) -> Result<(Reports, Process, Pod)> {
+pub(crate) async fn subscribe(
+    space: &Space,
+    hub: String,
+    agent: std::path::PathBuf,
+) -> Result<(Reports, Process, Pod)> {
     let object = injected_pod(space, "web", CONFIG).await?;
     let mut pod = Pod::of(hub, &hub_ca(space).await?, &agent_token(space, &object).await?)?;
     pod.binary = Some(agent);
@@ -156,11 +162,14 @@ async fn subscribe(space: &Space, hub: String, agent: std::path::PathBuf) -> Res
     Ok((reports, subscriber, pod))
 }
 
-fn pod_log(pod: &mut Pod) -> String {
+pub(crate) fn pod_log(pod: &mut Pod) -> String {
     pod.explain(&anyhow::anyhow!("the handler was not entered")).to_string()
 }
 
-async fn next(watched: &mut mpsc::UnboundedReceiver<Seen>, expected: impl Fn(&Seen) -> bool) -> Result<Seen> {
+pub(crate) async fn next(
+    watched: &mut mpsc::UnboundedReceiver<Seen>,
+    expected: impl Fn(&Seen) -> bool,
+) -> Result<Seen> {
     let found = async {
         loop {
             let seen = watched.recv().await.context("the watch has ended")?;
@@ -172,28 +181,31 @@ async fn next(watched: &mut mpsc::UnboundedReceiver<Seen>, expected: impl Fn(&Se
     timeout(PATIENCE, found).await.context("the watch shows nothing")?
 }
 
-/// Watches the config.
-async fn watch(api: Api<VersionedConfig>) -> Result<mpsc::UnboundedReceiver<Seen>> {
+/// Watches the config, once it has so many versions.
+pub(crate) async fn watch(api: Api<VersionedConfig>, versions: usize) -> Result<mpsc::UnboundedReceiver<Seen>> {
     let first = eventually(PATIENCE, "the first version is current", async || {
         let config = api.get(CONFIG).await.ok()?;
-        (config.status.as_ref()?.versions.len() == 2).then_some(config)
+        (config.status.as_ref()?.versions.len() == versions).then_some(config)
     });
-    let since = first.await?.resource_version().unwrap_or_default();
+    let mut since = first.await?.resource_version().unwrap_or_default();
     let (sender, receiver) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        let mut events = Box::pin(api.watch(&WatchParams::default().timeout(290), &since).await?);
-        while let Some(event) = events.try_next().await? {
-            let at = Monotonic::now();
-            if let WatchEvent::Modified(config) = event {
-                let current = config.status.as_ref().and_then(|status| status.current.clone());
-                let versions = config.status.iter().flat_map(|status| &status.versions);
-                let sealed = versions.map(|version| version.version.clone()).collect();
-                if sender.send(Seen { at, requested: config.spec.current, current, sealed }).is_err() {
-                    break;
+        loop {
+            let mut events = Box::pin(api.watch(&WatchParams::default().timeout(290), &since).await?);
+            while let Some(event) = events.try_next().await? {
+                let at = Monotonic::now();
+                if let WatchEvent::Modified(config) = event {
+                    since = config.resource_version().unwrap_or(since);
+                    let current = config.status.as_ref().and_then(|status| status.current.clone());
+                    let versions = config.status.iter().flat_map(|status| &status.versions);
+                    let sealed = versions.map(|version| version.version.clone()).collect();
+                    let rests = config.status.is_some_and(|status| status.rollout.stage.is_none());
+                    if sender.send(Seen { at, requested: config.spec.current, current, sealed, rests }).is_err() {
+                        return Ok::<_, anyhow::Error>(());
+                    }
                 }
             }
         }
-        Ok::<_, anyhow::Error>(())
     });
     Ok(receiver)
 }

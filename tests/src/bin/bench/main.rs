@@ -1,7 +1,7 @@
 //! Benchmarks: what Nudge costs, beside a floor or a peer measured in the same run.
 //!
 //! `bench local` measures an agent on this machine, `bench hub` the hub with very many agents, `bench activation` the way
-//! through a real API server, `bench admission` the injection of pods,
+//! through a real API server, `bench source` the same from a living object, `bench admission` the injection of pods,
 //! `bench crowd` the control plane's memory, `bench namespaces` what many enabled namespaces cost it, `bench fleet` whole rollouts to very
 //! many pods and configs, `bench judgement` which versions are rolled back in simulated clusters. The other commands are the processes that
 //! they start.
@@ -29,6 +29,7 @@ mod report;
 mod requests;
 mod row;
 mod samples;
+mod source;
 mod start;
 mod subscriber;
 mod switch;
@@ -58,6 +59,8 @@ enum Command {
     Hub(hub::Options),
     /// Measures a change's way through a real API server
     Activation(activation::Options),
+    /// Measures the way of a living object's change, which a source makes a version of
+    Source(source::Options),
     /// Measures the injection of pods through a real API server
     Admission(admission::Options),
     /// Measures the control plane's memory in a full cluster
@@ -100,6 +103,10 @@ fn run(started: Monotonic) -> Result<()> {
         Command::Activation(options) => {
             let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(until_interrupted(activation::run(options)))
+        }
+        Command::Source(options) => {
+            let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(until_interrupted(source::run(options)))
         }
         Command::Admission(options) => {
             let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;

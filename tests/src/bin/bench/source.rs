@@ -1,0 +1,197 @@
+//! `bench source`: from a write of a living ConfigMap to the sealed version that a source makes of it, and to the application's signal
+//! handler, through a real API server with the webhooks, beside the raw watch events of that ConfigMap in the same run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use futures::TryStreamExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams, WatchEvent, WatchParams};
+use kube::{Api, ResourceExt as _};
+use nudge_api::{ConfigSource, VersionedConfig};
+use nudge_tests::clock::Monotonic;
+use nudge_tests::cluster::Space;
+use nudge_tests::cluster::installation::{at_once, bind};
+use nudge_tests::cluster::sources::may_read;
+use nudge_tests::{Pod, binary, eventually};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::activation::{CONFIG, DICTIONARY, PATIENCE, PAUSE, Seen, next, pod_log, rows, subscribe, watch};
+use crate::control_plane::{self, ControlPlane};
+use crate::payload::entries;
+use crate::progress;
+use crate::report::Report;
+use crate::samples::Samples;
+use crate::subscriber::Reports;
+
+/// The object that changes.
+const LIVING: &str = "living";
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How many changes for each debounce
+    #[arg(long, default_value_t = 100)]
+    count: usize,
+    /// What `spec.debounce` of the source is, one after another
+    #[arg(long, value_delimiter = ',', default_value = "2s,100ms,0s")]
+    debounce: Vec<String>,
+    /// The agent's program, instead of building its release
+    #[arg(long)]
+    agent: Option<PathBuf>,
+    #[command(flatten)]
+    control_plane: ControlPlane,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Also write the JSON to this file
+    #[arg(long)]
+    save: Option<PathBuf>,
+}
+
+pub(crate) async fn run(options: Options) -> Result<()> {
+    let replica_options = options.control_plane.replica_options()?;
+    let agent = match &options.agent {
+        Some(agent) => agent.clone(),
+        None => binary::release()?,
+    };
+    let cluster = control_plane::cluster().await?;
+    let installation = control_plane::install(&cluster).await?;
+    let replica = installation.guarded_replica_with(replica_options.clone()).await?;
+    installation.apply_sources().await?;
+    let _sources = installation.sources(&replica_options).await?;
+    let space = installation.enabled("bench").await?;
+    bind(&space, "nudge-sources").await?;
+    prepare(&space).await?;
+
+    let (reports, _subscriber, mut pod) = subscribe(&space, format!("https://{}", replica.hub), agent).await?;
+    pod.start().await?;
+    let (watched, living) = (watch(space.api(), 1).await?, watch_living(space.api()).await?);
+    let mut way = Way { watched, living, reports, pod };
+    let mut report = Report::default();
+    report.remark(format!(
+        "Kubernetes {}, one replica and the role sources, one agent, {DICTIONARY} bytes; the floor is a watch of the same ConfigMap by a \
+         client that does nothing else",
+        cluster.version()
+    ));
+    for debounce in &options.debounce {
+        progress(&format!("changes with a debounce of {debounce}: {}", options.count));
+        let spec = json!({"spec": {"debounce": debounce}});
+        space.api::<ConfigSource>().patch(CONFIG, &PatchParams::default(), &Patch::Merge(&spec)).await?;
+        let mut times = Times::default();
+        for number in 0..options.count {
+            tokio::time::sleep(PAUSE).await;
+            way.change(&space, &format!("{debounce} {number}"), &mut times).await?;
+        }
+        times.show(debounce, &mut report);
+    }
+    if let Some(path) = options.save {
+        std::fs::write(&path, report.json()?).with_context(|| format!("can't write {}", path.display()))?;
+    }
+    report.print(options.json)
+}
+
+/// The ConfigMap and its source, of which the first version is current.
+async fn prepare(space: &Space) -> Result<()> {
+    let config = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": CONFIG}, "spec": {"rollout": at_once()},
+    });
+    space.create_object::<VersionedConfig>(config).await?;
+    may_read(space, "configmaps", LIVING).await?;
+    space.create_object::<ConfigMap>(json!({"metadata": {"name": LIVING}, "data": data("first")})).await?;
+    let spec = json!({"from": {"configMap": {"name": LIVING}}, "minInterval": "0s"});
+    let source =
+        json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": CONFIG}, "spec": spec});
+    space.create_object::<ConfigSource>(source).await?;
+    let configs = space.api::<VersionedConfig>();
+    let current = async || {
+        let config = configs.get(CONFIG).await.ok()?;
+        (config.spec.current.is_some() && config.spec.current == config.status?.current).then_some(())
+    };
+    eventually(PATIENCE, "the first version is current", current).await
+}
+
+fn data(value: &str) -> BTreeMap<String, String> {
+    entries(value, DICTIONARY).into_iter().collect()
+}
+
+/// When the ConfigMap had which resourceVersion, as a raw watch shows it.
+type Living = mpsc::UnboundedReceiver<(Monotonic, Option<String>)>;
+
+async fn watch_living(api: Api<ConfigMap>) -> Result<Living> {
+    let mut since = api.get(LIVING).await?.resource_version().unwrap_or_default();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let params = WatchParams::default().fields(&format!("metadata.name={LIVING}")).timeout(290);
+        loop {
+            let mut events = Box::pin(api.watch(&params, &since).await?);
+            while let Some(event) = events.try_next().await? {
+                let at = Monotonic::now();
+                if let WatchEvent::Modified(map) = event {
+                    since = map.resource_version().unwrap_or(since);
+                    if sender.send((at, Some(since.clone()))).is_err() {
+                        return Ok::<_, anyhow::Error>(());
+                    }
+                }
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+/// All that shows how far a change has come.
+struct Way {
+    watched: mpsc::UnboundedReceiver<Seen>,
+    living: Living,
+    reports: Reports,
+    pod: Pod,
+}
+
+/// In milliseconds from the patch.
+#[derive(Default)]
+struct Times {
+    raw: Vec<f64>,
+    sealed: Vec<f64>,
+    handled: Vec<f64>,
+}
+
+impl Way {
+    async fn change(&mut self, space: &Space, value: &str, times: &mut Times) -> Result<()> {
+        self.reports.drain();
+        let mut known = BTreeSet::new();
+        let config = space.api::<VersionedConfig>().get(CONFIG).await?;
+        known.extend(config.status.iter().flat_map(|status| &status.versions).map(|known| known.version.clone()));
+        let patch = json!({"data": data(value)});
+        let began = Monotonic::now();
+        let patched = space.api::<ConfigMap>().patch(LIVING, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        let since = |at: Monotonic| at.since(began).as_secs_f64() * 1e3;
+        let seen = async {
+            loop {
+                let (at, version) = self.living.recv().await.context("the watch has ended")?;
+                if version == patched.metadata.resource_version {
+                    return Ok::<_, anyhow::Error>(at);
+                }
+            }
+        };
+        times.raw.push(since(timeout(PATIENCE, seen).await.context("the raw watch shows nothing")??));
+        let new = |seen: &Seen| seen.sealed.iter().find(|version| !known.contains(*version)).cloned();
+        let sealed = next(&mut self.watched, |seen| new(seen).is_some()).await?;
+        times.sealed.push(since(sealed.at));
+        let entered = self.reports.next(PATIENCE).await.with_context(|| pod_log(&mut self.pod))?;
+        times.handled.push(since(entered));
+        let version = new(&sealed);
+        next(&mut self.watched, |seen| seen.current == version && seen.rests).await.map(drop)
+    }
+}
+
+impl Times {
+    fn show(self, debounce: &str, report: &mut Report) {
+        let raw = Samples::new(self.raw);
+        let what = |end: &str| format!("debounce {debounce}: ConfigMap changed to {end}");
+        rows(report, &what("version sealed"), &Samples::new(self.sealed), &raw, None);
+        rows(report, &what("handler"), &Samples::new(self.handled), &raw, None);
+    }
+}
