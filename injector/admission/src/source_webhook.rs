@@ -6,14 +6,14 @@ use std::sync::Arc;
 use futures::future::{BoxFuture, try_join_all};
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
-use nudge_api::{ConfigSource, PartKind};
+use nudge_api::{ConfigSource, PartKind, VersionedConfigSpec};
 
-use super::audit;
 use super::lookups::{Lookups, Right};
 use super::review::{Request, ReviewError};
 use super::verdict::{Denial, Verdict};
 use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
+use super::{audit, configs};
 
 /// Checks requests about sources.
 #[derive(Clone, Debug)]
@@ -61,15 +61,21 @@ impl<L: Lookups> ValidateSources<L> {
                  spec.from, or another config in spec.config"
             ))));
         }
-        let rights = [Right::Get(kind, object), Right::Create(kind), Right::UpdateConfigMap(config)];
-        let asked = rights
+        let stored = self.lookups.config(namespace, config).await?;
+        let published = configs::published(stored.as_ref().map(|stored| &stored.spec), &VersionedConfigSpec::default());
+        let updates = published.iter().map(|&kind| Right::update(kind, config));
+        let asked = [Right::Get(kind, object), Right::Create(kind)]
+            .into_iter()
+            .chain(updates)
+            .collect::<Vec<_>>()
             .into_iter()
             .map(async |right| Ok::<_, WebhookError>((right, self.lookups.may(request, namespace, right).await?)));
         let missing = try_join_all(asked).await?.into_iter().find(|(_, allowed)| !allowed);
         let Some((right, _)) = missing else { return Ok(Verdict::allow()) };
         audit::refused(request, config, what, right);
+        let published = published.iter().map(|kind| format!("{kind} {config}")).collect::<Vec<_>>().join(" and ");
         Ok(Verdict::Deny(Denial::forbidden(format!(
-            "ConfigSource {name}: user {:?} may not {what}, because it makes versions of {kind} {object} and decides what ConfigMap {config} \
+            "ConfigSource {name}: user {:?} may not {what}, because it makes versions of {kind} {object} and decides what {published} \
              holds; this needs the right to {right} in namespace {namespace}",
             request.user()
         ))))
@@ -98,7 +104,7 @@ fn source(request: &Request) -> Result<ConfigSource, ReviewError> {
 
 #[cfg(test)]
 mod tests {
-    use nudge_api::{VersionedConfig, VersionedConfigSpec};
+    use nudge_api::VersionedConfig;
     use serde_json::{Value, json};
 
     use super::*;
@@ -140,11 +146,18 @@ mod tests {
         assert_eq!(denied, None);
         let rights = ["get Secret tls", "create Secrets", "update ConfigMap shop"];
         let questions = rights.map(|right| format!("may eve {right} in team"));
-        assert_eq!(asked[1..], questions, "{asked:?}");
+        assert_eq!(asked[2..], questions, "{asked:?}");
+        let publishing = || {
+            let publish = serde_json::from_value(json!(["Secret"])).unwrap();
+            Some(VersionedConfig::new("shop", VersionedConfigSpec { publish, ..VersionedConfigSpec::default() }))
+        };
+        let lookups = FakeLookups { config: publishing(), may_update_secret: true, ..all() };
+        assert_eq!(reviewed(lookups, &made).await.0, None);
         for (lookups, right) in [
             (FakeLookups { may_read: vec![], ..all() }, rights[0]),
             (FakeLookups { may_create: vec![PartKind::ConfigMap], ..all() }, rights[1]),
             (FakeLookups { may_update: false, ..all() }, rights[2]),
+            (FakeLookups { config: publishing(), ..all() }, "update Secret shop"),
         ] {
             let denied = reviewed(lookups, &made).await.0.unwrap();
             assert!(denied.contains("user \"eve\" may not create it") && denied.contains(right), "{denied}");

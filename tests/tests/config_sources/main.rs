@@ -7,6 +7,7 @@ mod contention;
 mod failing;
 mod living;
 mod pod;
+mod published;
 mod refused;
 mod rotation;
 mod scene;

@@ -31,7 +31,7 @@ use crate::suite::Suite;
 const MINUTES: &str = "NUDGE_TLS_MINUTES";
 const TITLE: &str = "A TLS Secret is rotated: from its write to the new certificate";
 /// How many rotations where nobody asks for minutes.
-const FEW: usize = 4;
+const FEW: usize = 3;
 const EVERY: Duration = Duration::from_mins(2);
 const LIVING: &str = "web-tls-live";
 const SERVERS: [&str; 2] = ["nginx", "python"];
@@ -238,7 +238,8 @@ fn sha256(bytes: &[u8]) -> String {
 
 /// Both servers, and the pod with a volume of the Secret.
 async fn servers(home: &Home<'_>) -> Result<Vec<(&'static str, Pod)>> {
-    let probe = json!({"httpGet": {"path": "/", "port": 8443, "scheme": "HTTPS"}});
+    let probe =
+        json!({"httpGet": {"path": "/", "port": 8443, "scheme": "HTTPS"}, "periodSeconds": 2, "timeoutSeconds": 2});
     let mut nginx = shell(home, NGINX);
     nginx["image"] = home.place.image("nudge-example-nginx:0.1.0").into();
     nginx["volumeMounts"] = json!([{"name": "run", "mountPath": "/run/nginx"}]);

@@ -10,12 +10,12 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use nudge_api::{ConfigSourceStatus, VersionedConfig};
+use nudge_api::{ConfigSourceStatus, Phase, VersionedConfig};
 use nudge_tests::binary;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::exposure::{nudge, ready};
+use super::exposure::{nudge, ready, stands};
 use crate::log::Log;
 use crate::objects::{deployment, list, opted_in, plain, python};
 use crate::place::succeed;
@@ -129,7 +129,8 @@ fn begin(home: &Home<'_>, case: &Case) -> Result<()> {
     // So that nobody waits a minute for the correction.
     home.source(name, "configmap", &self::live(name), &json!({"minInterval": "0s"}))?;
     let mut container = python(home, APP);
-    container["readinessProbe"] = json!({"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 2});
+    container["readinessProbe"] =
+        json!({"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 2, "timeoutSeconds": 2});
     let mut annotations =
         vec![("configs", name), ("mount-path", "/config"), ("webhook.app", "http://127.0.0.1:8080/changed")];
     if case.asks {
@@ -173,8 +174,9 @@ async fn stopped(home: &Home<'_>, case: &Case) -> Result<[String; 5]> {
     };
     let status = home.source_until(name, "the typing error is stopped", said).await?;
     let after = OffsetDateTime::now_utc() - edited;
-    reads(home, case, &good, &status).await?;
     // All who had it have come back.
+    stands(home, name, "nothing moves", |status| matches!(status.phase, Phase::Current | Phase::Failed)).await?;
+    reads(home, case, &good, &status).await?;
     let back = ready(home, name, PODS).await?;
     ensure!(back.iter().map(kube::ResourceExt::uid).eq(pods.iter().map(kube::ResourceExt::uid)), "other pods");
     let count = |text: &str| logs.iter().filter(|log| had(log, text)).count();
