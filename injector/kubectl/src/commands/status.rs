@@ -4,14 +4,14 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
-use nudge_api::VersionedConfig;
+use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_core::pods::pod_state;
 use nudge_protocol::{ConfigName, labels};
 use serde_json::json;
 
 use crate::failure::{Failure, doing};
 use crate::output::Format;
-use crate::output::status::{Report, list, report};
+use crate::output::status::{Report, SourceReport, list, report};
 use crate::session::Session;
 
 #[derive(Clone, Debug, Args)]
@@ -52,7 +52,10 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
         }
         Err(error) => return Err(Failure::of("listing pods", &error)),
     };
-    let reports: Vec<Report> = configs.iter().map(|config| report(config, &pods)).collect();
+    let mut reports: Vec<Report> = configs.iter().map(|config| report(config, &pods)).collect();
+    if let (Some(name), [one]) = (&command.config, &mut reports[..]) {
+        one.sources = sources(session, name).await?.iter().map(SourceReport::of).collect();
+    }
     match (command.output, &reports[..]) {
         (Some(Format::Name), reports) => {
             session.out.lines(reports.iter().map(|report| format!("versionedconfig.nudge.dev/{}", report.config)))
@@ -75,5 +78,14 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
             Ok(())
         }
         (None, reports) => session.out.print(&list(reports, command.all_namespaces)),
+    }
+}
+
+/// The sources of a config; none where the cluster has no such kind, or where they may not be read.
+async fn sources(session: &Session, config: &ConfigName) -> Result<Vec<ConfigSource>, Failure> {
+    match session.api::<ConfigSource>().list(&ListParams::default()).await {
+        Ok(list) => Ok(list.items.into_iter().filter(|source| source.config() == config.as_str()).collect()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Vec::new()),
+        Err(error) => Err(Failure::of("listing sources", &error)),
     }
 }

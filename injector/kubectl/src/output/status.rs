@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nudge_api::{
-    ConditionType, EvidenceStatus, PodCounts, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, Watch,
+    ConditionType, ConfigSource, EvidenceStatus, PodCounts, Reason, RolloutStage, VersionedConfig,
+    VersionedConfigStatus, Watch, find_condition,
 };
 use nudge_core::identity::Identity;
 use nudge_core::pods::PodState;
@@ -49,7 +50,38 @@ pub(crate) struct Report {
     /// The number of pods by version of their agent.
     agents: BTreeMap<String, usize>,
     conditions: Vec<Condition>,
+    /// What makes its versions, where that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) sources: Vec<SourceReport>,
     pods: Vec<PodReport>,
+}
+
+/// A source of the config, and what has become of its newest content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SourceReport {
+    source: String,
+    ready: bool,
+    reason: String,
+    message: String,
+}
+
+impl SourceReport {
+    pub(crate) fn of(source: &ConfigSource) -> Self {
+        let status = source.status.as_ref();
+        let ready = status.and_then(|status| find_condition(&status.conditions, ConditionType::Ready));
+        Self {
+            source: source.metadata.name.clone().unwrap_or_default(),
+            ready: ready.is_some_and(|ready| ready.status == "True"),
+            reason: ready.map(|ready| ready.reason.clone()).unwrap_or_default(),
+            message: ready.map(|ready| ready.message.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let Self { source, reason, message, .. } = self;
+        if self.ready { source.clone() } else { format!("{source}, {reason}: {message}") }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -155,6 +187,7 @@ pub(crate) fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
         watch: status.rollout.watch,
         conditions: status.conditions.iter().map(condition).collect(),
         agents,
+        sources: Vec::new(),
         pods: reports,
         counts: status.pods,
         current: status.current,
@@ -203,6 +236,7 @@ impl Report {
         ] {
             lines.extend(version.clone().map(|version| (name, version)));
         }
+        lines.extend(self.sources.iter().map(|source| ("Source", source.text())));
         lines.extend(self.step.as_ref().map(|step| ("Step", step.to_string())));
         lines.extend(self.watch.as_ref().map(|watch| ("Watch", said_of_watch(watch))));
         if let (Some(evidence), Some(target)) = (&self.evidence, &self.target) {
@@ -306,6 +340,26 @@ mod tests {
             "spec": {"current": "2"}, "status": status,
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_source_says_why_its_newest_content_is_not_asked_for() {
+        let of = |status: &str, reason: &str| {
+            let ready = json!({
+                "type": "Ready", "status": status, "reason": reason, "message": "app.json is no JSON",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"
+            });
+            let source: ConfigSource = serde_json::from_value(json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop"},
+                "spec": {"from": {"configMap": {"name": "shop-live"}}}, "status": {"conditions": [ready]},
+            }))
+            .unwrap();
+            let mut shown = report(&config(&json!({"current": "2"})), &[]);
+            shown.sources = vec![SourceReport::of(&source)];
+            shown.text()
+        };
+        assert!(of("False", "Invalid").contains("\nSource:    shop, Invalid: app.json is no JSON\n"));
+        assert!(of("True", "Activated").contains("\nSource:    shop\n"));
     }
 
     #[test]

@@ -211,6 +211,7 @@ async fn reads(home: &Home<'_>, case: &Case, good: &str, status: &ConfigSourceSt
     let line = format!("{name}: {}", why(status).1);
     ensure!(listed.lines().any(|listed| listed == line), "{listed}");
     let shown = nudge(home, &["status", name])?;
+    ensure!(shown.contains(&format!("{name}, {}: {}", case.reason, why(status).1)), "{shown}");
     let config = home.space.api::<VersionedConfig>().get(name).await?.status.context("no status")?;
     ensure!(config.current.as_deref() == Some(good), "{config:#?}");
     let maps = ListParams::default().labels(&format!("nudge.dev/config={name}"));
