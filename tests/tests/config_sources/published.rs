@@ -53,9 +53,9 @@ async fn the_published_secret_has_the_type_and_the_content_of_the_living_one() -
         let living = format!("{name}-live");
         live_secret(&space, &living, kind, one.clone()).await?;
         quick(&space, name, &json!({"secret": {"name": living}})).await?;
-        // Whoever decides about the published Secret must be able to update it.
+        // Who decides about the published Secret needs the right to update it.
         let refused = until(&space, name, "it may not decide", is("NotAllowed")).await?;
-        ensure!(condition(&refused, "Ready").2.contains(&format!("secrets \"{name}\"")), "{refused:?}");
+        ensure!(condition(&refused, "Ready").2.contains(&format!("the right to update Secret {name} ")), "{refused:?}");
         may_decide(&space, name).await?;
         let first = is_current(&space, name, None).await?;
         ensure!(published(&space, name, &first).await? == (Some(kind.to_owned()), pairs(&one)?), "{name}");

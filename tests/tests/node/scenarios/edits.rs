@@ -126,7 +126,7 @@ fn begin(home: &Home<'_>, case: &Case) -> Result<()> {
     });
     let live = plain(&live(name), &json!({"app.json": "{\"lives\": 3}\n"}));
     home.apply(&list([config, live]))?;
-    // So that nobody waits a minute for the correction.
+    // The correction comes within the minute.
     home.source(name, "configmap", &self::live(name), &json!({"minInterval": "0s"}))?;
     let mut container = python(home, APP);
     container["readinessProbe"] =
