@@ -1,11 +1,12 @@
 //! A watch of one object by its name, which needs no right to any other.
 
 use std::fmt::Debug;
+use std::future::ready;
 
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt as _};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{Config, Error, Event, watcher};
+use futures::{Stream, StreamExt as _, TryStreamExt as _};
+use kube::runtime::utils::StreamBackoff;
+use kube::runtime::watcher::{Config, DefaultBackoff, Error, Event, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
@@ -26,7 +27,15 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let events = watcher(api, Config::default().fields(&format!("metadata.name={name}")).timeout(seconds));
-    each(events.default_backoff(), name.to_owned()).boxed()
+    each(patient(events), name.to_owned()).boxed()
+}
+
+/// Waits for longer after each failure in a row. That a list begins is left out: a list that fails has begun, too.
+pub(crate) fn patient<K: Send + 'static>(
+    events: impl Stream<Item = Result<Event<K>, Error>> + Send + 'static,
+) -> BoxStream<'static, Result<Event<K>, Error>> {
+    let events = events.try_filter(|event| ready(!matches!(event, Event::Init)));
+    StreamBackoff::new(events, DefaultBackoff::default()).boxed()
 }
 
 fn each<K: Send + 'static>(
@@ -36,10 +45,7 @@ fn each<K: Send + 'static>(
     let mut listed = None;
     events.filter_map(move |event| {
         let seen = match event {
-            Ok(Event::Init) => {
-                listed = None;
-                None
-            }
+            Ok(Event::Init) => None,
             Ok(Event::InitApply(object)) => {
                 listed = Some(object);
                 None
@@ -48,13 +54,14 @@ fn each<K: Send + 'static>(
             Ok(Event::Apply(object)) => Some(Seen::There(object)),
             Ok(Event::Delete(_)) => Some(Seen::Gone),
             Err(error) => {
+                listed = None;
                 // Its text may hold what could not be parsed, which may be a Secret.
                 let code = code(&error);
                 tracing::debug!(object = name, code, "watch interrupted; retrying");
                 (code == 403).then_some(Seen::Forbidden)
             }
         };
-        std::future::ready(seen)
+        ready(seen)
     })
 }
 
@@ -75,6 +82,16 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_that_fail_are_ever_rarer() {
+        let began = tokio::time::Instant::now();
+        let events = (0..6).flat_map(|_| [Ok(Event::<i32>::Init), Err(Error::NoResourceVersion)]);
+        let seen: Vec<_> = patient(futures::stream::iter(events.collect::<Vec<_>>())).collect().await;
+        assert_eq!(seen.len(), 6);
+        // 0.8 s, and about twice as long each time; without growth these were 10 s at most.
+        assert!(began.elapsed() > std::time::Duration::from_secs(15), "{:?}", began.elapsed());
+    }
 
     #[test]
     fn a_list_without_the_object_says_that_it_is_gone() {

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, SourceFrom};
@@ -12,7 +11,7 @@ use nudge_core::sources::rival;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::follow::code;
+use crate::follow::{code, patient};
 use crate::shared::{Sources, abort, propagate};
 use crate::task::{Known, Task};
 
@@ -45,7 +44,7 @@ impl Of {
 pub(crate) async fn namespace(sources: Arc<Sources>, namespace: String) {
     let api = Api::<ConfigSource>::namespaced(sources.client.clone(), &namespace);
     let config = Config::default().page_size(PAGE).timeout(sources.watch_seconds);
-    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    let mut events = patient(watcher(api, config));
     let mut running: BTreeMap<String, Running> = BTreeMap::new();
     let mut tasks = JoinSet::new();
     let (mut listed, mut failures) = (BTreeSet::new(), 0_u32);
@@ -63,12 +62,15 @@ pub(crate) async fn namespace(sources: Arc<Sources>, namespace: String) {
                 failures = 0;
                 let listing = matches!(event, Event::Init | Event::InitApply(_));
                 match event {
-                    Event::Init => listed.clear(),
+                    Event::Init => {}
                     Event::InitApply(source) => {
                         listed.insert(source.name_any());
                         put(&sources, &namespace, source, &mut running, &mut tasks);
                     }
-                    Event::InitDone => running.retain(|name, one| listed.contains(name) || abort(&one.task)),
+                    Event::InitDone => {
+                        let listed = std::mem::take(&mut listed);
+                        running.retain(|name, one| listed.contains(name) || abort(&one.task));
+                    }
                     Event::Apply(source) => put(&sources, &namespace, source, &mut running, &mut tasks),
                     Event::Delete(source) => {
                         if let Some(one) = running.remove(&source.name_any()) {
@@ -82,6 +84,7 @@ pub(crate) async fn namespace(sources: Arc<Sources>, namespace: String) {
                 }
             }
             Some(Err(error)) => {
+                listed.clear();
                 failures = failures.saturating_add(1);
                 let code = code(&error);
                 // A server that has just started refuses for a moment what it allows.

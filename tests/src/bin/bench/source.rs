@@ -84,7 +84,14 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         let mut times = Times::default();
         for number in 0..options.count {
             tokio::time::sleep(PAUSE).await;
-            way.change(&space, &format!("{debounce} {number}"), &mut times).await?;
+            let changed = way.change(&space, &format!("{debounce} {number}"), &mut times).await;
+            if let Err(error) = changed {
+                let source = space.api::<ConfigSource>().get(CONFIG).await?.status;
+                let config = space.api::<VersionedConfig>().get(CONFIG).await?.status;
+                return Err(
+                    error.context(format!("change {number}; the source says {source:?}, the config {config:?}"))
+                );
+            }
         }
         times.show(debounce, &mut report);
     }
@@ -178,12 +185,12 @@ impl Way {
         };
         times.raw.push(since(timeout(PATIENCE, seen).await.context("the raw watch shows nothing")??));
         let new = |seen: &Seen| seen.sealed.iter().find(|version| !known.contains(*version)).cloned();
-        let sealed = next(&mut self.watched, |seen| new(seen).is_some()).await?;
+        let sealed = next(&mut self.watched, |seen| new(seen).is_some()).await.context("the seal")?;
         times.sealed.push(since(sealed.at));
         let entered = self.reports.next(PATIENCE).await.with_context(|| pod_log(&mut self.pod))?;
         times.handled.push(since(entered));
         let version = new(&sealed);
-        next(&mut self.watched, |seen| seen.current == version && seen.rests).await.map(drop)
+        next(&mut self.watched, |seen| seen.current == version && seen.rests).await.map(drop).context("the end")
     }
 }
 

@@ -19,7 +19,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::log::Log;
 use crate::objects::{list, opted_in, pod, python, shell, template};
@@ -200,7 +200,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         client.line(OffsetDateTime::UNIX_EPOCH, SOON, &format!("{server} serves {}", digest(&first)?)).await?;
     }
     let mut rotations = Vec::new();
-    let mut turns = form.every.map(interval);
+    // The first one is no sooner after the first version than the others are after each other.
+    let mut turns = form.every.map(|every| interval_at(Instant::now() + every, every));
     for number in 0..form.rotations {
         if let Some(turns) = &mut turns {
             turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
