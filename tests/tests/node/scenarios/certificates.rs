@@ -215,7 +215,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     for pod in pods.iter().map(|(_, pod)| pod).chain([&volume]) {
         is_untouched(&home, pod).await?;
     }
-    let count = counted(&client).await?;
+    let count = counted(&client)?;
     keeps_few(&home).await?;
     report(suite, &rotations, refreshed, count);
     home.kubectl(&["delete", "pods", "--all", "--wait=false"])?;
@@ -234,7 +234,7 @@ fn digest(certified: &Certified) -> Result<String> {
 
 fn sha256(bytes: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    digest.as_ref().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
 /// Both servers, and the pod with a volume of the Secret.
@@ -305,7 +305,7 @@ async fn refreshed(file: &Log, rotations: &[Rotation], each: bool) -> Result<Vec
 }
 
 /// How many connections the client has made, of which none has failed.
-async fn counted(client: &Log) -> Result<usize> {
+fn counted(client: &Log) -> Result<usize> {
     let lines = client.lines();
     let failed: Vec<_> = lines.iter().filter(|line| line.text.contains("FAILED")).take(10).collect();
     ensure!(failed.is_empty(), "connections have failed: {failed:#?}");
