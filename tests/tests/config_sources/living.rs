@@ -117,7 +117,8 @@ async fn a_change_is_sealed_soon() -> Result<()> {
     let (mut seen, mut sealed) = (Vec::new(), Vec::new());
     for number in 1..=10 {
         let [raw, all] = measured(&space, &number.to_string()).await?;
-        (seen.push(raw), sealed.push(all));
+        seen.push(raw);
+        sealed.push(all);
         last = is_current(&space, "shop", Some(&last)).await?;
     }
     seen.sort();

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use nudge_api::{ConfigSource, ConfigSourceStatus, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
@@ -143,6 +142,6 @@ pub(crate) async fn is_current(space: &Space, source: &str, before: Option<&str>
 pub(crate) async fn versions(space: &Space, config: &str) -> Result<Vec<ConfigMap>> {
     let all = kube::api::ListParams::default().labels(&format!("nudge.dev/config={config}"));
     let mut maps = space.api::<ConfigMap>().list(&all).await?.items;
-    maps.sort_by_key(|map| map.name_any());
+    maps.sort_by_key(kube::ResourceExt::name_any);
     Ok(maps)
 }
