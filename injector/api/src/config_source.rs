@@ -74,6 +74,12 @@ pub struct ConfigSourceSpec {
     #[schemars(range(min = 0, max = 500))]
     pub history_limit: u32,
 
+    /// How long older Secret versions of sources are kept after the Secret of this source is gone, such as 24h. The last one stays. At most
+    /// 8760h.
+    #[serde(default = "default_secret_retention")]
+    #[schemars(length(max = 16), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    pub secret_retention: String,
+
     /// Stops the source. Its versions stay as they are.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
@@ -89,6 +95,10 @@ fn default_debounce() -> String {
 
 fn default_min_interval() -> String {
     "1m".to_owned()
+}
+
+fn default_secret_retention() -> String {
+    "24h".to_owned()
 }
 
 fn default_history_limit() -> u32 {
@@ -156,6 +166,9 @@ pub struct ConfigSourceStatus {
     /// When it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub made_at: Option<Time>,
+    /// Since when the object does not exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gone_since: Option<Time>,
     /// The newest content, while it has to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitingContent>,
@@ -206,6 +219,7 @@ mod tests {
         .unwrap();
         assert_eq!((source.config(), source.spec.activate), ("shop", Activate::Automatic));
         assert_eq!((source.spec.debounce.as_str(), source.spec.min_interval.as_str()), ("2s", "1m"));
+        assert_eq!(source.spec.secret_retention, "24h");
         assert_eq!((source.spec.include.as_slice(), source.spec.history_limit), (&["*".to_owned()][..], 3));
         assert_eq!(source.spec.from.object(), Some((PartKind::ConfigMap, "shop-live")));
     }

@@ -317,6 +317,11 @@ impl Task {
                     self.took(version);
                 }
             }
+            Act::KeepOnly(last) => {
+                let config = self.writes.keep_only(&name, last.as_deref()).await?;
+                tracing::info!(namespace = self.namespace, config = name, last, "older Secret versions may go, or stay");
+                self.config = Some(config);
+            }
         }
         self.failures = 0;
         Ok(())

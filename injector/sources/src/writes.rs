@@ -11,7 +11,7 @@ use nudge_authoring::{Common, Keep, Object, names, object};
 use nudge_cluster::call::{CallError, call};
 use nudge_core::sources::{FIELD_MANAGER, held_by, holder};
 use nudge_core::versions::object_name;
-use nudge_protocol::{ConfigName, VersionName};
+use nudge_protocol::{ConfigName, VersionName, labels};
 use serde_json::json;
 use zeroize::Zeroize as _;
 
@@ -113,6 +113,18 @@ impl Writes {
                 Err(WriteError::Refused(held_by(source, holder(config).unwrap_or("somebody else"))))
             }
             Err(error) => Err(refused(error, &format!("spec.current of config {name} can't be set"), true)),
+        }
+    }
+
+    /// Says that older Secret versions of sources than this one may go, or no longer says so.
+    pub(crate) async fn keep_only(&self, name: &str, last: Option<&str>) -> Result<VersionedConfig, WriteError> {
+        let api = Api::<VersionedConfig>::namespaced(self.client.clone(), &self.namespace);
+        let patch = json!({"metadata": {"annotations": {labels::SOURCE_GONE: last}}});
+        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let what = || format!("setting an annotation of config {}/{name}", self.namespace);
+        match call(what, api.patch(name, &parameters, &Patch::Merge(patch))).await {
+            Ok(config) => Ok(config),
+            Err(error) => Err(refused(error, &format!("config {name} can't be changed"), true)),
         }
     }
 

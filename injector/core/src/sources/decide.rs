@@ -13,6 +13,7 @@ use nudge_protocol::labels;
 use super::holder::holder;
 use super::newest::{Newest, after};
 use super::period::{debounce, min_interval};
+use super::retention::{note_gone, retained};
 use crate::versions::{is_nearly_full, is_of_source};
 
 /// Most failed versions that a source remembers.
@@ -57,6 +58,8 @@ pub enum Act {
     Make,
     /// Ask for this version.
     Activate(String),
+    /// Say that older Secret versions of sources than this one may go, or no longer say so.
+    KeepOnly(Option<String>),
 }
 
 /// What follows.
@@ -90,24 +93,26 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
     let before = source.status.clone().unwrap_or_default();
     let mut status = ConfigSourceStatus { observed_generation: source.metadata.generation, ..before };
     note_failure(&mut status, observed.config.and_then(|config| config.status.as_ref()));
+    note_gone(&mut status, &upstream, now);
+    let (retained, due) = retained(observed, &status);
     let outcome = outcome(observed, &status);
     let waited = status.waiting.take();
-    let (mut act, mut again) = (None, None);
+    let (mut act, mut again) = (retained, due);
     match outcome {
         Outcome::Quiet { until } => {
-            (status.waiting, again) = (waited, until);
+            (status.waiting, again) = (waited, until.or(due));
             return Decision { status: first_words(status, observed), act, again };
         }
         Outcome::Acts(next) => {
             // Its outcome is what there is to say.
             status.waiting = waited;
-            act = Some(next);
+            act = act.or(Some(next));
         }
         Outcome::Waits { version, why, until } => {
             let since = waited.map_or(Time(now), |waited| waited.since);
             conclude(&mut status, observed, false, &why);
             status.waiting = Some(WaitingContent { version, since, reason: why.reason });
-            again = until;
+            again = until.or(due);
         }
         Outcome::Done(why) => {
             status.synced = sync_asked(source).map(str::to_owned);
@@ -214,7 +219,7 @@ fn is_sealed(observed: &Observed<'_>, version: &str) -> bool {
     known.is_some_and(|sealed| sealed.state != VersionState::Broken)
 }
 
-/// The rules of the config that the content breaks: found before it became a version, or by those who seal.
+/// The rules of the config that the content breaks: found before it became a version, by admission, or by those who seal.
 ///
 /// What is sealed is not judged again.
 fn invalid(observed: &Observed<'_>, version: &str) -> Option<Explanation> {
@@ -229,7 +234,9 @@ fn invalid(observed: &Observed<'_>, version: &str) -> Option<Explanation> {
             found.message
         )))
     };
-    observed.refusal.cloned().or_else(sealing)
+    // Admission has refused its objects.
+    let admission = || observed.trouble.filter(|trouble| trouble.reason == Reason::Invalid).cloned();
+    observed.refusal.cloned().or_else(sealing).or_else(admission)
 }
 
 /// How long a version may take from its objects to its seal before its objects are looked after again.

@@ -8,6 +8,7 @@ mod keys;
 mod newest;
 mod object;
 mod period;
+mod retention;
 mod rival;
 
 pub use decide::{Act, Decision, Observed, Upstream, decide, held_by};

@@ -10,6 +10,9 @@ const LONGEST_DEBOUNCE: Duration = Duration::from_hours(1);
 /// Longest `spec.minInterval`.
 const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
 
+/// Longest `spec.secretRetention`.
+const LONGEST_RETENTION: Duration = Duration::from_hours(365 * 24);
+
 /// How long the data must stay as it is.
 pub fn debounce(source: &ConfigSource) -> Duration {
     period(&source.spec.debounce, LONGEST_DEBOUNCE)
@@ -18,6 +21,11 @@ pub fn debounce(source: &ConfigSource) -> Duration {
 /// The shortest time between two versions.
 pub(super) fn min_interval(source: &ConfigSource) -> Duration {
     period(&source.spec.min_interval, LONGEST_INTERVAL)
+}
+
+/// How long older Secret versions stay after the Secret is gone.
+pub(super) fn secret_retention(source: &ConfigSource) -> Duration {
+    period(&source.spec.secret_retention, LONGEST_RETENTION)
 }
 
 /// The period, at most `most`. The API server takes no text that is none.

@@ -1,10 +1,11 @@
-//! Which versions the history limit deletes: only those that `kubectl nudge` created, and none that may still be needed.
+//! Which versions the history limit deletes: only those that `kubectl nudge` and sources created, and none that may still be needed.
+//! Secret versions of a source whose Secret is gone for long go without a limit.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use nudge_api::{PartKind, PartStatus, VersionStatus, VersionedConfig};
-use nudge_protocol::VersionName;
+use nudge_protocol::{VersionName, labels};
 
 use crate::keys::PartMeta;
 use crate::pods::PodState;
@@ -40,14 +41,26 @@ fn surplus<'a>(
     let mut surplus = Vec::new();
     for sealed in free.iter().rev() {
         let keep = sealed.parts.iter().find_map(|part| keeps.get(&(part.kind, part.name.as_str())).copied().flatten());
+        let goes = keep.is_some() && is_let_go(config, sealed);
         let newer = newer.entry(keep.is_some()).or_default();
-        if *newer >= keep.unwrap_or(config.spec.history_limit) as usize {
+        if goes || *newer >= keep.unwrap_or(config.spec.history_limit) as usize {
             surplus.push(*sealed);
         }
         *newer += 1;
     }
     surplus.reverse();
     surplus
+}
+
+/// The last version of a source whose Secret is gone for long.
+fn last_of_source(config: &VersionedConfig) -> Option<&str> {
+    config.metadata.annotations.as_ref()?.get(labels::SOURCE_GONE).map(String::as_str)
+}
+
+/// Whether this is an older Secret version where the Secret of the source is gone for long.
+fn is_let_go(config: &VersionedConfig, sealed: &VersionStatus) -> bool {
+    last_of_source(config).is_some_and(|last| last != sealed.version)
+        && sealed.parts.iter().any(|part| part.kind == PartKind::Secret)
 }
 
 /// Whether there may be something to prune, whatever the pods use.
@@ -59,7 +72,7 @@ pub fn is_beyond_limit(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> boo
 fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<&'a VersionStatus> {
     let Some(status) = &config.status else { return Vec::new() };
     let least = parts.iter().filter_map(|part| part.keep).chain([config.spec.history_limit]).min().unwrap_or_default();
-    if status.versions.len() <= least as usize {
+    if status.versions.len() <= least as usize && last_of_source(config).is_none() {
         return Vec::new();
     }
     let objects: HashMap<(PartKind, &str), &PartMeta> =
@@ -124,6 +137,25 @@ mod tests {
         let (config, mut parts) = config_with_versions(3, 500);
         parts[0] = Arc::new(PartMeta { keep: Some(0), ..(*parts[0]).clone() });
         assert!(is_beyond_limit(&config, &parts));
+        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0"]);
+    }
+
+    #[test]
+    fn older_secrets_of_a_source_that_is_gone_go() {
+        let (mut config, mut parts) = config_with_versions(5, 500);
+        for at in 0..4 {
+            let kind = if at == 1 { PartKind::ConfigMap } else { PartKind::Secret };
+            parts[at] = Arc::new(PartMeta { kind, keep: Some(300), ..(*parts[at]).clone() });
+            config.status.as_mut().unwrap().versions[at].parts[0].kind = kind;
+        }
+        // This one a person has made.
+        parts[4] = Arc::new(PartMeta { kind: PartKind::Secret, ..(*parts[4]).clone() });
+        config.status.as_mut().unwrap().versions[4].parts[0].kind = PartKind::Secret;
+        assert!(!is_beyond_limit(&config, &parts));
+        config.metadata.annotations = Some([(labels::SOURCE_GONE.to_owned(), "3".to_owned())].into());
+        assert!(is_beyond_limit(&config, &parts));
+        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0", "2"]);
+        config.status.as_mut().unwrap().previous = Some("2".to_owned());
         assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0"]);
     }
 
