@@ -10,10 +10,11 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod as PodObject, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use nudge_api::VersionedConfig;
+use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_tests::cluster::installation::{
-    ACCOUNT, CERTS_ACCOUNT, HUB_ACCOUNT, NAMESPACE, agent_token, bind, deploy, hub_ca, injected_pod,
+    ACCOUNT, CERTS_ACCOUNT, HUB_ACCOUNT, NAMESPACE, SOURCES_ACCOUNT, agent_token, bind, deploy, hub_ca, injected_pod,
 };
+use nudge_tests::cluster::sources::may_read;
 use nudge_tests::cluster::{Options, Space, options};
 use nudge_tests::{Apart, Cluster, Installation, Pod, ReplicaOptions, eventually, tools};
 use serde_json::{Value, json};
@@ -36,16 +37,17 @@ fn texts(value: &Value) -> Vec<&str> {
 }
 
 /// The rights of each account by its roles of the files, where those of a namespace are bound by their names.
-fn given() -> Result<BTreeMap<&'static str, BTreeSet<Right>>> {
+fn given(folder: &str) -> Result<BTreeMap<&'static str, BTreeSet<Right>>> {
     let mut given = BTreeMap::<_, BTreeSet<_>>::new();
     for file in ["rbac", "rbac-namespace"] {
-        let text = fs::read_to_string(deploy().join(format!("base/{file}.yaml")))?;
+        let text = fs::read_to_string(deploy().join(format!("{folder}/{file}.yaml")))?;
         for role in serde_saphyr::from_multiple::<Value>(&text)? {
             if !role["kind"].as_str().is_some_and(|kind| kind.ends_with("Role")) {
                 continue;
             }
             let account = match role["metadata"]["name"].as_str().context("no name")? {
                 "nudge-certs" => CERTS_ACCOUNT,
+                name if name.starts_with("nudge-sources") => SOURCES_ACCOUNT,
                 name if name.ends_with("-hub") => HUB_ACCOUNT,
                 _ => ACCOUNT,
             };
@@ -294,19 +296,66 @@ async fn every_right_is_used_and_none_is_missing() -> Result<()> {
         format!("control:\n{}\nhub:\n{}\ncerts:\n{}", apart.control.log(), apart.hub.log(), apart.certs.log())
     })?;
 
+    agree(&cluster, given("base")?).await
+}
+
+/// Whether each account has used every right that it was given, and has asked for no other.
+async fn agree(cluster: &Cluster, given: BTreeMap<&'static str, BTreeSet<Right>>) -> Result<()> {
     let mut faults = Vec::new();
-    for (account, given) in given()? {
+    for (account, given) in given {
         let all_used = async || {
-            let asked = asked(&cluster, account).ok()?;
+            let asked = asked(cluster, account).ok()?;
             given.is_subset(&asked.answered).then_some(())
         };
         // Leases are renewed and watches renewed from time to time.
         let _ = eventually(Duration::from_secs(10), "every right is used", all_used).await;
-        let asked = asked(&cluster, account)?;
+        let asked = asked(cluster, account)?;
         faults.extend(given.difference(&asked.answered).map(|right| format!("{account} never does: {right}")));
         faults.extend(asked.refused.iter().map(|(right, event)| format!("{account} may not: {right} {event}")));
         faults.extend(asked.answered.difference(&given).map(|right| format!("{account} does by other means: {right}")));
     }
     ensure!(faults.is_empty(), "{}", faults.join("\n"));
     Ok(())
+}
+
+#[tokio::test]
+async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let _control = installation.guarded_replica().await?;
+    installation.apply_sources().await?;
+    let space = installation.enabled("rights").await?;
+    for role in ["nudge-secrets", "nudge-sources", "nudge-sources-secrets"] {
+        bind(&space, role).await?;
+    }
+    let sources = installation.sources(&ReplicaOptions::with(&["--lease-seconds=3", "--watch-seconds=3"])).await?;
+    for (resource, kind, name) in [("configmaps", "configMap", "shop"), ("secrets", "secret", "vault")] {
+        let live = format!("{name}-live");
+        may_read(&space, resource, &live).await?;
+        let object = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": name},
+            "spec": {"from": {kind: {"name": live}}, "debounce": "0s", "minInterval": "0s"}
+        });
+        space.create_object::<ConfigSource>(object).await?;
+    }
+    space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop-live"}, "data": {"key": "1"}})).await?;
+    space.create_object::<Secret>(json!({"metadata": {"name": "vault-live"}, "stringData": {"pin": "1"}})).await?;
+    for name in ["shop", "vault"] {
+        let configs = space.api::<VersionedConfig>();
+        let current = async || {
+            let config = configs.get(name).await.ok()?;
+            config.spec.current.is_some_and(|version| version.starts_with("src-")).then_some(())
+        };
+        let waited = eventually(SOON, "a version is asked for", current).await;
+        waited.with_context(|| format!("its log:\n{}", sources.log()))?;
+    }
+    let mut given = given("components/sources")?;
+    let own = given.get_mut(SOURCES_ACCOUNT).context("no rights")?;
+    // What admission asks of everybody who makes a version current.
+    ensure!(own.remove("update configmaps"));
+    // Each object is allowed by its name alone, in the namespace.
+    own.extend(
+        ["configmaps", "secrets"].iter().flat_map(|resource| ["list", "watch"].map(|verb| right(verb, "", resource))),
+    );
+    agree(&cluster, given).await
 }

@@ -143,7 +143,8 @@ impl FakeLookups {
 
 impl Lookups for FakeLookups {
     async fn config(&self, namespace: &str, name: &str) -> Result<Option<VersionedConfig>, LookupError> {
-        self.note(format!("config {namespace}/{name}"), self.config.clone())
+        let found = self.config.clone().filter(|config| config.metadata.name.as_deref() == Some(name));
+        self.note(format!("config {namespace}/{name}"), found)
     }
 
     async fn is_enabled(&self, _: &Request, namespace: &str) -> Result<bool, LookupError> {

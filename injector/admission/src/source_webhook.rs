@@ -6,14 +6,14 @@ use std::sync::Arc;
 use futures::future::{BoxFuture, try_join_all};
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
-use nudge_api::{ConfigSource, PartKind, VersionedConfigSpec};
+use nudge_api::{ConfigSource, PartKind, VersionedConfig};
 
+use super::audit;
 use super::lookups::{Lookups, Right};
 use super::review::{Request, ReviewError};
 use super::verdict::{Denial, Verdict};
 use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
-use super::{audit, configs};
 
 /// Checks requests about sources.
 #[derive(Clone, Debug)]
@@ -54,29 +54,28 @@ impl<L: Lookups> ValidateSources<L> {
                 "ConfigSource {name}: spec.from must name exactly one of configMap and secret"
             ))));
         };
-        if kind == PartKind::ConfigMap && (object == config || self.lookups.config(namespace, object).await?.is_some())
-        {
+        let namesake = self.lookups.config(namespace, object).await?;
+        let publishes = |found: &VersionedConfig| kind == PartKind::ConfigMap || found.spec.publishes(kind);
+        if namesake.as_ref().is_some_and(publishes) || (kind == PartKind::ConfigMap && object == config) {
             return Ok(Verdict::Deny(Denial::invalid(format!(
-                "ConfigSource {name}: ConfigMap {object} is what Nudge publishes for the config of that name; name another ConfigMap in \
+                "ConfigSource {name}: {kind} {object} is what Nudge publishes for the config of that name; name another {kind} in \
                  spec.from, or another config in spec.config"
             ))));
         }
-        let stored = self.lookups.config(namespace, config).await?;
-        let published = configs::published(stored.as_ref().map(|stored| &stored.spec), &VersionedConfigSpec::default());
-        let updates = published.iter().map(|&kind| Right::update(kind, config));
-        let asked = [Right::Get(kind, object), Right::Create(kind)]
-            .into_iter()
-            .chain(updates)
-            .collect::<Vec<_>>()
+        let known = if object == config { namesake } else { self.lookups.config(namespace, config).await? };
+        let mut rights = vec![Right::Get(kind, object), Right::Create(kind), Right::UpdateConfigMap(config)];
+        if known.is_some_and(|known| known.spec.publishes(PartKind::Secret)) {
+            rights.push(Right::UpdateSecret(config));
+        }
+        let asked = rights
             .into_iter()
             .map(async |right| Ok::<_, WebhookError>((right, self.lookups.may(request, namespace, right).await?)));
         let missing = try_join_all(asked).await?.into_iter().find(|(_, allowed)| !allowed);
         let Some((right, _)) = missing else { return Ok(Verdict::allow()) };
         audit::refused(request, config, what, right);
-        let published = published.iter().map(|kind| format!("{kind} {config}")).collect::<Vec<_>>().join(" and ");
         Ok(Verdict::Deny(Denial::forbidden(format!(
-            "ConfigSource {name}: user {:?} may not {what}, because it makes versions of {kind} {object} and decides what {published} \
-             holds; this needs the right to {right} in namespace {namespace}",
+            "ConfigSource {name}: user {:?} may not {what}, because it makes versions of {kind} {object} and decides what Nudge publishes \
+             as {config}; this needs the right to {right} in namespace {namespace}",
             request.user()
         ))))
     }
@@ -104,7 +103,7 @@ fn source(request: &Request) -> Result<ConfigSource, ReviewError> {
 
 #[cfg(test)]
 mod tests {
-    use nudge_api::VersionedConfig;
+    use nudge_api::VersionedConfigSpec;
     use serde_json::{Value, json};
 
     use super::*;
@@ -146,22 +145,26 @@ mod tests {
         assert_eq!(denied, None);
         let rights = ["get Secret tls", "create Secrets", "update ConfigMap shop"];
         let questions = rights.map(|right| format!("may eve {right} in team"));
-        assert_eq!(asked[2..], questions, "{asked:?}");
-        let publishing = || {
-            let publish = serde_json::from_value(json!(["Secret"])).unwrap();
-            Some(VersionedConfig::new("shop", VersionedConfigSpec { publish, ..VersionedConfigSpec::default() }))
-        };
-        let lookups = FakeLookups { config: publishing(), may_update_secret: true, ..all() };
-        assert_eq!(reviewed(lookups, &made).await.0, None);
+        let asked: Vec<_> = asked.into_iter().filter(|question| question.starts_with("may ")).collect();
+        assert_eq!(asked, questions);
         for (lookups, right) in [
             (FakeLookups { may_read: vec![], ..all() }, rights[0]),
             (FakeLookups { may_create: vec![PartKind::ConfigMap], ..all() }, rights[1]),
             (FakeLookups { may_update: false, ..all() }, rights[2]),
-            (FakeLookups { config: publishing(), ..all() }, "update Secret shop"),
         ] {
             let denied = reviewed(lookups, &made).await.0.unwrap();
             assert!(denied.contains("user \"eve\" may not create it") && denied.contains(right), "{denied}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_source_of_a_config_that_publishes_a_secret_needs_the_right_to_update_that_too() {
+        let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
+        config.spec.publish.push(PartKind::Secret);
+        let made = request("ConfigSource", "CREATE", None, Some(&source(&json!({"configMap": {"name": "live"}}))));
+        let lookups = FakeLookups { config: Some(config), may_update_secret: true, ..all() };
+        let (denied, asked) = reviewed(lookups, &made).await;
+        assert_eq!((denied, asked.last().map(String::as_str)), (None, Some("may eve update Secret shop in team")));
     }
 
     #[tokio::test]
@@ -192,6 +195,14 @@ mod tests {
         let of =
             |map: &str| request("ConfigSource", "CREATE", None, Some(&source(&json!({"configMap": {"name": map}}))));
         let config = || Some(VersionedConfig::new("live", VersionedConfigSpec::default()));
+        // The Secret of a config's name is another one, unless the config publishes it.
+        let own = request("ConfigSource", "CREATE", None, Some(&source(&json!({"secret": {"name": "live"}}))));
+        let lookups = || FakeLookups { config: config(), ..all() };
+        assert_eq!(reviewed(lookups(), &own).await.0, None);
+        let mut publishing = lookups();
+        publishing.config.as_mut().unwrap().spec.publish.push(PartKind::Secret);
+        let denied = reviewed(publishing, &own).await.0.unwrap();
+        assert!(denied.contains("Secret live is what Nudge publishes"), "{denied}");
         assert_eq!(reviewed(all(), &of("live")).await.0, None);
         assert!(reviewed(all(), &of("shop")).await.0.unwrap().contains("is what Nudge publishes"));
         let denied = reviewed(FakeLookups { config: config(), ..all() }, &of("live")).await.0.unwrap();

@@ -25,7 +25,7 @@ use super::locked::locked;
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Controller {
-    /// Deletes the versions beyond the history limit. Returns after which time to look again, where that was too soon.
+    /// Deletes the versions beyond what is kept. Returns after which time to look again, where that was too soon.
     pub(super) async fn prune(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Option<Duration>, CallError> {
         if !self.knows(&key.namespace) {
             return Ok(None);
@@ -51,7 +51,7 @@ impl Controller {
             for part in &objects {
                 self.delete_part(&key.namespace, part).await?;
             }
-            let message = format!("version {version} was deleted, beyond the history limit");
+            let message = format!("version {version} was deleted, because no more like it are kept");
             tracing::info!(version, "version pruned");
             self.events.record(config, &[EventRecord::new(Reason::Pruned, message)]).await;
         }

@@ -87,7 +87,7 @@ impl Task {
         let Known { source, rival, complete } = receiver.borrow_and_update().clone();
         let source = (*source).clone();
         Self {
-            writes: Writes::new(sources.client.clone(), namespace.clone()),
+            writes: Writes::new(sources.client.clone(), namespace.clone(), sources.account.clone()),
             sources,
             namespace,
             receiver,
@@ -319,7 +319,12 @@ impl Task {
             }
             Act::KeepOnly(last) => {
                 let config = self.writes.keep_only(&name, last.as_deref()).await?;
-                tracing::info!(namespace = self.namespace, config = name, last, "older Secret versions may go, or stay");
+                tracing::info!(
+                    namespace = self.namespace,
+                    config = name,
+                    last,
+                    "older Secret versions may go, or stay"
+                );
                 self.config = Some(config);
             }
         }

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, PartKind, Reason, VersionedConfig};
 use nudge_authoring::{Common, Keep, Object, names, object};
 use nudge_cluster::call::{CallError, call};
-use nudge_core::sources::{FIELD_MANAGER, held_by, holder};
+use nudge_core::sources::{FIELD_MANAGER, held_by, holder, unpublishable};
 use nudge_core::versions::object_name;
 use nudge_protocol::{ConfigName, VersionName, labels};
 use serde_json::json;
@@ -32,11 +32,13 @@ pub(crate) enum WriteError {
 pub(crate) struct Writes {
     client: Client,
     namespace: String,
+    /// The service account of this process, as kubectl takes it.
+    account: String,
 }
 
 impl Writes {
-    pub(crate) fn new(client: Client, namespace: String) -> Self {
-        Self { client, namespace }
+    pub(crate) fn new(client: Client, namespace: String, account: String) -> Self {
+        Self { client, namespace, account }
     }
 
     /// Creates the config with what the API server makes of an empty spec. `None` where it is there.
@@ -112,7 +114,15 @@ impl Writes {
             Err(error) if error.code() == 409 => {
                 Err(WriteError::Refused(held_by(source, holder(config).unwrap_or("somebody else"))))
             }
-            Err(error) => Err(refused(error, &format!("spec.current of config {name} can't be set"), true)),
+            Err(error) => {
+                let refused = refused(error, &format!("spec.current of config {name} can't be set"), true);
+                Err(match refused {
+                    WriteError::Refused(why) if config.spec.publishes(PartKind::Secret) => {
+                        WriteError::Refused(unpublishable(why, name, &self.account))
+                    }
+                    other => other,
+                })
+            }
         }
     }
 
@@ -163,16 +173,55 @@ fn exists(error: &CallError) -> bool {
     api_status(error).is_some_and(|status| status.reason == "AlreadyExists")
 }
 
+/// What a webhook of Nudge has said. It shows no value.
+fn denied(message: &str) -> Option<&str> {
+    let (webhook, said) = message.strip_prefix("admission webhook \"")?.split_once("\" denied the request: ")?;
+    webhook.ends_with(".nudge.dev").then_some(said)
+}
+
 /// A refusal of the API server that does not pass by itself. `open`: its message may be shown.
 fn refused(error: CallError, what: &str, open: bool) -> WriteError {
     let Some(status) = api_status(&error) else { return error.into() };
+    let denied = denied(&status.message);
+    if let Some(said) = denied.filter(|_| status.code == 422) {
+        return WriteError::Refused(Reason::Invalid.explained(said));
+    }
     let reason = match status.code {
         403 => Reason::NotAllowed,
         400 | 413 | 422 => Reason::SourceRefused,
         _ => return error.into(),
     };
-    let said = if open { &status.message } else { &status.reason };
+    let said = denied.unwrap_or(if open { &status.message } else { &status.reason });
     let role = "ClusterRole nudge-sources, and for Secrets nudge-sources-secrets";
     let hint = if status.code == 403 { format!("; is {role}, bound in the namespace?") } else { String::new() };
     WriteError::Refused(reason.explained(format!("{what}: {said}{hint}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn said(code: u16, message: &str) -> String {
+        let status = Status { code, message: message.to_owned(), reason: "Invalid".to_owned(), ..Status::default() };
+        let source = Box::new(kube::Error::Api(Box::new(status)));
+        match refused(CallError::Api { what: "creating".to_owned(), source }, "Secret a can't be created", false) {
+            WriteError::Refused(why) => format!("{}: {}", why.reason, why.message),
+            WriteError::Call(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn of_a_secret_only_what_nudge_says_is_shown() {
+        let by = |webhook: &str| format!("admission webhook \"{webhook}\" denied the request: key pin: too long");
+        assert_eq!(said(422, &by("versions.nudge.dev")), "Invalid: key pin: too long");
+        assert_eq!(said(422, &by("hunter2.example.com")), "SourceRefused: Secret a can't be created: Invalid");
+        assert_eq!(said(422, "hunter2 is wrong"), "SourceRefused: Secret a can't be created: Invalid");
+        let hint = "; is ClusterRole nudge-sources, and for Secrets nudge-sources-secrets, bound in the namespace?";
+        assert_eq!(
+            said(403, &by("versions.nudge.dev")),
+            format!("NotAllowed: Secret a can't be created: key pin: too long{hint}")
+        );
+    }
 }

@@ -29,8 +29,16 @@ impl Installation<'_> {
         eventually(SOON, "ConfigSource is served", there).await
     }
 
-    /// Starts the role sources, with its account and the content key as its pod has it, and waits until it leads.
+    /// Starts the role sources, and waits until it leads.
     pub async fn sources(&self, options: &ReplicaOptions) -> Result<Replica> {
+        let replica = self.more_sources(options).await?;
+        let waited = eventually(SOON, "the sources are led", async || leads(&replica).then_some(())).await;
+        waited.with_context(|| format!("its log:\n{}", replica.log()))?;
+        Ok(replica)
+    }
+
+    /// Starts the role sources, with its account and the content key as its pod has it.
+    pub async fn more_sources(&self, options: &ReplicaOptions) -> Result<Replica> {
         let secrets: Api<Secret> = Api::namespaced(self.cluster.admin().await?, NAMESPACE);
         let filled = async || secrets.get("nudge-content-key").await.ok()?.data?.remove("key");
         let key = eventually(SOON, "the content key is there", filled).await?;
@@ -40,12 +48,13 @@ impl Installation<'_> {
         fs::write(&file, &key.0).with_context(|| format!("can't write {}", file.display()))?;
         let options =
             options.with_more(&["--roles=sources".to_owned(), format!("--content-key-file={}", file.display())]);
-        let replica = self.start_as(SOURCES_ACCOUNT, &options, None).await?;
-        let leads = async || replica.log().contains("\"leads\":true").then_some(());
-        let waited = eventually(SOON, "the sources are led", leads).await;
-        waited.with_context(|| format!("its log:\n{}", replica.log()))?;
-        Ok(replica)
+        self.start_as(SOURCES_ACCOUNT, &options, None).await
     }
+}
+
+/// Whether this replica has led.
+pub fn leads(replica: &Replica) -> bool {
+    replica.log().contains("\"leads\":true")
 }
 
 /// Allows the role sources to read one object, as the condition of a source says.

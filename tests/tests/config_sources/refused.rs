@@ -120,7 +120,7 @@ async fn a_secret_may_change_its_type_but_not_to_one_of_kubernetes() -> Result<(
 }
 
 /// As whom a user's requests go.
-async fn sources_of(space: &Space, user: &str, rules: Value) -> Result<Api<ConfigSource>> {
+pub(crate) async fn sources_of(space: &Space, user: &str, rules: Value) -> Result<Api<ConfigSource>> {
     let Some(installation) = shared().await? else { anyhow::bail!("no cluster") };
     space.service_account(user).await?;
     space.allow(user, rules).await?;

@@ -30,13 +30,18 @@ pub(crate) async fn shared() -> Result<Option<&'static Installation<'static>>> {
 /// A namespace whose admin lets sources work there. `secrets`: with Secrets too.
 pub(crate) async fn enabled(purpose: &str, secrets: bool) -> Result<Option<Space>> {
     let Some(installation) = shared().await? else { return Ok(None) };
+    enabled_of(installation, purpose, secrets).await.map(Some)
+}
+
+/// The same of another installation.
+pub(crate) async fn enabled_of(installation: &Installation<'_>, purpose: &str, secrets: bool) -> Result<Space> {
     let space = installation.enabled(purpose).await?;
     bind(&space, "nudge-sources").await?;
     if secrets {
         bind(&space, "nudge-secrets").await?;
         bind(&space, "nudge-sources-secrets").await?;
     }
-    Ok(Some(space))
+    Ok(space)
 }
 
 /// A living ConfigMap that sources may read.

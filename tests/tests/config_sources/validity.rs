@@ -7,17 +7,17 @@ use kube::api::{ListParams, Patch, PatchParams};
 use nudge_api::{ConfigSource, ConfigSourceStatus, VersionedConfig};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::at_once;
+use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::scene::{
-    changes, condition, config_until, enabled, is, is_current, live, live_secret, patched, quick, until, versions,
+    SOON, changes, condition, enabled, is, is_current, live, live_secret, patched, quick, until, versions,
 };
 
 /// A config whose content must follow these rules.
 async fn ruled(space: &Space, validation: Value) -> Result<()> {
     let spec = json!({"rollout": at_once(), "validation": validation});
-    let config =
-        json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": spec});
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": spec});
     space.create_object::<VersionedConfig>(config).await?;
     Ok(())
 }
@@ -94,8 +94,39 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     ensure!(versions(&space, "shop").await?.len() == 1);
 
     // What needs two objects is made, and is not sealed.
-    let large = json!({"data": {"large": "x".repeat(600_000)}});
-    let patch = json!({"binaryData": {"other": data_encoding::BASE64.encode(&[0; 420_000])}});
-    let _ = (large, patch);
+    let large = |value: &str| json!({"data": {"key": value, "one": "x".repeat(600_000), "other": "x".repeat(420_000)}});
+    let becomes = async |value: &str| -> Result<ConfigSourceStatus> {
+        let before = space.api::<ConfigSource>().get("shop").await?.status.context("no status")?.observed;
+        let patch = Patch::Merge(large(value));
+        space.api::<ConfigMap>().patch("live", &PatchParams::default(), &patch).await?;
+        let invalid = |status: &ConfigSourceStatus| is("Invalid")(status) && status.observed != before;
+        until(&space, "shop", "the gate refuses it", invalid).await
+    };
+    let third = becomes("hunter3").await?;
+    let message = refused(&third)?;
+    let version = third.version.clone().context("nothing is made")?;
+    ensure!(
+        message.starts_with(&format!("version {version} breaks a rule of spec.validation: key key: ")),
+        "{message}"
+    );
+    let parts = async |version: &str| -> Result<Vec<Option<String>>> {
+        let maps = versions(&space, "shop").await?;
+        Ok(maps.iter().filter(|map| map.labels()["nudge.dev/version"] == version).map(|map| map.uid()).collect())
+    };
+    let made = parts(&version).await?;
+    ensure!(made.len() == 2, "{made:?}");
+    // Another one, after which the older one is deleted. What is there is not made again, whatever else the source is asked for.
+    let fourth = becomes("hunter4").await?.version.context("nothing is made")?;
+    eventually(SOON, "the older one is deleted", async || parts(&version).await.ok()?.is_empty().then_some(())).await?;
+    let made = parts(&fourth).await?;
+    patched(&space, "shop", &json!({"metadata": {"annotations": {"nudge.dev/sync": "1"}}})).await?;
+    until(&space, "shop", "it was looked at again", |status| status.synced.as_deref() == Some("1")).await?;
+    ensure!(made.len() == 2 && parts(&fourth).await? == made, "{made:?}");
+    let config = space.api::<VersionedConfig>().get("shop").await?;
+    ensure!(config.spec.current.as_ref() == Some(&first) && config.status.context("no status")?.invalid.len() == 1);
+    // It is corrected.
+    let patch = Patch::Merge(large("2"));
+    space.api::<ConfigMap>().patch("live", &PatchParams::default(), &patch).await?;
+    is_current(&space, "shop", Some(&fourth)).await?;
     Ok(())
 }

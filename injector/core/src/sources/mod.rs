@@ -15,6 +15,6 @@ pub use decide::{Act, Decision, Observed, Upstream, decide, held_by};
 pub use holder::{FIELD_MANAGER, holder, release};
 pub use keys::selects;
 pub use newest::Newest;
-pub use object::{missing, refusal, unreadable};
+pub use object::{missing, refusal, unpublishable, unreadable};
 pub use period::debounce;
 pub use rival::rival;

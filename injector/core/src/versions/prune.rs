@@ -4,9 +4,10 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use nudge_api::{PartKind, PartStatus, VersionStatus, VersionedConfig};
+use nudge_api::{PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig};
 use nudge_protocol::{VersionName, labels};
 
+use super::source_name::is_of_source;
 use crate::keys::PartMeta;
 use crate::pods::PodState;
 
@@ -17,15 +18,18 @@ pub fn to_prune(
     pods: &[Arc<PodState>],
     named: &BTreeSet<(PartKind, String)>,
 ) -> Vec<(String, Vec<PartStatus>)> {
+    let refused = refused(config, parts);
     let mut free = may_prune(config, parts);
-    if !surplus(config, parts, &free).is_empty() {
+    let mut refused: Vec<&VersionStatus> = refused.iter().collect();
+    if !refused.is_empty() || !surplus(config, parts, &free).is_empty() {
         let name = config.metadata.name.as_deref().unwrap_or_default();
         let running: HashSet<&str> = pods.iter().filter_map(|pod| pod.runs(name)).map(VersionName::as_str).collect();
         let mounted: HashSet<&(PartKind, String)> = pods.iter().flat_map(|pod| &pod.references).chain(named).collect();
         let is_mounted = |part: &PartStatus| mounted.contains(&(part.kind, part.name.clone()));
         free.retain(|sealed| !running.contains(sealed.version.as_str()) && !sealed.parts.iter().any(is_mounted));
+        refused.retain(|version| !version.parts.iter().any(is_mounted));
     }
-    let surplus = surplus(config, parts, &free).into_iter();
+    let surplus = refused.into_iter().chain(surplus(config, parts, &free));
     surplus.map(|sealed| (sealed.version.clone(), sealed.parts.clone())).collect()
 }
 
@@ -57,7 +61,7 @@ fn last_of_source(config: &VersionedConfig) -> Option<&str> {
     config.metadata.annotations.as_ref()?.get(labels::SOURCE_GONE).map(String::as_str)
 }
 
-/// Whether this is an older Secret version where the Secret of the source is gone for long.
+/// Whether this is an older Secret version, and the Secret of the source is gone for long.
 fn is_let_go(config: &VersionedConfig, sealed: &VersionStatus) -> bool {
     last_of_source(config).is_some_and(|last| last != sealed.version)
         && sealed.parts.iter().any(|part| part.kind == PartKind::Secret)
@@ -65,7 +69,35 @@ fn is_let_go(config: &VersionedConfig, sealed: &VersionStatus) -> bool {
 
 /// Whether there may be something to prune, whatever the pods use.
 pub fn is_beyond_limit(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> bool {
-    !surplus(config, parts, &may_prune(config, parts)).is_empty()
+    !surplus(config, parts, &may_prune(config, parts)).is_empty() || !refused(config, parts).is_empty()
+}
+
+/// Versions of sources that were not sealed because they break a rule, but for the newest: while it is known, it is not made again.
+fn refused(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<VersionStatus> {
+    let invalid = config.status.iter().flat_map(|status| &status.invalid);
+    let mut names: Vec<&str> =
+        invalid.map(|invalid| invalid.version.as_str()).filter(|version| is_of_source(version)).collect();
+    names.pop();
+    names.retain(|version| config.spec.current.as_deref() != Some(version));
+    let version = |version: &str| {
+        let own = parts.iter().filter(|part| part.version == version && part.keep.is_some());
+        let parts = own.map(|part| PartStatus {
+            kind: part.kind,
+            name: part.name.clone(),
+            uid: part.uid.clone(),
+            digest: String::new(),
+        });
+        VersionStatus {
+            version: version.to_owned(),
+            state: VersionState::Broken,
+            parts: parts.collect(),
+            keys: 0,
+            bytes: 0,
+            sealed_at: None,
+            consent: None,
+        }
+    };
+    names.into_iter().map(version).filter(|refused| !refused.parts.is_empty()).collect()
 }
 
 /// The versions that may be deleted where nobody uses them, oldest first.
@@ -95,7 +127,7 @@ fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<&'
 
 #[cfg(test)]
 mod tests {
-    use nudge_api::{VersionState, VersionedConfigSpec, VersionedConfigStatus};
+    use nudge_api::{InvalidVersion, Reason, VersionedConfigSpec, VersionedConfigStatus};
     use nudge_protocol::ConfigName;
 
     use super::super::seal_check::tests::part;
@@ -157,6 +189,32 @@ mod tests {
         assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0", "2"]);
         config.status.as_mut().unwrap().previous = Some("2".to_owned());
         assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0"]);
+    }
+
+    #[test]
+    fn of_the_refused_versions_of_sources_the_newest_stays() {
+        let (mut config, mut parts) = config_with_versions(4, 500);
+        let status = config.status.as_mut().unwrap();
+        status.versions.clear();
+        for (at, version) in ["src-1", "src-2", "9", "src-3"].into_iter().enumerate() {
+            parts[at] = Arc::new(PartMeta { version: version.to_owned(), keep: Some(3), ..(*parts[at]).clone() });
+            let (reason, text) = (Reason::Invalid, String::new());
+            let invalid = InvalidVersion {
+                version: version.to_owned(),
+                reason,
+                message: text.clone(),
+                rules: text.clone(),
+                content: text,
+            };
+            status.invalid.push(invalid);
+        }
+        assert!(is_beyond_limit(&config, &parts));
+        let mounted = [(PartKind::ConfigMap, "shop-1".to_owned())].into();
+        assert_eq!(names(&to_prune(&config, &parts, &[], &mounted)), ["src-1"]);
+        config.spec.current = Some("src-1".to_owned());
+        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["src-2"]);
+        config.status.as_mut().unwrap().invalid.truncate(1);
+        assert!(!is_beyond_limit(&config, &parts));
     }
 
     fn names(pruned: &[(String, Vec<PartStatus>)]) -> Vec<&str> {
