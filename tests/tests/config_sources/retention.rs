@@ -43,7 +43,10 @@ async fn older_secret_versions_go_some_time_after_their_secret() -> Result<()> {
         let versions = versions().await.ok()?;
         (versions.len() == 2 && all[2..].iter().all(|version| versions.contains(version))).then_some(())
     };
-    eventually(SOON, "older ones are deleted", few).await?;
+    if let Err(error) = eventually(SOON, "older ones are deleted", few).await {
+        let config = space.api::<VersionedConfig>().get("shop").await?;
+        return Err(error.context(format!("of {all:?} {:?} are left: {config:?}", versions().await?)));
+    }
     ensure!(annotation().await?.as_ref() == all.last());
     let again: Value = json!({"metadata": {"name": "live"}, "stringData": data("5")});
     space.create_object::<Secret>(again).await?;

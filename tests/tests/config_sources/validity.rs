@@ -61,7 +61,7 @@ async fn content_that_breaks_a_rule_becomes_no_version() -> Result<()> {
 #[tokio::test]
 async fn a_secret_that_breaks_a_rule_becomes_no_version_and_its_value_is_not_shown() -> Result<()> {
     let Some(space) = enabled("rule", true).await? else { return Ok(()) };
-    ruled(&space, json!([{"key": "pin", "schema": {"inline": {"type": "string", "maxLength": 4}}}])).await?;
+    ruled(&space, json!([{"key": "pin", "schema": {"inline": {"type": "integer", "maximum": 9999}}}])).await?;
     live_secret(&space, "live", "Opaque", json!({"pin": "hunter2"})).await?;
     quick(&space, "shop", &json!({"secret": {"name": "live"}})).await?;
     let message = refused(&until(&space, "shop", "it is invalid", is("Invalid")).await?)?;
@@ -80,7 +80,7 @@ async fn a_secret_that_breaks_a_rule_becomes_no_version_and_its_value_is_not_sho
 #[tokio::test]
 async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> {
     let Some(space) = enabled("schema", false).await? else { return Ok(()) };
-    let schema = json!({"type": "string", "maxLength": 4}).to_string();
+    let schema = json!({"type": "integer"}).to_string();
     let map = json!({"metadata": {"name": "schema"}, "immutable": true, "data": {"of-key": schema}});
     space.create_object::<ConfigMap>(map).await?;
     ruled(&space, json!([{"key": "key", "schema": {"configMapKeyRef": {"name": "schema", "key": "of-key"}}}])).await?;
@@ -90,7 +90,7 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
 
     changes(&space, "live", "hunter2").await?;
     let message = refused(&until(&space, "shop", "admission refuses it", is("Invalid")).await?)?;
-    ensure!(message.contains("breaks a rule of spec.validation: key key: "), "{message}");
+    ensure!(message.contains("breaks a rule of spec.validation: key key"), "{message}");
     ensure!(versions(&space, "shop").await?.len() == 1);
 
     // What needs two objects is made, and is not sealed.
@@ -105,10 +105,7 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     let third = becomes("hunter3").await?;
     let message = refused(&third)?;
     let version = third.version.clone().context("nothing is made")?;
-    ensure!(
-        message.starts_with(&format!("version {version} breaks a rule of spec.validation: key key: ")),
-        "{message}"
-    );
+    ensure!(message.starts_with(&format!("version {version} breaks a rule of spec.validation: key key")), "{message}");
     let parts = async |version: &str| -> Result<Vec<Option<String>>> {
         let maps = versions(&space, "shop").await?;
         Ok(maps.iter().filter(|map| map.labels()["nudge.dev/version"] == version).map(|map| map.uid()).collect())

@@ -8,6 +8,7 @@ use nudge_api::{PartKind, RolloutStatus, VersionedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
 use nudge_core::pods::PodState;
 use nudge_protocol::error_chain::chain;
+use nudge_protocol::{VersionName, labels};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -237,9 +238,11 @@ impl Index {
                 );
             }
         };
-        // Users may write large ones, and nothing here depends on them. A write of the status leaves them as they are.
+        // Users may write large ones, and nothing here depends on the others. A write of the status leaves them as they are.
         let meta = &mut config.metadata;
-        (meta.managed_fields, meta.annotations, meta.labels) = (None, None, None);
+        let gone = meta.annotations.take().and_then(|mut all| all.remove_entry(labels::SOURCE_GONE));
+        meta.annotations = gone.filter(|(_, last)| VersionName::new(last).is_ok()).map(|gone| [gone].into());
+        (meta.managed_fields, meta.labels) = (None, None);
         (meta.owner_references, meta.finalizers) = (None, None);
         let bytes = size(&config);
         let concerns_pods = {
