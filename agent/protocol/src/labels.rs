@@ -33,8 +33,8 @@ pub const BASELINE: &str = "nudge.dev/baseline";
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
 /// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was asked for.
 pub const SYNC: &str = "nudge.dev/sync";
-/// Annotation of a `VersionedConfig`: the last version of a source whose Secret is gone for `spec.secretRetention`. Older Secret versions of
-/// sources are deleted where nobody uses them.
+/// Annotation of a `VersionedConfig`, with an HMAC: the last version of a source whose Secret is gone for `spec.secretRetention`. Older
+/// Secret versions of sources are deleted where nobody uses them.
 pub const SOURCE_GONE: &str = "nudge.dev/source-gone";
 /// Prefix of all of Nudge's labels and annotations.
 pub const PREFIX: &str = "nudge.dev/";

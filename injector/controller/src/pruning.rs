@@ -31,11 +31,13 @@ impl Controller {
             return Ok(None);
         }
         let parts = self.index.parts(key);
-        if !is_beyond_limit(config, &parts) {
+        let seals = self.seals(key, config);
+        let last = seals.last_of_source(config);
+        if !is_beyond_limit(config, &parts, last) {
             return Ok(None);
         }
         let Some(pods) = self.index.users(key) else { return Ok(None) };
-        if to_prune(config, &parts, &pods, &BTreeSet::new()).is_empty() {
+        if to_prune(config, &parts, last, &pods, &BTreeSet::new()).is_empty() {
             return Ok(None);
         }
         {
@@ -47,7 +49,7 @@ impl Controller {
             all.insert(key.namespace.clone(), Instant::now());
         }
         let named = self.named_by_others(&key.namespace).await?;
-        for (version, objects) in to_prune(config, &parts, &pods, &named) {
+        for (version, objects) in to_prune(config, &parts, last, &pods, &named) {
             for part in &objects {
                 self.delete_part(&key.namespace, part).await?;
             }

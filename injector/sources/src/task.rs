@@ -207,10 +207,13 @@ impl Task {
     }
 
     fn name(&self, newest: &Newest) -> Result<String, Explanation> {
+        source_name(&newest.parts, &self.seals()?).map(|name| name.as_str().to_owned()).map_err(|error| no_name(&error))
+    }
+
+    fn seals(&self) -> Result<Seals, Explanation> {
         let key = ConfigKey::parse(&*self.namespace, self.source.config()).map_err(|error| no_name(&error))?;
         let identity = self.config.as_ref().map_or_else(|| Identity::of_uid(""), Identity::of);
-        let seals = Seals::new(&self.sources.content_key, &key, identity);
-        source_name(&newest.parts, &seals).map(|name| name.as_str().to_owned()).map_err(|error| no_name(&error))
+        Ok(Seals::new(&self.sources.content_key, &key, identity))
     }
 
     /// Decides, and does what is decided until there is nothing more to do.
@@ -247,11 +250,13 @@ impl Task {
             Content::Newest(_, known) => self.validity.refusal(&known.version),
             _ => None,
         };
+        let seals = self.seals().ok();
         decide(&Observed {
             source: &self.source,
             upstream,
             refusal,
             config: self.config.as_ref(),
+            last: self.config.as_ref().zip(seals.as_ref()).and_then(|(config, seals)| seals.last_of_source(config)),
             rival: self.rival.as_deref(),
             trouble: self.trouble.as_ref(),
             now: Timestamp::now(),
@@ -318,7 +323,9 @@ impl Task {
                 }
             }
             Act::KeepOnly(last) => {
-                let config = self.writes.keep_only(&name, last.as_deref()).await?;
+                let Some((config, seals)) = self.config.as_ref().zip(self.seals().ok()) else { return Ok(()) };
+                let notice = last.as_ref().map(|last| seals.let_go(config, last));
+                let config = self.writes.keep_only(&name, notice).await?;
                 tracing::info!(
                     namespace = self.namespace,
                     config = name,

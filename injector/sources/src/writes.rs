@@ -127,9 +127,9 @@ impl Writes {
     }
 
     /// Says that older Secret versions of sources than this one may go, or no longer says so.
-    pub(crate) async fn keep_only(&self, name: &str, last: Option<&str>) -> Result<VersionedConfig, WriteError> {
+    pub(crate) async fn keep_only(&self, name: &str, notice: Option<String>) -> Result<VersionedConfig, WriteError> {
         let api = Api::<VersionedConfig>::namespaced(self.client.clone(), &self.namespace);
-        let patch = json!({"metadata": {"annotations": {labels::SOURCE_GONE: last}}});
+        let patch = json!({"metadata": {"annotations": {labels::SOURCE_GONE: notice}}});
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let what = || format!("setting an annotation of config {}/{name}", self.namespace);
         match call(what, api.patch(name, &parameters, &Patch::Merge(patch))).await {
@@ -199,13 +199,15 @@ fn refused(error: CallError, what: &str, open: bool) -> WriteError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use kube::core::Status;
 
     use super::*;
 
     fn said(code: u16, message: &str) -> String {
         let status = Status { code, message: message.to_owned(), reason: "Invalid".to_owned(), ..Status::default() };
-        let source = Box::new(kube::Error::Api(Box::new(status)));
+        let source = Arc::new(kube::Error::Api(Box::new(status)));
         match refused(CallError::Api { what: "creating".to_owned(), source }, "Secret a can't be created", false) {
             WriteError::Refused(why) => format!("{}: {}", why.reason, why.message),
             WriteError::Call(error) => panic!("{error}"),

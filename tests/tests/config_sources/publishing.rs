@@ -20,7 +20,7 @@ async fn a_published_secret_follows_the_living_one_where_the_account_may_update_
     space.create_object::<VersionedConfig>(config).await?;
     live_secret(&space, "live", "kubernetes.io/tls", json!({"tls.crt": "a", "tls.key": "b"})).await?;
 
-    // Whoever makes the source needs the right, too.
+    // The user who makes the source needs the right, too.
     let from = json!({"secret": {"name": "live"}});
     let rules = json!([
         {"apiGroups": ["nudge.dev"], "resources": ["configsources"], "verbs": ["create"]},

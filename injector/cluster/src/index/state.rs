@@ -8,7 +8,7 @@ use nudge_api::{PartKind, RolloutStatus, VersionedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
 use nudge_core::pods::PodState;
 use nudge_protocol::error_chain::chain;
-use nudge_protocol::{VersionName, labels};
+use nudge_protocol::labels;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -16,6 +16,9 @@ use super::parts::{Put, object_key};
 use super::space::{CONFIG_BYTES, KeptConfig, Space, size};
 use super::{IndexEvent, Kind};
 use crate::watch_health::WatchHealth;
+
+/// Most bytes of what a source says in an annotation of its config: a version and a tag.
+const NOTICE_BYTES: usize = 256;
 
 #[derive(Default)]
 pub(super) struct Inner {
@@ -241,7 +244,7 @@ impl Index {
         // Users may write large ones, and nothing here depends on the others. A write of the status leaves them as they are.
         let meta = &mut config.metadata;
         let gone = meta.annotations.take().and_then(|mut all| all.remove_entry(labels::SOURCE_GONE));
-        meta.annotations = gone.filter(|(_, last)| VersionName::new(last).is_ok()).map(|gone| [gone].into());
+        meta.annotations = gone.filter(|(_, notice)| notice.len() <= NOTICE_BYTES).map(|gone| [gone].into());
         (meta.managed_fields, meta.labels) = (None, None);
         (meta.owner_references, meta.finalizers) = (None, None);
         let bytes = size(&config);

@@ -41,6 +41,8 @@ pub struct Observed<'a> {
     pub refusal: Option<&'a Explanation>,
     /// The config; `None` where there is none.
     pub config: Option<&'a VersionedConfig>,
+    /// The last version, where the config says that a source is gone for long.
+    pub last: Option<&'a str>,
     /// Another source that makes the versions of the config.
     pub rival: Option<&'a str>,
     /// Why the last act failed, while nothing has changed since.

@@ -42,6 +42,7 @@ struct Scene {
     newest: Option<Newest>,
     gone: bool,
     config: Option<VersionedConfig>,
+    last: Option<String>,
     rival: Option<&'static str>,
     refusal: Option<Explanation>,
     now: i64,
@@ -62,6 +63,7 @@ impl Scene {
             newest: None,
             gone: false,
             config: None,
+            last: None,
             rival: None,
             refusal: None,
             now: 1_000_000,
@@ -101,6 +103,7 @@ impl Scene {
                 upstream,
                 refusal: self.refusal.as_ref(),
                 config,
+                last: self.last.as_deref(),
                 rival: self.rival,
                 trouble: None,
                 now: at(self.now),
@@ -150,9 +153,7 @@ impl Scene {
                 }
             }
             Act::KeepOnly(last) => {
-                let annotations = last.iter().map(|last| (labels::SOURCE_GONE.to_owned(), last.clone()));
-                let annotations = annotations.collect();
-                self.config().metadata.annotations = Some(annotations);
+                self.last.clone_from(last);
             }
         }
     }

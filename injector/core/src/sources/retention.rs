@@ -1,11 +1,8 @@
 //! A Secret that is gone: after a time, the older versions that were made of it go, too. The last one stays.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConfigSourceStatus, PartKind, Reason};
-use nudge_protocol::labels;
 
 use super::decide::{Act, Observed, Upstream};
 use super::newest::after;
@@ -27,16 +24,13 @@ pub(super) fn note_gone(status: &mut ConfigSourceStatus, upstream: &Upstream<'_>
 /// What is to be said to those who delete versions, and when to look again.
 pub(super) fn retained(observed: &Observed<'_>, status: &ConfigSourceStatus) -> (Option<Act>, Option<Timestamp>) {
     let Observed { source, upstream, now, .. } = *observed;
-    let Some(config) = observed.config.filter(|_| observed.rival.is_none() && !source.spec.suspend) else {
-        return (None, None);
-    };
-    if matches!(upstream, Upstream::Unknown) {
+    let works = observed.config.is_some() && observed.rival.is_none() && !source.spec.suspend;
+    if !works || matches!(upstream, Upstream::Unknown) {
         return (None, None);
     }
     let is_secret = matches!(source.spec.from.object(), Some((PartKind::Secret, _)));
     let due = status.gone_since.as_ref().filter(|_| is_secret).map(|gone| after(gone.0, secret_retention(source)));
     let last = status.version.as_deref().filter(|_| due.is_some_and(|due| due <= now));
-    let said = config.metadata.annotations.as_ref().and_then(|all: &BTreeMap<_, _>| all.get(labels::SOURCE_GONE));
-    let act = (last != said.map(String::as_str)).then(|| Act::KeepOnly(last.map(str::to_owned)));
+    let act = (last != observed.last).then(|| Act::KeepOnly(last.map(str::to_owned)));
     (act, due.filter(|due| *due > now))
 }

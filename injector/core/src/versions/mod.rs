@@ -14,6 +14,7 @@ mod facts;
 mod gate_tests;
 mod inventory;
 mod judged;
+mod let_go;
 mod mark;
 mod part_labels;
 mod prune;

@@ -5,23 +5,25 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use nudge_api::{PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig};
-use nudge_protocol::{VersionName, labels};
+use nudge_protocol::VersionName;
 
 use super::source_name::is_of_source;
 use crate::keys::PartMeta;
 use crate::pods::PodState;
 
-/// The versions to delete, oldest first, with their objects. `named` are the objects that workloads' templates name.
+/// The versions to delete, oldest first, with their objects. `last` is the last version of a source whose Secret is gone for long. `named`
+/// are the objects that workloads' templates name.
 pub fn to_prune(
     config: &VersionedConfig,
     parts: &[Arc<PartMeta>],
+    last: Option<&str>,
     pods: &[Arc<PodState>],
     named: &BTreeSet<(PartKind, String)>,
 ) -> Vec<(String, Vec<PartStatus>)> {
     let refused = refused(config, parts);
-    let mut free = may_prune(config, parts);
+    let mut free = may_prune(config, parts, last);
     let mut refused: Vec<&VersionStatus> = refused.iter().collect();
-    if !refused.is_empty() || !surplus(config, parts, &free).is_empty() {
+    if !refused.is_empty() || !surplus(config, parts, last, &free).is_empty() {
         let name = config.metadata.name.as_deref().unwrap_or_default();
         let running: HashSet<&str> = pods.iter().filter_map(|pod| pod.runs(name)).map(VersionName::as_str).collect();
         let mounted: HashSet<&(PartKind, String)> = pods.iter().flat_map(|pod| &pod.references).chain(named).collect();
@@ -29,7 +31,7 @@ pub fn to_prune(
         free.retain(|sealed| !running.contains(sealed.version.as_str()) && !sealed.parts.iter().any(is_mounted));
         refused.retain(|version| !version.parts.iter().any(is_mounted));
     }
-    let surplus = refused.into_iter().chain(surplus(config, parts, &free));
+    let surplus = refused.into_iter().chain(surplus(config, parts, last, &free));
     surplus.map(|sealed| (sealed.version.clone(), sealed.parts.clone())).collect()
 }
 
@@ -37,6 +39,7 @@ pub fn to_prune(
 fn surplus<'a>(
     config: &VersionedConfig,
     parts: &[Arc<PartMeta>],
+    last: Option<&str>,
     free: &[&'a VersionStatus],
 ) -> Vec<&'a VersionStatus> {
     let keeps: HashMap<(PartKind, &str), Option<u32>> =
@@ -45,7 +48,8 @@ fn surplus<'a>(
     let mut surplus = Vec::new();
     for sealed in free.iter().rev() {
         let keep = sealed.parts.iter().find_map(|part| keeps.get(&(part.kind, part.name.as_str())).copied().flatten());
-        let goes = keep.is_some() && is_let_go(config, sealed);
+        let has_secret = sealed.parts.iter().any(|part| part.kind == PartKind::Secret);
+        let goes = keep.is_some() && has_secret && last.is_some_and(|last| last != sealed.version);
         let newer = newer.entry(keep.is_some()).or_default();
         if goes || *newer >= keep.unwrap_or(config.spec.history_limit) as usize {
             surplus.push(*sealed);
@@ -56,20 +60,9 @@ fn surplus<'a>(
     surplus
 }
 
-/// The last version of a source whose Secret is gone for long.
-fn last_of_source(config: &VersionedConfig) -> Option<&str> {
-    config.metadata.annotations.as_ref()?.get(labels::SOURCE_GONE).map(String::as_str)
-}
-
-/// Whether this is an older Secret version, and the Secret of the source is gone for long.
-fn is_let_go(config: &VersionedConfig, sealed: &VersionStatus) -> bool {
-    last_of_source(config).is_some_and(|last| last != sealed.version)
-        && sealed.parts.iter().any(|part| part.kind == PartKind::Secret)
-}
-
 /// Whether there may be something to prune, whatever the pods use.
-pub fn is_beyond_limit(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> bool {
-    !surplus(config, parts, &may_prune(config, parts)).is_empty() || !refused(config, parts).is_empty()
+pub fn is_beyond_limit(config: &VersionedConfig, parts: &[Arc<PartMeta>], last: Option<&str>) -> bool {
+    !surplus(config, parts, last, &may_prune(config, parts, last)).is_empty() || !refused(config, parts).is_empty()
 }
 
 /// Versions of sources that were not sealed because they break a rule, but for the newest: while it is known, it is not made again.
@@ -101,10 +94,10 @@ fn refused(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<VersionStat
 }
 
 /// The versions that may be deleted where nobody uses them, oldest first.
-fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<&'a VersionStatus> {
+fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>], last: Option<&str>) -> Vec<&'a VersionStatus> {
     let Some(status) = &config.status else { return Vec::new() };
     let least = parts.iter().filter_map(|part| part.keep).chain([config.spec.history_limit]).min().unwrap_or_default();
-    if status.versions.len() <= least as usize && last_of_source(config).is_none() {
+    if status.versions.len() <= least as usize && last.is_none() {
         return Vec::new();
     }
     let objects: HashMap<(PartKind, &str), &PartMeta> =
@@ -165,11 +158,11 @@ mod tests {
         for at in [1, 3, 5, 7] {
             parts[at] = Arc::new(PartMeta { keep: Some(2), ..(*parts[at]).clone() });
         }
-        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0", "1", "3"]);
+        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["0", "1", "3"]);
         let (config, mut parts) = config_with_versions(3, 500);
         parts[0] = Arc::new(PartMeta { keep: Some(0), ..(*parts[0]).clone() });
-        assert!(is_beyond_limit(&config, &parts));
-        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0"]);
+        assert!(is_beyond_limit(&config, &parts, None));
+        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["0"]);
     }
 
     #[test]
@@ -183,12 +176,11 @@ mod tests {
         // This one a person has made.
         parts[4] = Arc::new(PartMeta { kind: PartKind::Secret, ..(*parts[4]).clone() });
         config.status.as_mut().unwrap().versions[4].parts[0].kind = PartKind::Secret;
-        assert!(!is_beyond_limit(&config, &parts));
-        config.metadata.annotations = Some([(labels::SOURCE_GONE.to_owned(), "3".to_owned())].into());
-        assert!(is_beyond_limit(&config, &parts));
-        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0", "2"]);
+        assert!(!is_beyond_limit(&config, &parts, None) && is_beyond_limit(&config, &parts, Some("3")));
+        let pruned = |config: &VersionedConfig| to_prune(config, &parts, Some("3"), &[], &BTreeSet::new());
+        assert_eq!(names(&pruned(&config)), ["0", "2"]);
         config.status.as_mut().unwrap().previous = Some("2".to_owned());
-        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0"]);
+        assert_eq!(names(&pruned(&config)), ["0"]);
     }
 
     #[test]
@@ -208,13 +200,13 @@ mod tests {
             };
             status.invalid.push(invalid);
         }
-        assert!(is_beyond_limit(&config, &parts));
+        assert!(is_beyond_limit(&config, &parts, None));
         let mounted = [(PartKind::ConfigMap, "shop-1".to_owned())].into();
-        assert_eq!(names(&to_prune(&config, &parts, &[], &mounted)), ["src-1"]);
+        assert_eq!(names(&to_prune(&config, &parts, None, &[], &mounted)), ["src-1"]);
         config.spec.current = Some("src-1".to_owned());
-        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["src-2"]);
+        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["src-2"]);
         config.status.as_mut().unwrap().invalid.truncate(1);
-        assert!(!is_beyond_limit(&config, &parts));
+        assert!(!is_beyond_limit(&config, &parts, None));
     }
 
     fn names(pruned: &[(String, Vec<PartStatus>)]) -> Vec<&str> {
@@ -224,9 +216,9 @@ mod tests {
     #[test]
     fn the_oldest_go_beyond_the_limit() {
         let (config, parts) = config_with_versions(5, 3);
-        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["0", "1"]);
+        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["0", "1"]);
         let (config, parts) = config_with_versions(3, 3);
-        assert!(to_prune(&config, &parts, &[], &BTreeSet::new()).is_empty());
+        assert!(to_prune(&config, &parts, None, &[], &BTreeSet::new()).is_empty());
     }
 
     #[test]
@@ -247,7 +239,7 @@ mod tests {
             ..PodState::default()
         };
         let named = [(PartKind::ConfigMap, "shop-7".to_owned())].into();
-        assert!(to_prune(&config, &parts, &[Arc::new(pod)], &named).is_empty());
-        assert_eq!(names(&to_prune(&config, &parts, &[], &BTreeSet::new())), ["5", "6", "7"]);
+        assert!(to_prune(&config, &parts, None, &[Arc::new(pod)], &named).is_empty());
+        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["5", "6", "7"]);
     }
 }

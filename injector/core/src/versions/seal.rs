@@ -45,7 +45,7 @@ impl Seals {
         &self.content_key
     }
 
-    /// A tag of this config. The second field of the message is a digest, and in that of a seal a number, so none is the other.
+    /// A tag of this config. The second field of the message is a digest or empty, and in that of a seal a number, so none is the other.
     pub(super) fn tag(&self, message: &[u8]) -> Vec<u8> {
         hmac::sign(&self.own, message).as_ref().to_vec()
     }

@@ -1,0 +1,53 @@
+//! The notice of a source whose Secret is gone for long: of the Secret versions of sources, only the last one is needed.
+//!
+//! Because of it the controller deletes versions, so it believes only who has the content key, and only until the spec of the config
+//! changes: an older notice is worth nothing.
+
+use nudge_api::VersionedConfig;
+use nudge_protocol::hex::hex;
+use nudge_protocol::labels;
+
+use super::digest::DIGEST_BYTES;
+use super::seal::Seals;
+
+impl Seals {
+    /// The notice for this config.
+    pub fn let_go(&self, config: &VersionedConfig, last: &str) -> String {
+        let generation = config.metadata.generation.unwrap_or_default().to_string();
+        let tag = self.tag(["source-gone", "", last, &generation].join("\0").as_bytes());
+        format!("{last}.{}", hex(&tag[..DIGEST_BYTES]))
+    }
+
+    /// The last version, where the annotation of the config is such a notice.
+    pub fn last_of_source<'a>(&self, config: &'a VersionedConfig) -> Option<&'a str> {
+        let notice = config.metadata.annotations.as_ref()?.get(labels::SOURCE_GONE)?;
+        let (last, _) = notice.rsplit_once('.')?;
+        (self.let_go(config, last) == *notice).then_some(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::VersionedConfigSpec;
+
+    use super::super::seal::tests::seals;
+    use super::*;
+
+    #[test]
+    fn a_notice_holds_until_the_spec_changes() {
+        let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
+        config.metadata.generation = Some(3);
+        assert_eq!(seals().last_of_source(&config), None);
+        let notice = seals().let_go(&config, "src-1");
+        let mut says = |notice: &str, generation: i64| {
+            config.metadata.generation = Some(generation);
+            config.metadata.annotations = Some([(labels::SOURCE_GONE.to_owned(), notice.to_owned())].into());
+            seals().last_of_source(&config).map(str::to_owned)
+        };
+        assert_eq!(says(&notice, 3).as_deref(), Some("src-1"));
+        assert_eq!(says(&notice, 4), None);
+        for forged in ["", "src-1", "src-1.", &notice.replace("src-1", "src-2"), &notice[..notice.len() - 1]] {
+            assert_eq!(says(forged, 3), None, "{forged}");
+        }
+    }
+}
