@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Event;
+use kube::api::ListParams;
 use nudge_api::{ConfigSource, VersionedConfig};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
@@ -76,8 +78,9 @@ async fn objects_and_status_stay_bounded_over_many_rotations() -> Result<()> {
     let status = space.api::<VersionedConfig>().get("shop").await?.status.unwrap_or_default();
     ensure!(status.retired.is_empty(), "{:?}", status.retired);
     let most = |of: fn(&(usize, usize)) -> usize| sizes.iter().map(of).max().unwrap_or_default();
+    let events = space.api::<Event>().list_metadata(&ListParams::default()).await?.items.len();
     eprintln!(
-        "{} rotations: at most {objects} objects, {} bytes of config and {} of source",
+        "{} rotations: {events} Events, at most {objects} objects, {} bytes of config and {} of source",
         sizes.len(),
         most(|it| it.0),
         most(|it| it.1)
