@@ -179,6 +179,8 @@ impl Task {
 
     fn see_config(&mut self, seen: Seen<VersionedConfig>) {
         let identity = self.config.as_ref().map(Identity::of);
+        let generation = |config: &VersionedConfig| config.metadata.generation;
+        let before = self.config.as_ref().and_then(generation);
         self.config = match seen {
             Seen::There(config) => Some(config),
             Seen::Gone => None,
@@ -186,7 +188,9 @@ impl Task {
             Seen::Forbidden => return,
         };
         self.config_known = true;
-        if self.trouble.as_ref().is_some_and(|trouble| trouble.reason == Reason::HeldBy) {
+        let is_held = self.trouble.as_ref().is_some_and(|trouble| trouble.reason == Reason::HeldBy);
+        // Other rules may take what these refuse.
+        if is_held || self.config.as_ref().and_then(generation) != before {
             self.calm();
         }
         if self.config.as_ref().map(Identity::of) != identity {

@@ -118,7 +118,7 @@ impl Writes {
                 let refused = refused(error, &format!("spec.current of config {name} can't be set"), true);
                 Err(match refused {
                     WriteError::Refused(why) if config.spec.publishes(PartKind::Secret) => {
-                        WriteError::Refused(unpublishable(why, name, &self.account))
+                        WriteError::Refused(unpublishable(&why, name, &self.account))
                     }
                     other => other,
                 })

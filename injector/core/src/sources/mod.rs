@@ -7,14 +7,18 @@ mod holder;
 mod keys;
 mod newest;
 mod object;
+mod observed;
 mod period;
 mod retention;
 mod rival;
+#[cfg(test)]
+mod scene;
 
-pub use decide::{Act, Decision, Observed, Upstream, decide, held_by};
+pub use decide::{decide, held_by};
 pub use holder::{FIELD_MANAGER, holder, release};
 pub use keys::selects;
 pub use newest::Newest;
 pub use object::{missing, refusal, unpublishable, unreadable};
+pub use observed::{Act, Decision, Observed, Upstream};
 pub use period::debounce;
 pub use rival::rival;

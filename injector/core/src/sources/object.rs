@@ -46,7 +46,7 @@ pub fn unreadable(kind: PartKind, name: &str, source: &str, account: &str) -> Ex
 }
 
 /// Why a version is not asked for, of a config that publishes a Secret: to ask needs the right to update that Secret.
-pub fn unpublishable(why: Explanation, config: &str, account: &str) -> Explanation {
+pub fn unpublishable(why: &Explanation, config: &str, account: &str) -> Explanation {
     why.reason.explained(format!(
         "{}; config {config} publishes Secret {config}, which is allowed by its name: kubectl create role nudge-source-publish-{config} \
          --verb=update --resource=secrets --resource-name={config}; kubectl create rolebinding nudge-source-publish-{config} \

@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConfigSourceStatus, PartKind, Reason};
 
-use super::decide::{Act, Observed, Upstream};
 use super::newest::after;
+use super::observed::{Act, Observed, Upstream};
 use super::period::secret_retention;
 
 /// Notes since when the object is gone.

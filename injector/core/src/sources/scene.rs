@@ -1,0 +1,225 @@
+//! A source beside a config, for tests.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{
+    ConditionType, ConfigSource, ConfigSourceStatus, Explanation, PartKind, PartStatus, Reason, RolloutFailure,
+    RolloutStage, VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus, find_condition,
+};
+use nudge_protocol::labels;
+use serde_json::json;
+
+use super::newest::Newest;
+use super::object::missing;
+use super::period::debounce;
+use super::{Act, Observed, Upstream, decide};
+
+fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millisecond(millis).unwrap()
+}
+
+pub(super) fn sealed(version: &str) -> VersionStatus {
+    let part =
+        PartStatus { kind: PartKind::ConfigMap, name: version.into(), uid: version.into(), digest: String::new() };
+    VersionStatus {
+        version: version.to_owned(),
+        state: VersionState::Available,
+        parts: vec![part],
+        keys: 1,
+        bytes: 1,
+        sealed_at: None,
+        consent: None,
+    }
+}
+
+/// A source, its object, and the config that it makes versions of.
+pub(super) struct Scene {
+    pub(super) source: ConfigSource,
+    pub(super) newest: Option<Newest>,
+    pub(super) gone: bool,
+    pub(super) config: Option<VersionedConfig>,
+    pub(super) last: Option<String>,
+    pub(super) rival: Option<&'static str>,
+    pub(super) refusal: Option<Explanation>,
+    pub(super) now: i64,
+    /// What was done, with the time.
+    pub(super) acts: Vec<(i64, Act)>,
+}
+
+impl Scene {
+    /// With a debounce of 2 s and 60 s between versions.
+    pub(super) fn new() -> Self {
+        let source = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop", "generation": 1},
+            "spec": {"from": {"configMap": {"name": "live"}}}
+        });
+        let source = serde_json::from_value(source).unwrap();
+        Self {
+            source,
+            newest: None,
+            gone: false,
+            config: None,
+            last: None,
+            rival: None,
+            refusal: None,
+            now: 1_000_000,
+            acts: Vec::new(),
+        }
+    }
+
+    pub(super) fn changes(&mut self, content: &str) {
+        let (version, now) = (format!("src-{content}"), at(self.now));
+        match &mut self.newest {
+            Some(newest) => newest.seen(version, debounce(&self.source), now),
+            None => self.newest = Some(Newest::first(version, now)),
+        }
+        self.gone = false;
+    }
+
+    pub(super) fn config(&mut self) -> &mut VersionedConfig {
+        self.config.as_mut().unwrap()
+    }
+
+    pub(super) fn status(&mut self) -> &mut VersionedConfigStatus {
+        self.config().status.as_mut().unwrap()
+    }
+
+    /// Decides until there is nothing to do, and does it. The config seals at once and begins a rollout where there is a version already.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..5 {
+            let gone = missing(PartKind::ConfigMap, "live");
+            let upstream = match &self.newest {
+                _ if self.gone => Upstream::Refused(&gone),
+                Some(newest) => Upstream::Content(newest),
+                None => Upstream::Unknown,
+            };
+            let config = self.config.as_ref();
+            let observed = Observed {
+                source: &self.source,
+                upstream,
+                refusal: self.refusal.as_ref(),
+                config,
+                last: self.last.as_deref(),
+                rival: self.rival,
+                trouble: None,
+                now: at(self.now),
+            };
+            let decision = decide(&observed);
+            assert!(decision.again.is_none_or(|again| again > at(self.now)), "{decision:?}");
+            self.source.status = Some(decision.status);
+            let Some(act) = decision.act else { return };
+            self.act(&act);
+            self.acts.push((self.now, act));
+        }
+        panic!("it never comes to an end: {:?}", self.acts);
+    }
+
+    pub(super) fn act(&mut self, act: &Act) {
+        let newest = self.newest.clone().unwrap().version;
+        let now = self.now;
+        let took = |status: &mut ConfigSourceStatus, version: &str| {
+            if status.version.as_deref() != Some(version) {
+                status.version = Some(version.to_owned());
+                status.made_at = Some(Time(at(now)));
+            }
+        };
+        let status = self.source.status.as_mut().unwrap();
+        match act {
+            Act::CreateConfig => {
+                let status = VersionedConfigStatus::default();
+                self.config = Some(VersionedConfig { status: Some(status), ..VersionedConfig::default() });
+                self.config().metadata.name = Some("shop".to_owned());
+            }
+            Act::Make => {
+                status.version = Some(newest.clone());
+                status.made_at = Some(Time(at(now)));
+                self.status().versions.retain(|sealed| sealed.version != newest);
+                self.status().versions.push(sealed(&newest));
+            }
+            Act::Activate(version) => {
+                took(status, version);
+                self.config().spec.current = Some(version.clone());
+                let status = self.status();
+                status.rollout.failure = None;
+                if status.current.is_some() {
+                    status.target = Some(version.clone());
+                    status.rollout.stage = Some(RolloutStage::Moving);
+                } else {
+                    status.current = Some(version.clone());
+                }
+            }
+            Act::KeepOnly(last) => {
+                self.last.clone_from(last);
+            }
+        }
+    }
+
+    pub(super) fn passes(&mut self, millis: i64) {
+        self.now += millis;
+        self.settle();
+    }
+
+    pub(super) fn rollout_ends(&mut self, good: bool) {
+        let status = self.status();
+        let Some(target) = status.target.take() else { return };
+        status.rollout.stage = None;
+        if good {
+            status.current = Some(target);
+        } else {
+            status.rollout.failure = Some(RolloutFailure {
+                version: target,
+                generation: 1,
+                reason: Reason::PodNotReady,
+                message: String::new(),
+                now: None,
+            });
+        }
+        self.settle();
+    }
+
+    pub(super) fn taken_by(&mut self, manager: &str, version: &str) {
+        let fields = json!({"f:spec": {"f:current": {}}});
+        let entry = json!({"manager": manager, "operation": "Update", "fieldsV1": fields});
+        self.config().spec.current = Some(version.to_owned());
+        self.config().metadata.managed_fields = Some(vec![serde_json::from_value(entry).unwrap()]);
+        self.settle();
+    }
+
+    pub(super) fn ready(&self) -> (bool, String) {
+        let conditions = &self.source.status.as_ref().unwrap().conditions;
+        let ready = find_condition(conditions, ConditionType::Ready).unwrap();
+        (ready.status == "True", ready.reason.clone())
+    }
+
+    pub(super) fn stalled(&self) -> bool {
+        let conditions = &self.source.status.as_ref().unwrap().conditions;
+        find_condition(conditions, ConditionType::Stalled).is_some_and(|stalled| stalled.status == "True")
+    }
+
+    pub(super) fn is(&self, ready: bool, reason: &str) {
+        assert_eq!(self.ready(), (ready, reason.to_owned()));
+    }
+
+    pub(super) fn activated(&self) -> Vec<&str> {
+        let activated = |(_, act): &'_ (i64, Act)| matches!(act, Act::Activate(_));
+        let of = self.acts.iter().filter(|act| activated(act));
+        of.map(|(_, act)| if let Act::Activate(version) = act { version.as_str() } else { "" }).collect()
+    }
+
+    pub(super) fn sync(&mut self) {
+        let asked = [(labels::SYNC.to_owned(), self.now.to_string())];
+        self.source.metadata.annotations = Some(asked.into());
+        self.settle();
+    }
+}
+
+/// With one version that is current.
+pub(super) fn running() -> Scene {
+    let mut scene = Scene::new();
+    scene.changes("a");
+    scene.settle();
+    scene.passes(2000);
+    scene.is(true, "Activated");
+    scene.passes(60_000);
+    scene
+}
