@@ -2,14 +2,13 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Patch, PatchParams};
 use nudge_api::VersionedConfig;
-use nudge_tests::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT, at_once, bind};
+use nudge_tests::cluster::installation::{at_once, bind};
 use serde_json::json;
 
 use crate::refused::sources_of;
-use crate::scene::{condition, config_until, enabled, is, is_current, live_secret, patched, quick, until};
+use crate::scene::{condition, config_until, enabled, is, is_current, live_secret, may_publish, patched, quick, until};
 
 #[tokio::test]
 async fn a_published_secret_follows_the_living_one_where_the_account_may_update_it() -> Result<()> {
@@ -46,16 +45,7 @@ async fn a_published_secret_follows_the_living_one_where_the_account_may_update_
         message.contains("kubectl create role nudge-source-publish-tls --verb=update --resource=secrets"),
         "{message}"
     );
-    // As the message says.
-    let name = "nudge-source-publish-tls";
-    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["tls"], "verbs": ["update"]}]);
-    space.create_object::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": SOURCES_ACCOUNT, "namespace": NAMESPACE}],
-    });
-    space.create_object::<RoleBinding>(binding).await?;
+    may_publish(&space, "tls").await?;
     patched(&space, "tls", &json!({"metadata": {"annotations": {"nudge.dev/sync": "1"}}})).await?;
     let first = is_current(&space, "tls", None).await?;
     let secrets = space.api::<Secret>();

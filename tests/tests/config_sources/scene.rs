@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Patch, PatchParams};
 use nudge_api::{ConfigSource, ConfigSourceStatus, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
-use nudge_tests::cluster::installation::bind;
+use nudge_tests::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT, bind};
 use nudge_tests::cluster::sources::may_read;
 use nudge_tests::{Installation, Replica, ReplicaOptions, eventually};
 use serde_json::{Value, json};
@@ -54,6 +55,18 @@ pub(crate) async fn live(space: &Space, name: &str, value: &str) -> Result<Confi
 pub(crate) async fn live_secret(space: &Space, name: &str, kind: &str, data: Value) -> Result<Secret> {
     may_read(space, "secrets", name).await?;
     space.create_object(json!({"metadata": {"name": name}, "type": kind, "stringData": data})).await
+}
+
+/// Lets the role sources decide about the published Secret of this name, as its message says.
+pub(crate) async fn may_publish(space: &Space, name: &str) -> Result<()> {
+    let role = format!("nudge-source-publish-{name}");
+    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["update"]}]);
+    space.create_object::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await?;
+    let binding = json!({
+        "metadata": {"name": role}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": SOURCES_ACCOUNT, "namespace": NAMESPACE}],
+    });
+    space.create_object::<RoleBinding>(binding).await.map(drop)
 }
 
 pub(crate) async fn changes(space: &Space, name: &str, value: &str) -> Result<()> {
