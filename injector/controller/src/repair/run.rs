@@ -180,7 +180,7 @@ impl Loop<'_> {
                 let seen = self.forbidden.get(namespace).map_or(1, |(seen, _)| seen.saturating_add(1));
                 let until = Instant::now() + FORBIDDEN.jittered(seen, rand::random());
                 self.forbidden.insert(namespace.to_owned(), (seen, until));
-                if seen == 2 {
+                if seen == 1 {
                     tracing::error!(
                         namespace,
                         error = chain(&error),
