@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::installation::{at_once, bind};
 use serde_json::json;
@@ -30,7 +30,7 @@ async fn a_published_secret_follows_the_living_one_where_the_account_may_update_
     let object = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "tls"}, "spec": {"from": from}
     });
-    let made = jane.create(&Default::default(), &serde_json::from_value(object)?).await;
+    let made = jane.create(&PostParams::default(), &serde_json::from_value(object)?).await;
     let error = made.err().context("it is not refused")?.to_string();
     ensure!(error.contains("this needs the right to update Secret tls"), "{error}");
     // What is published is no source.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use nudge_tests::cluster::Options;
 use nudge_tests::cluster::sources::leads;
 use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
@@ -35,7 +35,7 @@ async fn another_replica_goes_on_and_one_version_is_made() -> Result<()> {
     // With two objects to create. The leader is killed when the first is there.
     let params = WatchParams::default().labels("nudge.dev/config=shop").timeout(60);
     let maps = space.api::<ConfigMap>();
-    let since = maps.list(&Default::default()).await?.metadata.resource_version.context("no version")?;
+    let since = maps.list(&ListParams::default()).await?.metadata.resource_version.context("no version")?;
     let mut events = Box::pin(maps.watch(&params, &since).await?);
     let large = json!({"data": {"key": "2", "one": "x".repeat(600_000), "other": "x".repeat(420_000)}});
     maps.patch("live", &PatchParams::default(), &Patch::Merge(large)).await?;

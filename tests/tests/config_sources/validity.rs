@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use nudge_api::{ConfigSource, ConfigSourceStatus, VersionedConfig};
 use nudge_tests::cluster::Space;
@@ -108,7 +108,7 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     ensure!(message.starts_with(&format!("version {version} breaks a rule of spec.validation: key key")), "{message}");
     let parts = async |version: &str| -> Result<Vec<Option<String>>> {
         let maps = versions(&space, "shop").await?;
-        Ok(maps.iter().filter(|map| map.labels()["nudge.dev/version"] == version).map(|map| map.uid()).collect())
+        Ok(maps.iter().filter(|map| map.labels()["nudge.dev/version"] == version).map(ResourceExt::uid).collect())
     };
     let made = parts(&version).await?;
     ensure!(made.len() == 2, "{made:?}");

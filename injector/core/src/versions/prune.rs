@@ -168,9 +168,9 @@ mod tests {
     #[test]
     fn older_secrets_of_a_source_that_is_gone_go() {
         let (mut config, mut parts) = config_with_versions(5, 500);
-        for at in 0..4 {
+        for (at, part) in parts.iter_mut().enumerate().take(4) {
             let kind = if at == 1 { PartKind::ConfigMap } else { PartKind::Secret };
-            parts[at] = Arc::new(PartMeta { kind, keep: Some(300), ..(*parts[at]).clone() });
+            *part = Arc::new(PartMeta { kind, keep: Some(300), ..(**part).clone() });
             config.status.as_mut().unwrap().versions[at].parts[0].kind = kind;
         }
         // This one a person has made.
