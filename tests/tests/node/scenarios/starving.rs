@@ -28,6 +28,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How many it wants of each port of each replica: more than there are places for health (64) and webhooks (512).
 const WANTED: &str = "{8080: 80, 8443: 600, 9443: 200}";
 
+/// Nobody reaches the role sources, which other scenarios install.
+const SELECTOR: &str = "app.kubernetes.io/name=nudge,app.kubernetes.io/component!=sources";
+
 /// Two replicas of nudge-injector, two of nudge-hub, and one of nudge-certs, which serves nobody.
 const REPLICAS: usize = 5;
 /// Replicas of each that serves.
@@ -165,7 +168,7 @@ pub(super) async fn replicas(home: &Home<'_>) -> Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     // One of an earlier scenario's may still be terminating.
     eventually(LONG, "all replicas are there, and no other", async || {
-        let all = pods.list(&ListParams::default().labels("app.kubernetes.io/name=nudge")).await.ok()?.items;
+        let all = pods.list(&ListParams::default().labels(SELECTOR)).await.ok()?.items;
         (all.len() == REPLICAS && all.iter().all(is_ready)).then_some(all)
     })
     .await
