@@ -57,7 +57,8 @@ pub fn add_unnotified(
         let counts = |pod: &&Arc<PodState>| pod.workload == id && pod.was_ready && !pod.terminating && !pod.finished;
         let there = pods.iter().filter(counts);
         let count = if workload.digest.as_ref() != Some(digest) {
-            there.filter(|pod| pod.created < published.as_second()).count()
+            // Times have whole seconds: a pod of the same second may have the variables from before.
+            there.filter(|pod| pod.created <= published.as_second()).count()
         } else if workload.mark().is_some_and(|mark| mark.at >= since) {
             // What its controller says, because clocks differ.
             there.count().min(workload.steps.map_or(usize::MAX, Steps::old))
@@ -180,7 +181,7 @@ mod tests {
         let at = |second| Timestamp::from_second(second).unwrap();
         let made = |created| PodState { by_restart: false, created, ..pod("Deployment/web", Some("2")) };
         let never_ready = PodState { was_ready: false, ..made(10) };
-        let pods = [made(10), made(99), made(100), never_ready].map(Arc::new);
+        let pods = [made(10), made(100), made(101), never_ready].map(Arc::new);
         let found = |workload: Workload| {
             let mut found = BTreeMap::new();
             add_unnotified(&mut found, &[(workload, "new".to_owned())], &pods, at(100), at(100));
