@@ -52,16 +52,8 @@ async fn status(
     what: &str,
     expected: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<()> {
-    let api = space.api::<VersionedConfig>();
-    let mut last = None;
-    let found = eventually(SOON, what, async || {
-        let status = api.get(name).await.ok()?.status?;
-        let is = expected(&status);
-        last = Some(status);
-        is.then_some(())
-    });
-    let found = found.await;
-    found.with_context(|| format!("the last status was {last:?}"))
+    let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected);
+    space.object_until(SOON, name, what, is).await.map(drop)
 }
 
 async fn becomes_current(space: &Space, name: &str, version: &str) -> Result<()> {

@@ -56,24 +56,6 @@ async fn change(space: &Space, name: &str, spec: Value) -> Result<VersionedConfi
     space.api::<VersionedConfig>().patch(name, &PatchParams::default(), &patch).await
 }
 
-async fn stands(
-    space: &Space,
-    name: &str,
-    what: &str,
-    is: impl Fn(&VersionedConfigStatus) -> bool,
-) -> Result<VersionedConfigStatus> {
-    let configs = space.api::<VersionedConfig>();
-    let mut last = None;
-    let found = eventually(SOON, what, async || {
-        let config = configs.get(name).await.ok()?;
-        last.clone_from(&config.status);
-        let seen = config.status.as_ref()?.observed_generation == config.metadata.generation;
-        config.status.filter(|status| seen && is(status))
-    });
-    let found = found.await;
-    found.with_context(|| format!("the last status was {last:#?}"))
-}
-
 /// What the condition says: its status, its reason and its message.
 fn said(status: &VersionedConfigStatus) -> (&str, &str, &str) {
     let condition = status.conditions.iter().find(|condition| condition.type_ == "SecretPublished");
@@ -82,17 +64,18 @@ fn said(status: &VersionedConfigStatus) -> (&str, &str, &str) {
 
 /// Waits until the version is published, and returns what the Secret holds.
 async fn holds(space: &Space, name: &str, version: &str) -> Result<Secret> {
-    stands(space, name, &format!("version {version} of {name} is published"), |status| {
-        status.published_secret.as_deref() == Some(version) && said(status).1 == "Published"
-    })
-    .await?;
+    space
+        .config_status(name, &format!("version {version} of {name} is published"), |status| {
+            status.published_secret.as_deref() == Some(version) && said(status).1 == "Published"
+        })
+        .await?;
     Ok(space.api::<Secret>().get(name).await?)
 }
 
 /// Waits for a refusal with the reason, and returns the message.
 async fn refused(space: &Space, name: &str, reason: &str) -> Result<(String, Option<String>)> {
     let status =
-        stands(space, name, &format!("{name} is refused: {reason}"), |status| said(status).1 == reason).await?;
+        space.config_status(name, &format!("{name} is refused: {reason}"), |status| said(status).1 == reason).await?;
     ensure!(said(&status).0 == "False", "{status:#?}");
     Ok((said(&status).2.to_owned(), status.published_secret))
 }
@@ -157,10 +140,10 @@ async fn what_is_not_published_any_more_stays_and_nothing_is_said_of_it() -> Res
 
     change(&space, "shop", json!({"publish": []})).await?;
     let is_silent = |status: &VersionedConfigStatus| status.published_secret.is_none() && said(status).1.is_empty();
-    stands(&space, "shop", "nothing is said of the Secret", is_silent).await?;
+    space.config_status("shop", "nothing is said of the Secret", is_silent).await?;
     version(&space, "shop", "3", "Opaque", json!({"password": "three"})).await?;
     change(&space, "shop", json!({"current": "3"})).await?;
-    stands(&space, "shop", "version 3 is current", |status| status.current.as_deref() == Some("3")).await?;
+    space.config_status("shop", "version 3 is current", |status| status.current.as_deref() == Some("3")).await?;
     ensure!(text(&secrets.get("shop").await?) == pairs(&[("password", "one")]), "it follows no more");
 
     change(&space, "shop", json!({"publish": ["Secret"]})).await?;
@@ -195,7 +178,9 @@ async fn one_of_somebody_else_or_with_another_type_is_never_adopted() -> Result<
         config(&space, name, json!(["Secret"])).await?;
         let (message, held) = refused(&space, name, "NotOurs").await?;
         ensure!(message.contains(said) && held.is_none(), "{message} {held:?}");
-        stands(&space, name, "the version is current all the same", |it| it.current.as_deref() == Some("1")).await?;
+        space
+            .config_status(name, "the version is current all the same", |it| it.current.as_deref() == Some("1"))
+            .await?;
         ensure!(text(&secrets.get(name).await?) == theirs, "{name} was changed");
     }
     // Deleted, it is created; an empty one with the label is filled.
@@ -283,7 +268,7 @@ async fn without_the_rights_the_status_says_so_and_no_value_is_written_down() ->
     let (message, held) = refused(&space, "shop", "NotAllowed").await?;
     ensure!(message.contains("bind ClusterRole nudge-publish-secrets") && held.is_none(), "{message} {held:?}");
     ensure!(message.contains("kubectl nudge enable NAMESPACE --secrets --publish-secrets"), "{message}");
-    stands(&space, "shop", "the version is current all the same", |it| it.current.as_deref() == Some("1")).await?;
+    space.config_status("shop", "the version is current all the same", |it| it.current.as_deref() == Some("1")).await?;
     let events = space.api::<Event>();
     let noted = async || {
         let all = events.list(&ListParams::default()).await.ok()?.items;
@@ -353,7 +338,7 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
     let stalled = |status: &VersionedConfigStatus| {
         status.conditions.iter().any(|it| it.type_ == "Stalled" && it.reason == "VersionNotAuthorized")
     };
-    stands(&space, "shop", "her version waits for somebody who may", stalled).await?;
+    space.config_status("shop", "her version waits for somebody who may", stalled).await?;
     ensure!(text(&holds(&space, "shop", "1").await?) == pairs(&[("password", "one")]));
 
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["shop"], "verbs": ["update"]}]);

@@ -67,25 +67,10 @@ async fn tenant(space: &Space, name: &str) -> Result<()> {
     space.create_object::<ConfigMap>(json!({"metadata": {"name": name}, "data": {"key": "owner"}})).await?;
     make(space, config(name, None)).await?;
     space.create_object::<ConfigMap>(part(name, "1.0.0", "owner")).await?;
-    stands(space, name, "1.0.0 is published", |status| status.published.as_deref() == Some("1.0.0")).await.map(drop)
-}
-
-async fn stands(
-    space: &Space,
-    name: &str,
-    what: &str,
-    is: impl Fn(&VersionedConfigStatus) -> bool,
-) -> Result<VersionedConfigStatus> {
-    let configs = space.api::<VersionedConfig>();
-    let mut last = None;
-    let found = eventually(SOON, what, async || {
-        let config = configs.get(name).await.ok()?;
-        last.clone_from(&config.status);
-        let seen = config.status.as_ref()?.observed_generation == config.metadata.generation;
-        config.status.filter(|status| seen && is(status))
-    });
-    let found = found.await;
-    found.with_context(|| format!("the last status was {last:#?}"))
+    space
+        .config_status(name, "1.0.0 is published", |status| status.published.as_deref() == Some("1.0.0"))
+        .await
+        .map(drop)
 }
 
 fn is_refused(status: &VersionedConfigStatus) -> bool {
@@ -160,16 +145,16 @@ async fn the_detour_by_a_deletion_ends_at_its_first_step() -> Result<()> {
 
     // Not even when the owner makes the config anew, and changes something else of it.
     make(&space, config("shop", None)).await?;
-    stands(&space, "shop", "it waits", is_refused).await?;
+    space.config_status("shop", "it waits", is_refused).await?;
     change(&space, "shop", json!({"spec": {"historyLimit": 3}})).await?;
-    stands(&space, "shop", "it still waits", is_refused).await?;
+    space.config_status("shop", "it still waits", is_refused).await?;
     assert_eq!(held(&space, "shop").await?, "owner");
 
     // Their own next version is the first; hers is current when they say so.
     space.create_object::<ConfigMap>(part("shop", "1.0.1", "owner's next")).await?;
-    stands(&space, "shop", "1.0.1 is published", |status| status.published.as_deref() == Some("1.0.1")).await?;
+    space.config_status("shop", "1.0.1 is published", |status| status.published.as_deref() == Some("1.0.1")).await?;
     change(&space, "shop", json!({"spec": {"current": "6.6.7"}})).await?;
-    stands(&space, "shop", "6.6.7 is published", |status| status.published.as_deref() == Some("6.6.7")).await?;
+    space.config_status("shop", "6.6.7 is published", |status| status.published.as_deref() == Some("6.6.7")).await?;
     assert_eq!(held(&space, "shop").await?, "hers");
     Ok(())
 }
@@ -182,9 +167,9 @@ async fn a_version_that_is_waited_for_is_not_anybodys_to_make() -> Result<()> {
     let jane = jane(installation.cluster, &space).await?;
     change(&space, "shop", json!({"spec": {"current": "2.0.0"}})).await?;
     jane.create_object::<ConfigMap>(part("shop", "2.0.0", "hers")).await?;
-    stands(&space, "shop", "it waits", is_refused).await?;
+    space.config_status("shop", "it waits", is_refused).await?;
     change(&space, "shop", json!({"spec": {"historyLimit": 3}})).await?;
-    let waiting = stands(&space, "shop", "it still waits", is_refused).await?;
+    let waiting = space.config_status("shop", "it still waits", is_refused).await?;
     assert_eq!((waiting.current.as_deref(), &*held(&space, "shop").await?), (Some("1.0.0"), "owner"));
 
     // The way out that the condition names.
@@ -231,13 +216,14 @@ async fn what_was_made_while_nobody_could_ask_waits() -> Result<()> {
     is_forbidden(make(&jane, config("mine", None)).await, "create it")?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "mine"}, "data": {"key": "owner"}})).await?;
     make(&space, config("mine", None)).await?;
-    stands(&space, "mine", "it waits", is_refused).await?;
+    space.config_status("mine", "it waits", is_refused).await?;
     // What the owner's was before is first.
     make(&space, config("shop", None)).await?;
-    stands(&space, "shop", "1.0.0 is current", |status| {
-        status.current.as_deref() == Some("1.0.0") && status.version("6.6.7").is_some()
-    })
-    .await?;
+    space
+        .config_status("shop", "1.0.0 is current", |status| {
+            status.current.as_deref() == Some("1.0.0") && status.version("6.6.7").is_some()
+        })
+        .await?;
     for name in ["mine", "shop"] {
         assert_eq!(held(&space, name).await?, "owner");
     }
@@ -258,7 +244,7 @@ async fn what_was_made_before_the_namespace_was_enabled_waits() -> Result<()> {
     let enabled = Patch::Merge(json!({"metadata": {"labels": {"nudge.dev/enabled": "true"}}}));
     Api::<Namespace>::all(space.client.clone()).patch(&space.name, &PatchParams::default(), &enabled).await?;
     for name in ["shop", "other"] {
-        stands(&space, name, "it waits", is_refused).await?;
+        space.config_status(name, "it waits", is_refused).await?;
     }
     assert_eq!(held(&space, "shop").await?, "owner");
     Ok(())

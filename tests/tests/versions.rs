@@ -52,18 +52,8 @@ async fn status(
     what: &str,
     expected: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
-    let api = space.api::<VersionedConfig>();
-    let mut last = None;
-    let found = eventually(SOON, what, async || {
-        let status = api.get(name).await.ok()?.status?;
-        if expected(&status) {
-            return Some(status);
-        }
-        last = Some(status);
-        None
-    })
-    .await;
-    found.with_context(|| format!("the last status was {last:?}"))
+    let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected);
+    space.object_until(SOON, name, what, is).await?.status.context("no status")
 }
 
 fn is_current(version: &'static str) -> impl Fn(&VersionedConfigStatus) -> bool {

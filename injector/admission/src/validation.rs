@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nudge_api::{PartKind, ValidationRule, VersionedConfigSpec};
 use nudge_protocol::labels;
-use nudge_validation::{Dictionary, Entry, Rules, SchemaTexts, references, schema_of};
+use nudge_validation::{Rules, SchemaTexts, dictionary_of, references, schema_of};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
@@ -113,11 +113,10 @@ impl Judge {
             texts.insert(reference.clone(), text);
         }
         let Ok(_turn) = self.turns.try_acquire() else { return Ok(()) };
-        let (secret, content) = (object.kind == PartKind::Secret, object.content.clone());
+        let (kind, content) = (object.kind, object.content.clone());
         let judged = spawn_blocking(move || {
             let rules = Rules::compile(&rules, &texts).ok()?;
-            let entries = content.0.iter().map(|(key, value)| (key.as_str(), Entry { value, secret }));
-            rules.check(&entries.collect::<Dictionary<'_>>()).err()
+            rules.check(&dictionary_of([(kind, &content.0)])).err()
         });
         match judged.await {
             Ok(Some(report)) => Err(Denial::invalid(format!(

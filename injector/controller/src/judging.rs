@@ -11,7 +11,7 @@ use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::keys::ConfigKey;
 use nudge_core::versions::{Contents, Facts, Unjudged, Verdict, contents_of, part_digest};
-use nudge_validation::{Dictionary, Entry, Rules, SchemaTexts, references};
+use nudge_validation::{Rules, SchemaTexts, dictionary_of, references};
 
 use super::controller::Controller;
 use super::gate::Gate;
@@ -192,10 +192,6 @@ impl Drop for End {
 
 /// What is wrong with these parts together.
 fn message(rules: &Rules, parts: &[(PartKind, Contents)]) -> Option<String> {
-    let mut dictionary = Dictionary::new();
-    for (kind, content) in parts {
-        let secret = *kind == PartKind::Secret;
-        dictionary.extend(content.iter().map(|(key, value)| (key.as_str(), Entry { value, secret })));
-    }
+    let dictionary = dictionary_of(parts.iter().map(|(kind, content)| (*kind, content)));
     rules.check(&dictionary).err().map(|report| report.to_string())
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use nudge_api::{Explanation, PartKind, Reason, ValidationRule, VersionedConfig};
-use nudge_validation::{Dictionary, Entry, Rules, SchemaTexts, references};
+use nudge_api::{Explanation, Reason, ValidationRule, VersionedConfig};
+use nudge_validation::{Rules, SchemaTexts, dictionary_of, references};
 use tokio::task::spawn_blocking;
 
 use crate::content::Newest;
@@ -50,11 +50,7 @@ async fn compiled(rules: &[ValidationRule]) -> Option<Arc<Rules>> {
 }
 
 fn broken(rules: &Rules, newest: &Newest) -> Option<String> {
-    let mut dictionary = Dictionary::new();
-    for part in &newest.parts {
-        let secret = part.kind == PartKind::Secret;
-        dictionary.extend(part.content.iter().map(|(key, value)| (key.as_str(), Entry { value, secret })));
-    }
+    let dictionary = dictionary_of(newest.parts.iter().map(|part| (part.kind, &part.content)));
     let report = rules.check(&dictionary).err()?;
     Some(format!("the content breaks a rule of spec.validation: {report}; correct it, or change the rules"))
 }

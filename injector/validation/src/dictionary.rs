@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use nudge_api::PartKind;
 use serde_json::Value;
 use zeroize::Zeroize as _;
 
@@ -23,6 +24,17 @@ impl fmt::Debug for Entry<'_> {
 
 /// All values of a version by their keys.
 pub type Dictionary<'a> = BTreeMap<&'a str, Entry<'a>>;
+
+/// The dictionary of a version with these parts.
+pub fn dictionary_of<'a, V: AsRef<[u8]> + 'a>(
+    parts: impl IntoIterator<Item = (PartKind, &'a BTreeMap<String, V>)>,
+) -> Dictionary<'a> {
+    let entries = parts.into_iter().flat_map(|(kind, content)| {
+        let secret = kind == PartKind::Secret;
+        content.iter().map(move |(key, value)| (key.as_str(), Entry { value: value.as_ref(), secret }))
+    });
+    entries.collect()
+}
 
 /// A value as its format has it. It may be a Secret's, so it is wiped on drop and never shown.
 #[derive(Clone, Default)]

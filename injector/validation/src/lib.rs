@@ -15,7 +15,7 @@ mod rule_error;
 mod rules;
 mod schema;
 
-pub use dictionary::{Dictionary, Entry};
+pub use dictionary::{Dictionary, Entry, dictionary_of};
 pub use finding::{Finding, Place, Report};
 pub use references::{SchemaTexts, references, schema_of};
 pub use rule_error::RuleError;

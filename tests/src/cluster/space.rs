@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
+use nudge_api::{VersionedConfig, VersionedConfigStatus};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -59,6 +60,46 @@ impl Space {
         K::DynamicType: Default,
     {
         Ok(self.api::<K>().create(&PostParams::default(), &from_json(object)?).await?)
+    }
+
+    /// The object, once it is as expected. What it was last is in the error.
+    pub async fn object_until<K>(
+        &self,
+        within: Duration,
+        name: &str,
+        what: &str,
+        expected: impl Fn(&K) -> bool,
+    ) -> Result<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+        K::DynamicType: Default,
+    {
+        let (api, mut last) = (self.api::<K>(), None);
+        let found = eventually(within, what, async || {
+            let object = api.get(name).await.ok()?;
+            if expected(&object) {
+                return Some(object);
+            }
+            last = Some(object);
+            None
+        });
+        let found = found.await;
+        found.with_context(|| format!("{name} was last {last:#?}"))
+    }
+
+    /// The status of the config, once it is about its spec and as expected.
+    pub async fn config_status(
+        &self,
+        name: &str,
+        what: &str,
+        expected: impl Fn(&VersionedConfigStatus) -> bool,
+    ) -> Result<VersionedConfigStatus> {
+        let is = |config: &VersionedConfig| {
+            let about = |status: &VersionedConfigStatus| status.observed_generation == config.metadata.generation;
+            config.status.as_ref().is_some_and(|status| about(status) && expected(status))
+        };
+        let config = self.object_until(SOON, name, what, is).await?;
+        config.status.context("no status")
     }
 
     /// Makes a service account.

@@ -10,7 +10,7 @@ use nudge_api::{ConfigSource, ConfigSourceStatus, VersionedConfig, VersionedConf
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT, bind};
 use nudge_tests::cluster::sources::may_read;
-use nudge_tests::{Installation, Replica, ReplicaOptions, eventually};
+use nudge_tests::{Installation, Replica, ReplicaOptions};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -101,17 +101,8 @@ pub(crate) async fn until(
     what: &str,
     expected: impl Fn(&ConfigSourceStatus) -> bool,
 ) -> Result<ConfigSourceStatus> {
-    let (api, mut last) = (space.api::<ConfigSource>(), None);
-    let found = eventually(SOON, what, async || {
-        let status = api.get(name).await.ok()?.status?;
-        if expected(&status) {
-            return Some(status);
-        }
-        last = Some(status);
-        None
-    });
-    let found = found.await;
-    found.with_context(|| format!("the last status was {last:?}"))
+    let is = |source: &ConfigSource| source.status.as_ref().is_some_and(&expected);
+    space.object_until(SOON, name, what, is).await?.status.context("no status")
 }
 
 /// Reason and message of a condition.
@@ -131,18 +122,8 @@ pub(crate) async fn config_until(
     what: &str,
     expected: impl Fn(&VersionedConfig, &VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfig> {
-    let (api, mut last) = (space.api::<VersionedConfig>(), None);
-    let found = eventually(SOON, what, async || {
-        let config = api.get(name).await.ok()?;
-        let status = config.status.clone().unwrap_or_default();
-        if expected(&config, &status) {
-            return Some(config);
-        }
-        last = Some(config);
-        None
-    });
-    let found = found.await;
-    found.with_context(|| format!("the last was {last:?}"))
+    let is = |config: &VersionedConfig| expected(config, &config.status.clone().unwrap_or_default());
+    space.object_until(SOON, name, what, is).await
 }
 
 /// Waits until the version of the source's newest content is current, and returns its name.

@@ -7,7 +7,6 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use nudge_api::{ConfigSource, ConfigSourceStatus};
 use nudge_tests::cluster::installation::deploy;
-use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::place::Place;
@@ -81,13 +80,8 @@ impl<'a> Home<'a> {
         what: &str,
         is: impl Fn(&ConfigSourceStatus) -> bool,
     ) -> Result<ConfigSourceStatus> {
-        let (sources, mut last) = (self.space.api::<ConfigSource>(), None);
-        let found = eventually(LONG, what, async || {
-            last = sources.get(name).await.ok()?.status;
-            last.clone().filter(&is)
-        });
-        let found = found.await;
-        found.with_context(|| format!("the last status was {last:#?}"))
+        let is = |source: &ConfigSource| source.status.as_ref().is_some_and(&is);
+        self.space.object_until(LONG, name, what, is).await?.status.context("no status")
     }
 
     /// The version of the source's newest content, once it is current. It is another one than `before`.

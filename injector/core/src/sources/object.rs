@@ -4,11 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::{Explanation, PartKind, Reason};
 use nudge_protocol::labels;
 
-use crate::versions::object_name;
-
-/// Types of Secrets that belong to Kubernetes or to Helm.
-const REFUSED: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
-const REFUSED_PREFIX: &str = "helm.sh/";
+use crate::versions::{is_configuration, object_name};
 
 /// Why this object can't be a source, if there is a reason. `secret_type` is empty for a ConfigMap.
 pub fn refusal(kind: PartKind, meta: &ObjectMeta, secret_type: &str) -> Option<Explanation> {
@@ -18,7 +14,7 @@ pub fn refusal(kind: PartKind, meta: &ObjectMeta, secret_type: &str) -> Option<E
         format!("{name} is an object of a version, which never changes; name the object that it was made of")
     } else if has(labels::PUBLISHED) {
         format!("{name} is what Nudge publishes; name another object")
-    } else if REFUSED.contains(&secret_type) || secret_type.starts_with(REFUSED_PREFIX) {
+    } else if !is_configuration(secret_type) {
         format!("{name} has the type {secret_type}, which is no configuration; name another object")
     } else {
         return None;
@@ -71,9 +67,7 @@ mod tests {
         assert_eq!(refused(Some("app"), "Opaque"), None);
         assert!(refused(Some(labels::CONFIG), "").unwrap().contains("is an object of a version"));
         assert!(refused(Some(labels::PUBLISHED), "").unwrap().contains("is what Nudge publishes"));
-        for secret_type in [REFUSED[0], REFUSED[1], "helm.sh/release.v1"] {
-            assert!(refused(None, secret_type).unwrap().contains(secret_type));
-        }
+        assert!(refused(None, "helm.sh/release.v1").unwrap().contains("helm.sh/release.v1"));
     }
 
     #[test]

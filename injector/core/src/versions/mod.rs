@@ -23,6 +23,7 @@ mod publish_secret;
 mod requested;
 mod seal;
 mod seal_check;
+mod secret_type;
 mod source_name;
 
 pub use baseline::{FIRST_VERSION, first_names, first_version, is_first_version, wants_baseline};
@@ -38,4 +39,5 @@ pub use publish::{DIGEST, Data, Publication, baseline_refusal, publication};
 pub use publish_secret::{SecretData, SecretPublication, SecretWanted, published_secret, secret_publication};
 pub use seal::{SEAL, Seals};
 pub use seal_check::{Facts, SealCheck, stand};
+pub use secret_type::is_configuration;
 pub use source_name::{SOURCE_PREFIX, digest_of_parts, is_of_source};

@@ -10,12 +10,8 @@ use nudge_protocol::labels;
 use super::digest::{Contents, contents_of};
 use super::publish::{DIGEST, MAX_BYTES};
 use super::seal::Seals;
+use super::secret_type::{OPAQUE, is_configuration};
 
-/// The type of a Secret that names none.
-const OPAQUE: &str = "Opaque";
-/// Types that stand for an identity or for a release of another tool: such a Secret decides more than what pods read.
-const NOT_ALLOWED: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
-const NOT_ALLOWED_PREFIX: &str = "helm.sh/";
 /// Longest name of a field manager in a message, in bytes.
 const MANAGER_BYTES: usize = 64;
 
@@ -95,7 +91,7 @@ pub fn secret_publication(found: Option<&Secret>, wanted: &SecretWanted<'_>) -> 
         let message = format!("version {version} has no Secret part, so Secret {name} stays as it is");
         return refused(Reason::NoSecretPart, message);
     };
-    if NOT_ALLOWED.contains(&type_.as_str()) || type_.starts_with(NOT_ALLOWED_PREFIX) {
+    if !is_configuration(type_) {
         let message = format!(
             "version {version} has Secrets of type {type_}, which are not published; remove Secret from spec.publish, or make a \
              version with another type"

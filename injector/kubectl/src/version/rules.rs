@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::{ConfigMapKeyRef, PartKind, ValidationRule, VersionedConfig};
 use nudge_core::versions::Contents;
 use nudge_protocol::error_chain::plain;
-use nudge_validation::{Dictionary, Entry, Report, Rules, SchemaTexts, references, schema_of};
+use nudge_validation::{Report, Rules, SchemaTexts, dictionary_of, references, schema_of};
 use serde_json::Value;
 
 use crate::failure::{Failure, doing};
@@ -72,12 +72,7 @@ pub(crate) fn check<'a>(
     rules: &NamedRules,
     parts: impl IntoIterator<Item = (PartKind, &'a Contents)>,
 ) -> Result<(), Report> {
-    let mut dictionary = Dictionary::new();
-    for (kind, content) in parts {
-        let secret = kind == PartKind::Secret;
-        dictionary.extend(content.iter().map(|(key, value)| (key.as_str(), Entry { value, secret })));
-    }
-    rules.rules.check(&dictionary)
+    rules.rules.check(&dictionary_of(parts))
 }
 
 /// What a file has.

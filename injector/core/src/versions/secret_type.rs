@@ -1,0 +1,29 @@
+//! Types of Secrets.
+
+/// The type of a Secret that names none.
+pub(super) const OPAQUE: &str = "Opaque";
+/// Types that stand for an identity or for a release of another tool: such a Secret decides more than what pods read.
+const NOT_ALLOWED: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
+const NOT_ALLOWED_PREFIX: &str = "helm.sh/";
+
+/// Whether a Secret of this type is configuration: something that a version is made of, and that may be published.
+pub fn is_configuration(secret_type: &str) -> bool {
+    !NOT_ALLOWED.contains(&secret_type) && !secret_type.starts_with(NOT_ALLOWED_PREFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_and_releases_are_no_configuration() {
+        for not in [NOT_ALLOWED[0], NOT_ALLOWED[1], "helm.sh/release.v1"] {
+            assert!(!is_configuration(not), "{not}");
+        }
+        for is in
+            ["", OPAQUE, "kubernetes.io/tls", "kubernetes.io/dockerconfigjson", "kubernetes.io/service-account-tokens"]
+        {
+            assert!(is_configuration(is), "{is}");
+        }
+    }
+}
