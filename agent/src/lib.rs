@@ -10,6 +10,7 @@
 //! - [`files`]: the values as files, swapped in one step.
 //! - [`notify`]: notifies containers by signal or webhook. `notify/targets.rs` decides which processes get a signal.
 //! - [`check`]: asks containers whether they take a version, before it is served.
+//! - [`restart`]: restarts all containers of the pod in place, with variables from files.
 //! - [`proc`]: other processes: what `/proc` says of them, signals to them, and the command under `exec`.
 //! - [`status`]: what the agent knows of its own work, for `/status` and the reports.
 //! - [`tasks`]: the long tasks in one supervised set.
@@ -30,6 +31,7 @@ pub mod private_file;
 pub mod proc;
 pub mod publish;
 pub mod readiness;
+pub mod restart;
 pub mod serve;
 pub mod source;
 pub mod status;

@@ -119,12 +119,19 @@ impl StatusPage {
         self.changes.send_replace(());
     }
 
-    /// Sets the outcome of notifying a container by signal.
+    /// Sets the outcome of notifying a container by signal, or of restarting it.
     pub fn notified(&self, container: &ContainerName, notified: Notified) {
         if let Some(row) = self.facts().containers.iter_mut().find(|row| row.container.name == *container) {
             row.notified = notified;
         }
         self.changes.send_replace(());
+    }
+
+    /// How notifying a container went.
+    pub fn outcome(&self, container: &ContainerName) -> Option<Notified> {
+        let facts = self.facts();
+        let row = facts.containers.iter().find(|row| row.container.name == *container)?;
+        Some(row.notified.clone())
     }
 
     /// Sets the outcome of notifying a container by its webhooks. For a container that is notified by signal, webhooks do not count.

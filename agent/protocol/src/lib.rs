@@ -25,5 +25,5 @@ pub mod webhook_url;
 pub mod webhooks;
 
 pub use error::{ErrorBody, HubErrorCode};
-pub use names::{ConfigName, ContainerName, Key, NameError, VersionName};
+pub use names::{ConfigName, ContainerName, Key, NameError, VariableName, VersionName};
 pub use notify::{Ack, Notify, NotifySignal, UnknownSetting};

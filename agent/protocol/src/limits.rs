@@ -16,3 +16,7 @@ pub const MAX_WEBHOOKS: usize = 16;
 pub const MAX_CHECKS: usize = 16;
 /// Most keys that a webhook's event lists as changed.
 pub const MAX_LISTED_KEYS: usize = 256;
+/// Most keys of one pod that become variables of containers.
+pub const MAX_VARIABLES: usize = 256;
+/// Longest file with variables of a container, in bytes: less than what a kubelet reads.
+pub const MAX_VARIABLES_BYTES: usize = 60_000;

@@ -108,6 +108,13 @@ name_type!(
     check_container
 );
 
+name_type!(
+    /// A key of the dictionary that becomes an environment variable of the same name.
+    VariableName,
+    "variable",
+    check_variable
+);
+
 /// No version may have this name, which stands for the version that is current.
 pub const CURRENT: &str = "current";
 
@@ -118,6 +125,16 @@ const VERSION_RULE: &str = "it must be 1 to 63 letters, digits, '-', '_' or '.',
 const KEY_RULE: &str = "it must be 1 to 253 letters, digits, '-', '_' or '.', not '.' and not beginning with '..'";
 const CONTAINER_RULE: &str = "it must be 1 to 63 lower-case letters, digits or '-', beginning and ending with a letter \
                               or digit";
+
+const VARIABLE_RULE: &str = "it must be 1 to 128 letters, digits or '_', not beginning with a digit, NUDGE_ or \
+                             MY_CONFIG_";
+
+fn check_variable(name: &str) -> Result<(), &'static str> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let own = ["NUDGE_", "MY_CONFIG_"].iter().any(|prefix| name.starts_with(prefix));
+    let begins = name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+    if name.len() <= 128 && begins && !own && name.bytes().all(allowed) { Ok(()) } else { Err(VARIABLE_RULE) }
+}
 
 fn check_config(name: &str) -> Result<(), &'static str> {
     let label = |label: &str| is_dns_label(label);
@@ -202,6 +219,16 @@ mod tests {
         }
         for bad in ["", ".", "..", "..data", "a b", "a/b", "nudge.configs", "nudge.", &"k".repeat(254)] {
             assert!(Key::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn variables_are_names_of_shells_and_not_nudges_own() {
+        for good in ["GREETING", "greeting", "_a1", &"V".repeat(128)] {
+            assert!(VariableName::new(good).is_ok() && Key::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "1A", "a.b", "a-b", "a=b", "NUDGE_PORT", "MY_CONFIG_TOKEN", &"V".repeat(129)] {
+            assert!(VariableName::new(bad).is_err(), "{bad}");
         }
     }
 

@@ -58,17 +58,19 @@ pub enum Notify {
     Signal(NotifySignal),
     /// By an HTTP POST to a URL of its own.
     Webhook,
+    /// By a restart of all containers of the pod, in place: for what reads its configuration at its start alone.
+    Restart,
 }
 
 impl Notify {
     /// What users may write.
-    pub const ALLOWED: &'static str = "SIGUSR1, SIGUSR2, SIGHUP, webhook, none";
+    pub const ALLOWED: &'static str = "SIGUSR1, SIGUSR2, SIGHUP, webhook, restart, none";
 
     /// The signal, where it is one.
     pub fn signal(self) -> Option<NotifySignal> {
         match self {
             Self::Signal(signal) => Some(signal),
-            Self::None | Self::Webhook => None,
+            Self::None | Self::Webhook | Self::Restart => None,
         }
     }
 
@@ -78,6 +80,7 @@ impl Notify {
             Self::None => "none",
             Self::Signal(signal) => signal.as_str(),
             Self::Webhook => "webhook",
+            Self::Restart => "restart",
         }
     }
 }
@@ -88,6 +91,7 @@ impl FromStr for Notify {
         match text {
             "none" => Ok(Self::None),
             "webhook" => Ok(Self::Webhook),
+            "restart" => Ok(Self::Restart),
             "SIGUSR1" => Ok(Self::Signal(NotifySignal::Usr1)),
             "SIGUSR2" => Ok(Self::Signal(NotifySignal::Usr2)),
             "SIGHUP" => Ok(Self::Signal(NotifySignal::Hup)),
@@ -143,12 +147,12 @@ mod tests {
 
     #[test]
     fn every_setting_reads_back_as_written_and_others_are_refused_with_the_list() {
-        for text in ["none", "webhook", "SIGUSR1", "SIGUSR2", "SIGHUP"] {
+        for text in ["none", "webhook", "restart", "SIGUSR1", "SIGUSR2", "SIGHUP"] {
             assert_eq!(text.parse::<Notify>().unwrap().to_string(), text);
         }
         for bad in ["", "sigusr1", "SIGKILL", "SIGTERM", "10"] {
             let refusal = bad.parse::<Notify>().unwrap_err().to_string();
-            assert!(refusal.contains("SIGUSR1, SIGUSR2, SIGHUP, webhook, none"), "{refusal}");
+            assert!(refusal.contains("SIGUSR1, SIGUSR2, SIGHUP, webhook, restart, none"), "{refusal}");
         }
     }
 }

@@ -7,6 +7,9 @@ pub const TOKEN_AUDIENCE: &str = "nudge";
 /// Type of the pod condition that the hub writes.
 pub const CONDITION: &str = "nudge.dev/ConfigCurrent";
 
+/// The agent's exit code by which the kubelet restarts all containers of the pod in place. Its container has a rule for it.
+pub const RESTART_EXIT_CODE: u8 = 88;
+
 /// Where containers find `token`, `ca.crt` and `env`.
 pub const CONTAINER_PATH: &str = "/run/nudge";
 /// Where the agent finds its token for the hub (`token`): the place at which Kubernetes would otherwise mount a token of the pod's
@@ -19,6 +22,10 @@ pub mod env {
     pub const CONFIGS: &str = "NUDGE_CONFIGS";
     /// How containers are notified: `app=SIGUSR1,web=webhook`.
     pub const NOTIFY: &str = "NUDGE_NOTIFY";
+    /// Keys that become variables of containers: `app=GREETING,app=LIVES`.
+    pub const VARIABLES: &str = "NUDGE_VARIABLES";
+    /// The agent's own memory volume of which the kubelet reads those variables: a file for each container, of its name.
+    pub const VARIABLES_DIR: &str = "NUDGE_VARIABLES_DIR";
     /// What counts as an acknowledgement: `delivered` (the default) or `fetched`.
     pub const ACK: &str = "NUDGE_ACK";
     /// Webhooks that are there from the start: `app=http://127.0.0.1:8080/changed`, with commas.

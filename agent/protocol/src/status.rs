@@ -138,13 +138,15 @@ pub enum ProblemReason {
     CheckRefused,
     /// A container did not answer in time whether it takes the version.
     CheckFailed,
+    /// The containers can't be restarted with the version: their variables can't express it.
+    CantApply,
     /// Another reason, which a newer hub may have.
     Other,
 }
 
 impl ProblemReason {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::ConfigMissing,
         Self::CurrentMissing,
         Self::CurrentInvalid,
@@ -160,6 +162,7 @@ impl ProblemReason {
         Self::Damaged,
         Self::CheckRefused,
         Self::CheckFailed,
+        Self::CantApply,
         Self::Other,
     ];
 
@@ -181,6 +184,7 @@ impl ProblemReason {
             Self::Damaged => "Damaged",
             Self::CheckRefused => "CheckRefused",
             Self::CheckFailed => "CheckFailed",
+            Self::CantApply => "CantApply",
             Self::Other => "Other",
         }
     }

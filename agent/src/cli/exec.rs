@@ -97,6 +97,11 @@ pub(super) fn run(args: Args) -> ExitCode {
 }
 
 async fn run_child(args: Args) -> Result<u8, Failure> {
+    if args.notify == Notify::Restart {
+        let reason =
+            "--notify restart is for pods, where the kubelet restarts containers; choose another way".to_owned();
+        return Err(Failure { code: EXIT_AGENT, reasons: vec![reason] });
+    }
     let now = OffsetDateTime::now_utc();
     let mut signals = Signals::watch(args.notify.signal())?;
     let identity = match &args.state_dir {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nix::sys::prctl::set_dumpable;
 use nudge_protocol::settings::pair;
-use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, env, pod};
+use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, VariableName, env, pod};
 use time::OffsetDateTime;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,7 +20,7 @@ use super::launch::{Failure, launch};
 use crate::assembly::{Assembly, Settings};
 use crate::identity::{Identity, Share, endpoint_url};
 use crate::notify::{Containers, Record, Scope, WebhookUrl};
-use crate::pipeline::{HubParts, HubPipeline};
+use crate::pipeline::{HubParts, HubPipeline, InPlace, InPlaceSettings};
 use crate::proc::EXIT_AGENT;
 use crate::readiness::NotReady;
 use crate::serve::{BindError, Connections, bind};
@@ -47,13 +47,21 @@ pub(super) struct Args {
     #[arg(long, env = pod::env::CONFIGS, value_name = "NAMES", value_delimiter = ',', required = true)]
     configs: Vec<ConfigName>,
 
-    /// How containers are notified of a change, such as app=SIGUSR1,web=webhook: SIGUSR1, SIGUSR2, SIGHUP, webhook or none
+    /// How containers are notified of a change, such as app=SIGUSR1,web=webhook: SIGUSR1, SIGUSR2, SIGHUP, webhook, restart or none
     #[arg(long, env = pod::env::NOTIFY, value_name = "NAME=WAY", value_delimiter = ',', value_parser = pair::<ContainerName, Notify>)]
     notify: Vec<(ContainerName, Notify)>,
 
     /// What counts as a container having taken a version: delivered (it was notified) or fetched (it has read it)
     #[arg(long, env = pod::env::ACK, value_name = "WHAT", default_value = "delivered")]
     ack: Ack,
+
+    /// Keys that become variables of containers that are restarted, such as app=GREETING,app=LIVES
+    #[arg(long, env = pod::env::VARIABLES, value_name = "NAME=KEY", value_delimiter = ',', value_parser = pair::<ContainerName, VariableName>)]
+    variables: Vec<(ContainerName, VariableName)>,
+
+    /// Folder for these variables, a file for each container: in memory, and mounted in no other container
+    #[arg(long, env = pod::env::VARIABLES_DIR, value_name = "DIR", default_value = "/run/nudge/variables")]
+    variables_dir: PathBuf,
 
     /// Webhooks that are there from the start, such as app=http://127.0.0.1:8080/changed
     #[arg(long, env = pod::env::WEBHOOKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = pair::<ContainerName, WebhookUrl>)]
@@ -167,6 +175,14 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     let listener = listen(args.listen, args.port)?;
     let containers: Vec<Container> =
         args.notify.into_iter().map(|(name, notify)| Container { name, notify, ack: args.ack }).collect();
+    let restarted = containers.iter().filter(|container| container.notify == Notify::Restart);
+    let in_place = InPlaceSettings {
+        containers: restarted.map(|container| container.name.clone()).collect(),
+        variables: args.variables,
+        folder: args.variables_dir,
+    };
+    let in_place = InPlace::new(in_place, &args.state_dir);
+    let restart = in_place.as_ref().map(InPlace::ends);
     let record = Record::new(&args.state_dir);
     let taken = record.load();
     let settings = Settings {
@@ -202,6 +218,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         last_good: LastGood::new(&args.state_dir),
         ran: RanFile::new(&args.state_dir),
         not_ready: NotReady::new(&args.state_dir),
+        in_place,
         outlets: outlets.clone(),
     });
     // Contents that this pod already has are served from the start; containers are not notified of them.
@@ -222,6 +239,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     let (code, reason) = tokio::select! {
         _ = terminate.recv() => (0, "signal"),
         _ = interrupt.recv() => (0, "signal"),
+        () = commanded(restart) => (pod::RESTART_EXIT_CODE, "restart of all containers commanded"),
         () = all_ended(containers), if args.end_with_containers => (0, "all other containers of this pod have ended"),
         // The kubelet starts the agent again, which then serves the last good contents. Where the agent ends with the other containers,
         // nothing may start it again, and its failure would be that of a Job: there the other tasks go on, as long as the hub is asked.
@@ -235,6 +253,15 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
 /// Waits until a task ends without which the agent must end; only the task that follows the hub where the others can be `spared`.
 async fn ended(tasks: &mut Tasks, spared: bool) {
     while tasks.ended().await != HUB && spared {}
+}
+
+/// Waits until a restart of all containers is commanded.
+async fn commanded(restart: Option<watch::Receiver<bool>>) {
+    let Some(mut restart) = restart else { return std::future::pending().await };
+    if restart.wait_for(|commanded| *commanded).await.is_err() {
+        // The task that follows the hub has ended.
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Waits until the hub says that all other containers have ended for good.

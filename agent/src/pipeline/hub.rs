@@ -9,10 +9,10 @@ use nudge_protocol::status::ContactStatus;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::Outlets;
 use super::intake::{Intake, IntakeParts};
 use super::keeper::Keeper;
 use super::report::{Contact, Reporter};
+use super::{InPlace, Outlets};
 use crate::map::map;
 use crate::metrics::HubCall;
 use crate::notify::Containers;
@@ -41,6 +41,8 @@ pub struct HubParts {
     pub ran: RanFile,
     /// Why nothing is served yet, for `wait-ready`.
     pub not_ready: NotReady,
+    /// Restarts of the containers, where they take versions so.
+    pub in_place: Option<InPlace>,
 }
 
 /// Follows the hub and keeps the outlets up to date.
@@ -56,12 +58,13 @@ pub struct HubPipeline {
 impl HubPipeline {
     /// A pipeline that has not polled yet.
     pub fn new(parts: HubParts) -> Self {
-        let HubParts { client, poll_interval, local_versions, store, outlets, last_good, ran, not_ready } = parts;
+        let HubParts { client, poll_interval, local_versions, store, outlets, last_good, ran, not_ready, in_place } =
+            parts;
         let containers = watch::Sender::default();
         let contact = Contact::new(local_versions.order().to_vec());
         let reporter = Reporter::new(contact, containers.subscribe(), &outlets);
         let (keeper, pods) = (Keeper::new(last_good), containers.subscribe());
-        let parts = IntakeParts { store, outlets, keeper, not_ready, containers: pods, ran };
+        let parts = IntakeParts { store, outlets, keeper, not_ready, containers: pods, ran, in_place };
         let (retry, intake) = (PollRetry::new(poll_interval), Intake::new(local_versions, parts));
         Self { client, retry, intake, reporter, containers, reminder: Reminder::default() }
     }

@@ -1,19 +1,24 @@
 //! Takes in what the hub sends: what the containers need not be asked about at once, the rest when they take it. Then it is served, stored
 //! and passed on.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nudge_protocol::ConfigName;
+use nudge_protocol::status::ProblemReason;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
+use super::in_place::Step;
 use super::keeper::Keeper;
-use super::{Delivery, Outlets};
+use super::{Delivery, InPlace, Outlets};
 use crate::check::{Candidate, Checks, Question, Verdict};
 use crate::notify::Containers;
 use crate::readiness::NotReady;
+use crate::restart::Command;
 use crate::source::hub::{LocalVersions, RanFile, Reply};
-use crate::source::{Applied, Reading, Store};
+use crate::source::{Applied, Fault, Reading, Store};
 
 /// How long the containers have for their answer where the hub does not say.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,6 +33,7 @@ pub(super) struct Intake {
     checks: Checks,
     containers: watch::Receiver<Containers>,
     ran: RanFile,
+    in_place: Option<InPlace>,
     /// What the containers are asked now.
     question: Option<Question>,
     served: bool,
@@ -43,11 +49,12 @@ pub(super) struct IntakeParts {
     pub(super) not_ready: NotReady,
     pub(super) containers: watch::Receiver<Containers>,
     pub(super) ran: RanFile,
+    pub(super) in_place: Option<InPlace>,
 }
 
 impl Intake {
     pub(super) fn new(local_versions: LocalVersions, parts: IntakeParts) -> Self {
-        let IntakeParts { store, outlets, keeper, not_ready, containers, ran } = parts;
+        let IntakeParts { store, outlets, keeper, not_ready, containers, ran, in_place } = parts;
         Self {
             // Without checks nobody is asked, and nothing is to be remembered.
             local_versions: if outlets.checks.is_empty() {
@@ -62,6 +69,7 @@ impl Intake {
             store,
             containers,
             ran,
+            in_place,
             question: None,
             served: false,
             withheld: Applied::default(),
@@ -90,11 +98,22 @@ impl Intake {
     /// Takes a reply in. Subscribers are notified of its contents before anything else happens. Returns what is wrong with it.
     pub(super) async fn take(&mut self, reply: Reply) -> Option<String> {
         let taken = self.local_versions.take(reply);
-        let asks = self.served && !self.checks.is_empty();
-        let readings = if asks { self.local_versions.hold_back(taken.readings) } else { taken.readings };
+        let readings = if !self.served {
+            taken.readings
+        } else if self.in_place.is_some() {
+            self.local_versions.hold_back_changed(taken.readings)
+        } else if !self.checks.is_empty() {
+            self.local_versions.hold_back_new(taken.readings)
+        } else {
+            taken.readings
+        };
         let changed = self.take_in(readings, true, false);
         self.pass_on(changed).await;
-        self.ask().await;
+        if self.in_place.is_some() {
+            self.restart().await;
+        } else {
+            self.ask().await;
+        }
         taken.fault
     }
 
@@ -108,7 +127,13 @@ impl Intake {
     ///
     /// Cancel safe until something has happened, which it ends with.
     pub(super) async fn next(&mut self) -> Work {
-        let Self { question, delivery, keeper, .. } = self;
+        let Self { question, delivery, keeper, in_place, .. } = self;
+        let restart = async {
+            match in_place {
+                Some(in_place) => in_place.is_due().await,
+                None => std::future::pending().await,
+            }
+        };
         let verdict = async {
             match question {
                 Some(question) => question.verdict().await,
@@ -119,6 +144,7 @@ impl Intake {
             verdict = verdict => Work::Answered(verdict),
             () = delivery.files_due() => Work::Files,
             () = keeper.is_due() => Work::Store,
+            () = restart => Work::Restart,
         }
     }
 
@@ -127,6 +153,9 @@ impl Intake {
         let readings = match work {
             Work::Files => return self.delivery.deliver().await,
             Work::Store => return self.keep().await,
+            Work::Restart if self.served => return self.restart().await,
+            // The variables could not be written.
+            Work::Restart => Vec::new(),
             Work::Answered(Verdict::Overdue(fault)) => self.local_versions.overdue(&fault),
             Work::Answered(Verdict::Refuses(fault)) => {
                 self.end_question();
@@ -177,11 +206,90 @@ impl Intake {
         let changed = self.local_versions.settle(&self.store);
         self.withheld.add(applied);
         if self.served || now || self.local_versions.is_settled() {
+            if let Err(fault) = self.prepare() {
+                self.cannot_start(&fault);
+                return changed;
+            }
             let applied = std::mem::take(&mut self.withheld);
             self.served |= applied.dictionary.is_some();
             self.delivery.serve(&self.store, applied, confirmed);
         }
         changed
+    }
+
+    /// Writes the variables that the containers start with, before anything is served.
+    fn prepare(&mut self) -> Result<(), Fault> {
+        match (&mut self.in_place, self.store.dictionary()) {
+            (Some(in_place), Some(dictionary)) if !self.served => {
+                in_place.prepare(dictionary, &self.local_versions.to_run_id())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The containers can't start with what there is. It is not served, and the fault is shown.
+    fn cannot_start(&mut self, fault: &Fault) {
+        let configs = self.local_versions.order().iter().filter(|config| self.store.good(config).is_some());
+        let reading = |config: &ConfigName| Reading { config: config.clone(), result: Err(fault.clone()) };
+        let readings = configs.map(reading).collect();
+        let problems = Applied { dictionary: None, ..self.store.apply(readings, OffsetDateTime::now_utc()) };
+        self.delivery.serve(&self.store, problems, false);
+    }
+
+    /// Restarts the containers with what is held back, where they can be, or once more where the last restart was not done.
+    async fn restart(&mut self) {
+        let Some(in_place) = self.in_place.as_mut().filter(|_| self.served) else { return };
+        let contents = self.local_versions.asked();
+        let preview = || self.store.preview(&contents);
+        let checked = match (!contents.is_empty()).then(preview) {
+            None => Ok(None),
+            Some(Ok(dictionary)) => in_place.check(&dictionary).map(|()| Some(self.local_versions.to_run_id())),
+            Some(Err(error)) => Err(Fault { reason: ProblemReason::TooLarge, message: error.to_string() }),
+        };
+        let step = match checked {
+            Ok(held) => in_place.step(held, &self.containers.borrow()),
+            Err(fault) => Step::Refuse(fault),
+        };
+        match step {
+            Step::Rest => {}
+            Step::Command(command) => self.command(command).await,
+            Step::Refuse(fault) => {
+                let readings = self.local_versions.refuse(&fault);
+                let changed = self.take_in(readings, false, false);
+                self.pass_on(changed).await;
+            }
+        }
+        self.show();
+    }
+
+    /// Stores what the containers are to run, and ends the agent. After its start it serves that before any of them starts.
+    async fn command(&mut self, command: Command) {
+        let Some(in_place) = &mut self.in_place else { return };
+        let (head, blocks) = self.local_versions.to_run();
+        let configs =
+            head.configs.iter().filter_map(|config| Some(format!("{}={}", config.name, config.version.as_ref()?)));
+        let configs = configs.collect::<Vec<_>>().join(",");
+        let (record, last_good, times) = (in_place.file(), self.keeper.file().clone(), command.times);
+        let store = move || {
+            record.store(&command)?;
+            last_good.store(&head, &blocks).map_err(io::Error::other)
+        };
+        match tokio::task::spawn_blocking(store).await.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(()) => {
+                tracing::info!(configs, times, "restarting all containers of this pod");
+                in_place.end();
+                // Nothing may store anything else now.
+                std::future::pending::<()>().await;
+            }
+            Err(error) => in_place.failed(&error),
+        }
+    }
+
+    /// Shows whether the containers run what is served.
+    fn show(&self) {
+        if let Some((in_place, etag)) = self.in_place.as_ref().zip(self.etag()) {
+            in_place.show(&etag, &self.delivery.outlets().status);
+        }
     }
 
     /// Notifies the subscribers, then logs and stores what has changed.
@@ -200,6 +308,7 @@ impl Intake {
                 self.not_ready.say(&messages.join("; "));
             }
         }
+        self.show();
         if changed {
             self.keep().await;
         }
@@ -227,4 +336,6 @@ pub(super) enum Work {
     Files,
     /// The last good contents were not stored and are tried again.
     Store,
+    /// A restart of the containers may be commanded now, or the variables be written.
+    Restart,
 }

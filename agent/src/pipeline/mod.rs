@@ -3,6 +3,7 @@
 mod delivery;
 mod dir;
 mod hub;
+mod in_place;
 mod intake;
 mod keeper;
 mod report;
@@ -10,3 +11,4 @@ mod report;
 pub use delivery::{Delivery, Outlets};
 pub use dir::Pipeline;
 pub use hub::{HubParts, HubPipeline};
+pub use in_place::{InPlace, InPlaceSettings};

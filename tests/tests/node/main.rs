@@ -26,9 +26,9 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    attackers, certificates, checks, deleted, demo, edits, exposure, failures, forged, handlers, jobs, long_restarts,
-    memory, published_secrets, quick_start, refresh, removal, restarts, rollback, rollout, secrets, starving, takeover,
-    users, weather, webhooks, workload_restarts,
+    attackers, certificates, checks, deleted, demo, edits, exposure, failures, forged, handlers, in_place, jobs,
+    long_restarts, memory, published_secrets, quick_start, refresh, removal, restarts, rollback, rollout, secrets,
+    starving, takeover, users, weather, webhooks, workload_restarts,
 };
 use crate::suite::{Run, Suite};
 
@@ -46,6 +46,7 @@ const SCENARIOS: &[(&str, Run)] = &[
     ("restarts", |suite| Box::pin(restarts::run(suite))),
     ("long_restarts", |suite| Box::pin(long_restarts::run(suite))),
     ("workload_restarts", |suite| Box::pin(workload_restarts::run(suite))),
+    ("in_place", |suite| Box::pin(in_place::run(suite))),
     ("refresh", |suite| Box::pin(refresh::run(suite))),
     ("published_secrets", |suite| Box::pin(published_secrets::run(suite))),
     ("secrets", |suite| Box::pin(secrets::run(suite))),

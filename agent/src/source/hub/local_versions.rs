@@ -195,11 +195,26 @@ impl LocalVersions {
 
     /// Holds back what this pod has never run, until its containers take it. Returns the other readings. What was wrong with the version
     /// before does not count for the one that is held back now.
-    pub fn hold_back(&mut self, mut readings: Vec<Reading>) -> Vec<Reading> {
+    pub fn hold_back_new(&mut self, readings: Vec<Reading>) -> Vec<Reading> {
+        self.hold_back(readings, |candidate, _, ran| !ran.has(&candidate.sha256))
+    }
+
+    /// Holds back what differs from the content that the pod runs, until its containers are restarted with it.
+    pub fn hold_back_changed(&mut self, readings: Vec<Reading>) -> Vec<Reading> {
+        let differs = |good: &LocalVersion, candidate: &LocalVersion| good.sha256 != candidate.sha256;
+        self.hold_back(readings, |candidate, good, _| good.is_none_or(|good| differs(good, candidate)))
+    }
+
+    fn hold_back(
+        &mut self,
+        mut readings: Vec<Reading>,
+        is_held: impl Fn(&LocalVersion, Option<&LocalVersion>, &Ran) -> bool,
+    ) -> Vec<Reading> {
         for Reading { config, result } in &mut readings {
             let Some(state) = self.configs.get_mut(config) else { continue };
-            let is_new = |candidate: &mut LocalVersion| !self.ran.has(&candidate.sha256);
-            let Some(candidate) = state.candidate.take_if(is_new) else { continue };
+            let ConfigState { candidate, good, .. } = state;
+            let is_new = |candidate: &mut LocalVersion| is_held(candidate, good.as_ref(), &self.ran);
+            let Some(candidate) = candidate.take_if(is_new) else { continue };
             if let Some(good) = &state.good {
                 *result = Ok(Arc::clone(&good.content));
             }
@@ -282,10 +297,28 @@ impl LocalVersions {
 
     /// The good contents in the form of a reply: its head and the blocks.
     pub fn last_good(&self) -> (PollHead, Vec<Value>) {
+        self.as_reply(|state| state.good.as_ref())
+    }
+
+    /// The contents that the pod is to run: those that are held back, and the good ones of the other configs.
+    pub fn to_run(&self) -> (PollHead, Vec<Value>) {
+        self.as_reply(ConfigState::to_run)
+    }
+
+    /// What stands for the contents that the pod is to run, whatever their versions are called.
+    pub fn to_run_id(&self) -> String {
+        let contents = self.configs.iter().filter_map(|(config, state)| {
+            let LocalVersion { sha256, .. } = state.to_run()?;
+            Some([config.as_str(), "=", sha256].concat())
+        });
+        contents.collect::<Vec<_>>().join(",")
+    }
+
+    fn as_reply(&self, of: impl Fn(&ConfigState) -> Option<&LocalVersion>) -> (PollHead, Vec<Value>) {
         let mut blocks = Vec::new();
         let mut config = |config: &ConfigName| {
             let state = self.configs.get(config)?;
-            let good = state.good.as_ref()?;
+            let good = of(state)?;
             blocks.push(good.block.clone());
             let (uid, revision) = state.highest.clone();
             Some(PollConfig {
@@ -305,6 +338,11 @@ impl LocalVersions {
 }
 
 impl ConfigState {
+    /// What is held back, or the good content.
+    fn to_run(&self) -> Option<&LocalVersion> {
+        self.asked.as_ref().or(self.good.as_ref())
+    }
+
     /// Takes one config of a reply in. Returns its content, or a fault and whether it is the hub's.
     fn take(&mut self, said: PollConfig, sent: Sent) -> Result<Arc<VersionContent>, (Fault, bool)> {
         let PollConfig { name, uid, revision, version, sha256, problem, ack_timeout_seconds, .. } = said;

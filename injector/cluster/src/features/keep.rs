@@ -32,6 +32,7 @@ pub struct FeatureMetrics(Family<FeatureLabels, Gauge>);
 struct FeatureLabels {
     native_sidecars: &'static str,
     env_files: &'static str,
+    restart_in_place: &'static str,
     ipv6: &'static str,
 }
 
@@ -47,6 +48,7 @@ impl FeatureMetrics {
         let labels = FeatureLabels {
             native_sidecars: label(features.native_sidecars),
             env_files: label(features.env_files),
+            restart_in_place: label(features.restart_in_place),
             ipv6: label(features.ipv6),
         };
         self.0.get_or_create(&labels).set(1);
@@ -74,6 +76,7 @@ pub async fn keep_features(
                         oldest_kubelet = overrides.kubelet.map(|minor| minor.to_string()).or(oldest),
                         native_sidecars = features.native_sidecars,
                         env_files = features.env_files,
+                        restart_in_place = features.restart_in_place,
                         ipv6 = features.ipv6,
                         "features for injection changed"
                     );

@@ -11,6 +11,9 @@ const NATIVE_SIDECARS: Minor = Minor { major: 1, minor: 29 };
 /// The first version with `env.valueFrom.fileKeyRef` by default.
 const ENV_FILES: Minor = Minor { major: 1, minor: 35 };
 
+/// The first version in which a container's exit can restart all containers of its pod by default.
+const RESTART_IN_PLACE: Minor = Minor { major: 1, minor: 36 };
+
 /// A minor version of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Minor {
@@ -96,6 +99,7 @@ pub fn choose(server: Minor, kubelets: impl IntoIterator<Item = Minor>, override
     Features {
         native_sidecars: oldest >= NATIVE_SIDECARS,
         env_files: oldest >= ENV_FILES,
+        restart_in_place: oldest >= RESTART_IN_PLACE,
         ipv6: match overrides.family {
             IpFamily::Ipv4 => false,
             IpFamily::Ipv6 => true,
@@ -130,6 +134,13 @@ mod tests {
         assert_eq!(features_of("1.28", &["1.36"], None), (false, false));
         assert_eq!(features_of("1.29", &["1.29"], None), (true, false));
         assert_eq!(features_of("1.35", &["1.35"], None), (true, true));
+    }
+
+    #[test]
+    fn restarts_in_place_need_all_nodes() {
+        let features = |server: &str, kubelet: &str| choose(minor(server), [minor(kubelet)], &Overrides::default());
+        assert!(features("1.36", "1.36").restart_in_place && features("1.37", "1.36").restart_in_place);
+        assert!(!features("1.36", "1.35").restart_in_place && !features("1.35", "1.36").restart_in_place);
     }
 
     #[test]

@@ -8,11 +8,14 @@ use nudge_protocol::ConfigName;
 
 /// What the API server and every kubelet can do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is one feature
 pub struct Features {
     /// Init containers with `restartPolicy: Always` (1.29); without it, legacy mode.
     pub native_sidecars: bool,
     /// `env.valueFrom.fileKeyRef` (1.35).
     pub env_files: bool,
+    /// `restartPolicyRules` with the action `RestartAllContainers` (1.36).
+    pub restart_in_place: bool,
     /// A pod's first address is an IPv6 address.
     pub ipv6: bool,
 }

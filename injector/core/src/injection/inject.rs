@@ -45,17 +45,23 @@ pub fn inject(
     let (configs, more) = resolve(&user, request, facts, foreign)?;
     warnings.extend(more);
     let targets = Targets::of(&user, request, settings, sidecar)?;
-    warnings.extend(preflight::check(&user, request, &targets, sidecar)?);
+    warnings.extend(preflight::check(&user, request, &targets, facts.features)?);
+    if targets.restarted().next().is_some() {
+        preflight::check_rules(pod)?;
+    }
     let run_as_user = RunAsUser::of(&user, request, &targets);
     warnings.extend(run_as_user.warnings.iter().cloned());
     let (resources, more) = agent_resources(&user, request, &facts.limits)?;
     warnings.extend(more);
     let mount_path = request.mount_path.as_deref();
-    let volumes = Volumes::of(&configs, mount_path.is_some(), facts);
+    let volumes = Volumes::of(&configs, mount_path.is_some(), !request.variables.is_empty(), facts);
     warnings.extend(volumes.warnings.iter().cloned());
     let mut container_patches = BTreeMap::new();
     for member in &targets.members {
-        let patch = ContainerPatch::of(&user, member, port(request), mount_path, facts.features)?;
+        let mut patch = ContainerPatch::of(&user, member, port(request), mount_path, facts.features)?;
+        if let Some(keys) = request.variables.get(member.name()) {
+            patch.add_variables(member, keys)?;
+        }
         warnings.extend(patch.warnings.iter().cloned());
         container_patches.insert(member.name().to_owned(), patch);
     }

@@ -2,31 +2,36 @@
 
 use k8s_openapi::api::core::v1::{ContainerPort, PodSpec};
 use nudge_protocol::env::DEFAULT_PORT;
+use serde_json::Value;
 
+use super::facts::Features;
 use super::patch::port;
 use super::refusal::Refusal;
 use super::request::PodRequest;
-use super::request::annotations::{INJECT, NOTIFY, PORT};
+use super::request::annotations::{CONFIG_RESTARTS, INJECT, NOTIFY, PORT};
 use super::targets::Targets;
-use super::user_pod::{Member, UserPod};
+use super::user_pod::{LISTS, Member, UserPod, is_agent, items};
 
 /// Refuses a pod in which the agent can't work. Returns warnings about what may not work.
 pub(super) fn check(
     user: &UserPod,
     request: &PodRequest,
     targets: &Targets<'_>,
-    sidecar: bool,
+    features: Features,
 ) -> Result<Vec<String>, Refusal> {
     let refuse = |message: String| Err(Refusal::Pod(message));
     let spec = &user.spec;
     if is_windows(spec) {
         return refuse(format!("Nudge's agent runs on Linux only, and this pod asks for Windows; remove {INJECT}"));
     }
-    if !sidecar && user.owners.iter().any(|kind| kind == "Job") {
+    if !features.native_sidecars && user.owners.iter().any(|kind| kind == "Job") {
         return refuse(format!(
             "this pod belongs to a Job, which could not end beside the agent: this cluster has no native sidecars (Kubernetes 1.29); remove \
              {INJECT}"
         ));
+    }
+    if let Some(name) = targets.restarted().next() {
+        check_restart(user, name, features)?;
     }
     let host_network = spec.host_network == Some(true);
     if host_network && request.port.is_none() {
@@ -58,6 +63,43 @@ pub(super) fn check(
         ],
         other => vec![format!("with dnsPolicy: {other} the agent may not find the hub by its name in the cluster; set ClusterFirst")],
     })
+}
+
+/// Refuses a restart of all containers in place where it can't be, or would not leave the pod as it is.
+fn check_restart(user: &UserPod, name: &str, features: Features) -> Result<(), Refusal> {
+    let policy = user.spec.restart_policy.as_deref().unwrap_or("Always");
+    let reason = if user.owners.iter().any(|kind| kind == "Job") {
+        "and this pod belongs to a Job, whose work would begin anew; remove the annotation: each new pod starts with the current version"
+            .to_owned()
+    } else if policy != "Always" {
+        format!(
+            "and this pod has restartPolicy: {policy}, so what has ended would run again; set Always, or remove the annotation"
+        )
+    } else if !features.restart_in_place {
+        format!(
+            "which needs Kubernetes 1.36 on the API server and on every node; set {CONFIG_RESTARTS}: \"true\" in place of it, which restarts \
+             the workload by its own rolling update"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::Pod(format!(
+        "container {} takes another version by a restart in place ({NOTIFY}: restart), {reason}",
+        super::refusal::shown(name)
+    )))
+}
+
+/// Refuses a rule of the user's by which all containers are restarted: nobody could tell a crash from a restart that the agent commands.
+pub(super) fn check_rules(pod: &Value) -> Result<(), Refusal> {
+    let all = LISTS.iter().flat_map(|list| items(&pod["spec"], list).map(|(_, container)| container));
+    let has_rule = |container: &&Value| {
+        items(container, "restartPolicyRules").any(|(_, rule)| rule["action"] == "RestartAllContainers")
+    };
+    let Some(container) = all.filter(|container| !is_agent(container)).find(has_rule) else { return Ok(()) };
+    Err(Refusal::Pod(format!(
+        "container {} has a rule RestartAllContainers, and {NOTIFY}: restart adds one to the agent; remove one of the two",
+        super::refusal::shown(container["name"].as_str().unwrap_or_default())
+    )))
 }
 
 fn is_windows(spec: &PodSpec) -> bool {

@@ -117,7 +117,7 @@ fn any_pod() -> impl Strategy<Value = Value> {
 
 fn any_facts() -> impl Strategy<Value = Facts> {
     (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(sidecars, files, ipv6)| Facts {
-        features: Features { native_sidecars: sidecars, env_files: sidecars && files, ipv6 },
+        features: Features { native_sidecars: sidecars, env_files: sidecars && files, ipv6, ..Features::default() },
         ..facts()
     })
 }

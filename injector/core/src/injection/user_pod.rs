@@ -14,6 +14,8 @@ pub(super) const STATE: &str = "nudge-state";
 pub(super) const SHARE: &str = "nudge-share";
 /// The volume with the values as files.
 pub(super) const FILES: &str = "nudge-files";
+/// The volume with containers' variables, which the kubelet reads.
+pub(super) const VARIABLES: &str = "nudge-variables";
 /// The volume with the agent's token for the hub and the hub's authority.
 pub(super) const HUB: &str = "nudge-hub";
 /// Volumes with parts of versions begin with this.
@@ -125,7 +127,7 @@ pub(super) fn is_our_volume(volume: &Value) -> bool {
 }
 
 fn is_reserved(name: &str) -> bool {
-    matches!(name, STATE | SHARE | FILES | HUB) || name.starts_with(BOOTSTRAP)
+    matches!(name, STATE | SHARE | FILES | VARIABLES | HUB) || name.starts_with(BOOTSTRAP)
 }
 
 /// Whether a mount of a container other than the agent is one that injection adds.
@@ -159,7 +161,7 @@ fn is_our_variable(variable: &Value, name: &str) -> bool {
         env::TOKEN_FILE => value == Some(&token_file()),
         env::CERT => value == Some(&certificate_file()),
         env::CONTAINER => value == Some(name),
-        _ => false,
+        _ => variable["valueFrom"]["fileKeyRef"]["volumeName"] == VARIABLES,
     }
 }
 
@@ -237,7 +239,7 @@ fn looks_like_the_agent(container: &Value) -> bool {
 
 fn looks_like_ours(volume: &Value) -> bool {
     match volume["name"].as_str().unwrap_or_default() {
-        STATE | SHARE | FILES => volume["emptyDir"]["medium"] == "Memory",
+        STATE | SHARE | FILES | VARIABLES => volume["emptyDir"]["medium"] == "Memory",
         HUB => items(&volume["projected"], "sources")
             .any(|(_, source)| source["serviceAccountToken"]["audience"] == names::TOKEN_AUDIENCE),
         _ => volume["configMap"]["optional"] == true || volume["secret"]["optional"] == true,

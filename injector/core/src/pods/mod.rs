@@ -1,5 +1,6 @@
 //! What matters of a pod: taken from the object once, without keeping the rest.
 
+mod commands;
 mod observed;
 mod probe;
 mod references;

@@ -13,6 +13,7 @@ use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, ContainerName, VersionName, labels, pod};
 use ring::digest::{SHA256, digest};
 
+use super::commands::{Commands, commands};
 use super::probe::{SlowestProbe, is_sidecar, notices_after, slowest_probe, start_seconds, subscribed};
 use super::references::references;
 use super::report::{Report, ReportState};
@@ -82,10 +83,14 @@ pub struct PodState {
     pub created: i64,
     /// Restarts of its containers that get the configuration and are started again whatever they end with.
     pub restarts: i32,
-    /// When one of these last ended before it was started again, in seconds since 1970.
+    /// When one of these last ended by itself before it was started again, in seconds since 1970.
     pub last_restart: Option<i64>,
     /// Restarts of the agent's container.
     pub agent_restarts: i32,
+    /// The agent ended last to have all containers of the pod restarted in place with another version.
+    pub commanded: bool,
+    /// It has, and they are not started again yet.
+    pub restarting: bool,
     /// What injection warned of, a line for each.
     pub warnings: Option<String>,
     /// What it runs by the condition that the hub wrote.
@@ -152,7 +157,11 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     let counted: Vec<&ContainerStatus> = counted.filter_map(|container| status_of(&container)).collect();
     let agent_status = all.clone().find(|status| status.name == pod::AGENT_CONTAINER);
     let agent_ready = agent_status.is_none_or(|status| status.ready);
-    let ended = |status: &&ContainerStatus| status.last_state.as_ref()?.terminated.as_ref()?.finished_at.clone();
+    let commands = commands(agent, agent_status);
+    let ended = |status: &&ContainerStatus| {
+        let end = status.last_state.as_ref()?.terminated.as_ref()?;
+        end.finished_at.clone().filter(|_| !commands.explains(end))
+    };
     let phase = status.and_then(|status| status.phase.as_deref());
     Some(PodState {
         namespace: meta.namespace.clone().unwrap_or_default(),
@@ -188,6 +197,8 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         restarts: counted.iter().map(|status| status.restart_count).sum(),
         last_restart: counted.iter().filter_map(ended).map(|time| time.0.as_second()).max(),
         agent_restarts: agent_status.map_or(0, |status| status.restart_count),
+        commanded: commands != Commands::No,
+        restarting: matches!(commands, Commands::Now),
         warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),
         report: condition(pod::CONDITION).and_then(Report::read),
         references: references(spec),

@@ -41,9 +41,12 @@ impl ReportState {
         match explanation.reason {
             Reason::NoContact => Self::NoContact(explanation),
             Reason::NotFound | Reason::NotAllowed | Reason::Changed => Self::Unavailable(explanation),
-            Reason::TooLarge | Reason::CheckRefused | Reason::NoHandler | Reason::PermissionDenied | Reason::Failed => {
-                Self::Failed(explanation)
-            }
+            Reason::TooLarge
+            | Reason::CheckRefused
+            | Reason::CantApply
+            | Reason::NoHandler
+            | Reason::PermissionDenied
+            | Reason::Failed => Self::Failed(explanation),
             _ => Self::Pending(explanation),
         }
     }
@@ -155,11 +158,11 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_state() {
+        use Reason::{CantApply, CheckRefused, Failed, NoHandler, PermissionDenied, TooLarge};
         use Reason::{CheckFailed, Damaged, NotRestarted, Pending, Resolving, Unknown};
-        use Reason::{CheckRefused, Failed, NoHandler, PermissionDenied, TooLarge};
 
         let state = |reason: Reason| ReportState::of(reason.explained("m"));
-        for reason in [TooLarge, CheckRefused, NoHandler, PermissionDenied, Failed] {
+        for reason in [TooLarge, CheckRefused, CantApply, NoHandler, PermissionDenied, Failed] {
             assert!(matches!(state(reason), ReportState::Failed(_)), "{reason}");
         }
         for reason in [Reason::NotFound, Reason::NotAllowed, Reason::Changed] {

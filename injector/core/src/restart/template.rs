@@ -12,6 +12,7 @@ use serde_json::json;
 use super::holds::Holds;
 use super::marks::{REFRESH, annotation, found};
 use crate::injection;
+use crate::injection::annotations::VARIABLES;
 use crate::pods::{by_restart, references};
 
 /// How containers are notified; with a dot and a name, that container.
@@ -86,7 +87,10 @@ pub fn is_restarted_or_refreshed(meta: &ObjectMeta, spec: &PodSpec) -> bool {
 /// The containers that no agent notifies, and nothing else. Init containers that end have done their work.
 fn unnotified(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
     let notify = |container: &Container| {
-        let own = annotation(meta, &format!("{NOTIFY}.{}", container.name)).or_else(|| annotation(meta, NOTIFY));
+        let of = |base: &str| annotation(meta, &format!("{base}.{}", container.name));
+        // What gets variables from a config is restarted in place.
+        let own = of(NOTIFY).or_else(|| of(VARIABLES).map(|_| Notify::Restart.as_str()));
+        let own = own.or_else(|| annotation(meta, NOTIFY));
         own.unwrap_or(Notify::None.as_str()).to_owned()
     };
     let sidecars = spec.init_containers.iter().flatten();

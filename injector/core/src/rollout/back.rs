@@ -149,6 +149,7 @@ fn remaining(back: &Return, since: Millis, seen: &Observation<'_>, now: Now<'_>)
 /// crashes, is waited for while it says that it runs the target. One that refused the target has always run the current version; what it
 /// said must be gone before another version begins, which it is not about.
 fn is_away(back: &Return, pod: &Subject) -> bool {
-    let refused = pod.failure.as_ref().is_some_and(|failure| failure.reason == Reason::CheckRefused);
+    let refusal = |reason: Reason| matches!(reason, Reason::CheckRefused | Reason::CantApply);
+    let refused = pod.failure.as_ref().is_some_and(|failure| refusal(failure.reason));
     pod.is_reachable() && (refused || pod.runs.as_deref() != Some(&back.base.current))
 }

@@ -17,7 +17,7 @@ const RESTLESS: i64 = 600;
 pub const JOBS: &str = "Job";
 
 /// Reasons for which an agent does not serve the version that is assigned to it.
-const REFUSED: [Reason; 3] = [Reason::TooLarge, Reason::CheckRefused, Reason::Failed];
+const REFUSED: [Reason; 4] = [Reason::TooLarge, Reason::CheckRefused, Reason::CantApply, Reason::Failed];
 
 /// The pod's position in the order in which pods are moved: the first 32 bits of SHA-256(identity of the config ‖ pod uid), where the
 /// identity is written like a uid.
@@ -68,10 +68,14 @@ pub struct Subject {
     pub in_contact: bool,
     /// Restarts of its containers that get the configuration.
     pub restarts: i32,
-    /// When one of them last ended before it was started again, in seconds since 1970.
+    /// When one of them last ended by itself before it was started again, in seconds since 1970.
     pub last_restart: Option<i64>,
     /// Restarts of its agent.
     pub agent_restarts: i32,
+    /// Its agent ended last to have all containers restarted with another version.
+    pub commanded: bool,
+    /// It has, and they are not started again yet.
+    pub restarting: bool,
     /// What it reported as a failure.
     pub failure: Option<Explanation>,
     /// The probe that takes longest to notice that its application got worse.
@@ -112,6 +116,8 @@ impl Subject {
             restarts: pod.restarts,
             last_restart: pod.last_restart,
             agent_restarts: pod.agent_restarts,
+            commanded: pod.commanded,
+            restarting: pod.restarting,
             failure: pod.failure().cloned(),
             slowest_probe: pod.slowest_probe.clone(),
             notices_after: pod.notices_after,
@@ -137,6 +143,11 @@ impl Subject {
             && self.failure.is_none()
             && self.workload != JOBS
             && self.last_restart.is_none_or(|restart| now - restart >= RESTLESS)
+    }
+
+    /// Whether all its restarts since its agent last started are those that the agent commanded.
+    pub(super) fn is_as_commanded(&self) -> bool {
+        self.commanded && self.last_restart.is_none()
     }
 
     /// Whether it is of a Job.

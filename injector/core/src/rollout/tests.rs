@@ -196,6 +196,8 @@ pub(super) fn pod(workload: &str, number: usize) -> Subject {
         restarts: 0,
         last_restart: None,
         agent_restarts: 0,
+        commanded: false,
+        restarting: false,
         failure: None,
         slowest_probe: slowest_probe(&spec),
         notices_after: 20,

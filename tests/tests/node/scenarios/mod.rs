@@ -10,6 +10,7 @@ pub(crate) mod exposure;
 pub(crate) mod failures;
 pub(crate) mod forged;
 pub(crate) mod handlers;
+pub(crate) mod in_place;
 pub(crate) mod jobs;
 pub(crate) mod long_restarts;
 pub(crate) mod memory;

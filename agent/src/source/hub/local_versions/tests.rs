@@ -120,7 +120,7 @@ fn content_that_the_hub_wrongly_leaves_out_is_requested() {
 /// Takes a reply in as the pipeline does where containers are asked.
 fn hold_back(local_versions: &mut LocalVersions, store: &mut Store, configs: Vec<(PollConfig, Sent)>) {
     let taken = local_versions.take(reply(configs));
-    let readings = local_versions.hold_back(taken.readings);
+    let readings = local_versions.hold_back_new(taken.readings);
     settle(local_versions, store, readings);
 }
 

@@ -5,7 +5,7 @@ use nudge_protocol::settings::{write_list, write_pair};
 use nudge_protocol::{Ack, ConfigName, pod};
 use serde_json::{Value, json};
 
-use super::volumes::{BOOTSTRAP_DIR, FILES_DIR, SHARE_DIR, STATE_DIR, Volumes};
+use super::volumes::{BOOTSTRAP_DIR, FILES_DIR, SHARE_DIR, STATE_DIR, VARIABLES_DIR, Volumes};
 use crate::injection::facts::Facts;
 use crate::injection::request::PodRequest;
 use crate::injection::resources::AgentResources;
@@ -68,6 +68,12 @@ pub(in crate::injection) fn agent_container(of: &AgentContainer<'_>) -> Value {
     if of.facts.features.native_sidecars {
         agent["restartPolicy"] = json!("Always");
     }
+    if of.targets.restarted().next().is_some() {
+        agent["restartPolicyRules"] = json!([{
+            "action": "RestartAllContainers",
+            "exitCodes": {"operator": "In", "values": [pod::RESTART_EXIT_CODE]},
+        }]);
+    }
     if of.host_network {
         // The scheduler then puts no two pods with the same port on a node.
         let port = port(of.request);
@@ -81,6 +87,7 @@ fn environment(of: &AgentContainer<'_>) -> Vec<Value> {
     let notify = of.targets.notified.iter().map(|(name, notify)| write_pair(name, notify));
     let webhooks = request.webhooks.iter().map(|(name, url)| write_pair(name, url));
     let checks = request.checks.iter().map(|(name, url)| write_pair(name, url));
+    let keys = request.variables.iter().flat_map(|(name, keys)| keys.iter().map(move |key| write_pair(name, key)));
     let ack = match request.ack {
         Some(Ack::Fetched) => "fetched",
         Some(Ack::Delivered) => "delivered",
@@ -90,6 +97,8 @@ fn environment(of: &AgentContainer<'_>) -> Vec<Value> {
     let variables = [
         (pod::env::CONFIGS, write_list(of.configs)),
         (pod::env::NOTIFY, write_list(notify)),
+        (pod::env::VARIABLES, write_list(keys)),
+        (pod::env::VARIABLES_DIR, only_if(!request.variables.is_empty(), VARIABLES_DIR)),
         (pod::env::ACK, ack.to_owned()),
         (pod::env::WEBHOOKS, write_list(webhooks)),
         (pod::env::CHECKS, write_list(checks)),

@@ -128,7 +128,9 @@ fn has_obsolete(present: &Value, required: &Value) -> bool {
     };
     let is_setting = |variable: &Value| variable["name"].as_str().is_some_and(|name| name.starts_with("NUDGE_"));
     let capabilities = |agent: &Value| agent["securityContext"]["capabilities"].clone();
+    let rules = |agent: &Value| agent["restartPolicyRules"].as_array().map_or(0, Vec::len);
     obsolete("env", is_setting)
+        || rules(present) > rules(required)
         || obsolete("volumeMounts", is_our_volume)
         || capabilities(present) != capabilities(required)
 }

@@ -1,14 +1,14 @@
 //! The variables and mounts that the pod's own containers get.
 
 use k8s_openapi::api::core::v1::VolumeMount;
-use nudge_protocol::{env, pod};
+use nudge_protocol::{VariableName, env, pod};
 use serde_json::{Value, json};
 
 use crate::injection::facts::Features;
 use crate::injection::refusal::{Refusal, shown};
-use crate::injection::request::annotations::{CONTAINERS, MOUNT_PATH};
+use crate::injection::request::annotations::{self, CONTAINERS, MOUNT_PATH};
 use crate::injection::request::paths::{is_within, normalized};
-use crate::injection::user_pod::{FILES, Member, POD_IP, SHARE, UserPod, certificate_file, token_file};
+use crate::injection::user_pod::{FILES, Member, POD_IP, SHARE, UserPod, VARIABLES, certificate_file, token_file};
 
 /// Variables and mounts of one container.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +48,28 @@ impl ContainerPatch {
             patch.mount(user, member, FILES, path, Some(MOUNT_PATH))?;
         }
         Ok(patch)
+    }
+
+    /// Adds variables that the kubelet reads from a file of the agent's. The container does not mount the volume.
+    pub(in crate::injection) fn add_variables(
+        &mut self,
+        member: &Member,
+        keys: &[VariableName],
+    ) -> Result<(), Refusal> {
+        let own = |name: &str| member.container.env.iter().flatten().any(|own| own.name == name);
+        for key in keys.iter().map(VariableName::as_str) {
+            if own(key) {
+                return Err(Refusal::Pod(format!(
+                    "container {0} sets variable {1} itself, and annotation {2}.{0} asks for it too; remove one of the two",
+                    shown(member.name()),
+                    shown(key),
+                    annotations::VARIABLES
+                )));
+            }
+            let reference = json!({"volumeName": VARIABLES, "path": member.name(), "key": key});
+            self.variables.push(json!({"name": key, "valueFrom": {"fileKeyRef": reference}}));
+        }
+        Ok(())
     }
 
     /// Mounts a volume read-only. Refuses a container that has another mount there, or whose token of a service account is above.

@@ -5,12 +5,13 @@ use nudge_protocol::{ConfigName, VersionName, pod};
 use serde_json::{Value, json};
 
 use crate::injection::facts::Facts;
-use crate::injection::user_pod::{BOOTSTRAP, FILES, HUB, SHARE, STATE};
+use crate::injection::user_pod::{BOOTSTRAP, FILES, HUB, SHARE, STATE, VARIABLES};
 
 /// The agent's own folders.
 pub(super) const STATE_DIR: &str = "/run/nudge/state";
 pub(super) const SHARE_DIR: &str = "/run/nudge/share";
 pub(super) const FILES_DIR: &str = "/run/nudge/files";
+pub(super) const VARIABLES_DIR: &str = "/run/nudge/variables";
 pub(super) const BOOTSTRAP_DIR: &str = "/run/nudge/bootstrap";
 
 /// Most volumes with parts of versions in one pod.
@@ -31,12 +32,16 @@ pub(in crate::injection) struct Volumes {
 }
 
 impl Volumes {
-    pub(in crate::injection) fn of(configs: &[ConfigName], files: bool, facts: &Facts) -> Self {
+    pub(in crate::injection) fn of(configs: &[ConfigName], files: bool, variables: bool, facts: &Facts) -> Self {
         let mut all = Self::default();
         all.memory(STATE, "16Mi", STATE_DIR);
         all.memory(SHARE, "1Mi", SHARE_DIR);
         if files {
             all.memory(FILES, "16Mi", FILES_DIR);
+        }
+        if variables {
+            // Each file twice, while one replaces another.
+            all.memory(VARIABLES, "8Mi", VARIABLES_DIR);
         }
         all.list.push(hub());
         all.mounts.push(json!({"name": HUB, "mountPath": pod::HUB_PATH, "readOnly": true}));

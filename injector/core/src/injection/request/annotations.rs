@@ -15,6 +15,8 @@ pub const NOTIFY: &str = "nudge.dev/notify";
 pub const WEBHOOK: &str = "nudge.dev/webhook";
 /// With a dot and a container's name: the URL at which it says whether it takes a version.
 pub const CHECK: &str = "nudge.dev/check";
+/// With a dot and a container's name: the keys that become its variables, separated by commas.
+pub const VARIABLES: &str = "nudge.dev/env";
 /// Addresses outside of the pod that webhooks and checks may have.
 pub const WEBHOOK_ALLOW: &str = "nudge.dev/webhook-allow";
 /// The endpoint's port.
@@ -37,13 +39,14 @@ pub const START_TIMEOUT: &str = "nudge.dev/start-timeout";
 pub const REFRESH: &str = "nudge.dev/refresh";
 
 /// All that users may set on a pod.
-pub(super) const KNOWN: [&str; 16] = [
+pub(super) const KNOWN: [&str; 17] = [
     INJECT,
     CONFIGS,
     CONFIG_RESTARTS,
     NOTIFY,
     WEBHOOK,
     CHECK,
+    VARIABLES,
     WEBHOOK_ALLOW,
     PORT,
     MOUNT_PATH,

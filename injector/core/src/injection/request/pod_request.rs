@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use nudge_protocol::limits::{MAX_CHECKS, MAX_WEBHOOKS};
-use nudge_protocol::{Ack, ConfigName, Notify, labels, pod};
+use nudge_protocol::limits::{MAX_CHECKS, MAX_VARIABLES, MAX_WEBHOOKS};
+use nudge_protocol::{Ack, ConfigName, Notify, VariableName, labels, pod};
 use serde_json::Value;
 
 use super::annotations as names;
@@ -27,6 +27,7 @@ pub struct PodRequest {
     pub(in crate::injection) notify_of: BTreeMap<String, Notify>,
     pub(in crate::injection) webhooks: BTreeMap<String, String>,
     pub(in crate::injection) checks: BTreeMap<String, String>,
+    pub(in crate::injection) variables: BTreeMap<String, Vec<VariableName>>,
     pub(in crate::injection) webhook_allow: Vec<SocketAddr>,
     pub(in crate::injection) port: Option<u16>,
     pub(in crate::injection) mount_path: Option<String>,
@@ -51,6 +52,14 @@ impl PodRequest {
     /// The service account of the pod.
     pub fn service_account(&self) -> &str {
         &self.service_account
+    }
+
+    /// How a container is notified, and the annotation that says so.
+    fn notified_by(&self, name: &str) -> (Notify, String) {
+        match self.notify_of.get(name) {
+            Some(notify) => (*notify, format!("{}.{name}", names::NOTIFY)),
+            None => (self.notify.unwrap_or_default(), names::NOTIFY.to_owned()),
+        }
     }
 
     /// Names of the ConfigMaps to look up: those that the containers reference, where no annotation names the configs.
@@ -90,6 +99,7 @@ impl Reader<'_> {
             notify_of: BTreeMap::new(),
             webhooks: BTreeMap::new(),
             checks: BTreeMap::new(),
+            variables: BTreeMap::new(),
             webhook_allow: self.get(names::WEBHOOK_ALLOW, values::targets)?.unwrap_or_default(),
             port: self.get(names::PORT, values::port)?,
             mount_path: self.get(names::MOUNT_PATH, values::mount_path)?,
@@ -131,30 +141,43 @@ impl Reader<'_> {
             } else if let Some(name) = of_container(annotation, names::CHECK) {
                 self.check_url(annotation, name, text, &request.webhook_allow)?;
                 request.checks.insert(name.to_owned(), text.clone());
+            } else if let Some(name) = of_container(annotation, names::VARIABLES) {
+                self.check_notified(annotation, name)?;
+                let keys = values::variables(text).map_err(|allowed| Refusal::value(annotation, text, allowed))?;
+                request.variables.insert(name.to_owned(), keys);
             }
         }
+        let variables = request.variables.values().map(Vec::len).sum();
         for (base, count, most, what) in [
+            (names::VARIABLES, variables, MAX_VARIABLES, "variables from configs"),
             (names::WEBHOOK, request.webhooks.len(), MAX_WEBHOOKS, "webhooks"),
             (names::CHECK, request.checks.len(), MAX_CHECKS, "checks"),
         ] {
             if count > most {
-                let message = format!("{count} annotations {base}.… are too many: a pod can have {most} {what}");
+                let message = format!("annotations {base}.… ask for {count} {what}, and a pod can have {most}");
                 return Err(Refusal::Pod(message));
             }
         }
         for name in request.webhooks.keys() {
-            let (single, own) = (request.notify_of.get(name).copied(), format!("{}.{name}", names::NOTIFY));
-            let (notify, annotation) = match single {
-                Some(notify) => (notify, own.as_str()),
-                None => (request.notify.unwrap_or_default(), names::NOTIFY),
-            };
-            if let Some(signal) = notify.signal() {
+            let (notify, annotation) = request.notified_by(name);
+            if !matches!(notify, Notify::None | Notify::Webhook) {
                 let message = format!(
-                    "container {name} is notified by {signal} or by webhook; set {own}: webhook for the webhook"
+                    "container {name} is notified by {notify} or by webhook; set {}.{name}: webhook for the webhook",
+                    names::NOTIFY
                 );
-                return Err(Refusal::both(annotation, &format!("{}.{name}", names::WEBHOOK), &message));
+                return Err(Refusal::both(&annotation, &format!("{}.{name}", names::WEBHOOK), &message));
             }
             request.notify_of.insert(name.clone(), Notify::Webhook);
+        }
+        for name in request.variables.keys() {
+            let (notify, annotation) = request.notified_by(name);
+            if !matches!(notify, Notify::None | Notify::Restart) {
+                let message = format!(
+                    "a variable changes by a restart alone, and container {name} is notified by {notify}; remove one of the two"
+                );
+                return Err(Refusal::both(&annotation, &format!("{}.{name}", names::VARIABLES), &message));
+            }
+            request.notify_of.insert(name.clone(), Notify::Restart);
         }
         Ok(())
     }
@@ -185,19 +208,39 @@ impl Reader<'_> {
             return Err(Refusal::both(names::REFRESH, names::INJECT, message));
         }
         let restarts = self.get(names::CONFIG_RESTARTS, |text| match text {
-            "in-place" => Err("\"in-place\" is not supported yet; write \"true\" or \"false\"".to_owned()),
+            "in-place" => {
+                Err("write \"true\" or \"false\"; for a restart in place, set nudge.dev/notify: restart".to_owned())
+            }
             text => values::flag(text),
         })?;
         let notified = request.notify.iter().chain(request.notify_of.values());
         if restarts == Some(true) && notified.into_iter().any(|notify| *notify != Notify::None) {
             let single = request.notify_of.keys().next().map(|name| format!("{}.{name}", names::NOTIFY));
             let other = single.filter(|_| request.notify.unwrap_or_default() == Notify::None);
-            let message = "a change either restarts the containers or notifies them; choose one";
+            let message = "a change either restarts the workload, or its containers are notified or restarted in place; choose one";
             return Err(Refusal::both(names::CONFIG_RESTARTS, other.as_deref().unwrap_or(names::NOTIFY), message));
         }
         if let Some(name) = request.checks.keys().next().filter(|_| restarts == Some(true)) {
             let message = "containers that get a version by a restart are not asked about it; choose one";
             return Err(Refusal::both(names::CONFIG_RESTARTS, &format!("{}.{name}", names::CHECK), message));
+        }
+        let ways: Vec<Notify> = request.notify.iter().chain(request.notify_of.values()).copied().collect();
+        if !ways.contains(&Notify::Restart) {
+            return Ok(());
+        }
+        if let Some(other) = ways.iter().find(|way| !matches!(way, Notify::None | Notify::Restart)) {
+            return Err(Refusal::Pod(format!(
+                "a container of this pod is notified by {other}, and {}: restart of another one ends all containers; choose one for all",
+                names::NOTIFY
+            )));
+        }
+        if let Some(name) = request.checks.keys().next() {
+            let message = "containers that get a version by a restart are not asked about it; choose one";
+            return Err(Refusal::both(
+                &format!("{}: restart", names::NOTIFY),
+                &format!("{}.{name}", names::CHECK),
+                message,
+            ));
         }
         Ok(())
     }
@@ -206,10 +249,11 @@ impl Reader<'_> {
     fn unknown_annotations(&self) -> Vec<String> {
         let ours = self.user.annotations.keys().filter(|name| name.starts_with(labels::PREFIX));
         let strange = ours.filter(|name| {
-            let single =
-                [names::NOTIFY, names::WEBHOOK, names::CHECK].iter().any(|base| of_container(name, base).is_some());
+            let single = [names::NOTIFY, names::WEBHOOK, names::CHECK, names::VARIABLES]
+                .iter()
+                .any(|base| of_container(name, base).is_some());
             !single
-                && ![names::WEBHOOK, names::CHECK].contains(&name.as_str())
+                && ![names::WEBHOOK, names::CHECK, names::VARIABLES].contains(&name.as_str())
                 && !names::OURS.contains(&name.as_str())
                 && !names::KNOWN.contains(&name.as_str())
         });
@@ -219,7 +263,7 @@ impl Reader<'_> {
                 None => format!("annotation {} is not known; the README lists the known ones", shown(name)),
             })
             .collect();
-        for base in [names::WEBHOOK, names::CHECK] {
+        for base in [names::WEBHOOK, names::CHECK, names::VARIABLES] {
             if self.user.annotations.contains_key(base) {
                 warnings.push(format!("annotation {base} is not known; did you mean {base}.CONTAINER?"));
             }

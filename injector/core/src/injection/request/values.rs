@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use nudge_protocol::ConfigName;
-use nudge_protocol::limits::MAX_CONFIGS;
+use nudge_protocol::limits::{MAX_CONFIGS, MAX_VARIABLES};
 use nudge_protocol::settings::{self, duration};
+use nudge_protocol::{ConfigName, VariableName};
 
 use super::paths::system_path;
 use crate::injection::quantity::Quantity;
@@ -84,6 +84,23 @@ pub(super) fn configs(text: &str) -> Result<Vec<ConfigName>, Rule> {
         }
     }
     Ok(configs)
+}
+
+pub(super) fn variables(text: &str) -> Result<Vec<VariableName>, Rule> {
+    let mut variables = Vec::new();
+    for name in list(text) {
+        let name = VariableName::new(name).map_err(|error| {
+            format!("it is a list of keys separated by commas, each of which becomes a variable of its name; {error}")
+        })?;
+        if variables.contains(&name) {
+            return Err(format!("name each key once; {name} is named twice"));
+        }
+        variables.push(name);
+        if variables.len() > MAX_VARIABLES {
+            return Err(format!("a pod can have {MAX_VARIABLES} variables from configs at most"));
+        }
+    }
+    Ok(variables)
 }
 
 pub(super) fn targets(text: &str) -> Result<Vec<SocketAddr>, Rule> {
@@ -182,6 +199,13 @@ mod tests {
             "/var/run/secrets/kubernetes.io/serviceaccount/x",
         ];
         check(mount_path, &good, &bad);
+    }
+
+    #[test]
+    fn variables_are_listed_once_and_have_a_bound() {
+        check(variables, &["LIVES", "LIVES, greeting"], &["", "LIVES,", "a.b", "1", "A,A", "NUDGE_PORT", "A=b"]);
+        let names = |n: usize| (0..n).map(|n| format!("V{n}")).collect::<Vec<_>>().join(",");
+        assert!(variables(&names(MAX_VARIABLES)).is_ok() && variables(&names(MAX_VARIABLES + 1)).is_err());
     }
 
     #[test]

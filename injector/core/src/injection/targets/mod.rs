@@ -9,7 +9,7 @@ use nudge_protocol::Notify;
 pub(super) use self::run_as_user::{NOBODY, RunAsUser};
 use super::refusal::{Refusal, shown};
 use super::request::PodRequest;
-use super::request::annotations::{CHECK, CONTAINERS, NOTIFY};
+use super::request::annotations::{CHECK, CONTAINERS, NOTIFY, VARIABLES};
 use super::settings::InjectionSettings;
 use super::user_pod::{Member, Role, UserPod};
 
@@ -54,6 +54,13 @@ impl<'a> Targets<'a> {
             running.map(|member| (member.name(), request.notify.unwrap_or_default())).collect();
         notified.extend(request.notify_of.iter().map(|(name, notify)| (name.as_str(), *notify)));
         notified.retain(|_, notify| *notify != Notify::None);
+        let is_member = |name: &str| members.iter().any(|member| member.name() == name);
+        if let Some(name) = request.variables.keys().find(|name| !is_member(name)) {
+            return Err(Refusal::Pod(format!(
+                "annotation {VARIABLES}.{0} names container {0}, which does not use the agent; add it to {CONTAINERS}, or remove the annotation",
+                shown(name)
+            )));
+        }
         Ok(Self { members, notified })
     }
 
@@ -61,14 +68,21 @@ impl<'a> Targets<'a> {
     pub(super) fn signalled(&self) -> impl Iterator<Item = &'a str> {
         self.notified.iter().filter(|(_, notify)| notify.signal().is_some()).map(|(name, _)| *name)
     }
+
+    /// The containers that are restarted, with all others of the pod.
+    pub(super) fn restarted(&self) -> impl Iterator<Item = &'a str> {
+        self.notified.iter().filter(|(_, notify)| **notify == Notify::Restart).map(|(name, _)| *name)
+    }
 }
 
 /// Refuses annotations that name another injector's container: it has what this pod's author does not have, such as the identity of a mesh.
 fn without_foreign(request: &PodRequest, foreign: &[String]) -> Result<(), Refusal> {
     let listed = request.containers.iter().flatten().map(|name| (CONTAINERS.to_owned(), name));
+    let variables = request.variables.keys().map(|name| (format!("{VARIABLES}.{name}"), name));
     let notified = request.notify_of.keys().map(|name| (format!("{NOTIFY}.{name}, or its webhook,"), name));
     let checked = request.checks.keys().map(|name| (format!("{CHECK}.{name}"), name));
-    let Some((annotation, name)) = listed.chain(notified).chain(checked).find(|(_, name)| foreign.contains(name))
+    let Some((annotation, name)) =
+        listed.chain(variables).chain(notified).chain(checked).find(|(_, name)| foreign.contains(name))
     else {
         return Ok(());
     };

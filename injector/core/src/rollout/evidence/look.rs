@@ -58,7 +58,7 @@ impl Evidence {
             if assigned && known.assigned_here && known.notified.is_none() && pod.runs.as_deref() == Some(&target) {
                 known.notified = Some(now);
             }
-            let is_no_harm = pod.containers_ready || !pod.is_reachable();
+            let is_no_harm = pod.containers_ready || !pod.is_reachable() || known.starts(now);
             known.unready = if is_no_harm { None } else { known.unready.or(Some(now)) };
             // One that starts does not flap.
             if !assigned && known.unready.is_some() && pod.was_ready {

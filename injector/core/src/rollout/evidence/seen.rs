@@ -20,6 +20,10 @@ pub(super) struct Seen {
     pub(super) unready: Option<Millis>,
     pub(super) restarts: i32,
     pub(super) agent_restarts: i32,
+    /// Restarts of its containers that its agent commanded.
+    pub(super) commanded: i32,
+    /// Until when its containers may be unready, because its agent commanded their restart.
+    pub(super) starts_until: Option<Millis>,
     /// When its agent was last seen to have restarted.
     pub(super) agent_restarted: Option<Millis>,
     /// It was healthy when the target was assigned to it, or for as long as a step is watched: what becomes of it counts.
@@ -59,25 +63,45 @@ impl Seen {
     pub(super) fn new(pod: &Subject, healthy: bool, first: bool) -> Self {
         let birth = Birth { on_target: false, due: None, fails: false, done: false };
         let is_new = !first || !pod.was_ready;
+        let commanded = if pod.is_as_commanded() { pod.restarts } else { 0 };
         Self {
             restarts: pod.restarts,
             agent_restarts: pod.agent_restarts,
+            commanded,
             judges: healthy && first,
             // Of one that is in a loop of restarts already, nobody knows with what it began.
-            birth: (is_new && pod.restarts < NEWBORN_RESTARTS).then_some(birth),
+            birth: (is_new && pod.restarts - commanded < NEWBORN_RESTARTS).then_some(birth),
             ..Self::default()
         }
     }
 
-    /// Whether containers of the pod were started again since the last look. Where the agent was too, the whole pod was started anew, as after
-    /// a reboot of its node.
+    /// Whether containers of the pod were started again since the last look, other than by a command of the agent. Where the agent was started
+    /// again too without a command, the whole pod was started anew, as after a reboot of its node.
     pub(super) fn restarted(&mut self, pod: &Subject, now: Millis) -> bool {
-        let restarted = pod.restarts > self.restarts;
-        if pod.agent_restarts > self.agent_restarts {
+        let restarts = pod.restarts - self.restarts;
+        let agent = pod.agent_restarts > self.agent_restarts;
+        (self.restarts, self.agent_restarts) = (pod.restarts, pod.agent_restarts);
+        if pod.restarting || (pod.commanded && agent) {
+            self.starts_until = Some(now + seconds(pod.start_seconds));
+            if let Some(birth) = self.birth.as_mut().filter(|birth| !birth.done) {
+                birth.due = None;
+            }
+        } else if pod.ready && pod.containers_ready {
+            self.starts_until = None;
+        }
+        if agent && !pod.commanded {
             self.agent_restarted = Some(now);
         }
-        (self.restarts, self.agent_restarts) = (pod.restarts, pod.agent_restarts);
-        restarted
+        if pod.is_as_commanded() {
+            self.commanded += restarts.max(0);
+            return false;
+        }
+        restarts > 0
+    }
+
+    /// Whether its containers are being started again because its agent commanded it, and have time left for that.
+    pub(super) fn starts(&self, now: Millis) -> bool {
+        self.starts_until.is_some_and(|until| now < until)
     }
 
     /// Whether it was unready a short time before the target was assigned to it: it may flap.
@@ -94,7 +118,8 @@ impl Seen {
             birth.due = pod.running.then_some(now + time);
         }
         birth.done |= long;
-        let late = birth.due.is_some_and(|due| now >= due && !pod.ready) || pod.restarts >= NEWBORN_RESTARTS;
+        let late =
+            birth.due.is_some_and(|due| now >= due && !pod.ready) || pod.restarts - self.commanded >= NEWBORN_RESTARTS;
         birth.fails = !birth.done && (birth.fails || (pod.is_reachable() && late));
         birth.on_target && birth.fails
     }

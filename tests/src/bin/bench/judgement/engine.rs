@@ -265,6 +265,8 @@ fn subject(seen: &SeenPod, view: &View, probe: Option<&SlowestProbe>) -> Subject
         restarts: 0,
         last_restart: None,
         agent_restarts: 0,
+        commanded: false,
+        restarting: false,
         failure: None,
         slowest_probe: probe.cloned(),
         notices_after: notices_after(&view.template),

@@ -1,0 +1,183 @@
+//! When a restart of all containers is commanded, and whether it was done. Pure but for the file.
+//!
+//! A restart is known by the IDs of containers, which the hub gives: each of those that take their configuration by a restart has another
+//! one than when it was commanded. An agent that finds after its own start that this is not so does not command it again at once, and gives
+//! up after [`MOST`] commands for one content.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nudge_protocol::ContainerName;
+use nudge_protocol::backoff::Backoff;
+use serde::{Deserialize, Serialize};
+
+use crate::private_file::write_whole;
+
+/// Its name in the state folder.
+const FILE: &str = "restart";
+/// The shortest time between commands for different contents.
+const GAP: Duration = Duration::from_secs(10);
+/// Waits for a restart that was commanded until it is commanded again. Init containers of the pod run again, which takes as long as it takes.
+const AGAIN: Backoff = Backoff { first: Duration::from_mins(2), longest: Duration::from_mins(10) };
+/// The most commands for one content.
+const MOST: u32 = 3;
+/// How long a command waits for containers that have not started yet.
+const STARTS: Duration = Duration::from_secs(30);
+
+/// The IDs of containers; empty where one has not started, or is not known.
+pub type Ids = BTreeMap<ContainerName, String>;
+
+/// A restart that was commanded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// The content for which it was.
+    pub content: String,
+    /// The containers before it.
+    pub before: Ids,
+    /// How often it was commanded for this content.
+    pub times: u32,
+    /// When, in seconds since 1970.
+    pub at: i64,
+}
+
+/// What comes next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The command is given now.
+    Command(Command),
+    /// Not before this time has passed.
+    Wait(Duration),
+    /// It was given often enough.
+    GiveUp,
+}
+
+/// Whether the containers have been restarted since it was commanded.
+pub fn is_done(command: &Command, ids: &Ids) -> bool {
+    ids.iter().all(|(name, id)| !id.is_empty() && command.before.get(name) != Some(id))
+}
+
+/// What comes next for a content that the containers are to be restarted with. `wanted` is for how long it has been, `now` is in seconds since
+/// 1970.
+pub fn next(last: Option<&Command>, content: &str, ids: &Ids, wanted: Duration, now: i64) -> Next {
+    let same = last.filter(|last| last.content == content);
+    let times = same.map_or(0, |last| last.times);
+    if times >= MOST {
+        return Next::GiveUp;
+    }
+    if let Some(last) = last {
+        let gap = if same.is_some() { AGAIN.wait(times) } else { GAP };
+        // The clock may have been set back.
+        let passed = Duration::from_secs(u64::try_from(now.saturating_sub(last.at)).unwrap_or(0));
+        if passed < gap {
+            return Next::Wait(gap - passed);
+        }
+    }
+    if wanted < STARTS && ids.values().any(String::is_empty) {
+        return Next::Wait(STARTS - wanted);
+    }
+    Next::Command(Command { content: content.to_owned(), before: ids.clone(), times: times + 1, at: now })
+}
+
+/// The file of one agent.
+#[derive(Clone, Debug)]
+pub struct CommandFile {
+    path: PathBuf,
+}
+
+impl CommandFile {
+    /// The file in the state folder.
+    pub fn new(state: &Path) -> Self {
+        Self { path: state.join(FILE) }
+    }
+
+    /// Reads the file. If that fails, no restart counts as commanded.
+    pub fn load(&self) -> Option<Command> {
+        let read = match fs::read(&self.path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => Err(error),
+        };
+        read.inspect_err(|error| {
+            tracing::warn!(%error, path = %self.path.display(), "record of the last restart not read");
+        })
+        .ok()
+    }
+
+    /// Writes the file.
+    pub fn store(&self, command: &Command) -> io::Result<()> {
+        let bytes = serde_json::to_vec(command)?;
+        write_whole(&self.path, 0o600, |file| file.write_all(&bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_hours(1);
+
+    fn ids(app: &str, web: &str) -> Ids {
+        [("app", app), ("web", web)].map(|(name, id)| (ContainerName::new(name).unwrap(), id.to_owned())).into()
+    }
+
+    fn command(next: Next) -> Command {
+        let Next::Command(command) = next else { panic!("{next:?}") };
+        command
+    }
+
+    #[test]
+    fn a_restart_is_done_when_every_container_is_another_one() {
+        let one = command(next(None, "x", &ids("a", "b"), LONG, 100));
+        assert_eq!((one.times, one.at), (1, 100));
+        for (ids, done) in
+            [(ids("a", "b"), false), (ids("c", "b"), false), (ids("c", ""), false), (ids("c", "d"), true)]
+        {
+            assert_eq!(is_done(&one, &ids), done, "{ids:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_was_not_done_is_commanded_again_after_longer_waits_and_not_for_ever() {
+        let (mut last, mut now, mut waits) = (None, 1000, Vec::new());
+        for _ in 0..MOST {
+            match next(last.as_ref(), "x", &ids("a", "b"), LONG, now) {
+                Next::Wait(wait) => {
+                    assert_eq!(next(last.as_ref(), "x", &ids("a", "b"), LONG, now - 500), Next::Wait(wait), "set back");
+                    waits.push(wait.as_secs());
+                    now += i64::try_from(wait.as_secs()).unwrap();
+                }
+                Next::Command(_) => {}
+                Next::GiveUp => panic!("too soon"),
+            }
+            last = Some(command(next(last.as_ref(), "x", &ids("a", "b"), LONG, now)));
+        }
+        assert_eq!(waits, [120, 240]);
+        assert_eq!(next(last.as_ref(), "x", &ids("a", "b"), LONG, now + 10_000), Next::GiveUp);
+        // The way back is another content.
+        assert_eq!(next(last.as_ref(), "y", &ids("a", "b"), LONG, now + 1), Next::Wait(Duration::from_secs(9)));
+        assert_eq!(command(next(last.as_ref(), "y", &ids("a", "b"), LONG, now + 10)).times, 1);
+    }
+
+    #[test]
+    fn containers_that_have_not_started_are_waited_for_and_not_for_ever() {
+        let wait = next(None, "x", &ids("a", ""), Duration::from_secs(10), 0);
+        assert_eq!(wait, Next::Wait(Duration::from_secs(20)));
+        let given = command(next(None, "x", &ids("a", ""), STARTS, 0));
+        assert!(!is_done(&given, &ids("c", "")) && is_done(&given, &ids("c", "d")));
+    }
+
+    #[test]
+    fn the_record_is_read_back_and_a_damaged_one_is_none() {
+        let state = tempfile::tempdir().unwrap();
+        let file = CommandFile::new(state.path());
+        assert_eq!(file.load(), None);
+        let given = command(next(None, "x", &ids("a", "b"), LONG, 7));
+        file.store(&given).unwrap();
+        assert_eq!(file.load(), Some(given));
+        fs::write(state.path().join(FILE), "{").unwrap();
+        assert_eq!(file.load(), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! Restarts of all containers of a pod that its agent commands (`nudge.dev/notify: restart`), as the status of the pod shows them.
+//!
+//! The agent ends with an exit code of its own. The kubelet then ends and removes all containers before it starts any, the agent first. So what
+//! ended before the agent's start is explained by its command, and what ended later is not.
+
+use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_protocol::Notify;
+use nudge_protocol::pod::{RESTART_EXIT_CODE, env};
+use nudge_protocol::settings::SEPARATOR;
+
+/// The reason that a kubelet gives for a container that it has removed for such a restart (`pkg/kubelet/kubelet_pods.go`).
+const REMOVED: &str = "RestartingAllContainers";
+
+/// Whether the agent ended last to have all containers restarted.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Commands {
+    /// It did not.
+    No,
+    /// It did, and does not run yet.
+    Now,
+    /// It did, and runs since.
+    Until(Time),
+}
+
+/// What the status of the agent's container shows.
+pub(super) fn commands(container: &Container, agent: Option<&ContainerStatus>) -> Commands {
+    let Some(agent) = agent.filter(|_| restarts(container)) else { return Commands::No };
+    let (now, last) = (agent.state.as_ref(), agent.last_state.as_ref());
+    let is_command = |end: &ContainerStateTerminated| {
+        end.exit_code == i32::from(RESTART_EXIT_CODE) || end.reason.as_deref() == Some(REMOVED)
+    };
+    let end = now.and_then(|now| now.terminated.as_ref()).or_else(|| last.and_then(|last| last.terminated.as_ref()));
+    if !end.is_some_and(is_command) {
+        return Commands::No;
+    }
+    let started = now.and_then(|now| now.running.as_ref()?.started_at.clone());
+    started.map_or(Commands::Now, Commands::Until)
+}
+
+/// Whether the agent restarts containers. Admission refuses a pod where another container has such a rule too.
+fn restarts(agent: &Container) -> bool {
+    let variable = agent.env.iter().flatten().find(|variable| variable.name == env::NOTIFY);
+    let list = variable.and_then(|variable| variable.value.as_deref()).unwrap_or_default();
+    let way = |item: &str| item.split_once('=').is_some_and(|(_, way)| way.trim() == Notify::Restart.as_str());
+    list.split(SEPARATOR).any(way)
+}
+
+impl Commands {
+    /// Whether a container ended because of the command.
+    pub(super) fn explains(&self, end: &ContainerStateTerminated) -> bool {
+        match self {
+            Self::No => false,
+            Self::Now => true,
+            Self::Until(started) => {
+                let before = end.finished_at.as_ref().is_none_or(|finished| finished.0 <= started.0);
+                before || end.reason.as_deref() == Some(REMOVED)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(second: u32) -> String {
+        format!("2026-11-23T12:00:{second:02}Z")
+    }
+
+    fn agent(state: &serde_json::Value, last: &serde_json::Value) -> Commands {
+        let status = json!({
+            "name": "nudge-agent", "restartCount": 1, "image": "", "imageID": "", "ready": true, "state": state, "lastState": last,
+        });
+        commands(&container("log=none,app=restart"), Some(&serde_json::from_value(status).unwrap()))
+    }
+
+    fn container(notify: &str) -> Container {
+        let variable = json!({"name": "NUDGE_NOTIFY", "value": notify});
+        serde_json::from_value(json!({"name": "nudge-agent", "env": [variable]})).unwrap()
+    }
+
+    fn end(exit_code: i32, reason: &str, second: Option<u32>) -> serde_json::Value {
+        json!({"terminated": {"exitCode": exit_code, "reason": reason, "finishedAt": second.map(at)}})
+    }
+
+    fn terminated(end: &serde_json::Value) -> ContainerStateTerminated {
+        serde_json::from_value(end["terminated"].clone()).unwrap()
+    }
+
+    #[test]
+    fn an_agent_that_ended_for_another_reason_has_commanded_nothing() {
+        let running = json!({"running": {"startedAt": at(10)}});
+        for last in [json!({}), end(137, "OOMKilled", Some(9)), end(0, "Completed", Some(9)), end(3, "Error", Some(9))]
+        {
+            assert_eq!(agent(&running, &last), Commands::No, "{last}");
+        }
+        assert_eq!(agent(&end(3, "Error", Some(12)), &end(88, "Error", Some(9))), Commands::No, "it has crashed since");
+        assert_eq!(commands(&container("app=restart"), None), Commands::No);
+        let status = json!({
+            "name": "nudge-agent", "restartCount": 1, "image": "", "imageID": "", "ready": true, "lastState": end(137, REMOVED, None),
+        });
+        let status = serde_json::from_value(status).unwrap();
+        assert_eq!(commands(&container("app=SIGHUP"), Some(&status)), Commands::No, "a rule of the user's");
+        assert!(!Commands::No.explains(&terminated(&end(1, "Error", Some(1)))));
+    }
+
+    #[test]
+    fn what_ended_before_the_agent_started_again_is_explained_and_nothing_after() {
+        let running = json!({"running": {"startedAt": at(10)}});
+        for last in [end(88, "Error", Some(9)), end(137, REMOVED, None)] {
+            let commands = agent(&running, &last);
+            for (other, explained) in [
+                (end(143, "Error", Some(9)), true),
+                (end(137, REMOVED, None), true),
+                (end(137, "Error", Some(10)), true),
+                (end(1, "Error", Some(11)), false),
+                (end(137, "OOMKilled", Some(11)), false),
+            ] {
+                assert_eq!(commands.explains(&terminated(&other)), explained, "{other}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_restart_is_under_way_until_the_agent_runs() {
+        let waiting = json!({"waiting": {"reason": REMOVED}});
+        assert_eq!(agent(&end(88, "Error", Some(9)), &json!({})), Commands::Now);
+        assert_eq!(agent(&waiting, &end(137, REMOVED, None)), Commands::Now);
+        assert!(Commands::Now.explains(&terminated(&end(143, "Error", Some(9)))));
+    }
+}

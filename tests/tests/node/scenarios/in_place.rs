@@ -1,0 +1,156 @@
+//! An application that reads only its environment, restarted in place (`nudge.dev/notify: restart`): three versions into the same pods with the
+//! same addresses, beside a rolling restart of the same Deployment. A version that a variable can't express ends nothing. The restarts that are
+//! commanded harm nobody and make nobody restless; a crash after one does, and the way back is another restart.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::LogParams;
+use nudge_api::{Phase, VersionedConfigStatus};
+use nudge_tests::cluster::installation::at_once;
+use nudge_tests::{eventually, tools};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::exposure::{nudge, ready, stands};
+use crate::install;
+use crate::objects::{config, deployment, list, opted_in, shell};
+use crate::report::seconds;
+use crate::space::{Home, LONG, containers};
+use crate::suite::Suite;
+
+const TITLE: &str = "Three pods that read only their environment, from spec.current";
+const PODS: usize = 3;
+/// The first server that can.
+const SERVER: u32 = 36;
+
+/// Says what its environment has, and crashes soon with one greeting.
+const APP: &str = r#"
+    trap 'exit 0' TERM
+    echo "has $GREETING $LIVES"
+    [ "$GREETING" = crash ] && sleep 1 && exit 1
+    while :; do sleep 0.1; done"#;
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    let home = Home::enabled(suite, "in-place").await?;
+    let version =
+        |greeting: &str, lives: &str| json!({"GREETING": greeting, "LIVES": lives, "other": "it's no variable"});
+    let versions = [
+        ("1", version("hello", "3")),
+        ("2", version("welcome back", "5")),
+        ("3", version("good\nmorning", "7")),
+        ("quote", version("it's", "9")),
+        ("crash", version("crash", "0")),
+    ];
+    home.apply(&config("greetings", &versions, &at_once()))?;
+    let annotations = [("configs", "greetings"), ("notify", "restart"), ("env.app", "GREETING, LIVES")];
+    let template = opted_in("greetings", &shell(&home, APP), &annotations);
+    let server = install::minor(&home.place.client().await?).await?;
+    if server < SERVER {
+        tools::skipped(&format!("no restart in place: the server is 1.{server}, and it takes 1.{SERVER}"));
+        return is_refused(&home, &template);
+    }
+    home.apply(&list([deployment(&template, i32::try_from(PODS)?)]))?;
+    let before = ready(&home, "greetings", PODS).await?;
+    home.is_current("greetings", "1").await?;
+    for pod in &before {
+        has(&home, pod, OffsetDateTime::UNIX_EPOCH, "has hello 3").await?;
+    }
+
+    for (version, says) in [("2", "has welcome back 5"), ("3", "morning 7"), ("1", "has hello 3")] {
+        let activated = OffsetDateTime::now_utc();
+        home.activate("greetings", version).await?;
+        let mut took = Vec::new();
+        for pod in &before {
+            took.push(has(&home, pod, activated, says).await? - activated);
+        }
+        home.is_current("greetings", version).await?;
+        is_the_same(&home, &before).await?;
+        took.sort();
+        let all = took.into_iter().map(|time| Ok(seconds(Duration::try_from(time)?))).collect::<Result<Vec<_>>>()?;
+        suite.report.row(TITLE, &[format!("restarted in place with version {version}"), all.join(", ")]);
+    }
+
+    // What can't be a variable ends nothing.
+    let untouched = ready(&home, "greetings", PODS).await?;
+    home.activate("greetings", "quote").await?;
+    let failure = failed(&home, "quote").await?.rollout.failure.context("no failure")?;
+    ensure!(failure.reason.as_str() == "CantApply", "{failure:?}");
+    let said = nudge(&home, &["status", "greetings"])?;
+    ensure!(said.contains("its value holds a single quote") && !said.contains("it's"), "{said}");
+    let now = ready(&home, "greetings", PODS).await?;
+    let all = |pods: &[Pod]| pods.iter().map(containers).collect::<Vec<_>>();
+    ensure!(all(&now) == all(&untouched), "{:?}", all(&now));
+
+    // All pods were restarted a moment ago, and yet each can judge.
+    let careful =
+        json!({"spec": {"current": "crash", "rollout": {"steps": null, "minReadySeconds": 10, "bakeSeconds": 5}}});
+    home.kubectl(&["patch", "vcfg", "greetings", "--type=merge", "-p", &careful.to_string()])?;
+    let activated = OffsetDateTime::now_utc();
+    let failure = failed(&home, "crash").await?.rollout.failure.context("no failure")?;
+    let took = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
+    ensure!(failure.reason.as_str() == "ContainerRestarted", "{failure:?}");
+    ensure!(failure.message.starts_with("1 of 1 pod on crash"), "{failure:?}");
+    suite.report.row(TITLE, &["a version that crashes: back, after one pod".to_owned(), seconds(took)]);
+    is_the_same(&home, &before).await?;
+    for pod in &before {
+        has(&home, pod, OffsetDateTime::UNIX_EPOCH, "has hello 3").await?;
+    }
+
+    let began = OffsetDateTime::now_utc();
+    home.kubectl(&["rollout", "restart", "deployment/greetings"])?;
+    home.kubectl(&["rollout", "status", "deployment/greetings"])?;
+    let took = Duration::try_from(OffsetDateTime::now_utc() - began)?;
+    let after = ready(&home, "greetings", PODS).await?;
+    ensure!(after.iter().all(|pod| before.iter().all(|old| old.uid() != pod.uid())), "a pod is the same");
+    suite.report.row(TITLE, &["beside: a rolling restart, other pods".to_owned(), seconds(took)]);
+    Ok(())
+}
+
+/// Waits until the version has failed, and all pods have left it.
+async fn failed(home: &Home<'_>, version: &str) -> Result<VersionedConfigStatus> {
+    let failed = |status: &VersionedConfigStatus| {
+        let failure = status.rollout.failure.as_ref();
+        status.phase == Phase::Failed && failure.is_some_and(|failure| failure.version.as_str() == version)
+    };
+    stands(home, "greetings", &format!("version {version} has failed"), failed).await
+}
+
+/// When the application said this, which it did first after `since`: the log of a container that was restarted in place is gone.
+async fn has(home: &Home<'_>, pod: &Pod, since: OffsetDateTime, text: &str) -> Result<OffsetDateTime> {
+    let (pods, name) = (home.space.api::<Pod>(), pod.name_any());
+    let log = LogParams { container: Some("app".to_owned()), timestamps: true, ..LogParams::default() };
+    let found = eventually(LONG, &format!("{name} says {text:?}"), async || {
+        let log = pods.logs(&name, &log).await.ok()?;
+        let mut times = log.lines().filter(|line| line.contains(text)).filter_map(|line| line.split_once(' '));
+        times.find_map(|(at, _)| OffsetDateTime::parse(at, &Rfc3339).ok().filter(|at| *at >= since))
+    });
+    found.await
+}
+
+/// Fails unless these pods are still there with their addresses, and no others.
+async fn is_the_same(home: &Home<'_>, before: &[Pod]) -> Result<()> {
+    let of = |pods: &[Pod]| -> BTreeMap<_, _> {
+        let address = |pod: &Pod| pod.status.as_ref().and_then(|status| status.pod_ip.clone());
+        pods.iter().map(|pod| (pod.uid(), address(pod))).collect()
+    };
+    let now = ready(home, "greetings", before.len()).await?;
+    ensure!(of(&now) == of(before), "{:?} are not {:?}", of(&now), of(before));
+    Ok(())
+}
+
+/// A pod is refused with the way out, where the server can't.
+fn is_refused(home: &Home<'_>, template: &Value) -> Result<()> {
+    let mut pod = template.clone();
+    (pod["apiVersion"], pod["kind"]) = (json!("v1"), json!("Pod"));
+    pod["metadata"]["name"] = json!("greetings");
+    let refusal = home.apply(&pod.to_string()).err().context("the pod was admitted")?.to_string();
+    for text in ["container app", "nudge.dev/notify: restart", "Kubernetes 1.36", "nudge.dev/config-restarts"] {
+        ensure!(refusal.contains(text), "{refusal}");
+    }
+    Ok(())
+}
