@@ -89,7 +89,7 @@ fn check_restart(user: &UserPod, name: &str, features: Features) -> Result<(), R
     )))
 }
 
-/// Refuses a rule of the user's by which all containers are restarted: nobody could tell a crash from a restart that the agent commands.
+/// Refuses a rule of the user's by which all containers are restarted: a crash would look like a restart that the agent commands.
 pub(super) fn check_rules(pod: &Value) -> Result<(), Refusal> {
     let all = LISTS.iter().flat_map(|list| items(&pod["spec"], list).map(|(_, container)| container));
     let has_rule = |container: &&Value| {

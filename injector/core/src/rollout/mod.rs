@@ -19,6 +19,8 @@ mod harm;
 mod held_tests;
 mod idle;
 #[cfg(test)]
+mod in_place_tests;
+#[cfg(test)]
 mod invariant_tests;
 #[cfg(test)]
 mod memory_tests;

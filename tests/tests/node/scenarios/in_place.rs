@@ -124,12 +124,12 @@ async fn failed(home: &Home<'_>, version: &str) -> Result<VersionedConfigStatus>
 async fn has(home: &Home<'_>, pod: &Pod, since: OffsetDateTime, text: &str) -> Result<OffsetDateTime> {
     let (pods, name) = (home.space.api::<Pod>(), pod.name_any());
     let log = LogParams { container: Some("app".to_owned()), timestamps: true, ..LogParams::default() };
-    let found = eventually(LONG, &format!("{name} says {text:?}"), async || {
+    let found = async || {
         let log = pods.logs(&name, &log).await.ok()?;
         let mut times = log.lines().filter(|line| line.contains(text)).filter_map(|line| line.split_once(' '));
         times.find_map(|(at, _)| OffsetDateTime::parse(at, &Rfc3339).ok().filter(|at| *at >= since))
-    });
-    found.await
+    };
+    eventually(LONG, &format!("{name} says {text:?}"), found).await
 }
 
 /// Fails unless these pods are still there with their addresses, and no others.

@@ -164,6 +164,31 @@ fn what_the_pod_has_never_run_is_held_back_until_it_is_released() {
 }
 
 #[test]
+fn what_differs_is_held_back_for_a_restart_whether_or_not_it_was_run() {
+    let (mut local_versions, mut store) = local_versions();
+    let (one, two) = (block(4, 1), block(4, 2));
+    take(&mut local_versions, &mut store, vec![said("a", "u", 1, "1", &one), said("b", "w", 1, "7", &one)]);
+    let before = local_versions.to_run_id();
+    let mut held_back = |revision, version: &str, block: &Value| {
+        let readings = local_versions.take(reply(vec![said("a", "u", revision, version, block)])).readings;
+        let readings = local_versions.hold_back_changed(readings);
+        settle(&mut local_versions, &mut store, readings);
+        let named = asked(&local_versions);
+        let (head, blocks) = local_versions.to_run();
+        let version = head.configs[0].version.clone().map(String::from);
+        assert_eq!((blocks.len(), head.configs[1].version.clone().map(String::from)), (2, Some("7".to_owned())));
+        (named, version.unwrap(), local_versions.to_run_id())
+    };
+    let (named, version, id) = held_back(2, "2", &two);
+    assert_eq!((named, version), (vec!["a=2".to_owned()], "2".to_owned()));
+    assert_ne!(id, before);
+    // The pod has never left it.
+    assert_eq!(held_back(3, "1", &one), (Vec::new(), "1".to_owned(), before.clone()));
+    assert_eq!(held_back(4, "renamed", &one).2, before);
+    assert_eq!(held_back(5, "2", &two).0, ["a=2"]);
+}
+
+#[test]
 fn what_is_refused_is_claimed_until_the_hub_assigns_something_else() {
     let (mut local_versions, mut store) = local_versions();
     let (one, two) = (block(4, 1), block(4, 2));

@@ -2,6 +2,7 @@
 
 mod added;
 mod configs;
+mod in_place;
 mod kept;
 mod pod_request;
 

@@ -91,9 +91,9 @@ fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
     for (name, value, allowed) in [
         ("configs", "Shop", "DNS name"),
         ("config-restarts", "maybe", "\"true\" or \"false\""),
-        ("config-restarts", "in-place", "not supported yet"),
-        ("notify", "SIGKILL", "SIGUSR1, SIGUSR2, SIGHUP, webhook, none"),
-        ("notify.app", "", "SIGUSR1, SIGUSR2, SIGHUP, webhook, none"),
+        ("config-restarts", "in-place", "for a restart in place, set nudge.dev/notify: restart"),
+        ("notify", "SIGKILL", "SIGUSR1, SIGUSR2, SIGHUP, webhook, restart, none"),
+        ("notify.app", "", "SIGUSR1, SIGUSR2, SIGHUP, webhook, restart, none"),
         ("webhook.app", "https://127.0.0.1/", "http://"),
         ("check.app", "https://127.0.0.1/", "http://"),
         ("check.app", "http://example.com/", "names are not looked up"),

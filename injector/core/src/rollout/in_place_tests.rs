@@ -1,0 +1,108 @@
+//! Restarts that agents command, and crashes beside them.
+
+use nudge_api::Reason;
+
+use super::Subject;
+use super::tests::{TestRollout, failure};
+
+impl Subject {
+    /// Its agent ends to have all containers restarted.
+    fn command(&mut self) {
+        (self.commanded, self.restarting, self.running) = (true, true, true);
+        self.last_restart = None;
+        self.fall();
+    }
+
+    /// The agent and the containers were started again, but are not ready yet.
+    fn start(&mut self, version: &str) {
+        self.restarting = false;
+        self.restarts += 1;
+        self.agent_restarts += 1;
+        self.runs = Some(version.to_owned());
+    }
+}
+
+/// All pods are moved step by step by restarts that take this many seconds.
+fn walk(rollout: &mut TestRollout, version: &str, seconds: i64) {
+    for _ in 0..200 {
+        rollout.watch(version, 1);
+        let moved = |pod: &&mut Subject| pod.runs.as_deref() != Some(version);
+        if rollout.with(version).into_iter().any(|pod| moved(&pod)) {
+            rollout.with(version).into_iter().filter(moved).for_each(Subject::command);
+            rollout.watch(version, 2);
+            rollout.with(version).into_iter().filter(moved).for_each(|pod| pod.start(version));
+            rollout.watch(version, seconds);
+            rollout.with(version).into_iter().for_each(Subject::recover);
+        }
+        if rollout.status.current.as_deref() == Some(version) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_commanded_restart_harms_nobody_and_makes_nobody_restless() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.rest("1");
+    // Each right after the other: what was restarted a moment ago can judge, however long it takes to start.
+    for (version, seconds) in [("2", 1), ("3", 30), ("4", 100)] {
+        walk(&mut rollout, version, seconds);
+        assert_eq!((failure(&rollout), rollout.status.current.as_deref()), (None, Some(version)));
+    }
+}
+
+#[test]
+fn a_crash_soon_after_a_commanded_restart_is_harm() {
+    for after in [1, 10, 30] {
+        let mut rollout = TestRollout::new(&[("web", 8)]);
+        rollout.rest("1");
+        rollout.watch("2", 1);
+        rollout.with("2").into_iter().for_each(Subject::command);
+        rollout.watch("2", 2);
+        rollout.with("2").into_iter().for_each(|pod| pod.start("2"));
+        rollout.watch("2", 1);
+        rollout.with("2").into_iter().for_each(Subject::recover);
+        rollout.watch("2", after);
+        let millis = rollout.millis;
+        rollout.with("2").into_iter().for_each(|pod| pod.crash(millis));
+        rollout.watch("2", 100);
+        assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::ContainerRestarted), "after {after} s");
+    }
+}
+
+#[test]
+fn a_pod_that_does_not_become_ready_after_a_commanded_restart_is_harmed() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.rest("1");
+    rollout.watch("2", 1);
+    rollout.with("2").into_iter().for_each(Subject::command);
+    rollout.watch("2", 2);
+    rollout.with("2").into_iter().for_each(|pod| pod.start("2"));
+    // It has the time of a new pod.
+    rollout.watch("2", 280);
+    assert_eq!((failure(&rollout), rollout.assigned("2")), (None, 1));
+    rollout.watch("2", 100);
+    assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::PodNotReady));
+}
+
+#[test]
+fn a_new_pod_that_is_restarted_by_command_twice_does_not_fail() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.rest("1");
+    walk(&mut rollout, "2", 1);
+    let mut pod = super::tests::pod("web", 8);
+    (pod.was_ready, pod.runs) = (false, Some("2".to_owned()));
+    pod.fall();
+    rollout.pods.push(pod);
+    rollout.watch("3", 1);
+    for _ in 0..2 {
+        let new = rollout.pods.last_mut().unwrap();
+        new.command();
+        rollout.watch("3", 2);
+        rollout.pods.last_mut().unwrap().start("3");
+        rollout.watch("3", 1);
+    }
+    rollout.pods.last_mut().unwrap().recover();
+    walk(&mut rollout, "3", 1);
+    assert_eq!((failure(&rollout), rollout.status.current.as_deref()), (None, Some("3")));
+}
