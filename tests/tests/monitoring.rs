@@ -128,6 +128,7 @@ async fn dashboard_and_rules_use_metrics_that_exist() -> Result<()> {
         "env_files",
         "ipv6",
         "native_sidecars",
+        "restart_in_place",
     ];
     for (name, labels) in &series {
         let strange: Vec<_> = labels.keys().filter(|label| !known.contains(&label.as_str())).collect();

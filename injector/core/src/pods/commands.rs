@@ -1,7 +1,7 @@
 //! Restarts of all containers of a pod that its agent commands (`nudge.dev/notify: restart`), as the status of the pod shows them.
 //!
 //! The agent ends with an exit code of its own. The kubelet then ends and removes all containers before it starts any, the agent first. So what
-//! ended before the agent's start is explained by its command, and what ended later is not.
+//! had started before the agent did is explained by its command when it ends, and what started later is not.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -53,7 +53,7 @@ impl Commands {
             Self::No => false,
             Self::Now => true,
             Self::Until(started) => {
-                let before = end.finished_at.as_ref().is_none_or(|finished| finished.0 <= started.0);
+                let before = end.started_at.as_ref().is_none_or(|began| began.0 < started.0);
                 before || end.reason.as_deref() == Some(REMOVED)
             }
         }
@@ -82,8 +82,9 @@ mod tests {
         serde_json::from_value(json!({"name": "nudge-agent", "env": [variable]})).unwrap()
     }
 
-    fn end(exit_code: i32, reason: &str, second: Option<u32>) -> serde_json::Value {
-        json!({"terminated": {"exitCode": exit_code, "reason": reason, "finishedAt": second.map(at)}})
+    /// The end of a container that began in this second.
+    fn end(exit_code: i32, reason: &str, began: Option<u32>) -> serde_json::Value {
+        json!({"terminated": {"exitCode": exit_code, "reason": reason, "startedAt": began.map(at), "finishedAt": began.map(|_| at(20))}})
     }
 
     fn terminated(end: &serde_json::Value) -> ContainerStateTerminated {
@@ -108,14 +109,15 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_before_the_agent_started_again_is_explained_and_nothing_after() {
+    fn what_began_before_the_agent_did_is_explained_and_nothing_after() {
         let running = json!({"running": {"startedAt": at(10)}});
         for last in [end(88, "Error", Some(9)), end(137, REMOVED, None)] {
             let commands = agent(&running, &last);
             for (other, explained) in [
                 (end(143, "Error", Some(9)), true),
                 (end(137, REMOVED, None), true),
-                (end(137, "Error", Some(10)), true),
+                // In the same second: it began after the agent.
+                (end(1, "Error", Some(10)), false),
                 (end(1, "Error", Some(11)), false),
                 (end(137, "OOMKilled", Some(11)), false),
             ] {

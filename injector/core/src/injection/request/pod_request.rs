@@ -154,7 +154,8 @@ impl Reader<'_> {
             (names::CHECK, request.checks.len(), MAX_CHECKS, "checks"),
         ] {
             if count > most {
-                let message = format!("annotations {base}.… ask for {count}, which are too many: a pod can have {most} {what}");
+                let message =
+                    format!("annotations {base}.… ask for {count}, which are too many: a pod can have {most} {what}");
                 return Err(Refusal::Pod(message));
             }
         }
