@@ -19,7 +19,7 @@ use crate::private_file::write_whole;
 /// Its name in the state folder.
 const FILE: &str = "restart";
 /// The shortest time between commands for different contents.
-const GAP: Duration = Duration::from_secs(10);
+const GAP: Duration = Duration::from_secs(3);
 /// Waits for a restart that was commanded until it is commanded again. Init containers of the pod run again, which takes as long as it takes.
 const AGAIN: Backoff = Backoff { first: Duration::from_mins(2), longest: Duration::from_mins(10) };
 /// The most commands for one content.
@@ -157,8 +157,8 @@ mod tests {
         assert_eq!(waits, [120, 240]);
         assert_eq!(next(last.as_ref(), "x", &ids("a", "b"), LONG, now + 10_000), Next::GiveUp);
         // The way back is another content.
-        assert_eq!(next(last.as_ref(), "y", &ids("a", "b"), LONG, now + 1), Next::Wait(Duration::from_secs(9)));
-        assert_eq!(command(next(last.as_ref(), "y", &ids("a", "b"), LONG, now + 10)).times, 1);
+        assert_eq!(next(last.as_ref(), "y", &ids("a", "b"), LONG, now + 1), Next::Wait(Duration::from_secs(2)));
+        assert_eq!(command(next(last.as_ref(), "y", &ids("a", "b"), LONG, now + 3)).times, 1);
     }
 
     #[test]
