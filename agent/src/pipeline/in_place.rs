@@ -53,7 +53,7 @@ pub struct InPlace {
     /// What is served was not seen yet to have reached the containers by the last restart.
     pending: bool,
     /// What is held back, and since when.
-    wanted: Option<(String, Instant)>,
+    asked: Option<(String, Instant)>,
     due: Option<Instant>,
     failures: u32,
     /// What the agent ends on.
@@ -69,7 +69,7 @@ impl InPlace {
             variables: Variables::new(&folder, variables),
             last: file.load(),
             pending: false,
-            wanted: None,
+            asked: None,
             due: None,
             failures: 0,
             end: watch::Sender::new(false),
@@ -119,13 +119,13 @@ impl InPlace {
         let done = self.last.as_ref().is_some_and(|last| is_done(last, &ids));
         self.pending &= !done;
         let Some(content) = held.or_else(|| self.unfinished(containers)) else {
-            self.wanted = None;
+            self.asked = None;
             return Step::Rest;
         };
-        if self.wanted.as_ref().is_none_or(|(wanted, _)| *wanted != content) {
-            self.wanted = Some((content.clone(), steady));
+        if self.asked.as_ref().is_none_or(|(asked, _)| *asked != content) {
+            self.asked = Some((content.clone(), steady));
         }
-        let since = self.wanted.as_ref().map_or(Duration::ZERO, |(_, since)| steady - *since);
+        let since = self.asked.as_ref().map_or(Duration::ZERO, |(_, since)| steady - *since);
         match next(self.last.as_ref(), &content, &ids, since, now) {
             Next::Command(command) => Step::Command(command),
             Next::Wait(wait) => {
