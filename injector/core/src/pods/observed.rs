@@ -184,7 +184,8 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         disrupted: condition("DisruptionTarget").is_some_and(|target| target.status == "True"),
         was_ready: was_ready(condition("Ready"), condition("Initialized")),
         agent_away: !agent_ready && users.iter().all(|status| status.ready),
-        running: phase == Some("Running"),
+        // While all containers are started again, it is Pending until its init containers are done.
+        running: phase == Some("Running") || (phase == Some("Pending") && commands != Commands::No),
         finished: matches!(phase, Some("Succeeded" | "Failed")),
         terminating: meta.deletion_timestamp.is_some(),
         slowest_probe: slowest_probe(spec),
@@ -369,6 +370,49 @@ mod tests {
         let mut unknown = sample();
         unknown["status"]["containerStatuses"] = json!([]);
         assert!(!pod_state(&pod(unknown)).unwrap().agent_away);
+    }
+
+    /// What a kubelet of 1.36 writes, one after the other.
+    #[test]
+    fn a_restart_in_place_is_followed_from_the_command_to_a_crash() {
+        let at = |second: u32| format!("2026-11-23T12:00:{second:02}Z");
+        let runs = |second| json!({"running": {"startedAt": at(second)}});
+        let waits = |reason: &str| json!({"waiting": {"reason": reason}});
+        let ended = |code: i32, from, to| {
+            json!({"terminated": {"exitCode": code, "reason": "Error", "startedAt": at(from), "finishedAt": at(to)}})
+        };
+        let removed = json!({"terminated": {"exitCode": 137, "reason": "RestartingAllContainers"}});
+        let seen = |phase: &str, agent: [&serde_json::Value; 2], app: [&serde_json::Value; 2], restarts: [i32; 2]| {
+            let mut changed = sample();
+            changed["spec"]["initContainers"][0]["env"] = json!([{"name": "NUDGE_NOTIFY", "value": "app=restart"}]);
+            changed["status"]["phase"] = json!(phase);
+            for (of, [state, last], restarts) in [(1, agent, restarts[0]), (0, app, restarts[1])] {
+                let status = &mut changed["status"]["containerStatuses"][of];
+                (status["state"], status["lastState"]) = (state.clone(), last.clone());
+                status["restartCount"] = json!(restarts);
+            }
+            let state = pod_state(&pod(changed)).unwrap();
+            assert!(state.running, "{phase}");
+            ((state.commanded, state.restarting), (state.agent_restarts, state.restarts), state.last_restart.is_some())
+        };
+        let (none, removing) = (json!({}), waits("RestartingAllContainers"));
+        let (commanded, crashed) = (ended(88, 3, 4), ended(1, 6, 7));
+        for (is, expected) in [
+            (seen("Running", [&runs(3), &none], [&runs(3), &none], [0, 0]), ((false, false), (0, 0), false)),
+            (seen("Running", [&commanded, &none], [&runs(3), &none], [0, 0]), ((true, true), (0, 0), false)),
+            (seen("Running", [&removing, &removed], [&removing, &removed], [1, 1]), ((true, true), (1, 1), false)),
+            (
+                seen("Pending", [&runs(6), &removed], [&waits("PodInitializing"), &removed], [1, 1]),
+                ((true, false), (1, 1), false),
+            ),
+            (seen("Running", [&runs(6), &removed], [&runs(6), &removed], [1, 1]), ((true, false), (1, 1), false)),
+            (seen("Running", [&runs(6), &removed], [&runs(7), &crashed], [1, 2]), ((true, false), (1, 2), true)),
+        ] {
+            assert_eq!(is, expected);
+        }
+        let mut new = sample();
+        new["status"]["phase"] = json!("Pending");
+        assert!(!pod_state(&pod(new)).unwrap().running);
     }
 
     #[test]

@@ -105,6 +105,8 @@ impl Evidence {
                     known.harmed = true;
                     fallen.push((pod, kind, at, notified, assigned));
                 }
+                // While it is started again, it says nothing.
+                None if known.starts(now) => {}
                 None if assigned => at_risk.0 += 1,
                 None => at_risk.1 += 1,
             }
