@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::content::Dictionary;
 use crate::notify::Containers;
-use crate::restart::{Command, CommandFile, Ids, Next, Variables, is_done, next};
+use crate::restart::{Command, CommandFile, Ids, Next, Variables, is_done, is_undone, next};
 use crate::source::Fault;
 use crate::status::StatusPage;
 
@@ -118,7 +118,7 @@ impl InPlace {
         let ids = self.ids(containers);
         let done = self.last.as_ref().is_some_and(|last| is_done(last, &ids));
         self.pending &= !done;
-        let Some(content) = held.or_else(|| self.unfinished(containers)) else {
+        let Some(content) = held.or_else(|| self.unfinished(&ids)) else {
             self.asked = None;
             return Step::Rest;
         };
@@ -144,8 +144,8 @@ impl InPlace {
     }
 
     /// The content of the restart that was not done; `None` while the hub has not said which containers there are.
-    fn unfinished(&self, containers: &Containers) -> Option<String> {
-        let last = self.last.as_ref().filter(|_| self.pending && !containers.is_empty())?;
+    fn unfinished(&self, ids: &Ids) -> Option<String> {
+        let last = self.last.as_ref().filter(|last| self.pending && is_undone(last, ids))?;
         Some(last.content.clone())
     }
 

@@ -59,6 +59,12 @@ pub fn is_done(command: &Command, ids: &Ids) -> bool {
     ids.iter().all(|(name, id)| !id.is_empty() && command.before.get(name) != Some(id))
 }
 
+/// Whether one of the containers is still that of before. One that has not started again yet is not: an init container may fail, which another
+/// restart does not mend.
+pub fn is_undone(command: &Command, ids: &Ids) -> bool {
+    ids.iter().any(|(name, id)| !id.is_empty() && command.before.get(name) == Some(id))
+}
+
 /// What comes next for a content that the containers are to be restarted with. `wanted` is for how long it has been, `now` is in seconds since
 /// 1970.
 pub fn next(last: Option<&Command>, content: &str, ids: &Ids, wanted: Duration, now: i64) -> Next {
@@ -132,10 +138,14 @@ mod tests {
     fn a_restart_is_done_when_every_container_is_another_one() {
         let one = command(next(None, "x", &ids("a", "b"), LONG, 100));
         assert_eq!((one.times, one.at), (1, 100));
-        for (ids, done) in
-            [(ids("a", "b"), false), (ids("c", "b"), false), (ids("c", ""), false), (ids("c", "d"), true)]
-        {
-            assert_eq!(is_done(&one, &ids), done, "{ids:?}");
+        for (ids, done, undone) in [
+            (ids("a", "b"), false, true),
+            (ids("c", "b"), false, true),
+            (ids("c", ""), false, false),
+            (ids("", ""), false, false),
+            (ids("c", "d"), true, false),
+        ] {
+            assert_eq!((is_done(&one, &ids), is_undone(&one, &ids)), (done, undone), "{ids:?}");
         }
     }
 

@@ -7,5 +7,5 @@
 mod command;
 mod variables;
 
-pub use command::{Command, CommandFile, Ids, Next, is_done, next};
+pub use command::{Command, CommandFile, Ids, Next, is_done, is_undone, next};
 pub use variables::{Inexpressible, Variables, VariablesError};

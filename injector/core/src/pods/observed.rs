@@ -378,9 +378,7 @@ mod tests {
         let at = |second: u32| format!("2026-11-23T12:00:{second:02}Z");
         let runs = |second| json!({"running": {"startedAt": at(second)}});
         let waits = |reason: &str| json!({"waiting": {"reason": reason}});
-        let ended = |code: i32, from, to| {
-            json!({"terminated": {"exitCode": code, "reason": "Error", "startedAt": at(from), "finishedAt": at(to)}})
-        };
+        let ended = |code: i32, from, to| json!({"terminated": {"exitCode": code, "reason": "Error", "startedAt": at(from), "finishedAt": at(to)}});
         let removed = json!({"terminated": {"exitCode": 137, "reason": "RestartingAllContainers"}});
         let seen = |phase: &str, agent: [&serde_json::Value; 2], app: [&serde_json::Value; 2], restarts: [i32; 2]| {
             let mut changed = sample();
