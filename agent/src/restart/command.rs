@@ -77,12 +77,13 @@ pub fn next(last: Option<&Command>, content: &str, ids: &Ids, wanted: Duration, 
         let gap = if same.is_some() { AGAIN.wait(times) } else { GAP };
         // The clock may have been set back.
         let passed = Duration::from_secs(u64::try_from(now.saturating_sub(last.at)).unwrap_or(0));
-        if passed < gap {
-            return Next::Wait(gap - passed);
+        if let Some(wait) = gap.checked_sub(passed).filter(|wait| !wait.is_zero()) {
+            return Next::Wait(wait);
         }
     }
-    if wanted < STARTS && ids.values().any(String::is_empty) {
-        return Next::Wait(STARTS - wanted);
+    let starts = STARTS.checked_sub(wanted).filter(|wait| !wait.is_zero());
+    if let Some(wait) = starts.filter(|_| ids.values().any(String::is_empty)) {
+        return Next::Wait(wait);
     }
     Next::Command(Command { content: content.to_owned(), before: ids.clone(), times: times + 1, at: now })
 }

@@ -106,9 +106,8 @@ impl Evidence {
                     fallen.push((pod, kind, at, notified, assigned));
                 }
                 // While it is started again, it says nothing.
-                None if known.starts(now) => {}
-                None if assigned => at_risk.0 += 1,
-                None => at_risk.1 += 1,
+                None if assigned => at_risk.0 += u32::from(!known.starts(now)),
+                None => at_risk.1 += u32::from(!known.starts(now)),
             }
         }
         (self.begins, self.failing) = (false, failing);
