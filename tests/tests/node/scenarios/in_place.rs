@@ -69,7 +69,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
             took.push(has(&home, pod, activated, says).await? - activated);
         }
         home.is_current("greetings", version).await?;
-        is_the_same(&home, &before).await?;
+        is_the_same(&home, "greetings", &before).await?;
         took.sort();
         let all = took.into_iter().map(|time| Ok(seconds(Duration::try_from(time)?))).collect::<Result<Vec<_>>>()?;
         suite.report.row(TITLE, &[format!("restarted in place with version {version}"), all.join(", ")]);
@@ -96,7 +96,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     ensure!(failure.reason.as_str() == "ContainerRestarted", "{failure:?}");
     ensure!(failure.message.starts_with("1 of 1 pod on crash"), "{failure:?}");
     suite.report.row(TITLE, &["a version that crashes: back, after one pod".to_owned(), seconds(took)]);
-    is_the_same(&home, &before).await?;
+    is_the_same(&home, "greetings", &before).await?;
     for pod in &before {
         has(&home, pod, OffsetDateTime::UNIX_EPOCH, "has hello 3").await?;
     }
@@ -108,7 +108,58 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let after = ready(&home, "greetings", PODS).await?;
     ensure!(after.iter().all(|pod| before.iter().all(|old| old.uid() != pod.uid())), "a pod is the same");
     suite.report.row(TITLE, &["beside: a rolling restart, other pods".to_owned(), seconds(took)]);
-    Ok(())
+    init_containers_run_again(suite, &home).await
+}
+
+/// Containers get SIGTERM and two seconds, whatever the pod says, and init containers run again. Where one fails with a version, that is harm.
+async fn init_containers_run_again(suite: &Suite, home: &Home<'_>) -> Result<()> {
+    let versions = ["1", "2", "3"].map(|version| (version, json!({"GREETING": version, "LIVES": "1"})));
+    home.apply(&config("started", &versions, &json!({"minReadySeconds": 3, "bakeSeconds": 0})))?;
+    let annotations = [("configs", "started"), ("env.app", "GREETING"), ("mount-path", "/config")];
+    let mut template = opted_in("started", &shell(home, APP), &annotations);
+    let runs = "n=$(cat /data/runs || echo 0); echo $((n + 1)) > /data/runs; [ $(cat /config/GREETING) != 3 ]";
+    let side =
+        "trap 'echo TERM >> /data/ended; sleep 4; echo late >> /data/ended; exit 0' TERM; while :; do sleep 0.1; done";
+    let mounts = json!([{"name": "data", "mountPath": "/data"}]);
+    let container = |name: &str, script: &str| {
+        let mut container = shell(home, script);
+        (container["name"], container["volumeMounts"]) = (json!(name), mounts.clone());
+        container
+    };
+    let spec = &mut template["spec"];
+    spec["terminationGracePeriodSeconds"] = json!(10);
+    spec["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+    spec["initContainers"] = json!([container("setup", runs)]);
+    spec["containers"].as_array_mut().context("no containers")?.push(container("side", side));
+    for container in spec["containers"].as_array_mut().into_iter().flatten() {
+        let exec = json!({"command": ["true"]});
+        container["startupProbe"] = json!({"exec": exec, "periodSeconds": 1, "failureThreshold": 4});
+    }
+    home.apply(&list([deployment(&template, 2)]))?;
+    let before = ready(home, "started", 2).await?;
+    // Who isn't known to be ready can't judge.
+    let all_ready = |version: &'static str| {
+        let is =
+            move |status: &VersionedConfigStatus| status.current.as_deref() == Some(version) && status.pods.ready == 2;
+        stands(home, "started", "2 pods are seen to be ready", is)
+    };
+    all_ready("1").await?;
+    home.activate("started", "2").await?;
+    all_ready("2").await?;
+    for pod in &before {
+        let read = |file: &str| home.kubectl(&["exec", &pod.name_any(), "-c", "side", "--", "cat", file]);
+        let (runs, ended) = (read("/data/runs")?, read("/data/ended")?);
+        ensure!((runs.trim(), ended.trim()) == ("2", "TERM"), "{runs} {ended}");
+    }
+    let activated = OffsetDateTime::now_utc();
+    home.activate("started", "3").await?;
+    let failure = stands(home, "started", "version 3 has failed", |status| status.phase == Phase::Failed).await?;
+    let failure = failure.rollout.failure.context("no failure")?;
+    ensure!(failure.reason.as_str() == "PodNotReady", "{failure:?}");
+    ensure!(failure.message.starts_with("1 of 1 pod on 3"), "{failure:?}");
+    let took = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
+    suite.report.row(TITLE, &["an init container that fails: back, after one pod".to_owned(), seconds(took)]);
+    is_the_same(home, "started", &before).await
 }
 
 /// Waits until the version has failed, and all pods have left it.
@@ -133,12 +184,12 @@ async fn has(home: &Home<'_>, pod: &Pod, since: OffsetDateTime, text: &str) -> R
 }
 
 /// Fails unless these pods are still there with their addresses, and no others.
-async fn is_the_same(home: &Home<'_>, before: &[Pod]) -> Result<()> {
+async fn is_the_same(home: &Home<'_>, app: &str, before: &[Pod]) -> Result<()> {
     let of = |pods: &[Pod]| -> BTreeMap<_, _> {
         let address = |pod: &Pod| pod.status.as_ref().and_then(|status| status.pod_ip.clone());
         pods.iter().map(|pod| (pod.uid(), address(pod))).collect()
     };
-    let now = ready(home, "greetings", before.len()).await?;
+    let now = ready(home, app, before.len()).await?;
     ensure!(of(&now) == of(before), "{:?} are not {:?}", of(&now), of(before));
     Ok(())
 }
