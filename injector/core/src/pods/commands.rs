@@ -39,7 +39,7 @@ pub(super) fn commands(container: &Container, agent: Option<&ContainerStatus>) -
 }
 
 /// Whether the agent restarts containers. Admission refuses a pod where another container has such a rule too.
-fn restarts(agent: &Container) -> bool {
+pub(super) fn restarts(agent: &Container) -> bool {
     let variable = agent.env.iter().flatten().find(|variable| variable.name == env::NOTIFY);
     let list = variable.and_then(|variable| variable.value.as_deref()).unwrap_or_default();
     let way = |item: &str| item.split_once('=').is_some_and(|(_, way)| way.trim() == Notify::Restart.as_str());

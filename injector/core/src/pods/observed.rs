@@ -13,7 +13,7 @@ use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, ContainerName, VersionName, labels, pod};
 use ring::digest::{SHA256, digest};
 
-use super::commands::{Commands, commands};
+use super::commands::{Commands, commands, restarts};
 use super::probe::{SlowestProbe, is_sidecar, notices_after, slowest_probe, start_seconds, subscribed};
 use super::references::references;
 use super::report::{Report, ReportState};
@@ -163,6 +163,9 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         end.finished_at.clone().filter(|_| !commands.explains(end))
     };
     let phase = status.and_then(|status| status.phase.as_deref());
+    // While all containers are started again, it is Pending until its agent and its init containers have done their work, if ever.
+    let main = status.and_then(|status| status.container_statuses.as_ref());
+    let again = restarts(agent) && main.into_iter().flatten().any(|status| status.restart_count > 0);
     Some(PodState {
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: meta.name.clone().unwrap_or_default(),
@@ -184,8 +187,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         disrupted: condition("DisruptionTarget").is_some_and(|target| target.status == "True"),
         was_ready: was_ready(condition("Ready"), condition("Initialized")),
         agent_away: !agent_ready && users.iter().all(|status| status.ready),
-        // While all containers are started again, it is Pending until its init containers are done.
-        running: phase == Some("Running") || (phase == Some("Pending") && commands != Commands::No),
+        running: phase == Some("Running") || (phase == Some("Pending") && again),
         finished: matches!(phase, Some("Succeeded" | "Failed")),
         terminating: meta.deletion_timestamp.is_some(),
         slowest_probe: slowest_probe(spec),
@@ -403,14 +405,19 @@ mod tests {
                 seen("Pending", [&runs(6), &removed], [&waits("PodInitializing"), &removed], [1, 1]),
                 ((true, false), (1, 1), false),
             ),
+            (
+                seen("Pending", [&ended(3, 6, 6), &removed], [&waits("PodInitializing"), &removed], [1, 1]),
+                ((false, false), (1, 1), false),
+            ),
             (seen("Running", [&runs(6), &removed], [&runs(6), &removed], [1, 1]), ((true, false), (1, 1), false)),
             (seen("Running", [&runs(6), &removed], [&runs(7), &crashed], [1, 2]), ((true, false), (1, 2), true)),
         ] {
             assert_eq!(is, expected);
         }
-        let mut new = sample();
-        new["status"]["phase"] = json!("Pending");
-        assert!(!pod_state(&pod(new)).unwrap().running);
+        // It has restarts, and is not restarted in place.
+        let mut other = sample();
+        other["status"]["phase"] = json!("Pending");
+        assert!(!pod_state(&pod(other)).unwrap().running);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Restarts that agents command, and crashes beside them.
 
-use nudge_api::Reason;
+use nudge_api::{Phase, Reason};
 
 use super::Subject;
 use super::tests::{TestRollout, failure};
@@ -82,6 +82,27 @@ fn a_pod_that_does_not_become_ready_after_a_commanded_restart_is_harmed() {
     rollout.watch("2", 280);
     assert_eq!((failure(&rollout), rollout.assigned("2")), (None, 1));
     rollout.watch("2", 100);
+    assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::PodNotReady));
+}
+
+#[test]
+fn an_agent_that_crashes_after_its_command_is_watched_and_harms_one_pod() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.rest("1");
+    rollout.watch("2", 1);
+    rollout.with("2").into_iter().for_each(Subject::command);
+    rollout.watch("2", 2);
+    rollout.with("2").into_iter().for_each(|pod| pod.start("1"));
+    for _ in 0..20 {
+        if rollout.status.phase != Phase::Progressing {
+            break;
+        }
+        rollout.watch("2", 20);
+        assert!(rollout.assigned("2") <= 1);
+        for pod in rollout.with("2") {
+            (pod.commanded, pod.agent_restarts) = (false, pod.agent_restarts + 1);
+        }
+    }
     assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::PodNotReady));
 }
 

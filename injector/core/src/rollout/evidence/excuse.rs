@@ -66,7 +66,8 @@ impl Evidence {
             let others = seen.neighbours.get(&harm.node).filter(|_| harm.assigned);
             let weather = others.is_some_and(|others| others.fell_too(harm.at, within, harmed, all));
             let known = self.pods.get(harm.uid.as_str());
-            let with_agent = known.and_then(|known| known.agent_restarted);
+            // One that has not been ready since its agent commanded a restart is not as its node has made it.
+            let with_agent = known.filter(|known| known.starts_until.is_none()).and_then(|known| known.agent_restarted);
             let with_agent = with_agent.is_some_and(|at| (at - harm.at).abs() <= WITH_AGENT);
             let flaps = harm.kind == Kind::Unready && known.is_some_and(Seen::was_unwell);
             harm.excused = taken_away || weather || with_agent || (harm.assigned && (flaps || harm.is_older()));
