@@ -154,9 +154,11 @@ pub struct RolloutSpec {
     pub tolerance: Option<Tolerance>,
     /// What a failure leads to.
     pub on_failure: OnFailure,
-    /// Within how many seconds Ready pods are notified of the way back. Others are notified at once.
-    #[schemars(range(min = 0, max = 30))]
-    pub rollback_spread_seconds: u32,
+    /// Within how many seconds Ready pods are notified of the way back. Others are notified at once. When absent, 0, and for pods that restart
+    /// in place 2 for each pod of the config, at most 30.
+    #[schemars(range(min = 0, max = 600))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollback_spread_seconds: Option<u32>,
     /// Holds the rollout where it is.
     pub paused: bool,
 }
@@ -171,7 +173,7 @@ impl Default for RolloutSpec {
             progress_deadline_seconds: 600,
             tolerance: None,
             on_failure: OnFailure::default(),
-            rollback_spread_seconds: 0,
+            rollback_spread_seconds: None,
             paused: false,
         }
     }

@@ -66,12 +66,20 @@ pub(super) struct Views {
     pub(super) again: Option<Instant>,
 }
 
+/// Where the spec does not say how long a way back is spread: so long for each pod that restarts in place for it.
+const SPREAD_EACH: Duration = Duration::from_secs(2);
+const SPREAD_MOST: Duration = Duration::from_secs(30);
+
 /// For how long a pod that was not harmed is not notified yet that pods return to another version (`spec.rollout.rollbackSpreadSeconds`). `passed`:
 /// since this replica first saw that. No clock is compared with another.
 fn spread(config: &VersionedConfig, pod: &PodState, passed: Duration) -> Option<Duration> {
-    let rollout = &config.status.as_ref()?.rollout;
-    let returns = matches!(rollout.stage, Some(RolloutStage::RollingBack | RolloutStage::Leaving));
-    let within = Duration::from_secs(config.spec.rollout.rollback_spread_seconds.into());
+    let status = config.status.as_ref()?;
+    let returns = matches!(status.rollout.stage, Some(RolloutStage::RollingBack | RolloutStage::Leaving));
+    let within = match config.spec.rollout.rollback_spread_seconds {
+        Some(seconds) => Duration::from_secs(seconds.into()),
+        None if pod.in_place => (SPREAD_EACH * status.pods.total).min(SPREAD_MOST),
+        None => Duration::ZERO,
+    };
     if !returns || within.is_zero() || !pod.ready || !pod.containers_ready {
         return None;
     }
@@ -253,7 +261,7 @@ mod tests {
         let mut status = VersionedConfigStatus::default();
         status.rollout.stage = Some(RolloutStage::RollingBack);
         config.status = Some(status);
-        config.spec.rollout.rollback_spread_seconds = 10;
+        config.spec.rollout.rollback_spread_seconds = Some(10);
         let pod = |number: u32| PodState {
             uid: PodUid::new(&format!("pod-{number}")).unwrap(),
             ready: true,
@@ -273,5 +281,32 @@ mod tests {
         assert_eq!(spread(&config, &harmed, after(0)), None, "it is notified at once");
         config.status.as_mut().unwrap().rollout.stage = Some(RolloutStage::Moving);
         assert_eq!(spread(&config, &pod(1), after(0)), None);
+    }
+
+    #[test]
+    fn without_a_word_only_pods_that_restart_in_place_return_one_after_the_other() {
+        let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
+        let mut status = VersionedConfigStatus::default();
+        status.rollout.stage = Some(RolloutStage::RollingBack);
+        config.status = Some(status);
+        let longest = |config: &VersionedConfig, in_place| {
+            let pod = |number: u32| PodState {
+                uid: PodUid::new(&format!("pod-{number}")).unwrap(),
+                ready: true,
+                containers_ready: true,
+                in_place,
+                ..PodState::default()
+            };
+            (0..100).filter_map(|number| spread(config, &pod(number), Duration::ZERO)).max()
+        };
+        for (total, within) in [(1, 2), (5, 10), (10_000, 30)] {
+            config.status.as_mut().unwrap().pods.total = total;
+            assert_eq!(longest(&config, false), None);
+            let longest = longest(&config, true).unwrap();
+            let within = Duration::from_secs(within);
+            assert!(longest < within && longest > within.mul_f64(0.8), "{total}: {longest:?}");
+        }
+        config.spec.rollout.rollback_spread_seconds = Some(0);
+        assert_eq!(longest(&config, true), None);
     }
 }

@@ -170,8 +170,12 @@ impl Index {
     }
 }
 
-/// Whether its containers became unready or restarted.
+/// Whether its containers became unready or restarted, without its agent's command.
 fn falls(before: &PodState, now: &PodState) -> bool {
+    let commanded = now.restarting || (before.restarting && now.last_restart == before.last_restart);
+    if commanded {
+        return false;
+    }
     (before.containers_ready && !now.containers_ready) || now.restarts > before.restarts
 }
 

@@ -48,6 +48,7 @@ pub fn inject(
     warnings.extend(preflight::check(&user, request, &targets, facts.features)?);
     if targets.restarted().next().is_some() {
         preflight::check_rules(pod)?;
+        preflight::check_policies(pod)?;
     }
     let run_as_user = RunAsUser::of(&user, request, &targets);
     warnings.extend(run_as_user.warnings.iter().cloned());

@@ -102,6 +102,19 @@ pub(super) fn check_rules(pod: &Value) -> Result<(), Refusal> {
     )))
 }
 
+/// Refuses a main container with a `restartPolicy` of its own, by which it may end for good: it would run again with every version.
+pub(super) fn check_policies(pod: &Value) -> Result<(), Refusal> {
+    let ends = |container: &&Value| container["restartPolicy"].as_str().is_some_and(|policy| policy != "Always");
+    let mut containers = items(&pod["spec"], "containers").map(|(_, container)| container);
+    let Some(container) = containers.find(ends) else { return Ok(()) };
+    Err(Refusal::Pod(format!(
+        "container {} has restartPolicy: {}, so it would run again each time that {NOTIFY}: restart restarts the pod in place; remove one of the \
+         two",
+        super::refusal::shown(container["name"].as_str().unwrap_or_default()),
+        container["restartPolicy"].as_str().unwrap_or_default()
+    )))
+}
+
 fn is_windows(spec: &PodSpec) -> bool {
     let selected = |label: &str| spec.node_selector.as_ref().and_then(|labels| labels.get(label));
     let selected = ["kubernetes.io/os", "beta.kubernetes.io/os"].into_iter().filter_map(selected);

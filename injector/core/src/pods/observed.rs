@@ -87,6 +87,8 @@ pub struct PodState {
     pub last_restart: Option<i64>,
     /// Restarts of the agent's container.
     pub agent_restarts: i32,
+    /// Its agent has all its containers restarted in place for another version.
+    pub in_place: bool,
     /// The agent ended last to have all containers of the pod restarted in place with another version.
     pub commanded: bool,
     /// It has, and they are not started again yet.
@@ -165,7 +167,8 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     let phase = status.and_then(|status| status.phase.as_deref());
     // While all containers are started again, it is Pending until its agent and its init containers have done their work, if ever.
     let main = status.and_then(|status| status.container_statuses.as_ref());
-    let again = restarts(agent) && main.into_iter().flatten().any(|status| status.restart_count > 0);
+    let in_place = restarts(agent);
+    let again = in_place && main.into_iter().flatten().any(|status| status.restart_count > 0);
     Some(PodState {
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: meta.name.clone().unwrap_or_default(),
@@ -200,6 +203,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         restarts: counted.iter().map(|status| status.restart_count).sum(),
         last_restart: counted.iter().filter_map(ended).map(|time| time.0.as_second()).max(),
         agent_restarts: agent_status.map_or(0, |status| status.restart_count),
+        in_place,
         commanded: commands != Commands::No,
         restarting: matches!(commands, Commands::Now),
         warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),

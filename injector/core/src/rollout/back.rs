@@ -112,12 +112,18 @@ pub(super) fn advance(
     if let Some(effects) = remaining(&back, evidence.began_to_return(now.steady), seen, now) {
         return (Rollout::Back(back, cause), effects);
     }
-    let base = back.base.reassigned(now.time);
+    let base = back.base.clone().reassigned(now.time);
     match cause {
         Cause::Leaving(failure) => (Rollout::Waiting(Idle { base, failure }), Effects::more()),
         Cause::Returning => (Rollout::Waiting(Idle { base, failure: None }), Effects::more()),
         Cause::RollingBack(failure) => {
-            let message = format!("every pod runs version {} again: {}", base.current, failure.message);
+            let away = seen.pods.iter().filter(|pod| is_away(&back, pod)).count();
+            let runs = match away {
+                0 => format!("every pod runs version {} again", base.current),
+                1 => format!("1 pod does not run version {} again", base.current),
+                _ => format!("{away} pods do not run version {} again", base.current),
+            };
+            let message = format!("{runs}: {}", failure.message);
             (Rollout::Failed(base, failure), Effects::event(EventRecord::new(Reason::Failed, message)))
         }
     }
@@ -146,8 +152,8 @@ fn remaining(back: &Return, since: Millis, seen: &Observation<'_>, now: Now<'_>)
 }
 
 /// Whether the pod still runs something else than the current version, as far as it can say. One that can't be reached, such as one that
-/// crashes, is waited for while it says that it runs the target. One that refused the target has always run the current version; what it
-/// said must be gone before another version begins, which it is not about.
+/// crashes, is waited for while it says that it runs the target. One that refused a version runs the one before; what it said must be
+/// gone before another version begins, which it is not about. A pod that can't be restarted with the current version refuses that.
 fn is_away(back: &Return, pod: &Subject) -> bool {
     let refusal = |reason: Reason| matches!(reason, Reason::CheckRefused | Reason::CantApply);
     let refused = pod.failure.as_ref().is_some_and(|failure| refusal(failure.reason));

@@ -177,16 +177,31 @@ fn next_step(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observa
     {
         return (Rollout::Forward(moved, Stage::Moving), effects);
     }
-    let last = Step::of(Pods::Share("100%".to_owned()));
-    let Step { pods, selector, .. } = seen.spec.steps.get(step).unwrap_or(&last);
-    let mut thresholds = moved.thresholds.raised(seen.pods, pods, selector.as_ref());
+    let begins = !is_in_part(&moved, seen);
+    let Step { pods, selector, .. } = step_at(if begins { step } else { step - 1 }, seen);
+    let mut thresholds = moved.thresholds.raised_in_part(seen.pods, &pods, selector.as_ref());
     let gets = |pod: &Subject| thresholds.is_assigned(pod);
     if tally.judges == 0 && candidates && selector.is_none() && !seen.pods.iter().any(|pod| judges(pod) && gets(pod)) {
         thresholds = thresholds.with_one(seen.pods, None, &judges);
     }
-    let moved = Move { step: moved.step + 1, ..moved };
+    let moved = Move { step: moved.step + u32::from(begins), ..moved };
     let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
     (Rollout::Forward(moved, Stage::Moving), effects)
+}
+
+/// The step of this index; after those of the spec, all pods.
+fn step_at(index: usize, seen: &Observation<'_>) -> Step {
+    seen.spec.steps.get(index).cloned().unwrap_or_else(|| Step::of(Pods::Share("100%".to_owned())))
+}
+
+/// Whether pods that restart in place have yet to be assigned the target in the step that has begun.
+fn is_in_part(moved: &Move, seen: &Observation<'_>) -> bool {
+    let Some(step) = moved.step.checked_sub(1).filter(|_| seen.pods.iter().any(|pod| pod.in_place)) else {
+        return false;
+    };
+    let Step { pods, selector, .. } = step_at(usize::try_from(step).unwrap_or(usize::MAX), seen);
+    let (has, whole) = (&moved.thresholds, moved.thresholds.raised(seen.pods, &pods, selector.as_ref()));
+    seen.pods.iter().any(|pod| pod.in_place && pod.ready && whole.is_assigned(pod) && !has.is_assigned(pod))
 }
 
 /// What the last step is still watched for; nothing where no pod can be watched.
@@ -200,7 +215,7 @@ fn watched(
     let since = *evidence.proven.get_or_insert(now.steady);
     let Watch { seconds: window, reason, .. } = moved.watch.as_ref()?;
     let hold = usize::try_from(moved.step).ok().and_then(|step| seen.spec.steps.get(step.checked_sub(1)?));
-    let hold = hold.map_or(0, |step| step.hold_seconds);
+    let hold = hold.filter(|_| !is_in_part(moved, seen)).map_or(0, |step| step.hold_seconds);
     let end = since + if tally.judges == 0 { 0 } else { seconds(*window) };
     let (proven, all, target) = (tally.proven, seen.pods.len(), &moved.target);
     if now.steady < end {

@@ -127,3 +127,74 @@ fn a_new_pod_that_is_restarted_by_command_twice_does_not_fail() {
     walk(&mut rollout, "3", 1);
     assert_eq!((failure(&rollout), rollout.status.current.as_deref()), (None, Some("3")));
 }
+
+/// Pods of a Deployment that are restarted in place.
+fn in_place(count: usize) -> TestRollout {
+    let mut rollout = TestRollout::new(&[("web", count)]);
+    rollout.pods.iter_mut().for_each(|pod| pod.in_place = true);
+    rollout.rest("1");
+    rollout
+}
+
+#[test]
+fn no_more_than_a_quarter_of_the_pods_is_away_at_the_same_time() {
+    assert_eq!(in_place(8).walk("2"), [1, 2, 4, 6, 8]);
+    assert_eq!(in_place(3).walk("2"), [1, 2, 3]);
+    assert_eq!(in_place(1).walk("2"), [1]);
+    // Workloads with many pods have their share each.
+    let counts = in_place(100).walk("2");
+    assert!(counts.windows(2).all(|two| two[1] - two[0] <= 25) && counts.last() == Some(&100), "{counts:?}");
+    // Only those that end together count.
+    let mut rollout = in_place(8);
+    rollout.pods.iter_mut().skip(4).for_each(|pod| pod.in_place = false);
+    let mut before = 0;
+    for _ in 0..600 {
+        rollout.watch("2", 1);
+        let now = rollout.with("2").iter().filter(|pod| pod.in_place).count();
+        assert!(now - before <= 1, "{before}, {now}");
+        before = now;
+        rollout.take();
+    }
+    assert_eq!(before, 4);
+}
+
+#[test]
+fn a_step_that_holds_does_so_once_all_its_pods_have_the_version() {
+    let mut rollout = in_place(16);
+    rollout.spec.steps = super::tests::steps(&["1", "75%", "100%"]);
+    rollout.spec.steps[1].hold_seconds = 600;
+    let mut stays = Vec::new();
+    for _ in 0..1200 {
+        rollout.watch("2", 1);
+        rollout.take();
+        let now = rollout.assigned("2");
+        match stays.last_mut() {
+            Some((count, seconds)) if *count == now => *seconds += 1,
+            _ => stays.push((now, 1)),
+        }
+    }
+    let long: Vec<_> = stays.iter().filter(|(_, seconds)| *seconds >= 600).map(|(count, _)| *count).collect();
+    assert!(long.first() == Some(&12) && long.len() <= 2, "{stays:?}");
+    assert_eq!(stays.iter().map(|(count, _)| *count).collect::<Vec<_>>(), [1, 5, 9, 12, 16]);
+}
+
+#[test]
+fn a_pod_that_cannot_go_back_is_told() {
+    let mut rollout = in_place(4);
+    assert_eq!(rollout.walk("2").last(), Some(&4));
+    rollout.watch("3", 1);
+    let asked = rollout.with("3").remove(0);
+    (asked.runs, asked.failure) = (Some("3".to_owned()), Some(Reason::Failed.explained("it was not restarted")));
+    rollout.watch("3", 2);
+    assert_eq!(rollout.assigned("3"), 0, "{:?}", rollout.status);
+    let stuck = rollout.pods.iter_mut().find(|pod| pod.runs.as_deref() == Some("3")).unwrap();
+    stuck.failure = Some(Reason::CantApply.explained("config shop: container app has no key LIVES"));
+    rollout.watch("3", 700);
+    assert_eq!(rollout.status.phase, Phase::Failed);
+    let told = rollout.events.iter().find(|event| event.explanation.reason == Reason::Failed).unwrap();
+    assert!(
+        told.explanation.message.starts_with("1 pod does not run version 2 again: "),
+        "{}",
+        told.explanation.message
+    );
+}

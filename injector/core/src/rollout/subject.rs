@@ -72,6 +72,8 @@ pub struct Subject {
     pub last_restart: Option<i64>,
     /// Restarts of its agent.
     pub agent_restarts: i32,
+    /// Its agent has all its containers restarted in place for another version.
+    pub in_place: bool,
     /// Its agent ended last to have all containers restarted with another version.
     pub commanded: bool,
     /// It has, and they are not started again yet.
@@ -116,6 +118,7 @@ impl Subject {
             restarts: pod.restarts,
             last_restart: pod.last_restart,
             agent_restarts: pod.agent_restarts,
+            in_place: pod.in_place,
             commanded: pod.commanded,
             restarting: pod.restarting,
             failure: pod.failure().cloned(),

@@ -196,6 +196,7 @@ pub(super) fn pod(workload: &str, number: usize) -> Subject {
         restarts: 0,
         last_restart: None,
         agent_restarts: 0,
+        in_place: false,
         commanded: false,
         restarting: false,
         failure: None,

@@ -14,6 +14,8 @@ pub const ALL: u64 = 1 << 32;
 
 /// Workloads with at least so many pods have their own threshold.
 const LARGE: usize = 20;
+/// A step moves at most one in so many pods that restart in place at the same time, as a Deployment does by default.
+const IN_PLACE: usize = 4;
 /// At most so many of them.
 const MOST_LARGE: usize = 100;
 /// Most bytes of their thresholds in the status: less than so many where their names are long.
@@ -99,6 +101,19 @@ impl Thresholds {
             Some(selector) => self.raised_selector(pods, count, selector),
             None => self.raised_config(pods, count),
         }
+    }
+
+    /// The same, but with no more pods that are Ready and restart in place than may be away at the same time.
+    pub(super) fn raised_in_part(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
+        let whole = self.raised(pods, count, selector);
+        let most = (pods.iter().filter(|pod| pod.in_place).count() / IN_PLACE).max(1);
+        let ends = |pod: &&Subject| pod.in_place && pod.ready && whole.is_assigned(pod) && !self.is_assigned(pod);
+        if pods.iter().filter(ends).count() <= most {
+            return whole;
+        }
+        let matched = pods.iter().filter(|pod| selector.is_none_or(|selector| selects(selector, pod)));
+        let has = matched.filter(|pod| self.is_assigned(pod)).count();
+        self.raised(pods, &Pods::Count(u32::try_from(has + most).unwrap_or(u32::MAX)), selector)
     }
 
     fn raised_selector(&self, pods: &[Subject], count: &Pods, selector: &StepSelector) -> Self {

@@ -147,7 +147,7 @@ async fn a_return_is_spread_by_the_clock_of_this_replica() {
     let rollout = &mut config.status.as_mut().unwrap().rollout;
     (rollout.stage, rollout.progressed_at, rollout.revision) =
         (Some(RolloutStage::RollingBack), Some(MicroTime(ahead)), 3);
-    config.spec.rollout.rollback_spread_seconds = 30;
+    config.spec.rollout.rollback_spread_seconds = Some(30);
     fixture.writes += 1;
     config.metadata.resource_version = Some(fixture.writes.to_string());
     fixture.index.put_config(config.clone());

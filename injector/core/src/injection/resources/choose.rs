@@ -18,7 +18,7 @@ const DEFAULT_MEMORY: Quantity = Quantity::mebi(32);
 /// With the values as files too: they are in memory, twice during an update.
 const MEMORY_WITH_FILES: Quantity = Quantity::mebi(40);
 /// With a dictionary that containers are asked about while another one may arrive.
-const MEMORY_FOR_CHECKS: Quantity = Quantity::mebi(4);
+const MEMORY_FOR_CANDIDATE: Quantity = Quantity::mebi(4);
 
 /// The agent's resources, `None` where it has none of its own, and warnings.
 pub(in crate::injection) fn agent_resources(
@@ -53,7 +53,9 @@ pub(in crate::injection) fn agent_resources(
         _ => None,
     };
     let memory = if request.mount_path.is_some() { MEMORY_WITH_FILES } else { DEFAULT_MEMORY };
-    let memory = if request.checks.is_empty() { memory } else { memory.plus(MEMORY_FOR_CHECKS) };
+    // Both judge a version while another is served.
+    let judges = !request.checks.is_empty() || !request.variables.is_empty();
+    let memory = if judges { memory.plus(MEMORY_FOR_CANDIDATE) } else { memory };
     let resources = AgentResources { cpu, cpu_limit, memory: request.memory.unwrap_or(memory) };
     let resources = limit_range::fit(resources, qos_class, request, ranges)?;
     limit_range::check_pod(user, resources, ranges)?;

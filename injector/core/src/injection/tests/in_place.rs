@@ -71,6 +71,11 @@ fn where_a_pod_cannot_be_restarted_in_place_it_is_refused_with_the_way_out() {
             "container app has a rule RestartAllContainers",
         ),
         (
+            &restart,
+            json!({"containers": [{"name": "app"}, {"name": "seeds", "restartPolicy": "Never"}]}),
+            "container seeds has restartPolicy: Never",
+        ),
+        (
             &json!({"env.app": "LIVES"}),
             json!({"containers": [{"name": "app", "env": [{"name": "LIVES", "value": "1"}]}]}),
             "container app sets variable LIVES itself",

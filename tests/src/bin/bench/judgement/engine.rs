@@ -265,6 +265,7 @@ fn subject(seen: &SeenPod, view: &View, probe: Option<&SlowestProbe>) -> Subject
         restarts: 0,
         last_restart: None,
         agent_restarts: 0,
+        in_place: false,
         commanded: false,
         restarting: false,
         failure: None,
