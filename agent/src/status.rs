@@ -155,7 +155,8 @@ impl StatusPage {
         let facts = self.facts();
         let rows = facts.containers.iter().filter(|row| {
             let fetched = row.fetched.as_deref();
-            row.container.notify != Notify::None && acknowledged(Ack::Delivered, &row.notified, fetched, etag)
+            let Container { notify, .. } = row.container;
+            notify != Notify::None && acknowledged(notify, Ack::Delivered, &row.notified, fetched, etag)
         });
         rows.map(|row| row.container.name.clone()).collect()
     }
@@ -226,21 +227,27 @@ impl StatusPage {
 
 impl Row {
     fn status(&self, etag: &str) -> ContainerStatus {
+        let Container { notify, ack, .. } = self.container;
         ContainerStatus {
             name: self.container.name.clone(),
-            notify: self.container.notify,
-            ack: self.container.ack,
+            notify,
+            ack,
             notified: self.notified.clone(),
             fetched: self.fetched.clone(),
-            acknowledged: acknowledged(self.container.ack, &self.notified, self.fetched.as_deref(), etag),
+            acknowledged: acknowledged(notify, ack, &self.notified, self.fetched.as_deref(), etag),
         }
     }
 }
 
-/// Whether a container has acknowledged the dictionary with `etag`. A container that has fetched it has it, whatever `ack` says.
-fn acknowledged(ack: Ack, notified: &Notified, fetched: Option<&str>, etag: &str) -> bool {
+/// Whether a container has acknowledged the dictionary with `etag`. A container that has fetched it has it, whatever `ack` says. One that
+/// takes a version by a restart has it after that: what fetched it before is the process that ends.
+fn acknowledged(notify: Notify, ack: Ack, notified: &Notified, fetched: Option<&str>, etag: &str) -> bool {
     let delivered = notified.outcome == Outcome::Delivered && notified.etag.as_deref() == Some(etag);
-    fetched == Some(etag) || (ack == Ack::Delivered && delivered)
+    let fetched = fetched == Some(etag);
+    if notify == Notify::Restart {
+        return delivered && (fetched || ack == Ack::Delivered);
+    }
+    fetched || (ack == Ack::Delivered && delivered)
 }
 
 #[cfg(test)]
@@ -251,6 +258,10 @@ mod tests {
 
     fn container(name: &str, notify: Notify) -> Container {
         Container { name: ContainerName::new(name).unwrap(), notify, ack: Ack::Fetched }
+    }
+
+    fn notified(outcome: Outcome) -> Notified {
+        Notified { outcome, etag: Some("new".to_owned()), ..Notified::nothing_yet() }
     }
 
     fn fetched(status: &StatusPage) -> Vec<Option<String>> {
@@ -274,12 +285,27 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_is_for_the_version_that_is_served() {
-        let mut notified = Notified::nothing_yet();
-        notified.outcome = Outcome::Delivered;
-        notified.etag = Some("new".to_owned());
-        assert!(acknowledged(Ack::Delivered, &notified, None, "new"));
-        assert!(!acknowledged(Ack::Delivered, &notified, Some("old"), "newer"));
-        assert!(!acknowledged(Ack::Fetched, &notified, Some("old"), "new"));
-        assert!(acknowledged(Ack::Fetched, &notified, Some("new"), "new"));
+        let signal = Notify::Signal(NotifySignal::Usr1);
+        let notified = notified(Outcome::Delivered);
+        assert!(acknowledged(signal, Ack::Delivered, &notified, None, "new"));
+        assert!(!acknowledged(signal, Ack::Delivered, &notified, Some("old"), "newer"));
+        assert!(!acknowledged(signal, Ack::Fetched, &notified, Some("old"), "new"));
+        assert!(acknowledged(signal, Ack::Fetched, &notified, Some("new"), "new"));
+        assert!(acknowledged(signal, Ack::Delivered, &notified, Some("newer"), "newer"));
+    }
+
+    #[test]
+    fn what_the_process_before_a_restart_fetches_is_no_acknowledgement() {
+        let of = |outcome, ack, fetched| acknowledged(Notify::Restart, ack, &notified(outcome), fetched, "new");
+        for (outcome, ack, fetched, expected) in [
+            (Outcome::Pending, Ack::Delivered, Some("new"), false),
+            (Outcome::Pending, Ack::Fetched, Some("new"), false),
+            (Outcome::Failed, Ack::Delivered, Some("new"), false),
+            (Outcome::Delivered, Ack::Delivered, None, true),
+            (Outcome::Delivered, Ack::Fetched, None, false),
+            (Outcome::Delivered, Ack::Fetched, Some("new"), true),
+        ] {
+            assert_eq!(of(outcome, ack, fetched), expected, "{outcome:?} {ack:?} {fetched:?}");
+        }
     }
 }
