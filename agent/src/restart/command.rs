@@ -70,9 +70,6 @@ pub fn is_undone(command: &Command, ids: &Ids) -> bool {
 pub fn next(last: Option<&Command>, content: &str, ids: &Ids, wanted: Duration, now: i64) -> Next {
     let same = last.filter(|last| last.content == content);
     let times = same.map_or(0, |last| last.times);
-    if times >= MOST {
-        return Next::GiveUp;
-    }
     if let Some(last) = last {
         let gap = if same.is_some() { AGAIN.wait(times) } else { GAP };
         // The clock may have been set back.
@@ -80,6 +77,10 @@ pub fn next(last: Option<&Command>, content: &str, ids: &Ids, wanted: Duration, 
         if let Some(wait) = gap.checked_sub(passed).filter(|wait| !wait.is_zero()) {
             return Next::Wait(wait);
         }
+    }
+    // The last one has its time too.
+    if times >= MOST {
+        return Next::GiveUp;
     }
     let starts = STARTS.checked_sub(wanted).filter(|wait| !wait.is_zero());
     if let Some(wait) = starts.filter(|_| ids.values().any(String::is_empty)) {
@@ -166,6 +167,8 @@ mod tests {
             last = Some(command(next(last.as_ref(), "x", &ids("a", "b"), LONG, now)));
         }
         assert_eq!(waits, [120, 240]);
+        let after_the_last = next(last.as_ref(), "x", &ids("a", "b"), LONG, now + 1);
+        assert_eq!(after_the_last, Next::Wait(Duration::from_secs(479)), "its containers have not started yet");
         assert_eq!(next(last.as_ref(), "x", &ids("a", "b"), LONG, now + 10_000), Next::GiveUp);
         // The way back is another content.
         assert_eq!(next(last.as_ref(), "y", &ids("a", "b"), LONG, now + 1), Next::Wait(Duration::from_secs(2)));
