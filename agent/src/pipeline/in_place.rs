@@ -15,7 +15,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::content::Dictionary;
 use crate::notify::Containers;
-use crate::restart::{Command, CommandFile, Ids, Next, Variables, is_done, is_undone, next};
+use crate::restart::{
+    Command, CommandFile, Ids, Inexpressible, Next, Variables, VariablesError, is_done, is_undone, next,
+};
 use crate::source::Fault;
 use crate::status::StatusPage;
 
@@ -40,8 +42,8 @@ pub(super) enum Step {
     Rest,
     /// The restart, once the contents for it are stored.
     Command(Command),
-    /// The containers can't be restarted with what is held back.
-    Refuse(Fault),
+    /// It was commanded often enough, and the contents for it were lost each time. They stay held back.
+    Lost(Fault),
 }
 
 /// The restarts of one pod.
@@ -52,6 +54,8 @@ pub struct InPlace {
     last: Option<Command>,
     /// What is served was not seen yet to have reached the containers by the last restart.
     pending: bool,
+    /// It was commanded often enough, and not done.
+    gave_up: bool,
     /// What is held back, and since when.
     asked: Option<(String, Instant)>,
     due: Option<Instant>,
@@ -69,6 +73,7 @@ impl InPlace {
             variables: Variables::new(&folder, variables),
             last: file.load(),
             pending: false,
+            gave_up: false,
             asked: None,
             due: None,
             failures: 0,
@@ -83,12 +88,13 @@ impl InPlace {
         self.end.subscribe()
     }
 
-    /// Waits until something is due; for ever where nothing is.
-    pub(super) async fn is_due(&self) {
+    /// Waits until something is due; for ever where nothing is. What was due once is not due again.
+    pub(super) async fn is_due(&mut self) {
         match self.due {
             Some(due) => sleep_until(due).await,
             None => pending().await,
         }
+        self.due = None;
     }
 
     /// Writes the variables that the containers start with. The agent is not ready before this is done.
@@ -98,7 +104,11 @@ impl InPlace {
         written.map_err(|error| {
             self.failures = self.failures.saturating_add(1);
             self.due = Some(Instant::now() + RETRY.wait(self.failures));
-            cant_apply(error.to_string())
+            match error {
+                VariablesError::Inexpressible(fault) => cant_apply(&fault),
+                // Another version does not mend it.
+                VariablesError::Io { .. } => Fault { reason: ProblemReason::Other, message: error.to_string() },
+            }
         })?;
         self.failures = 0;
         // A container that runs still may be the one of before, where this agent alone was started again.
@@ -108,7 +118,7 @@ impl InPlace {
 
     /// Whether the containers can be restarted with this dictionary.
     pub(super) fn check(&self, dictionary: &Dictionary) -> Result<(), Fault> {
-        self.variables.check(dictionary).map_err(|error| cant_apply(error.to_string()))
+        self.variables.check(dictionary).map_err(|fault| cant_apply(&fault))
     }
 
     /// Decides what comes next. `held` is what the containers are to be restarted with; `None` where they run what is served.
@@ -118,6 +128,7 @@ impl InPlace {
         let ids = self.ids(containers);
         let done = self.last.as_ref().is_some_and(|last| is_done(last, &ids));
         self.pending &= !done;
+        self.gave_up &= self.pending;
         let Some(content) = held.or_else(|| self.unfinished(&ids)) else {
             self.asked = None;
             return Step::Rest;
@@ -133,13 +144,11 @@ impl InPlace {
                 Step::Rest
             }
             // What is served stays as it is; that its containers do not run it is shown.
-            Next::GiveUp if self.pending => Step::Rest,
-            Next::GiveUp => {
-                let times = self.last.as_ref().map_or(0, |last| last.times);
-                Step::Refuse(cant_apply(format!(
-                    "all containers were to be restarted {times} times, and this agent came back without the version; see its log"
-                )))
+            Next::GiveUp if self.pending => {
+                self.gave_up = true;
+                Step::Rest
             }
+            Next::GiveUp => Step::Lost(lost(self.times())),
         }
     }
 
@@ -147,6 +156,11 @@ impl InPlace {
     fn unfinished(&self, ids: &Ids) -> Option<String> {
         let last = self.last.as_ref().filter(|last| self.pending && is_undone(last, ids))?;
         Some(last.content.clone())
+    }
+
+    /// How often the last restart was commanded.
+    fn times(&self) -> u32 {
+        self.last.as_ref().map_or(0, |last| last.times)
     }
 
     fn ids(&self, containers: &Containers) -> Ids {
@@ -175,14 +189,14 @@ impl InPlace {
 
     /// Shows whether the containers run the dictionary with this `ETag`.
     pub(super) fn show(&self, etag: &str, status: &StatusPage) {
-        let times = self.last.as_ref().map_or(0, |last| last.times);
-        let (outcome, message) = match (self.pending, times) {
+        let (outcome, message) = match (self.pending, self.gave_up) {
             (false, _) => (Outcome::Delivered, String::new()),
-            (true, ..=1) => (Outcome::Pending, String::new()),
-            (true, _) => (
+            (true, false) => (Outcome::Pending, String::new()),
+            (true, true) => (
                 Outcome::Failed,
                 format!(
-                    "it was not restarted when this was commanded (exit code 88 of the agent, {times} times); see the kubelet's log"
+                    "it was not restarted when this was commanded (exit code 88 of the agent, {} times); see the kubelet's log",
+                    self.times()
                 ),
             ),
         };
@@ -197,6 +211,104 @@ impl InPlace {
     }
 }
 
-fn cant_apply(message: String) -> Fault {
-    Fault { reason: ProblemReason::CantApply, message }
+/// The containers can't be restarted with the version.
+fn cant_apply(fault: &Inexpressible) -> Fault {
+    Fault { reason: ProblemReason::CantApply, message: fault.to_string() }
+}
+
+/// The fault of this agent's state, which is not the version's.
+fn lost(times: u32) -> Fault {
+    let message = format!(
+        "all containers were to be restarted {times} times, and this agent came back without the version; see its log, and delete the pod"
+    );
+    Fault { reason: ProblemReason::Other, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::sync::Arc;
+
+    use nudge_protocol::hub::PodContainer;
+    use nudge_protocol::{Ack, ConfigName, Key, Notify, VersionName};
+
+    use super::*;
+    use crate::content::{EtagKey, Value, VersionContent};
+    use crate::status::Container;
+
+    const ETAG: &str = "e";
+
+    fn app() -> ContainerName {
+        ContainerName::new("app").unwrap()
+    }
+
+    fn dictionary() -> Dictionary {
+        let values = BTreeMap::from([(Key::new("LIVES").unwrap(), Value::from(&b"3"[..]))]);
+        let content = VersionContent::new(ConfigName::new("shop").unwrap(), VersionName::new("1").unwrap(), values);
+        Dictionary::merge(&[Arc::new(content)], &EtagKey::new(b"")).unwrap()
+    }
+
+    fn runs(id: &str) -> Containers {
+        Arc::new(BTreeMap::from([(app(), PodContainer { name: app(), id: id.to_owned(), ended: false })]))
+    }
+
+    /// An agent that is started after a command for the content `new`, with `content`.
+    fn started(state: &Path, times: u32, ago: i64, content: &str) -> InPlace {
+        let at = OffsetDateTime::now_utc().unix_timestamp() - ago;
+        let before = Ids::from([(app(), "a".to_owned())]);
+        CommandFile::new(state).store(&Command { content: "new".to_owned(), before, times, at }).unwrap();
+        let variables = vec![(app(), VariableName::new("LIVES").unwrap())];
+        let settings = InPlaceSettings { containers: vec![app()], variables, folder: state.join("variables") };
+        let mut in_place = InPlace::new(settings, state).unwrap();
+        in_place.prepare(&dictionary(), content).unwrap();
+        in_place
+    }
+
+    fn shown(in_place: &InPlace) -> Outcome {
+        let container = Container { name: app(), notify: Notify::Restart, ack: Ack::Delivered };
+        let status = StatusPage::new("hub", vec![container], std::time::Instant::now());
+        in_place.show(ETAG, &status);
+        status.outcome(&app()).unwrap().outcome
+    }
+
+    #[test]
+    fn a_restart_has_failed_when_it_is_not_commanded_again_and_not_before() {
+        let state = tempfile::tempdir().unwrap();
+        for (times, ago, expected) in [
+            (1, 0, Outcome::Pending),
+            (2, 0, Outcome::Pending),
+            (3, 0, Outcome::Pending),
+            (3, 100_000, Outcome::Failed),
+        ] {
+            let mut in_place = started(state.path(), times, ago, "new");
+            assert_eq!(shown(&in_place), Outcome::Pending, "the hub has not said yet which containers there are");
+            assert!(matches!(in_place.step(None, &runs("a")), Step::Rest));
+            assert_eq!(shown(&in_place), expected, "{times} times, {ago} s ago");
+            in_place.step(None, &runs("b"));
+            assert_eq!(shown(&in_place), Outcome::Delivered);
+        }
+    }
+
+    #[test]
+    fn a_version_that_is_lost_at_each_restart_is_not_to_blame() {
+        let state = tempfile::tempdir().unwrap();
+        let mut in_place = started(state.path(), 3, 100_000, "old");
+        let Step::Lost(fault) = in_place.step(Some("new".to_owned()), &runs("a")) else { panic!("it goes on") };
+        assert_eq!(fault.reason, ProblemReason::Other);
+        assert_eq!(shown(&in_place), Outcome::Delivered, "the containers run what is served");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_is_not_to_blame_for_a_file_and_what_is_due_is_due_once() {
+        let state = tempfile::tempdir().unwrap();
+        let mut in_place = started(state.path(), 1, 0, "new");
+        let file = state.path().join("variables/app");
+        fs::remove_file(&file).unwrap();
+        fs::create_dir_all(file.join("in-the-way")).unwrap();
+        let fault = in_place.prepare(&dictionary(), "new").unwrap_err();
+        assert_eq!(fault.reason, ProblemReason::Other, "{}", fault.message);
+        in_place.is_due().await;
+        assert!(tokio::time::timeout(Duration::from_hours(1), in_place.is_due()).await.is_err());
+    }
 }

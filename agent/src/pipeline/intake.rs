@@ -14,6 +14,7 @@ use super::in_place::Step;
 use super::keeper::Keeper;
 use super::{Delivery, InPlace, Outlets};
 use crate::check::{Candidate, Checks, Question, Verdict};
+use crate::content::{TooLarge, VersionContent};
 use crate::notify::Containers;
 use crate::readiness::NotReady;
 use crate::restart::Command;
@@ -34,6 +35,8 @@ pub(super) struct Intake {
     containers: watch::Receiver<Containers>,
     ran: RanFile,
     in_place: Option<InPlace>,
+    /// Why the containers can't start with what there is.
+    cannot_start: Option<Fault>,
     /// What the containers are asked now.
     question: Option<Question>,
     served: bool,
@@ -70,6 +73,7 @@ impl Intake {
             containers,
             ran,
             in_place,
+            cannot_start: None,
             question: None,
             served: false,
             withheld: Applied::default(),
@@ -154,8 +158,8 @@ impl Intake {
             Work::Files => return self.delivery.deliver().await,
             Work::Store => return self.keep().await,
             Work::Restart if self.served => return self.restart().await,
-            // The variables could not be written.
-            Work::Restart => Vec::new(),
+            // The variables could not be written. The rest of the configs is not waited for any more.
+            Work::Restart => return self.serve_now().await,
             Work::Answered(Verdict::Overdue(fault)) => self.local_versions.overdue(&fault),
             Work::Answered(Verdict::Refuses(fault)) => {
                 self.end_question();
@@ -207,9 +211,10 @@ impl Intake {
         self.withheld.add(applied);
         if self.served || now || self.local_versions.is_settled() {
             if let Err(fault) = self.prepare() {
-                self.cannot_start(&fault);
+                self.cannot_start(fault);
                 return changed;
             }
+            self.can_start();
             let applied = std::mem::take(&mut self.withheld);
             self.served |= applied.dictionary.is_some();
             self.delivery.serve(&self.store, applied, confirmed);
@@ -228,38 +233,61 @@ impl Intake {
     }
 
     /// The containers can't start with what there is. It is not served, and the fault is shown.
-    fn cannot_start(&mut self, fault: &Fault) {
+    fn cannot_start(&mut self, fault: Fault) {
         let configs = self.local_versions.order().iter().filter(|config| self.store.good(config).is_some());
         let reading = |config: &ConfigName| Reading { config: config.clone(), result: Err(fault.clone()) };
         let readings = configs.map(reading).collect();
         let problems = Applied { dictionary: None, ..self.store.apply(readings, OffsetDateTime::now_utc()) };
+        self.cannot_start = Some(fault);
         self.delivery.serve(&self.store, problems, false);
+    }
+
+    /// They can now: the fault is shown no more.
+    fn can_start(&mut self) {
+        let Some(Fault { reason, message }) = self.cannot_start.take() else { return };
+        let shown = self.store.problems().iter();
+        let shown = shown.filter(|(_, problem)| problem.reason == reason && problem.message == message);
+        let good = |config: &ConfigName| {
+            Some(Reading { config: config.clone(), result: Ok(Arc::clone(self.store.good(config)?)) })
+        };
+        let readings = shown.filter_map(|(config, _)| good(config)).collect();
+        self.withheld.add(self.store.apply(readings, OffsetDateTime::now_utc()));
     }
 
     /// Restarts the containers with what is held back, where they can be, or once more where the last restart was not done.
     async fn restart(&mut self) {
-        let Some(in_place) = self.in_place.as_mut().filter(|_| self.served) else { return };
-        let contents = self.local_versions.asked();
-        let preview = || self.store.preview(&contents);
-        let checked = match (!contents.is_empty()).then(preview) {
-            None => Ok(None),
-            Some(Ok(dictionary)) => in_place.check(&dictionary).map(|()| Some(self.local_versions.to_run_id())),
-            Some(Err(error)) => Err(Fault { reason: ProblemReason::TooLarge, message: error.to_string() }),
-        };
-        let step = match checked {
-            Ok(held) => in_place.step(held, &self.containers.borrow()),
-            Err(fault) => Step::Refuse(fault),
-        };
+        if !self.served {
+            return;
+        }
+        let refused = self.refuse_unfit();
+        if !refused.is_empty() {
+            let changed = self.take_in(refused, false, false);
+            self.pass_on(changed).await;
+        }
+        let Some(in_place) = &mut self.in_place else { return };
+        let held = (!self.local_versions.asked().is_empty()).then(|| self.local_versions.to_run_id());
+        let step = in_place.step(held, &self.containers.borrow());
         match step {
             Step::Rest => {}
             Step::Command(command) => self.command(command).await,
-            Step::Refuse(fault) => {
-                let readings = self.local_versions.refuse(&fault);
+            Step::Lost(fault) => {
+                let readings = self.local_versions.overdue(&fault);
                 let changed = self.take_in(readings, false, false);
                 self.pass_on(changed).await;
             }
         }
         self.show();
+    }
+
+    /// Refuses what the containers can't be restarted with, of what is held back.
+    fn refuse_unfit(&mut self) -> Vec<Reading> {
+        let Some(in_place) = &self.in_place else { return Vec::new() };
+        let check = |contents: &[Arc<VersionContent>]| {
+            let too_large = |error: TooLarge| Fault { reason: ProblemReason::TooLarge, message: error.to_string() };
+            in_place.check(&self.store.preview(contents).map_err(too_large)?)
+        };
+        let unfit = unfit(&self.local_versions.asked(), check);
+        unfit.into_iter().flat_map(|(config, fault)| self.local_versions.refuse_of(&[config], &fault)).collect()
     }
 
     /// Stores what the containers are to run, and ends the agent. After its start it serves that before any of them starts.
@@ -328,6 +356,25 @@ impl Intake {
     }
 }
 
+/// Which of these contents do not pass the check: none where they pass it together, else one by one those that do not with what has passed.
+fn unfit(
+    contents: &[Arc<VersionContent>],
+    check: impl Fn(&[Arc<VersionContent>]) -> Result<(), Fault>,
+) -> Vec<(ConfigName, Fault)> {
+    let (mut passed, mut unfit) = (Vec::new(), Vec::new());
+    if contents.is_empty() || check(contents).is_ok() {
+        return unfit;
+    }
+    for content in contents {
+        passed.push(Arc::clone(content));
+        if let Err(fault) = check(&passed) {
+            passed.pop();
+            unfit.push((content.config().clone(), fault));
+        }
+    }
+    unfit
+}
+
 /// What comes next beside the polls.
 pub(super) enum Work {
     /// The containers say something of the candidate.
@@ -338,4 +385,39 @@ pub(super) enum Work {
     Store,
     /// A restart of the containers may be commanded now, or the variables be written.
     Restart,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use nudge_protocol::VersionName;
+
+    use super::*;
+
+    fn content(config: &str) -> Arc<VersionContent> {
+        let (config, version) = (ConfigName::new(config).unwrap(), VersionName::new("1").unwrap());
+        Arc::new(VersionContent::new(config, version, BTreeMap::new()))
+    }
+
+    #[test]
+    fn a_content_that_does_not_pass_takes_no_other_with_it() {
+        let check = |contents: &[Arc<VersionContent>]| {
+            let bad = contents.iter().any(|content| content.config().as_str().starts_with("bad"));
+            let fault = || Fault { reason: ProblemReason::Other, message: String::new() };
+            if bad || contents.len() > 2 { Err(fault()) } else { Ok(()) }
+        };
+        for (held, expected) in [
+            (&[][..], &[][..]),
+            (&["a", "b"], &[]),
+            (&["bad"], &["bad"]),
+            (&["bad-a", "b"], &["bad-a"]),
+            (&["a", "bad-b", "bad-c"], &["bad-b", "bad-c"]),
+            (&["a", "b", "c"], &["c"]),
+        ] {
+            let contents: Vec<_> = held.iter().map(|config| content(config)).collect();
+            let unfit = unfit(&contents, check).into_iter().map(|(config, _)| config.to_string());
+            assert_eq!(unfit.collect::<Vec<_>>(), expected, "{held:?}");
+        }
+    }
 }

@@ -6,9 +6,11 @@ use anyhow::{Context, Result, ensure};
 use nudge_protocol::hub::{PodContainer, ReportRequest};
 use nudge_protocol::status::{Outcome, ProblemReason, Status};
 use nudge_tests::agent::SOON;
+use nudge_tests::fakes::fake_hub::Answer;
 use nudge_tests::kubelet::pod::served;
 use nudge_tests::{Client, FakeHub, Pod};
 
+use crate::TWO;
 use crate::checks::reason;
 
 /// The agent's exit code.
@@ -163,5 +165,87 @@ async fn a_version_that_cannot_be_stored_ends_nothing_until_it_can() -> Result<(
     assert_eq!(ended(&mut pod).await?, RESTART);
     let mut client = pod.start().await?;
     pod.serves(&mut client, "shop=1.0.1").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_that_cannot_start_goes_on_polling() -> Result<()> {
+    let hub = FakeHub::start()?;
+    // The next poll is later than the next attempt to write the variables.
+    hub.say(|say| say.always = Some(Answer::Status(503, Some(2))));
+    let mut pod = with_variable(&hub)?;
+    pod.configs = TWO;
+    pod.mount("shop", "0.9.0", "1", &[("LIVES", b"it's")])?;
+    pod.spawn()?;
+    hub.polled(3, SOON).await.map_err(|error| pod.explain(&error))?;
+    hub.say(|say| say.always = None);
+    hub.activate("keys", "7", &[("other", b"x")])?;
+    hub.activate("shop", "1.0.0", &[("LIVES", b"3")])?;
+    let mut client = pod.client().await?;
+    let status = pod.serves(&mut client, "shop=1.0.0,keys=7").await?;
+    ensure!(status.configs.iter().all(|config| config.problem.is_none()), "{status:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn of_two_configs_the_one_that_cannot_be_expressed_is_refused_alone() -> Result<()> {
+    let hub = FakeHub::start()?;
+    hub.activate("shop", "1.0.0", &[("LIVES", b"3")])?;
+    hub.activate("keys", "7", &[("other", b"x")])?;
+    runs(&hub, 'a')?;
+    let mut pod = with_variable(&hub)?;
+    pod.configs = TWO;
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.0,keys=7").await?;
+    // Both arrive in one reply.
+    let (mut bad, mut good) = (Ok(()), Ok(()));
+    hub.say(|say| {
+        bad = say.config("shop").set("1.0.1", &[("LIVES", b"it's")]);
+        good = say.config("keys").set("8", &[("other", b"y")]);
+    });
+    bad.and(good)?;
+    assert_eq!(ended(&mut pod).await?, RESTART);
+    let mut client = pod.start().await?;
+    let refused = |status: &Status| reason(status) == Some(ProblemReason::CantApply);
+    let status = pod.status_when(&mut client, SOON, "the bad one is refused", refused).await?;
+    assert_eq!((served(&status).as_str(), &status.configs[1].problem), ("shop=1.0.0,keys=8", &None));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_is_no_fault_of_the_version() -> Result<()> {
+    let hub = FakeHub::start()?;
+    hub.activate("shop", "1.0.0", &[("LIVES", b"3")])?;
+    let mut pod = with_variable(&hub)?;
+    fs::write(pod.path("variables"), "in the way")?;
+    pod.spawn()?;
+    hub.reported(SOON, "it is reported", |report| {
+        let problem = report.configs[0].problem.as_ref();
+        problem.is_some_and(|problem| problem.reason == "Other" && problem.message.contains("can't be written"))
+    })
+    .await?;
+    ensure!(fs::read_to_string(pod.path("state/not-ready"))?.contains("can't be written"), "wait-ready says why");
+    fs::remove_file(pod.path("variables"))?;
+    let mut client = pod.client().await?;
+    let status = pod.serves(&mut client, "shop=1.0.0").await?;
+    assert_eq!(reason(&status), None);
+    hub.reported(SOON, "it is over", |report| is_taken(report, "1.0.0") && report.configs[0].problem.is_none()).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_the_process_before_the_restart_fetches_is_no_acknowledgement() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let (mut pod, _) = pod(&hub).await?;
+    hub.activate("shop", "1.0.1", &[("LIVES", b"5")])?;
+    assert_eq!(ended(&mut pod).await?, RESTART);
+    // The container is still the one of before.
+    let mut client = pod.start().await?;
+    assert_eq!(client.get("/config").await?.status, 200);
+    let fetched = |status: &Status| status.containers[0].fetched.as_ref() == Some(&status.etag);
+    let status = pod.status_when(&mut client, SOON, "it is fetched", fetched).await?;
+    ensure!(!status.containers[0].acknowledged, "{status:?}");
+    runs(&hub, 'b')?;
+    hub.reported(SOON, "the restart is reported", |report| is_taken(report, "1.0.1")).await?;
     Ok(())
 }

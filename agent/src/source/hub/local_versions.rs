@@ -254,10 +254,17 @@ impl LocalVersions {
 
     /// A container refuses what was held back.
     pub fn refuse(&mut self, fault: &Fault) -> Vec<Reading> {
-        let readings = self.overdue(fault);
-        for state in self.configs.values_mut() {
+        self.refuse_of(&self.order.clone(), fault)
+    }
+
+    /// What was held back of these configs is refused.
+    pub fn refuse_of(&mut self, configs: &[ConfigName], fault: &Fault) -> Vec<Reading> {
+        let mut readings = Vec::new();
+        for config in configs {
+            let Some(state) = self.configs.get_mut(config) else { continue };
             let Some(LocalVersion { sha256, content, .. }) = state.asked.take() else { continue };
             state.claim = Claim::Refused { version: content.version().clone(), sha256, fault: fault.clone() };
+            readings.push(Reading { config: config.clone(), result: Err(fault.clone()) });
         }
         readings
     }
