@@ -16,6 +16,7 @@ pub mod policies;
 pub mod ports;
 pub mod process;
 pub mod procfs;
+pub mod python;
 pub mod tools;
 
 pub use agent::access::Access;

@@ -1,15 +1,13 @@
 //! The library of the authors of Standard Webhooks, as a second opinion on signatures.
 
-use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, anyhow, ensure};
-use nix::fcntl::{Flock, FlockArg};
+use anyhow::{Context, Result, anyhow};
 use nudge_protocol::headers;
 
-use crate::{Delivery, tools};
+use crate::{Delivery, python, tools};
 
 /// A Python environment with the library in it.
 #[derive(Debug)]
@@ -20,22 +18,7 @@ pub struct Verifier {
 impl Verifier {
     /// Takes the environment in `folder`, and makes it if no test has before. `None` without Python.
     pub fn in_folder(folder: &Path) -> Result<Option<Self>> {
-        let Some(system) = tools::find("python3")? else { return Ok(None) };
-        let requirements = tools::client("webhook-verify/requirements.txt");
-        let home = folder.join("webhook-verify");
-        fs::create_dir_all(&home)?;
-        // Of tests that begin at the same time the first makes it, and the others wait.
-        let lock = File::create(home.join("lock"))?;
-        let _lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, error)| anyhow!("can't lock: {error}"))?;
-        let (python, done) = (home.join("venv/bin/python3"), home.join("done"));
-        let listed = fs::read(&requirements)?;
-        if fs::read(&done).ok() != Some(listed.clone()) {
-            run(Command::new(system).args(["-m", "venv", "--clear"]).arg(home.join("venv")))?;
-            let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"];
-            run(Command::new(&python).args(install).arg(&requirements))?;
-            fs::write(&done, listed)?;
-        }
-        Ok(Some(Self { python }))
+        Ok(python::environment(folder, "webhook-verify")?.map(|python| Self { python }))
     }
 
     /// Whether the delivery is signed with `token`, and not long ago.
@@ -58,10 +41,4 @@ impl Verifier {
             other => Err(anyhow!("verify.py ended with {other:?}")),
         }
     }
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let status = command.stdin(Stdio::null()).status().with_context(|| format!("can't run {command:?}"))?;
-    ensure!(status.success(), "{command:?} failed: {status}");
-    Ok(())
 }

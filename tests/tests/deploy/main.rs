@@ -1,5 +1,6 @@
 //! `deploy/` as a platform team installs it, and the examples that are applied to what is installed.
 
+mod chart;
 mod everywhere;
 mod examples;
 mod expressions;

@@ -18,7 +18,10 @@ fn overlay(name: &str) -> PathBuf {
 fn files(folder: &Path, into: &mut BTreeSet<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.is_dir() {
+        // The chart reads the same files.
+        if path.ends_with("chart") {
+            continue;
+        } else if path.is_dir() {
             files(&path, into)?;
         } else if path.extension().is_some_and(|kind| kind == "yaml") {
             into.insert(path.canonicalize()?);
