@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use nudge_tests::cluster::Options;
 use nudge_tests::cluster::installation::{NAMESPACE, deploy};
 use nudge_tests::{Cluster, Finished, python, tools};
@@ -60,7 +62,9 @@ fn plain(value: &mut Value) {
     match value {
         Value::Array(items) => {
             items.iter_mut().for_each(plain);
-            if items.iter().all(|item| item["value"].is_string() || item["valueFrom"].is_object() || item["sideEffects"].is_string()) {
+            if items.iter().all(|item| {
+                item["value"].is_string() || item["valueFrom"].is_object() || item["sideEffects"].is_string()
+            }) {
                 items.sort_by_key(|item| item["name"].to_string());
             }
         }
@@ -77,7 +81,10 @@ fn cases() -> Vec<(&'static str, Value)> {
         ("overlays/current", json!({})),
         ("overlays/all-namespaces", json!({"allNamespaces": true})),
         ("overlays/cert-manager", json!({"certManager": true})),
-        ("overlays/single-replica", json!({"singleReplica": true, "admissionPolicies": false, "disruptionBudget": false})),
+        (
+            "overlays/single-replica",
+            json!({"singleReplica": true, "admissionPolicies": false, "disruptionBudget": false}),
+        ),
         ("components/cluster-reads", json!({"clusterReads": true})),
         ("components/sources", json!({"sources": true})),
         ("components/monitoring", json!({"monitoring": true})),
@@ -154,12 +161,10 @@ fn values_reach_what_they_are_for() -> Result<()> {
     assert_eq!(hub["nodeSelector"], json!({"kubernetes.io/os": "linux", "pool": "system"}));
     assert_eq!(pod("nudge-certs")["tolerations"], json!([{"operator": "Exists"}]));
     // What `helm uninstall` leaves.
-    let kept = objects.iter().filter(|(_, object)| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep");
-    let expected = [
-        "CustomResourceDefinition/versionedconfigs.nudge.dev",
-        "Secret/nudge-authority",
-        "Secret/nudge-content-key",
-    ];
+    let kept =
+        objects.iter().filter(|(_, object)| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep");
+    let expected =
+        ["CustomResourceDefinition/versionedconfigs.nudge.dev", "Secret/nudge-authority", "Secret/nudge-content-key"];
     assert_eq!(kept.map(|(title, _)| title.as_str()).collect::<Vec<_>>(), expected);
     Ok(())
 }
@@ -172,12 +177,27 @@ fn wrong_values_are_refused_with_what_is_wrong() -> Result<()> {
         (json!({"hub": {"replicas": 0}}), "at '/hub/replicas': minimum: got 0, want 1"),
         (json!({"hub": {"replicas": "3"}}), "at '/hub/replicas': got string, want integer"),
         (json!({"certs": {"replicas": 2}}), "at '/certs': additional properties 'replicas' not allowed"),
-        (json!({"control": {"env": {"NUDGE_CA_DAYS": 30}}}), "at '/control/env/NUDGE_CA_DAYS': got number, want string"),
-        (json!({"images": {"registry": "registry.example.com/"}}), "at '/images/registry': 'registry.example.com/' does not match"),
-        (json!({"images": {"digests": {"nudge-agent": "0123"}}}), "at '/images/digests/nudge-agent': '0123' does not match"),
+        (
+            json!({"control": {"env": {"NUDGE_CA_DAYS": 30}}}),
+            "at '/control/env/NUDGE_CA_DAYS': got number, want string",
+        ),
+        (
+            json!({"images": {"registry": "registry.example.com/"}}),
+            "at '/images/registry': 'registry.example.com/' does not match",
+        ),
+        (
+            json!({"images": {"digests": {"nudge-agent": "0123"}}}),
+            "at '/images/digests/nudge-agent': '0123' does not match",
+        ),
         (json!({"sources": "yes"}), "at '/sources': got string, want boolean"),
-        (json!({"allNamespaces": true, "admissionPolicies": false}), "allNamespaces needs the policies: set admissionPolicies=true"),
-        (json!({"singleReplica": true, "certManager": true}), "singleReplica can't be had together with certManager: set one of them"),
+        (
+            json!({"allNamespaces": true, "admissionPolicies": false}),
+            "allNamespaces needs the policies: set admissionPolicies=true",
+        ),
+        (
+            json!({"singleReplica": true, "certManager": true}),
+            "singleReplica can't be had together with certManager: set one of them",
+        ),
     ];
     for (values, expected) in cases {
         let finished = helm.run(&template(), &values)?;
@@ -218,13 +238,14 @@ async fn it_is_installed_upgraded_and_removed() -> Result<()> {
     // What the role certs does.
     let client = cluster.admin().await?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
-    let params = PatchParams::default();
-    secrets.patch("nudge-content-key", &params, &Patch::Merge(json!({"data": {"key": "a2V5"}}))).await?;
-    let webhooks = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration");
-    let webhooks: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&webhooks));
-    let bundle = json!([{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "Y2E="}]);
-    let bundle: json_patch::Patch = serde_json::from_value(bundle)?;
-    webhooks.patch("nudge-injector", &params, &Patch::<()>::Json(bundle)).await.ok();
+    secrets
+        .patch("nudge-content-key", &PatchParams::default(), &Patch::Merge(json!({"data": {"key": "a2V5"}})))
+        .await?;
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let bundle = ByteString(cluster.authority().certificate().into_bytes());
+    let mut configuration = webhooks.get("nudge-injector").await?;
+    configuration.webhooks.iter_mut().flatten().for_each(|one| one.client_config.ca_bundle = Some(bundle.clone()));
+    webhooks.replace("nudge-injector", &PostParams::default(), &configuration).await?;
 
     values["hub"] = json!({"replicas": 3});
     done(helm.run(&[&["upgrade", "nudge", &*chart], &on[..]].concat(), &values)?)?;
@@ -233,14 +254,15 @@ async fn it_is_installed_upgraded_and_removed() -> Result<()> {
     assert_eq!(hub.spec.and_then(|spec| spec.replicas), Some(3));
     let key = secrets.get("nudge-content-key").await?.data.context("the key is gone")?;
     assert_eq!(key["key"].0, b"key");
+    let configuration = webhooks.get("nudge-injector").await?;
+    ensure!(configuration.webhooks.iter().flatten().all(|one| one.client_config.ca_bundle.as_ref() == Some(&bundle)));
 
     let mut uninstall = Command::new(&helm.0[0]);
     uninstall.args(&helm.0[1..]).args(["uninstall", "nudge"]).args(on);
     done(Finished::of(&mut uninstall)?)?;
     ensure!(webhooks.get_opt("nudge-injector").await?.is_none());
-    ensure!(deployments.list(&kube::api::ListParams::default()).await?.items.is_empty());
-    let crds = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let crds: Api<DynamicObject> = Api::all_with(client, &ApiResource::from_gvk(&crds));
+    ensure!(deployments.list(&ListParams::default()).await?.items.is_empty());
+    let crds: Api<CustomResourceDefinition> = Api::all(client);
     ensure!(crds.get_opt("versionedconfigs.nudge.dev").await?.is_some());
     ensure!(secrets.get_opt("nudge-content-key").await?.is_some());
     // And it is taken over by the next installation.
