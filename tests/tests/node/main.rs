@@ -28,13 +28,14 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use crate::scenarios::{
     attackers, certificates, checks, deleted, demo, edits, exposure, failures, forged, handlers, in_place, jobs,
     long_restarts, memory, published_secrets, quick_start, refresh, removal, restarts, rollback, rollout, secrets,
-    starving, takeover, users, weather, webhooks, workload_restarts,
+    starving, takeover, tour, users, weather, webhooks, workload_restarts,
 };
 use crate::suite::{Run, Suite};
 
 /// Names, and what runs. Removal takes away what all others need.
 const SCENARIOS: &[(&str, Run)] = &[
     ("quick_start", |suite| Box::pin(quick_start::run(suite))),
+    ("tour", |suite| Box::pin(tour::run(suite))),
     ("handlers", |suite| Box::pin(handlers::run(suite))),
     ("users", |suite| Box::pin(users::run(suite))),
     ("webhooks", |suite| Box::pin(webhooks::run(suite))),

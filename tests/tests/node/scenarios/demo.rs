@@ -11,6 +11,7 @@ use nudge_tests::{binary, tools};
 use serde_json::json;
 
 use crate::objects::{config, deployment, list, opted_in, python};
+use crate::place::Place;
 use crate::scenarios::rollout;
 use crate::space::Home;
 use crate::suite::Suite;
@@ -55,7 +56,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     });
     fs::write(&script, typed.concat())?;
     let mut command = home.place.command("sh");
-    command.arg(&script).env("TERM", "xterm").env("NO_COLOR", "1").env("PATH", with_plugin(&home, folder.path())?);
+    command.arg(&script).env("TERM", "xterm").env("NO_COLOR", "1").env("PATH", with_plugin(home.place, folder.path())?);
     // What is typed names no namespace.
     let kubeconfig = folder.path().join("kubeconfig");
     fs::copy(home.place.kubeconfig(), &kubeconfig)?;
@@ -75,8 +76,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// The search path with the plugin under the name that kubectl looks for.
-fn with_plugin(home: &Home<'_>, folder: &Path) -> Result<std::ffi::OsString> {
+pub(crate) fn with_plugin(place: &Place, folder: &Path) -> Result<std::ffi::OsString> {
     std::os::unix::fs::symlink(binary::kubectl_nudge()?, folder.join("kubectl-nudge"))?;
-    let paths = env::split_paths(home.place.search());
+    let paths = env::split_paths(place.search());
     Ok(env::join_paths(std::iter::once(folder.to_owned()).chain(paths))?)
 }

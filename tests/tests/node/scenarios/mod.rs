@@ -24,6 +24,7 @@ pub(crate) mod rollout;
 pub(crate) mod secrets;
 pub(crate) mod starving;
 pub(crate) mod takeover;
+pub(crate) mod tour;
 pub(crate) mod users;
 pub(crate) mod weather;
 pub(crate) mod webhooks;

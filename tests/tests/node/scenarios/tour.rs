@@ -1,0 +1,71 @@
+//! The tour of examples/TOUR.md, typed as it stands there: a version that works, and one that breaks the application and goes back.
+
+use std::fs;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use nudge_tests::{Finished, tools};
+
+use crate::install::minor;
+use crate::place::repository;
+use crate::report::seconds;
+use crate::scenarios::demo::with_plugin;
+use crate::space::LONG;
+use crate::suite::Suite;
+
+const PAGE: &str = "examples/TOUR.md";
+const TITLE: &str = "The tour, typed without a pause";
+
+/// The headings of the page with their commands, without those that only another machine can run.
+fn steps() -> Result<Vec<(String, Vec<String>)>> {
+    let text = fs::read_to_string(repository().join(PAGE))?;
+    let steps = text.split("\n## ").skip(1).map(|section| {
+        let title = section.lines().next().unwrap_or_default().to_owned();
+        let blocks = section.split("```sh\n").skip(1).filter_map(|block| block.split("```").next());
+        (title, blocks.flat_map(str::lines).map(str::to_owned).collect::<Vec<_>>())
+    });
+    let steps: Vec<_> = steps.filter(|(_, lines)| !lines.is_empty()).collect();
+    ensure!(steps.len() == 5, "{PAGE} has other steps than before: {steps:?}");
+    Ok(steps)
+}
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    let place = suite.place().await?;
+    if !place.images().is_empty() || minor(&place.client().await?).await? < 30 {
+        tools::skipped("the tour needs a node of ours with Kubernetes 1.30 or newer");
+        return Ok(());
+    }
+    suite.installed().await?;
+    let folder = tempfile::tempdir()?;
+    let kubeconfig = folder.path().join("kubeconfig");
+    fs::copy(place.kubeconfig(), &kubeconfig)?;
+    let path = with_plugin(place, folder.path())?;
+    let mut said = String::new();
+    for (title, lines) in steps()? {
+        let began = Instant::now();
+        for line in lines {
+            let mut command = place.command("sh");
+            command.args(["-ec", &line]).env("PATH", &path).env("KUBECONFIG", &kubeconfig).current_dir(repository());
+            let finished = Finished::within(LONG, &mut command)?;
+            // What the page says of it.
+            let code = if line == "kubectl nudge use shop 1.0.2 --wait" { 3 } else { 0 };
+            ensure!(finished.code == Some(code), "{line}: {finished:?}");
+            said += &format!("$ {line}\n{}{}", finished.stdout, finished.stderr);
+        }
+        suite.report.row(TITLE, &[title, seconds(began.elapsed())]);
+    }
+    // In this order.
+    let mut rest = said.as_str();
+    for expected in [
+        "shop=1.0.0 greeting=hello lives=3",
+        "$ kubectl nudge use shop 1.0.1 --wait",
+        "shop=1.0.1 greeting=welcome lives=5",
+        "$ kubectl nudge use shop 1.0.2 --wait",
+        "version 1.0.2 failed and 1.0.1 runs again",
+        "shop=1.0.1 greeting=welcome lives=5",
+    ] {
+        rest = rest.split_once(expected).with_context(|| format!("nobody saw {expected:?}:\n{said}"))?.1;
+    }
+    ensure!(!said.contains("shop=1.0.2"), "{said}");
+    Ok(())
+}
