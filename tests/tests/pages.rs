@@ -67,7 +67,7 @@ fn page(text: &str) -> Page {
         } else {
             let title = line.trim_start_matches('#');
             if title.len() < line.len() && title.starts_with(' ') {
-                heading = title.trim().to_owned();
+                title.trim().clone_into(&mut heading);
                 let anchor = anchor(&heading);
                 let count = seen.entry(anchor.clone()).or_default();
                 page.anchors.insert(if *count == 0 { anchor } else { format!("{anchor}-{count}") });

@@ -19,9 +19,8 @@ fn files(folder: &Path, into: &mut BTreeSet<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         // The chart reads the same files.
-        if path.ends_with("chart") {
-            continue;
-        } else if path.is_dir() {
+        let chart = path.ends_with("chart");
+        if path.is_dir() && !chart {
             files(&path, into)?;
         } else if path.extension().is_some_and(|kind| kind == "yaml") {
             into.insert(path.canonicalize()?);

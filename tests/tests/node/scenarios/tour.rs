@@ -50,7 +50,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
             // What the page says of it.
             let code = if line == "kubectl nudge use shop 1.0.2 --wait" { 3 } else { 0 };
             ensure!(finished.code == Some(code), "{line}: {finished:?}");
-            said += &format!("$ {line}\n{}{}", finished.stdout, finished.stderr);
+            said.extend(["$ ", &line, "\n", &finished.stdout, &finished.stderr]);
         }
         suite.report.row(TITLE, &[title, seconds(began.elapsed())]);
     }
