@@ -8,5 +8,6 @@ mod hub_writes;
 mod installing;
 mod manifests;
 mod policy;
+mod release;
 mod rendering;
 mod roles;

@@ -1,0 +1,98 @@
+//! The parts of `.ci/release` that need no build: images without a container engine, and the table of sizes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use nudge_tests::cluster::installation::deploy;
+use nudge_tests::{Finished, tools};
+use serde_json::Value;
+
+use crate::manifests::read;
+
+fn repository() -> PathBuf {
+    deploy().join("..")
+}
+
+fn said(command: &mut Command) -> Result<Finished> {
+    let finished = Finished::of(command)?;
+    ensure!(finished.code == Some(0), "{command:?}: {finished:?}");
+    Ok(finished)
+}
+
+/// An image for two architectures, made in this folder: its archive and its digest.
+fn image(folder: &Path) -> Result<(Vec<u8>, String)> {
+    let program = folder.join("program");
+    fs::write(&program, "a program")?;
+    let parts = ["amd64", "arm64"].map(|arch| folder.join(arch));
+    for part in &parts {
+        let arch = part.file_name().context("no name")?;
+        let file = format!("{}=/program:0111:cap_kill", program.display());
+        let mut make = Command::new(repository().join("tests/node/make-image"));
+        make.arg(part).args(["program:1.0.0", "--file", &file, "--user", "65532:65532", "--architecture"]).arg(arch);
+        said(&mut make)?;
+    }
+    let out = folder.join("out.tar");
+    let mut layout = Command::new(repository().join("deploy/images/layout"));
+    let finished = said(layout.arg(&out).arg("program:1.0.0").args(&parts))?;
+    Ok((fs::read(out)?, finished.stdout.trim().to_owned()))
+}
+
+#[test]
+fn an_image_of_two_architectures_is_the_same_in_every_folder() -> Result<()> {
+    if tools::find("python3")?.is_none() {
+        return Ok(());
+    }
+    let (one, two) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let ((bytes, digest), again) = (image(one.path())?, image(two.path())?);
+    ensure!((bytes, digest.clone()) == again);
+
+    // The digest is that of the index, and the index names both.
+    let blob = |digest: &str| {
+        let name = format!("blobs/{}", digest.replace(':', "/"));
+        let mut tar = Command::new("tar");
+        said(tar.arg("xOf").arg(one.path().join("out.tar")).arg(name)).map(|finished| finished.stdout)
+    };
+    let index: Value = serde_json::from_str(&blob(&digest)?)?;
+    let manifests = index["manifests"].as_array().context("no manifests")?;
+    let architectures: Vec<_> = manifests.iter().map(|one| &one["platform"]["architecture"]).collect();
+    assert_eq!(architectures, ["amd64", "arm64"]);
+    for manifest in manifests {
+        let manifest: Value = serde_json::from_str(&blob(manifest["digest"].as_str().context("no digest")?)?)?;
+        let config = blob(manifest["config"]["digest"].as_str().context("no digest")?)?;
+        let config: Value = serde_json::from_str(&config)?;
+        assert_eq!(config["config"]["User"], "65532:65532");
+    }
+    Ok(())
+}
+
+#[test]
+fn more_than_five_percent_is_marked() -> Result<()> {
+    if tools::find("python3")?.is_none() {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let (before, now) = (folder.path().join("before"), folder.path().join("now"));
+    fs::write(&before, "agent\tamd64\t1000\ninjector\tamd64\t1000\nplugin\tamd64\t1000\n")?;
+    fs::write(&now, "agent\tamd64\t1050\ninjector\tamd64\t1051\nplugin\tamd64\t940\nother\tamd64\t1\n")?;
+    let mut sizes = Command::new(repository().join(".ci/sizes"));
+    let finished = said(sizes.arg(&now).env("NUDGE_SIZES", &before).env_remove("GITHUB_ACTIONS"))?;
+    for row in
+        ["| 1050 | 0.0 | +5.0% |", "| 1051 | 0.0 | **+5.1%** |", "| 940 | 0.0 | **-6.0%** |", "| 1 | 0.0 | new |"]
+    {
+        ensure!(finished.stdout.contains(row), "{row}: {}", finished.stdout);
+    }
+    assert_eq!(finished.stderr.lines().count(), 2, "{}", finished.stderr);
+    Ok(())
+}
+
+/// What a release needs to have in common.
+#[test]
+fn the_chart_has_the_version_of_the_programs() -> Result<()> {
+    let chart = read(&deploy().join("chart/Chart.yaml"))?;
+    for field in ["version", "appVersion"] {
+        ensure!(chart.contains(&format!("\n{field}: {}\n", env!("CARGO_PKG_VERSION"))), "{field}: {chart}");
+    }
+    Ok(())
+}
