@@ -312,7 +312,9 @@ fn images_may_be_named_by_digest() -> Result<()> {
 fn images_and_pull_secrets_are_set_as_the_page_says() -> Result<()> {
     let page = read(&deploy().join("README.md"))?;
     let mut blocks = page.split("```").skip(1).step_by(2);
-    let block = blocks.find(|block| block.contains("registry.example.com")).context("the page has no such example")?;
+    let block = blocks
+        .find(|block| block.starts_with("yaml") && block.contains("registry.example.com"))
+        .context("the page has no such example")?;
     let text = block.strip_prefix("yaml\n").context("not YAML")?;
     let ours = "../nudge/deploy/overlays/current";
     ensure!(text.contains(ours), "{text}");
