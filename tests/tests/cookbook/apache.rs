@@ -1,0 +1,19 @@
+//! The page of this recipe says how; here it is done.
+
+use anyhow::Result;
+
+use crate::http;
+use crate::load::Load;
+use crate::measure::{serves, twenty_switches};
+use crate::recipe::Recipe;
+
+#[tokio::test]
+async fn apache() -> Result<()> {
+    let Some(recipe) = Recipe::find("apache", "apache2", &["apache2", "wrk"])? else { return Ok(()) };
+    let mut kitchen = recipe.start().await?;
+    let port = kitchen.port;
+    let look = async || Ok(http::get(port, "/")?.0.contains("Greeting: welcome"));
+    serves(&kitchen, &false, look).await?;
+    twenty_switches(&mut kitchen, Load::wrk(port, "/"), [false, true], look).await?;
+    kitchen.ends(("site.conf", "Nonsense\n")).await
+}

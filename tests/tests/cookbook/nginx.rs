@@ -1,0 +1,20 @@
+//! The page of this recipe says how; here it is done.
+
+use anyhow::Result;
+
+use crate::http;
+use crate::load::Load;
+use crate::measure::{serves, twenty_switches};
+use crate::recipe::Recipe;
+
+#[tokio::test]
+async fn nginx() -> Result<()> {
+    let Some(recipe) = Recipe::find("nginx", "nginx", &["nginx", "wrk"])? else { return Ok(()) };
+    let mut kitchen = recipe.start().await?;
+    let port = kitchen.port;
+    let look = async || http::body(port);
+    serves(&kitchen, &"hello\n".to_owned(), look).await?;
+    let expected = ["hello\n", "welcome\n"].map(str::to_owned);
+    twenty_switches(&mut kitchen, Load::wrk(port, "/"), expected, look).await?;
+    kitchen.keeps_what_it_has(("greeting.conf", "nonsense;"), "[emerg]", look).await
+}

@@ -1,0 +1,38 @@
+//! PgBouncer: a database moves to another one, while clients stay connected.
+
+use anyhow::Result;
+
+use crate::measure::{serves, twenty_switches};
+use crate::psql::{Psql, pgbench};
+use crate::recipe::Recipe;
+
+const QUERY: &str = "SELECT current_database()";
+
+#[tokio::test]
+async fn pgbouncer() -> Result<()> {
+    let tools = ["pgbouncer", "psql", "pgbench"];
+    let Some(recipe) = Recipe::find("pgbouncer", "pgbouncer", &tools)? else { return Ok(()) };
+    let Some(behind) = Recipe::find("postgresql", "postgresql-15", &tools)? else { return Ok(()) };
+    let behind = behind.start().await?;
+    serves(&behind, &"1".to_owned(), async || Psql::connect(behind.port, "postgres")?.ask("SELECT 1")).await?;
+    for database in ["blue", "green"] {
+        Psql::connect(behind.port, "postgres")?.ask(&format!("CREATE DATABASE {database}; SELECT 1"))?;
+    }
+    let port = format!("port={}", behind.port);
+    let mut kitchen = recipe.start_beside(&behind, |text| text.replace("port=5432", &port)).await?;
+    let port = kitchen.port;
+    let expected = ["blue", "green"].map(str::to_owned);
+    serves(&kitchen, &expected[0], async || Psql::connect(port, "shop")?.ask(QUERY)).await?;
+    // A client that was there before. Where it loses its connection, it connects again, and that is counted.
+    let mut client = Psql::connect(port, "shop")?;
+    let mut look = async || {
+        let seen = client.ask(QUERY);
+        if seen.is_err() {
+            client = Psql::connect(port, "shop")?;
+        }
+        seen
+    };
+    let load = pgbench(&kitchen, "shop")?;
+    twenty_switches(&mut kitchen, load, expected, &mut look).await?;
+    kitchen.keeps_what_it_has(("pgbouncer.ini", "nonsense\n"), "ERROR", look).await
+}

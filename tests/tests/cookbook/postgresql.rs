@@ -1,0 +1,32 @@
+//! PostgreSQL: new settings reach the sessions that are open.
+
+use anyhow::{Result, ensure};
+use nudge_tests::agent::SOON;
+use nudge_tests::eventually;
+
+use crate::measure::{serves, twenty_switches};
+use crate::psql::{Psql, pgbench};
+use crate::recipe::Recipe;
+
+const QUERY: &str = "SHOW work_mem";
+
+#[tokio::test]
+async fn postgresql() -> Result<()> {
+    let Some(recipe) = Recipe::find("postgresql", "postgresql-15", &["psql", "pgbench"])? else { return Ok(()) };
+    let mut kitchen = recipe.start().await?;
+    let port = kitchen.port;
+    let expected = ["4MB", "8MB"].map(str::to_owned);
+    serves(&kitchen, &expected[0], async || Psql::connect(port, "postgres")?.ask(QUERY)).await?;
+    let mut session = Psql::connect(port, "postgres")?;
+    let load = pgbench(&kitchen, "postgres")?;
+    twenty_switches(&mut kitchen, load, expected, async || session.ask(QUERY)).await?;
+
+    // What a reload can't change stays, and PostgreSQL says so.
+    session.ask("ALTER SYSTEM SET max_connections = 50; SELECT pg_reload_conf()")?;
+    let pending = "SELECT pending_restart FROM pg_settings WHERE name = 'max_connections'";
+    let is_pending = async || (session.ask(pending).ok()? == "t").then_some(());
+    eventually(SOON, "max_connections waits for a restart", is_pending).await?;
+    let connections = session.ask("SHOW max_connections")?;
+    ensure!(connections == "100", "{connections}");
+    kitchen.keeps_what_it_has(("shop.conf", "nonsense\n"), "contains errors", async || session.ask(QUERY)).await
+}

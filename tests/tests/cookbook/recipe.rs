@@ -1,0 +1,178 @@
+//! A recipe: the page, the script and the versions of one software, as they are in the repository.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use nix::unistd::geteuid;
+use nudge_tests::{AgentUnderTest, ConfigDir, ExecCommand, Process, ports, tools};
+use serde_json::Value;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// The versions that every recipe has.
+pub(crate) const VERSIONS: [&str; 2] = ["1.0.0", "1.0.1"];
+
+/// What refuses to run as root runs as this user, and so does the rest: pods have no root either.
+const NOBODY: u32 = 65534;
+
+/// One recipe at a time: they are timed, and each has clients of its own.
+static KITCHEN: Mutex<()> = Mutex::const_new(());
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
+}
+
+/// What the repository has of one software.
+pub(crate) struct Recipe {
+    /// The name of the page's folder, and of the config if the page names no other.
+    pub(crate) name: &'static str,
+    /// Debian's version of the software.
+    pub(crate) version: String,
+    /// The folder with `app.sh`.
+    source: PathBuf,
+    config: String,
+    signal: String,
+}
+
+impl Recipe {
+    /// The recipe, if the programs that it needs are installed; `package` is the software's.
+    pub(crate) fn find(name: &'static str, package: &str, programs: &[&str]) -> Result<Option<Self>> {
+        for program in programs {
+            if tools::find(program)?.is_none() {
+                return Ok(None);
+            }
+        }
+        let page = examples().join("cookbook").join(name).join("README.md");
+        let page = fs::read_to_string(&page).with_context(|| format!("can't read {}", page.display()))?;
+        let annotation = |key: &str| annotation(&page, key).with_context(|| format!("{name}'s page"));
+        let own = examples().join("cookbook").join(name);
+        Ok(Some(Self {
+            name,
+            version: installed(package)?,
+            source: if own.join("app.sh").exists() { own } else { examples().join(name) },
+            config: annotation("nudge.dev/configs")?,
+            signal: annotation("nudge.dev/notify")?,
+        }))
+    }
+
+    /// A file of a version.
+    pub(crate) fn key(&self, version: &str, key: &str) -> Result<String> {
+        let file = examples().join("config").join(&self.config).join(version).join(key);
+        fs::read_to_string(&file).with_context(|| format!("can't read {}", file.display()))
+    }
+
+    /// Starts the software under an agent, as the page says.
+    pub(crate) async fn start(self) -> Result<Kitchen> {
+        let alone = KITCHEN.lock().await;
+        self.cook(Some(alone), |text| text).await
+    }
+
+    /// The same beside another one that it needs, with a change to every value: what a test can't have as the page has it, such as a
+    /// port.
+    pub(crate) async fn start_beside(self, _other: &Kitchen, change: impl Fn(String) -> String) -> Result<Kitchen> {
+        self.cook(None, change).await
+    }
+
+    async fn cook(self, alone: Option<MutexGuard<'static, ()>>, change: impl Fn(String) -> String) -> Result<Kitchen> {
+        let dir = ConfigDir::new()?;
+        let root = dir.path().parent().context("no folder")?;
+        fs::set_permissions(root, Permissions::from_mode(0o755))?;
+        for version in VERSIONS {
+            let mut entries = vec![];
+            for entry in fs::read_dir(examples().join("config").join(&self.config).join(version))? {
+                let key = entry?.file_name().into_string().ok().context("odd name")?;
+                entries.push((key.clone(), change(self.key(version, &key)?)));
+            }
+            dir.write_version(&self.config, version, entries)?;
+        }
+        dir.switch(&self.config, VERSIONS[0])?;
+        let folder = dir.beside(self.name);
+        let (app, port) = (self.copy(&dir)?, ports::free()?);
+        let mount = [OsStr::new("--mount-path").to_owned(), folder.join("config").into()];
+        let set = |exec: ExecCommand| {
+            let exec = exec.args(["--config", &self.config, "--notify", &self.signal]).args(mount);
+            exec.env("PORT", port.to_string()).env("NGINX_PORT", port.to_string())
+        };
+        let command = as_nobody().chain(["sh".into(), app.into(), folder.clone().into()]).collect::<Vec<_>>();
+        let agent = AgentUnderTest::start_with(dir, set, &command).await?;
+        Ok(Kitchen { agent, port, folder, recipe: self, _alone: alone })
+    }
+
+    /// Copies the recipe to where its user may read it, and makes the folder that it writes to. Gives the script's path.
+    fn copy(&self, dir: &ConfigDir) -> Result<PathBuf> {
+        let (folder, copy) = (dir.beside(self.name), dir.beside(&format!("{}-recipe", self.name)));
+        fs::create_dir(&folder)?;
+        fs::create_dir(&copy)?;
+        for entry in fs::read_dir(&self.source)? {
+            let entry = entry?;
+            fs::copy(entry.path(), copy.join(entry.file_name()))?;
+        }
+        if geteuid().is_root() {
+            chown(&folder, Some(NOBODY), Some(NOBODY))?;
+        }
+        Ok(copy.join("app.sh"))
+    }
+}
+
+/// A software that runs, with all that its test looks at.
+pub(crate) struct Kitchen {
+    /// The agent above it.
+    pub(crate) agent: AgentUnderTest,
+    /// Where it listens.
+    pub(crate) port: u16,
+    /// The folder that `app.sh` got.
+    pub(crate) folder: PathBuf,
+    /// What it is.
+    pub(crate) recipe: Recipe,
+    _alone: Option<MutexGuard<'static, ()>>,
+}
+
+impl Kitchen {
+    /// Starts another program beside the software. Its output goes to a file in the folder.
+    pub(crate) fn beside<S: AsRef<OsStr>>(&self, name: &str, command: &[S]) -> Result<Process> {
+        let words = as_nobody().chain(command.iter().map(Into::into)).collect::<Vec<_>>();
+        let output = File::create(self.folder.join(name))?;
+        let mut beside = Command::new(&words[0]);
+        beside.args(&words[1..]).current_dir(&self.folder).stderr(output.try_clone()?).stdout(output);
+        Process::spawn(name, &mut beside)
+    }
+
+    /// A file of the recipe.
+    pub(crate) fn recipe_file(&self, name: &str) -> PathBuf {
+        self.agent.dir.beside(&format!("{}-recipe", self.recipe.name)).join(name)
+    }
+
+    /// Adds a version.
+    pub(crate) fn write_version<const N: usize>(&self, version: &str, entries: [(&str, &str); N]) -> Result<()> {
+        self.agent.dir.write_version(&self.recipe.config, version, entries).map(drop)
+    }
+
+    /// Begins a switch to a version.
+    pub(crate) fn switch(&self, version: &str) -> Result<()> {
+        self.agent.dir.switch(&self.recipe.config, version)
+    }
+}
+
+/// What stands before a command that is not to be root.
+fn as_nobody() -> impl Iterator<Item = OsString> {
+    let words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    words.into_iter().filter(|_| geteuid().is_root()).map(OsString::from)
+}
+
+/// An annotation of the pod in the page: what the page says is what is tested.
+fn annotation(page: &str, key: &str) -> Result<String> {
+    let manifest = page.split_once("```yaml\n").and_then(|(_, rest)| rest.split_once("```")).context("no manifest")?.0;
+    let manifest: Value = serde_saphyr::from_str(manifest)?;
+    let value = manifest["metadata"]["annotations"][key].as_str();
+    value.map(str::to_owned).with_context(|| format!("its manifest has no {key}"))
+}
+
+/// The version of a Debian package.
+fn installed(package: &str) -> Result<String> {
+    let query = Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]).output()?;
+    ensure!(query.status.success(), "{package} is not installed as a package");
+    Ok(String::from_utf8(query.stdout)?)
+}

@@ -1,0 +1,44 @@
+//! What a version does that the software can't read: some keep what they have, some end.
+
+use anyhow::{Result, ensure};
+use nudge_tests::agent::SOON;
+use nudge_tests::eventually;
+
+use crate::recipe::Kitchen;
+
+const WRONG: &str = "2.0.0";
+
+impl Kitchen {
+    /// Switches to a version with this value of the one key that matters. The software `says` why it does not take it, and goes on with
+    /// what it had.
+    pub(crate) async fn keeps_what_it_has<T: PartialEq>(
+        &mut self,
+        wrong: (&str, &str),
+        says: &str,
+        mut look: impl AsyncFnMut() -> Result<T>,
+    ) -> Result<()> {
+        let before = look().await?;
+        let pid = self.agent.client.status().await?.containers[0].notified.processes.clone();
+        self.write_version(WRONG, [wrong])?;
+        self.switch(WRONG)?;
+        let what = format!("it says {says}");
+        let said = eventually(SOON, &what, async || self.agent.agent.log().contains(says).then_some(()));
+        said.await.map_err(|error| self.agent.agent.explain(&error))?;
+        let kept = eventually(SOON, "it serves what it had", async || (look().await.ok()? == before).then_some(()));
+        kept.await.map_err(|error| self.agent.agent.explain(&error))?;
+        self.agent.agent.check()?;
+        let now = self.agent.client.status().await?.containers[0].notified.processes.clone();
+        ensure!(now == pid, "processes {now:?} after {pid:?}");
+        Ok(())
+    }
+
+    /// The same, and the software ends.
+    pub(crate) async fn ends(&mut self, wrong: (&str, &str)) -> Result<()> {
+        self.write_version(WRONG, [wrong])?;
+        self.switch(WRONG)?;
+        let status = self.agent.agent.process().exited(SOON).await;
+        let status = status.map_err(|error| self.agent.agent.explain(&error))?;
+        println!("{} ended: {status}", self.recipe.name);
+        Ok(())
+    }
+}
