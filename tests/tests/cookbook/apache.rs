@@ -1,4 +1,4 @@
-//! The page of this recipe says how; here it is done.
+//! Apache: a graceful restart, by SIGUSR1.
 
 use anyhow::Result;
 

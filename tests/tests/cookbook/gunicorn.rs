@@ -1,4 +1,4 @@
-//! The page of this recipe says how; here it is done.
+//! Gunicorn: an application that only reads its environment, by SIGHUP.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! The page of this recipe says how; here it is done.
+//! HAProxy: a master and workers, by SIGUSR2.
 
 use anyhow::Result;
 

@@ -17,5 +17,6 @@ mod prometheus;
 mod psql;
 mod recipe;
 mod rsyslog;
+mod systemd;
 mod unbound;
 mod wrong;

@@ -65,6 +65,8 @@ pub(crate) async fn twenty_switches<T: PartialEq>(
     let (median, worst) = (times[SWITCHES / 2].as_millis(), times[SWITCHES - 1].as_millis());
     let (name, version) = (kitchen.recipe.name, &kitchen.recipe.version);
     let Count { done, dropped, closed } = count;
-    println!("{name} {version}: {median} ms, worst {worst} ms; {done} served, {dropped} dropped, {closed} kept alive closed");
+    println!(
+        "{name} {version}: {median} ms, worst {worst} ms; {done} served, {dropped} dropped, {closed} kept alive closed"
+    );
     Ok(count)
 }

@@ -1,4 +1,4 @@
-//! The page of this recipe says how; here it is done.
+//! nginx: files that it includes, by SIGHUP.
 
 use anyhow::Result;
 

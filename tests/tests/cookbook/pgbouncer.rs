@@ -34,5 +34,5 @@ async fn pgbouncer() -> Result<()> {
     };
     let load = pgbench(&kitchen, "shop")?;
     twenty_switches(&mut kitchen, load, expected, &mut look).await?;
-    kitchen.keeps_what_it_has(("pgbouncer.ini", "nonsense\n"), "ERROR", look).await
+    kitchen.keeps_what_it_has(("pgbouncer.ini", "nonsense\n"), "config file loading failed", look).await
 }

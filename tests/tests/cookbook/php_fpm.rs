@@ -1,4 +1,4 @@
-//! php-fpm behind nginx: pages get other variables.
+//! php-fpm behind nginx: pages get other variables, by SIGUSR2.
 
 use std::fs;
 
@@ -35,7 +35,8 @@ async fn php_fpm() -> Result<()> {
     );
     let file = kitchen.folder.join("nginx.conf");
     fs::write(&file, configuration)?;
-    let _front = kitchen.beside("nginx", &["nginx".as_ref(), "-e".as_ref(), "stderr".as_ref(), "-c".as_ref(), file.as_os_str()])?;
+    let _front = kitchen
+        .beside("nginx", &["nginx".as_ref(), "-e".as_ref(), "stderr".as_ref(), "-c".as_ref(), file.as_os_str()])?;
     let look = async || http::body(port);
     let expected = ["hello\n", "welcome\n"].map(str::to_owned);
     serves(&kitchen, &expected[0], look).await?;

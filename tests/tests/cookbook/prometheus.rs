@@ -1,4 +1,4 @@
-//! The page of this recipe says how; here it is done.
+//! Prometheus: a Go program that handles SIGHUP.
 
 use anyhow::Result;
 

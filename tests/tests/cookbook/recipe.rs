@@ -21,7 +21,8 @@ const NOBODY: u32 = 65534;
 /// One recipe at a time: they are timed, and each has clients of its own.
 static KITCHEN: Mutex<()> = Mutex::const_new(());
 
-fn examples() -> PathBuf {
+/// The folder of the examples.
+pub(crate) fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
 }
 
@@ -162,12 +163,14 @@ fn as_nobody() -> impl Iterator<Item = OsString> {
     words.into_iter().filter(|_| geteuid().is_root()).map(OsString::from)
 }
 
-/// An annotation of the pod in the page: what the page says is what is tested.
+/// An annotation of the pod in the page, with or without the name of a container: what the page says is what is tested.
 fn annotation(page: &str, key: &str) -> Result<String> {
     let manifest = page.split_once("```yaml\n").and_then(|(_, rest)| rest.split_once("```")).context("no manifest")?.0;
     let manifest: Value = serde_saphyr::from_str(manifest)?;
-    let value = manifest["metadata"]["annotations"][key].as_str();
-    value.map(str::to_owned).with_context(|| format!("its manifest has no {key}"))
+    let mut all = manifest["metadata"]["annotations"].as_object().into_iter().flatten();
+    let value =
+        all.find(|(name, _)| name.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')));
+    value.and_then(|(_, value)| Some(value.as_str()?.to_owned())).with_context(|| format!("its manifest has no {key}"))
 }
 
 /// The version of a Debian package.
