@@ -72,6 +72,12 @@ async fn a_token_in_a_file_is_enough() -> Result<()> {
         examples.push(("SIGUSR1", script(python.clone(), "python/app.py").to_vec()));
         examples.push(("webhook", script(python, "webhook/app.py").to_vec()));
     }
+    if let Some(php) = tools::find("php")? {
+        examples.push(("SIGUSR1", script(php, "php/app.php").to_vec()));
+    }
+    if let Some(ruby) = tools::find("ruby")? {
+        examples.push(("SIGUSR1", script(ruby, "ruby/app.rb").to_vec()));
+    }
     if let Some(node) = tools::find("node")? {
         examples.push(("SIGUSR2", script(node, "node/app.mjs").to_vec()));
     }
@@ -108,6 +114,26 @@ async fn shell() -> Result<()> {
     let path = with_agent_in_path()?;
     let set = |exec: ExecCommand| exec.args(["--notify", "SIGUSR1"]).env("PATH", path);
     prints_each_version(set, &script("sh".into(), "shell/app.sh")).await
+}
+
+#[tokio::test]
+async fn perl() -> Result<()> {
+    let Some(perl) = tools::find("perl")? else { return Ok(()) };
+    let path = with_agent_in_path()?;
+    let set = |exec: ExecCommand| exec.args(["--notify", "SIGUSR1"]).env("PATH", path);
+    prints_each_version(set, &script(perl, "perl/app.pl")).await
+}
+
+#[tokio::test]
+async fn php() -> Result<()> {
+    let Some(php) = tools::find("php")? else { return Ok(()) };
+    prints_each_version(|exec| exec.args(["--notify", "SIGUSR1"]), &script(php, "php/app.php")).await
+}
+
+#[tokio::test]
+async fn ruby() -> Result<()> {
+    let Some(ruby) = tools::find("ruby")? else { return Ok(()) };
+    prints_each_version(|exec| exec.args(["--notify", "SIGUSR1"]), &script(ruby, "ruby/app.rb")).await
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 #!/bin/sh
 # app.sh FOLDER: runs an unchanged PgBouncer on ADDRESS:PORT (127.0.0.1:6432 if not set). The agent's --mount-path must be
 # FOLDER/config. Refuses root, as PgBouncer does.
+# Debian: pgbouncer
 set -eu
 folder=$(cd "${1:?give the folder whose sub-folder config is the --mount-path}" && pwd)
 # What a reload can't change stands here. %include takes a whole path.

@@ -1,6 +1,7 @@
 #!/bin/sh
 # app.sh FOLDER: runs an unchanged rsyslog, which takes messages by TCP on ADDRESS:PORT (127.0.0.1:5140 if not set) and
 # writes them to FOLDER/messages. The agent's --mount-path must be FOLDER/config. Needs no root.
+# Debian: rsyslog
 set -eu
 folder=$(cd "${1:?give the folder whose sub-folder config is the --mount-path}" && pwd)
 cat >"$folder/rsyslog.conf" <<END

@@ -10,10 +10,10 @@ use crate::recipe::Recipe;
 #[tokio::test]
 async fn apache() -> Result<()> {
     let Some(recipe) = Recipe::find("apache", "apache2", &["apache2", "wrk"])? else { return Ok(()) };
-    let mut kitchen = recipe.start().await?;
-    let port = kitchen.port;
+    let mut software = recipe.start().await?;
+    let port = software.port;
     let look = async || Ok(http::get(port, "/")?.0.contains("Greeting: welcome"));
-    serves(&kitchen, &false, look).await?;
-    twenty_switches(&mut kitchen, Load::wrk(port, "/"), [false, true], look).await?;
-    kitchen.ends(("site.conf", "Nonsense\n")).await
+    serves(&software, &false, look).await?;
+    twenty_switches(&mut software, Load::wrk(port, "/"), [false, true], look).await?;
+    software.ends(("site.conf", "Nonsense\n"), 1).await
 }

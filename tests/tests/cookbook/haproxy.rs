@@ -10,11 +10,11 @@ use crate::recipe::Recipe;
 #[tokio::test]
 async fn haproxy() -> Result<()> {
     let Some(recipe) = Recipe::find("haproxy", "haproxy", &["haproxy", "wrk"])? else { return Ok(()) };
-    let mut kitchen = recipe.start().await?;
-    let port = kitchen.port;
+    let mut software = recipe.start().await?;
+    let port = software.port;
     let look = async || http::body(port);
-    serves(&kitchen, &"hello\n".to_owned(), look).await?;
+    serves(&software, &"hello\n".to_owned(), look).await?;
     let expected = ["hello\n", "welcome\n"].map(str::to_owned);
-    twenty_switches(&mut kitchen, Load::wrk(port, "/"), expected, look).await?;
-    kitchen.keeps_what_it_has(("haproxy.cfg", "nonsense\n"), "unknown keyword", look).await
+    twenty_switches(&mut software, Load::wrk(port, "/"), expected, look).await?;
+    software.keeps_what_it_has(("haproxy.cfg", "nonsense\n"), "unknown keyword", look).await
 }

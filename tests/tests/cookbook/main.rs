@@ -17,6 +17,7 @@ mod prometheus;
 mod psql;
 mod recipe;
 mod rsyslog;
+mod runtimes;
 mod systemd;
 mod unbound;
 mod wrong;

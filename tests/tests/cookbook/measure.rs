@@ -8,7 +8,7 @@ use nudge_tests::agent::SOON;
 use nudge_tests::eventually;
 
 use crate::load::{Count, Load};
-use crate::recipe::{Kitchen, VERSIONS};
+use crate::recipe::{Software, VERSIONS};
 
 /// How often a version is switched.
 const SWITCHES: usize = 20;
@@ -18,20 +18,20 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Waits until a new client sees the first version, and so the software serves.
 pub(crate) async fn serves<T: PartialEq>(
-    kitchen: &Kitchen,
+    software: &Software,
     expected: &T,
     mut look: impl AsyncFnMut() -> Result<T>,
 ) -> Result<()> {
-    let what = format!("{} serves", kitchen.recipe.name);
+    let what = format!("{} serves", software.recipe.name);
     let seen = eventually(SOON, &what, async || look().await.is_ok_and(|seen| seen == *expected).then_some(()));
-    seen.await.map_err(|error| kitchen.agent.agent.explain(&error))
+    seen.await.map_err(|error| software.agent.agent.explain(&error))
 }
 
 /// Switches there and back, twenty times, and prints the row of the table. `look` is a new client that says what it sees: the first or the
 /// second of `expected`. Asserts that every switch has its effect, in the same process, and that clients were served. The times and what
 /// was dropped are the machine's and the software's: they are printed.
 pub(crate) async fn twenty_switches<T: PartialEq>(
-    kitchen: &mut Kitchen,
+    software: &mut Software,
     load: Load,
     expected: [T; 2],
     mut look: impl AsyncFnMut() -> Result<T>,
@@ -42,7 +42,7 @@ pub(crate) async fn twenty_switches<T: PartialEq>(
         tick.tick().await;
         let (version, expected) = (VERSIONS[number % 2], &expected[number % 2]);
         let since = Instant::now();
-        kitchen.switch(version)?;
+        software.switch(version)?;
         let what = format!("{version} has its effect");
         let effect = eventually(SOON, &what, async || match look().await {
             Ok(seen) => (seen == *expected).then_some(()),
@@ -51,19 +51,19 @@ pub(crate) async fn twenty_switches<T: PartialEq>(
                 None
             }
         });
-        effect.await.map_err(|error| kitchen.agent.agent.explain(&error))?;
+        effect.await.map_err(|error| software.agent.agent.explain(&error))?;
         times.push(since.elapsed());
-        let delivered = kitchen.agent.notified_when("it is notified", |one| one.outcome == Outcome::Delivered).await?;
+        let delivered = software.agent.notified_when("it is notified", |one| one.outcome == Outcome::Delivered).await?;
         processes.push(delivered.notified.processes);
     }
     let mut count = load.stop().await?;
     count.dropped += refused;
-    kitchen.agent.agent.check()?;
+    software.agent.agent.check()?;
     ensure!(processes.iter().all(|one| one.len() == 1 && *one == processes[0]), "other processes: {processes:?}");
     ensure!(count.done > 0, "no client was served");
     times.sort();
     let (median, worst) = (times[SWITCHES / 2].as_millis(), times[SWITCHES - 1].as_millis());
-    let (name, version) = (kitchen.recipe.name, &kitchen.recipe.version);
+    let (name, version) = (software.recipe.name, &software.recipe.version);
     let Count { done, dropped, closed } = count;
     println!(
         "{name} {version}: {median} ms, worst {worst} ms; {done} served, {dropped} dropped, {closed} kept alive closed"

@@ -5,11 +5,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use nudge_tests::agent::SOON;
-use nudge_tests::eventually;
+use nudge_tests::{binary, eventually};
 
 use crate::load::{Count, Load};
 use crate::measure::{serves, twenty_switches};
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, VERSIONS, examples};
 
 /// Messages of one round.
 const MESSAGES: u64 = 100;
@@ -18,21 +18,21 @@ const MESSAGES: u64 = 100;
 async fn mosquitto() -> Result<()> {
     let tools = ["mosquitto", "mosquitto_pub", "mosquitto_sub"];
     let Some(recipe) = Recipe::find("mosquitto", "mosquitto", &tools)? else { return Ok(()) };
-    let mut kitchen = recipe.start().await?;
-    let port = kitchen.port.to_string();
+    let mut software = recipe.start().await?;
+    let port = software.port.to_string();
     let may_publish = async || {
         let mut publish = Command::new("mosquitto_pub");
         let output = publish.args(["-p", &port, "-V", "5", "-q", "1", "-t", "prices/a", "-m", "x"]).output()?;
         ensure!(output.status.success(), "{output:?}");
         Ok(!String::from_utf8_lossy(&output.stderr).contains("Not authorized"))
     };
-    serves(&kitchen, &false, may_publish).await?;
+    serves(&software, &false, may_publish).await?;
 
-    let file = kitchen.folder.join("subscriber");
+    let file = software.folder.join("subscriber");
     let lines = || fs::read_to_string(&file).map(|text| text.lines().count()).context("no subscriber");
     let subscribe = ["mosquitto_sub", "-p", &port, "-q", "1", "-t", "shop/#"];
     // To a terminal or by stdbuf: else the lines come when it ends.
-    let mut subscriber = kitchen.beside("subscriber", &[&["stdbuf", "-oL"][..], &subscribe].concat())?;
+    let mut subscriber = software.beside("subscriber", &[&["stdbuf", "-oL"][..], &subscribe].concat())?;
     let first = ["-p", &port, "-q", "1", "-t", "shop/a", "-m", "first"];
     let subscribed = async || {
         Command::new("mosquitto_pub").args(first).status().ok()?;
@@ -60,14 +60,36 @@ async fn mosquitto() -> Result<()> {
         let sent = publish.output()?.status.success();
         Ok(Count { done: u64::from(sent) * MESSAGES, dropped: u64::from(!sent), ..Count::default() })
     });
-    let count = twenty_switches(&mut kitchen, load, [false, true], may_publish).await?;
+    let count = twenty_switches(&mut software, load, [false, true], may_publish).await?;
     ensure!(subscriber.try_exited()?.is_none(), "the subscriber has ended");
     let all = usize::try_from(count.done)?;
     eventually(SOON, "the subscriber has all messages", async || (lines().ok()? >= before + all).then_some(())).await?;
     // It drops its rules before it reads the file: a wrong file opens all topics.
-    kitchen.write_version("2.0.0", [("acl", "nonsense\n")])?;
-    kitchen.switch("2.0.0")?;
+    software.write_version("2.0.0", [("acl", "nonsense\n")])?;
+    software.switch("2.0.0")?;
     let open = eventually(SOON, "all topics are open", async || may_publish().await.ok()?.then_some(()));
-    open.await.map_err(|error| kitchen.agent.agent.explain(&error))?;
-    kitchen.agent.agent.check()
+    open.await.map_err(|error| software.agent.agent.explain(&error))?;
+    software.agent.agent.check()
+}
+
+#[test]
+fn the_rule_on_the_page_refuses_what_opens_all_topics() -> Result<()> {
+    let page = fs::read_to_string(examples().join("cookbook/mosquitto/README.md"))?;
+    let spec = page.rsplit_once("```yaml\n").and_then(|(_, rest)| rest.split_once("```")).context("no rule")?.0;
+    let folder = tempfile::tempdir()?;
+    let rules = folder.path().join("rules.yaml");
+    fs::write(
+        &rules,
+        format!("apiVersion: nudge.dev/v1alpha1\nkind: VersionedConfig\nmetadata: {{name: mosquitto}}\n{spec}"),
+    )?;
+    let wrong = folder.path().join("wrong");
+    fs::create_dir(&wrong)?;
+    fs::write(wrong.join("acl"), "nonsense\n")?;
+    let good = VERSIONS.map(|version| (examples().join("config/mosquitto").join(version), true));
+    for (version, expected) in good.into_iter().chain([(wrong, false)]) {
+        let mut validate = Command::new(binary::kubectl_nudge()?);
+        let output = validate.arg("validate").arg(&version).arg("--rules").arg(&rules).output()?;
+        ensure!(output.status.success() == expected, "{}: {output:?}", version.display());
+    }
+    Ok(())
 }

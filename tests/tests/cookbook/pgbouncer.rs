@@ -19,10 +19,10 @@ async fn pgbouncer() -> Result<()> {
         Psql::connect(behind.port, "postgres")?.ask(&format!("CREATE DATABASE {database}; SELECT 1"))?;
     }
     let port = format!("port={}", behind.port);
-    let mut kitchen = recipe.start_beside(&behind, |text| text.replace("port=5432", &port)).await?;
-    let port = kitchen.port;
+    let mut software = recipe.start_beside(&behind, |text| text.replace("port=5432", &port)).await?;
+    let port = software.port;
     let expected = ["blue", "green"].map(str::to_owned);
-    serves(&kitchen, &expected[0], async || Psql::connect(port, "shop")?.ask(QUERY)).await?;
+    serves(&software, &expected[0], async || Psql::connect(port, "shop")?.ask(QUERY)).await?;
     // A client that was there before. Where it loses its connection, it connects again, and that is counted.
     let mut client = Psql::connect(port, "shop")?;
     let mut look = async || {
@@ -32,7 +32,7 @@ async fn pgbouncer() -> Result<()> {
         }
         seen
     };
-    let load = pgbench(&kitchen, "shop")?;
-    twenty_switches(&mut kitchen, load, expected, &mut look).await?;
-    kitchen.keeps_what_it_has(("pgbouncer.ini", "nonsense\n"), "config file loading failed", look).await
+    let load = pgbench(&software, "shop")?;
+    twenty_switches(&mut software, load, expected, &mut look).await?;
+    software.keeps_what_it_has(("pgbouncer.ini", "nonsense\n"), "config file loading failed", look).await
 }

@@ -13,8 +13,8 @@ use crate::recipe::Recipe;
 #[tokio::test]
 async fn php_fpm() -> Result<()> {
     let Some(recipe) = Recipe::find("php-fpm", "php8.2-fpm", &["php-fpm8.2", "nginx", "wrk"])? else { return Ok(()) };
-    let mut kitchen = recipe.start().await?;
-    let (folder, port) = (kitchen.folder.display(), ports::free()?);
+    let mut software = recipe.start().await?;
+    let (folder, port) = (software.folder.display(), ports::free()?);
     let configuration = format!(
         "daemon off; pid {folder}/nginx.pid; error_log stderr; events {{}}
         http {{
@@ -30,16 +30,16 @@ async fn php_fpm() -> Result<()> {
                 }}
             }}
         }}",
-        kitchen.recipe_file("index.php").display(),
-        kitchen.port,
+        software.recipe_file("index.php").display(),
+        software.port,
     );
-    let file = kitchen.folder.join("nginx.conf");
+    let file = software.folder.join("nginx.conf");
     fs::write(&file, configuration)?;
-    let _front = kitchen
+    let _front = software
         .beside("nginx", &["nginx".as_ref(), "-e".as_ref(), "stderr".as_ref(), "-c".as_ref(), file.as_os_str()])?;
     let look = async || http::body(port);
     let expected = ["hello\n", "welcome\n"].map(str::to_owned);
-    serves(&kitchen, &expected[0], look).await?;
-    twenty_switches(&mut kitchen, Load::wrk(port, "/"), expected, look).await?;
-    kitchen.ends(("pool.conf", "nonsense = 1\n")).await
+    serves(&software, &expected[0], look).await?;
+    twenty_switches(&mut software, Load::wrk(port, "/"), expected, look).await?;
+    software.ends(("pool.conf", "nonsense = 1\n"), 78).await
 }

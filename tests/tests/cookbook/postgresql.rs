@@ -13,13 +13,13 @@ const QUERY: &str = "SHOW work_mem";
 #[tokio::test]
 async fn postgresql() -> Result<()> {
     let Some(recipe) = Recipe::find("postgresql", "postgresql-15", &["psql", "pgbench"])? else { return Ok(()) };
-    let mut kitchen = recipe.start().await?;
-    let port = kitchen.port;
+    let mut software = recipe.start().await?;
+    let port = software.port;
     let expected = ["4MB", "8MB"].map(str::to_owned);
-    serves(&kitchen, &expected[0], async || Psql::connect(port, "postgres")?.ask(QUERY)).await?;
+    serves(&software, &expected[0], async || Psql::connect(port, "postgres")?.ask(QUERY)).await?;
     let mut session = Psql::connect(port, "postgres")?;
-    let load = pgbench(&kitchen, "postgres")?;
-    twenty_switches(&mut kitchen, load, expected, async || session.ask(QUERY)).await?;
+    let load = pgbench(&software, "postgres")?;
+    twenty_switches(&mut software, load, expected, async || session.ask(QUERY)).await?;
 
     // What a reload can't change stays, and PostgreSQL says so.
     session.ask("ALTER SYSTEM SET max_connections = 50; SELECT pg_reload_conf()")?;
@@ -28,5 +28,5 @@ async fn postgresql() -> Result<()> {
     eventually(SOON, "max_connections waits for a restart", is_pending).await?;
     let connections = session.ask("SHOW max_connections")?;
     ensure!(connections == "100", "{connections}");
-    kitchen.keeps_what_it_has(("shop.conf", "nonsense\n"), "contains errors", async || session.ask(QUERY)).await
+    software.keeps_what_it_has(("shop.conf", "nonsense\n"), "contains errors", async || session.ask(QUERY)).await
 }

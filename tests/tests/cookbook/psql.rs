@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::load::{Count, Load};
-use crate::recipe::Kitchen;
+use crate::recipe::Software;
 
 /// A session.
 pub(crate) struct Psql {
@@ -45,10 +45,10 @@ impl Drop for Psql {
 }
 
 /// `pgbench`: two sessions that stay open, and two clients that connect for each transaction; 200 transactions a second each.
-pub(crate) fn pgbench(kitchen: &Kitchen, database: &'static str) -> Result<Load> {
-    let script = kitchen.folder.join("select.sql");
+pub(crate) fn pgbench(software: &Software, database: &'static str) -> Result<Load> {
+    let script = software.folder.join("select.sql");
     fs::write(&script, "SELECT 1;\n")?;
-    let port = kitchen.port.to_string();
+    let port = software.port.to_string();
     Ok(Load::rounds(move || {
         let mut command = Command::new("pgbench");
         command.args(["-n", "-c2", "-T2", "-R200", "-h", "127.0.0.1", "-U", "postgres", "-p", &port, "-f"]);

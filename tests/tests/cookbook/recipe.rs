@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use nix::unistd::geteuid;
 use nudge_tests::{AgentUnderTest, ConfigDir, ExecCommand, Process, ports, tools};
 use serde_json::Value;
@@ -19,7 +19,7 @@ pub(crate) const VERSIONS: [&str; 2] = ["1.0.0", "1.0.1"];
 const NOBODY: u32 = 65534;
 
 /// One recipe at a time: they are timed, and each has clients of its own.
-static KITCHEN: Mutex<()> = Mutex::const_new(());
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// The folder of the examples.
 pub(crate) fn examples() -> PathBuf {
@@ -46,13 +46,17 @@ impl Recipe {
                 return Ok(None);
             }
         }
+        let Some(version) = installed(package) else {
+            tools::missing(package)?;
+            return Ok(None);
+        };
         let page = examples().join("cookbook").join(name).join("README.md");
         let page = fs::read_to_string(&page).with_context(|| format!("can't read {}", page.display()))?;
         let annotation = |key: &str| annotation(&page, key).with_context(|| format!("{name}'s page"));
         let own = examples().join("cookbook").join(name);
         Ok(Some(Self {
             name,
-            version: installed(package)?,
+            version,
             source: if own.join("app.sh").exists() { own } else { examples().join(name) },
             config: annotation("nudge.dev/configs")?,
             signal: annotation("nudge.dev/notify")?,
@@ -66,18 +70,18 @@ impl Recipe {
     }
 
     /// Starts the software under an agent, as the page says.
-    pub(crate) async fn start(self) -> Result<Kitchen> {
-        let alone = KITCHEN.lock().await;
-        self.cook(Some(alone), |text| text).await
+    pub(crate) async fn start(self) -> Result<Software> {
+        let alone = ALONE.lock().await;
+        self.launch(Some(alone), |text| text).await
     }
 
     /// The same beside another one that it needs, with a change to every value: what a test can't have as the page has it, such as a
     /// port.
-    pub(crate) async fn start_beside(self, _other: &Kitchen, change: impl Fn(String) -> String) -> Result<Kitchen> {
-        self.cook(None, change).await
+    pub(crate) async fn start_beside(self, _other: &Software, change: impl Fn(String) -> String) -> Result<Software> {
+        self.launch(None, change).await
     }
 
-    async fn cook(self, alone: Option<MutexGuard<'static, ()>>, change: impl Fn(String) -> String) -> Result<Kitchen> {
+    async fn launch(self, alone: Option<MutexGuard<'static, ()>>, change: impl Fn(String) -> String) -> Result<Software> {
         let dir = ConfigDir::new()?;
         let root = dir.path().parent().context("no folder")?;
         fs::set_permissions(root, Permissions::from_mode(0o755))?;
@@ -99,7 +103,7 @@ impl Recipe {
         };
         let command = as_nobody().chain(["sh".into(), app.into(), folder.clone().into()]).collect::<Vec<_>>();
         let agent = AgentUnderTest::start_with(dir, set, &command).await?;
-        Ok(Kitchen { agent, port, folder, recipe: self, _alone: alone })
+        Ok(Software { agent, port, folder, recipe: self, _alone: alone })
     }
 
     /// Copies the recipe to where its user may read it, and makes the folder that it writes to. Gives the script's path.
@@ -119,7 +123,7 @@ impl Recipe {
 }
 
 /// A software that runs, with all that its test looks at.
-pub(crate) struct Kitchen {
+pub(crate) struct Software {
     /// The agent above it.
     pub(crate) agent: AgentUnderTest,
     /// Where it listens.
@@ -131,7 +135,7 @@ pub(crate) struct Kitchen {
     _alone: Option<MutexGuard<'static, ()>>,
 }
 
-impl Kitchen {
+impl Software {
     /// Starts another program beside the software. Its output goes to a file in the folder.
     pub(crate) fn beside<S: AsRef<OsStr>>(&self, name: &str, command: &[S]) -> Result<Process> {
         let words = as_nobody().chain(command.iter().map(Into::into)).collect::<Vec<_>>();
@@ -173,9 +177,8 @@ fn annotation(page: &str, key: &str) -> Result<String> {
     value.and_then(|(_, value)| Some(value.as_str()?.to_owned())).with_context(|| format!("its manifest has no {key}"))
 }
 
-/// The version of a Debian package.
-fn installed(package: &str) -> Result<String> {
-    let query = Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]).output()?;
-    ensure!(query.status.success(), "{package} is not installed as a package");
-    Ok(String::from_utf8(query.stdout)?)
+/// The version of a Debian package, if it is installed.
+fn installed(package: &str) -> Option<String> {
+    let query = Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]).output().ok()?;
+    String::from_utf8(query.stdout).ok().filter(|version| query.status.success() && !version.is_empty())
 }

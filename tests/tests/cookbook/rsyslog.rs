@@ -23,21 +23,21 @@ static ROUND: AtomicU64 = AtomicU64::new(0);
 #[tokio::test]
 async fn rsyslog() -> Result<()> {
     let Some(recipe) = Recipe::find("rsyslog", "rsyslog", &["rsyslogd"])? else { return Ok(()) };
-    let mut kitchen = recipe.start().await?;
-    let (port, file) = (kitchen.port, kitchen.folder.join("messages"));
+    let mut software = recipe.start().await?;
+    let (port, file) = (software.port, software.folder.join("messages"));
     let look = async || {
         let lines = log(port, &file, 1)?;
         Ok(lines.first().and_then(|line| line.split(' ').next()).context("no line")?.to_owned())
     };
     let expected = ["blue", "green"].map(str::to_owned);
-    serves(&kitchen, &expected[0], look).await?;
+    serves(&software, &expected[0], look).await?;
     let written = file.clone();
     let load = Load::rounds(move || {
         let lines: u64 = log(port, &written, MESSAGES)?.len().try_into()?;
         Ok(Count { done: lines, dropped: MESSAGES - lines, ..Count::default() })
     });
-    twenty_switches(&mut kitchen, load, expected, look).await?;
-    kitchen.keeps_what_it_has(("owners.json", "nonsense"), "could not be reloaded", look).await
+    twenty_switches(&mut software, load, expected, look).await?;
+    software.keeps_what_it_has(("owners.json", "nonsense"), "could not be reloaded", look).await
 }
 
 /// Sends messages over a new connection, and gives the lines that they become.

@@ -14,11 +14,11 @@ use crate::recipe::Recipe;
 #[tokio::test]
 async fn unbound() -> Result<()> {
     let Some(recipe) = Recipe::find("unbound", "unbound", &["unbound", "dnsperf"])? else { return Ok(()) };
-    let mut kitchen = recipe.start().await?;
-    let port = kitchen.port;
+    let mut software = recipe.start().await?;
+    let port = software.port;
     let expected = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
-    serves(&kitchen, &expected[0], async || resolve(port)).await?;
-    let queries = kitchen.folder.join("queries");
+    serves(&software, &expected[0], async || resolve(port)).await?;
+    let queries = software.folder.join("queries");
     fs::write(&queries, "db.shop.test A\n")?;
     let load = Load::rounds(move || {
         let mut dnsperf = Command::new("dnsperf");
@@ -26,8 +26,8 @@ async fn unbound() -> Result<()> {
         let output = dnsperf.arg(&queries).output()?;
         count(&output).with_context(|| format!("can't understand dnsperf: {output:?}"))
     });
-    twenty_switches(&mut kitchen, load, expected, async || resolve(port)).await?;
-    kitchen.ends(("zones.conf", "nonsense\n")).await
+    twenty_switches(&mut software, load, expected, async || resolve(port)).await?;
+    software.ends(("zones.conf", "nonsense\n"), 1).await
 }
 
 /// What `dnsperf` reports.

@@ -4,11 +4,11 @@ use anyhow::{Result, ensure};
 use nudge_tests::agent::SOON;
 use nudge_tests::eventually;
 
-use crate::recipe::Kitchen;
+use crate::recipe::Software;
 
 const WRONG: &str = "2.0.0";
 
-impl Kitchen {
+impl Software {
     /// Switches to a version with this value of the one key that matters. The software `says` why it does not take it, and goes on with
     /// what it had.
     pub(crate) async fn keeps_what_it_has<T: PartialEq>(
@@ -32,13 +32,13 @@ impl Kitchen {
         Ok(())
     }
 
-    /// The same, and the software ends.
-    pub(crate) async fn ends(&mut self, wrong: (&str, &str)) -> Result<()> {
+    /// Switches to a version with which the software ends, with this status.
+    pub(crate) async fn ends(&mut self, wrong: (&str, &str), code: i32) -> Result<()> {
         self.write_version(WRONG, [wrong])?;
         self.switch(WRONG)?;
         let status = self.agent.agent.process().exited(SOON).await;
         let status = status.map_err(|error| self.agent.agent.explain(&error))?;
-        println!("{} ended: {status}", self.recipe.name);
+        ensure!(status.code() == Some(code), "{status}");
         Ok(())
     }
 }

@@ -50,6 +50,7 @@ pub fn inject(
         preflight::check_rules(pod)?;
         preflight::check_policies(pod)?;
     }
+    warnings.extend(targets.warnings());
     let run_as_user = RunAsUser::of(&user, request, &targets);
     warnings.extend(run_as_user.warnings.iter().cloned());
     let (resources, more) = agent_resources(&user, request, &facts.limits)?;

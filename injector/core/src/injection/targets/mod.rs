@@ -1,6 +1,7 @@
 //! Which containers use the agent, and which of them it notifies of a change, by a signal or a webhook.
 
 mod run_as_user;
+mod runtime;
 
 use std::collections::BTreeMap;
 
@@ -62,6 +63,13 @@ impl<'a> Targets<'a> {
             )));
         }
         Ok(Self { members, notified })
+    }
+
+    /// What the signals may do to the containers, as far as the pod shows what these run.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let signal = |member: &Member| self.notified.get(member.name())?.signal();
+        let warning = |member: &&Member| runtime::warning(&member.container, signal(member)?);
+        self.members.iter().filter_map(warning).collect()
     }
 
     /// The containers that are notified by a signal.

@@ -5,6 +5,7 @@ mod configs;
 mod in_place;
 mod kept;
 mod pod_request;
+mod runtimes;
 
 use k8s_openapi::api::core::v1::Pod;
 use nudge_api::PartKind;

@@ -1,0 +1,40 @@
+//! Runtimes that catch a signal by themselves. To the agent they look as if the application did, so it sends the signal. A pod seldom
+//! shows what it runs: where it does, its author is warned.
+
+use k8s_openapi::api::core::v1::Container;
+use nudge_protocol::NotifySignal::{self, Hup, Usr1, Usr2};
+
+use crate::injection::request::annotations::NOTIFY;
+
+/// Variables that only a JVM reads.
+const OF_JVM: [&str; 3] = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
+
+/// What the signal may do to the container.
+pub(super) fn warning(container: &Container, signal: NotifySignal) -> Option<String> {
+    let runtime = runtime(container)?;
+    let advice = match (runtime, signal) {
+        ("java", Hup) | ("ruby" | "php", _) => {
+            format!("ends on {signal} unless the application handles it; make sure that it does, or change {NOTIFY}")
+        }
+        ("java", Usr2) => format!("uses SIGUSR2 itself and crashes when another process sends it; change {NOTIFY}"),
+        ("node", Usr1) => format!("starts its debugger on SIGUSR1; set {NOTIFY} to SIGUSR2"),
+        _ => return None,
+    };
+    Some(format!("container {} runs {runtime}, which {advice}", container.name))
+}
+
+/// By the first word of the command, or by variables.
+fn runtime(container: &Container) -> Option<&'static str> {
+    let mut words = container.command.iter().flatten().chain(container.args.iter().flatten());
+    let program = words.next().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
+    // Such as php8.2.
+    let program = program.trim_end_matches(|end: char| end.is_ascii_digit() || end == '.');
+    let is_jvm = || container.env.iter().flatten().any(|variable| OF_JVM.contains(&variable.name.as_str()));
+    match program {
+        "java" => Some("java"),
+        "ruby" => Some("ruby"),
+        "php" => Some("php"),
+        "node" | "nodejs" => Some("node"),
+        _ => is_jvm().then_some("java"),
+    }
+}
