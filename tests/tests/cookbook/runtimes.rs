@@ -22,7 +22,8 @@ const SIGNALS: [&str; 3] = ["SIGHUP", "SIGUSR1", "SIGUSR2"];
 /// Runs a program that waits, once for each signal, and looks at what becomes of it.
 async fn idle(tool: &str, arguments: &[&str], then: [Then; 3]) -> Result<()> {
     let Some(program) = tools::find(tool)? else { return Ok(()) };
-    let command = [&[&*program.to_string_lossy()], arguments].concat();
+    let program = program.to_string_lossy();
+    let command = [&[&*program], arguments].concat();
     for (signal, then) in SIGNALS.into_iter().zip(then) {
         let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &["--notify", signal], &command).await?;
         agent.says(1, "ready").await?;
