@@ -45,12 +45,10 @@ pub(crate) async fn twenty_switches<T: PartialEq>(
         let since = Instant::now();
         software.switch(version)?;
         let what = format!("{version} has its effect");
-        let effect = eventually(SOON, &what, async || match look().await {
-            Ok(seen) => (seen == *expected).then_some(()),
-            Err(_) => {
-                refused += 1;
-                None
-            }
+        let effect = eventually(SOON, &what, async || {
+            let seen = look().await;
+            refused += u64::from(seen.is_err());
+            seen.is_ok_and(|seen| seen == *expected).then_some(())
         });
         effect.await.map_err(|error| software.agent.agent.explain(&error))?;
         times.push(since.elapsed());

@@ -81,7 +81,11 @@ impl Recipe {
         self.launch(None, change).await
     }
 
-    async fn launch(self, alone: Option<MutexGuard<'static, ()>>, change: impl Fn(String) -> String) -> Result<Software> {
+    async fn launch(
+        self,
+        alone: Option<MutexGuard<'static, ()>>,
+        change: impl Fn(String) -> String,
+    ) -> Result<Software> {
         let dir = ConfigDir::new()?;
         let root = dir.path().parent().context("no folder")?;
         fs::set_permissions(root, Permissions::from_mode(0o755))?;

@@ -43,8 +43,8 @@ async fn rsyslog() -> Result<()> {
 /// Sends messages over a new connection, and gives the lines that they become.
 fn log(port: u16, file: &Path, messages: u64) -> Result<Vec<String>> {
     let mark = format!("round {};", ROUND.fetch_add(1, Ordering::Relaxed));
-    let text: String =
-        (0..messages).map(|number| format!("<14>Nov 23 14:00:00 host shop: {mark} {number}\n")).collect();
+    let line = |number| format!("<14>Nov 23 14:00:00 host shop: {mark} {number}\n");
+    let text = (0..messages).map(line).collect::<Vec<_>>().concat();
     TcpStream::connect(("127.0.0.1", port))?.write_all(text.as_bytes())?;
     let lines = || {
         let text = fs::read_to_string(file).unwrap_or_default();

@@ -49,7 +49,8 @@ fn resolve(port: u16) -> Result<Ipv4Addr> {
     socket.send_to(question, (Ipv4Addr::LOCALHOST, port))?;
     let mut reply = [0; 512];
     let length = socket.recv(&mut reply)?;
-    ensure!(reply[3] & 0xf == 0 && reply[7] == 1, "no address: {:?}", &reply[..length]);
+    // The low half of the byte is the code of the reply; then one answer.
+    ensure!(reply[3] % 16 == 0 && reply[7] == 1, "no address: {:?}", &reply[..length]);
     // The one record is the last, and ends in the address.
     let address: [u8; 4] = reply[..length].last_chunk().copied().context("too short")?;
     Ok(address.into())
