@@ -117,6 +117,26 @@ async fn shell() -> Result<()> {
 }
 
 #[tokio::test]
+async fn go() -> Result<()> {
+    let Some(go) = tools::find("go")? else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    let program = folder.path().join("app");
+    let mut build = Command::new(go);
+    build.args(["build", "-o"]).arg(&program).arg(examples().join("go/app.go"));
+    ensure!(
+        build.env("GOCACHE", folder.path().join("cache")).env("GO111MODULE", "off").status()?.success(),
+        "go can't build"
+    );
+    prints_each_version(|exec| exec.args(["--notify", "SIGUSR1"]), &[program]).await
+}
+
+#[tokio::test]
+async fn java() -> Result<()> {
+    let Some(java) = tools::find("java")? else { return Ok(()) };
+    prints_each_version(|exec| exec.args(["--notify", "SIGUSR1"]), &script(java, "java/App.java")).await
+}
+
+#[tokio::test]
 async fn perl() -> Result<()> {
     let Some(perl) = tools::find("perl")? else { return Ok(()) };
     let path = with_agent_in_path()?;
