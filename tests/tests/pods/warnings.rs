@@ -71,3 +71,18 @@ async fn what_was_only_tried_or_needs_no_warning_leaves_nothing() -> Result<()> 
     ensure!(written == [("warned".to_owned(), MESSAGE.to_owned())], "{written:?}");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_jvm_that_would_end_on_the_signal_is_accepted_with_a_warning() -> Result<()> {
+    let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
+    let space = injecting.space("jvm").await?;
+    let mut pod = annotated("jvm", "nudge.dev/notify", "SIGHUP");
+    pod["spec"]["containers"][0]["command"] = json!(["java", "-jar", "/shop.jar"]);
+    let accepted = dry(&space, &pod).await?;
+    let warned = warnings(&accepted).unwrap_or_default();
+    ensure!(
+        warned.contains("container app runs java, which ends on SIGHUP unless the application handles it"),
+        "{warned}"
+    );
+    Ok(())
+}
