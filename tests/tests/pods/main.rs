@@ -7,6 +7,7 @@ mod admission;
 mod audit;
 mod away;
 mod by_hand;
+mod cookbook;
 mod forged;
 mod injecting_cluster;
 mod repair;
