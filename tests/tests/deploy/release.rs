@@ -9,7 +9,7 @@ use nudge_tests::cluster::installation::deploy;
 use nudge_tests::{Finished, tools};
 use serde_json::Value;
 
-use crate::manifests::read;
+use crate::manifests::{documents, read};
 
 fn repository() -> PathBuf {
     deploy().join("..")
@@ -94,5 +94,63 @@ fn the_chart_has_the_version_of_the_programs() -> Result<()> {
     for field in ["version", "appVersion"] {
         ensure!(chart.contains(&format!("\n{field}: {}\n", env!("CARGO_PKG_VERSION"))), "{field}: {chart}");
     }
+    Ok(())
+}
+
+/// What Artifact Hub shows of the chart.
+#[test]
+fn the_chart_lists_the_crds_as_they_are() -> Result<()> {
+    let chart = documents(&read(&deploy().join("chart/Chart.yaml"))?)?.remove(0);
+    let annotation = |name: &str| {
+        let text = chart["annotations"][format!("artifacthub.io/{name}")].as_str().context("no annotation")?;
+        documents(text).map(|mut all| all.remove(0))
+    };
+    let mut crds = vec![];
+    for file in ["base/crd.yaml", "components/sources/crd.yaml"] {
+        crds.extend(documents(&read(&deploy().join(file))?)?);
+    }
+    let listed = annotation("crds")?;
+    let listed = listed.as_array().context("no list")?;
+    assert_eq!(listed.len(), crds.len());
+    for (listed, crd) in listed.iter().zip(&crds) {
+        assert_eq!(listed["name"], crd["metadata"]["name"]);
+        assert_eq!(listed["kind"], crd["spec"]["names"]["kind"]);
+        assert_eq!(listed["version"], crd["spec"]["versions"][0]["name"]);
+    }
+    let example = annotation("crdsExamples")?;
+    assert_eq!(example[0]["apiVersion"], "nudge.dev/v1alpha1");
+    Ok(())
+}
+
+fn workflow(name: &str) -> Result<String> {
+    read(&repository().join(".github/workflows").join(name))
+}
+
+#[test]
+fn every_action_is_pinned_by_a_hash() -> Result<()> {
+    let mut seen = 0;
+    for name in ["ci.yml", "release.yml"] {
+        for action in workflow(name)?.lines().filter_map(|line| line.split_once("uses: ").map(|(_, action)| action)) {
+            let (_, at) = action.split_once('@').with_context(|| format!("{name}: {action}"))?;
+            let (hash, version) = at.split_once(" # v").with_context(|| format!("{name}: {action} has no version"))?;
+            let hexadecimal = hash.chars().all(|digit| digit.is_ascii_hexdigit());
+            ensure!(hash.len() == 40 && hexadecimal && !version.is_empty(), "{name}: {action}");
+            seen += 1;
+        }
+    }
+    ensure!(seen > 10, "{seen}");
+    Ok(())
+}
+
+/// The table of ROADMAP has a date for each minor that still runs in the CI, and nothing of others.
+#[test]
+fn the_workflow_runs_the_minors_that_are_supported() -> Result<()> {
+    let ci = workflow("ci.yml")?;
+    let run: Vec<_> = ci.lines().filter_map(|line| line.trim().strip_prefix("- minor: ")).collect();
+    let roadmap = read(&repository().join("ROADMAP.md"))?;
+    let rows = roadmap.lines().filter_map(|line| line.strip_prefix("| 1.")?.split_once(" | 20"));
+    let supported: Vec<_> = rows.map(|(minor, _)| format!("\"1.{minor}\"")).collect();
+    assert_eq!(run, supported);
+    assert_eq!(run.len(), 4);
     Ok(())
 }
