@@ -179,7 +179,7 @@ fn a_step_that_holds_does_so_once_all_its_pods_have_the_version() {
 }
 
 #[test]
-fn a_pod_that_cannot_go_back_is_told() {
+fn a_pod_that_cannot_go_back_is_counted() {
     let mut rollout = in_place(4);
     assert_eq!(rollout.walk("2").last(), Some(&4));
     rollout.watch("3", 1);
@@ -191,10 +191,10 @@ fn a_pod_that_cannot_go_back_is_told() {
     stuck.failure = Some(Reason::CantApply.explained("config shop: container app has no key LIVES"));
     rollout.watch("3", 700);
     assert_eq!(rollout.status.phase, Phase::Failed);
-    let told = rollout.events.iter().find(|event| event.explanation.reason == Reason::Failed).unwrap();
+    let event = rollout.events.iter().find(|event| event.explanation.reason == Reason::Failed).unwrap();
     assert!(
-        told.explanation.message.starts_with("1 pod does not run version 2 again: "),
+        event.explanation.message.starts_with("1 pod does not run version 2 again: "),
         "{}",
-        told.explanation.message
+        event.explanation.message
     );
 }
