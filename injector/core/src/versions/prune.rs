@@ -1,7 +1,7 @@
 //! Which versions the history limit deletes: only those that `kubectl nudge` and sources created, and none that may still be needed.
-//! Secret versions of a source whose Secret is gone for long go without a limit.
+//! Secret versions of a source whose Secret is gone for long go without a limit, and so do those that were never sealed.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use nudge_api::{PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig};
@@ -10,6 +10,10 @@ use nudge_protocol::VersionName;
 use super::source_name::is_of_source;
 use crate::keys::PartMeta;
 use crate::pods::PodState;
+
+/// By how much a version of a source must be older than another one until it counts as one that nobody will seal: far longer than a version
+/// takes from its first object to its seal.
+const SUPERSEDED: i64 = 600;
 
 /// The versions to delete, oldest first, with their objects. `last` is the last version of a source whose Secret is gone for long. `named`
 /// are the objects that workloads' templates name.
@@ -20,7 +24,7 @@ pub fn to_prune(
     pods: &[Arc<PodState>],
     named: &BTreeSet<(PartKind, String)>,
 ) -> Vec<(String, Vec<PartStatus>)> {
-    let refused = refused(config, parts);
+    let refused = never_sealed(config, parts);
     let mut free = may_prune(config, parts, last);
     let mut refused: Vec<&VersionStatus> = refused.iter().collect();
     if !refused.is_empty() || !surplus(config, parts, last, &free).is_empty() {
@@ -62,15 +66,17 @@ fn surplus<'a>(
 
 /// Whether there may be something to prune, whatever the pods use.
 pub fn is_beyond_limit(config: &VersionedConfig, parts: &[Arc<PartMeta>], last: Option<&str>) -> bool {
-    !surplus(config, parts, last, &may_prune(config, parts, last)).is_empty() || !refused(config, parts).is_empty()
+    !surplus(config, parts, last, &may_prune(config, parts, last)).is_empty() || !never_sealed(config, parts).is_empty()
 }
 
-/// Versions of sources that were not sealed because they break a rule, but for the newest: while it is known, it is not made again.
-fn refused(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<VersionStatus> {
+/// Versions of sources that are not sealed, and will not be: because they break a rule, but for the newest of these, which is not made again
+/// while it is known; and because newer ones stand while nobody can judge them.
+fn never_sealed(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<VersionStatus> {
     let invalid = config.status.iter().flat_map(|status| &status.invalid);
     let mut names: Vec<&str> =
         invalid.map(|invalid| invalid.version.as_str()).filter(|version| is_of_source(version)).collect();
     names.pop();
+    names.extend(superseded(config, parts));
     names.retain(|version| config.spec.current.as_deref() != Some(version));
     let version = |version: &str| {
         let own = parts.iter().filter(|part| part.version == version && part.keep.is_some());
@@ -91,6 +97,24 @@ fn refused(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<VersionStat
         }
     };
     names.into_iter().map(version).filter(|refused| !refused.parts.is_empty()).collect()
+}
+
+/// Versions of sources that are neither sealed nor refused, where a newer one like them was made long after them, oldest first.
+fn superseded<'a>(config: &VersionedConfig, parts: &'a [Arc<PartMeta>]) -> Vec<&'a str> {
+    let Some(status) = &config.status else { return Vec::new() };
+    let mut made: BTreeMap<&str, i64> = BTreeMap::new();
+    for part in parts.iter().filter(|part| part.keep.is_some() && is_of_source(&part.version)) {
+        let last = made.entry(&part.version).or_insert(part.created);
+        *last = part.created.max(*last);
+    }
+    made.retain(|version, _| {
+        status.version(version).is_none() && !status.invalid.iter().any(|invalid| invalid.version == *version)
+    });
+    let newest = made.values().max().copied().unwrap_or_default();
+    let mut old: Vec<(i64, &str)> = made.into_iter().map(|(version, created)| (created, version)).collect();
+    old.retain(|(created, _)| created.saturating_add(SUPERSEDED) <= newest);
+    old.sort_unstable();
+    old.into_iter().map(|(_, version)| version).collect()
 }
 
 /// The versions that may be deleted where nobody uses them, oldest first.
@@ -206,6 +230,27 @@ mod tests {
         config.spec.current = Some("src-1".to_owned());
         assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["src-2"]);
         config.status.as_mut().unwrap().invalid.truncate(1);
+        assert!(!is_beyond_limit(&config, &parts, None));
+    }
+
+    #[test]
+    fn versions_of_sources_that_nobody_judges_do_not_pile_up() {
+        let (mut config, mut parts) = config_with_versions(5, 500);
+        config.status.as_mut().unwrap().versions.retain(|sealed| sealed.version == "4");
+        // One a minute; the newest is as old as can be.
+        for (at, created) in [(0, 0), (1, 60), (2, 601), (3, 660)] {
+            let version = format!("src-{at}");
+            parts[at] = Arc::new(PartMeta { version, keep: Some(3), created, ..(*parts[at]).clone() });
+        }
+        assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["src-0", "src-1"]);
+        assert!(is_beyond_limit(&config, &parts, None));
+        let mounted = [(PartKind::ConfigMap, "shop-0".to_owned())].into();
+        config.spec.current = Some("src-1".to_owned());
+        assert!(to_prune(&config, &parts, None, &[], &mounted).is_empty());
+        // Somebody else's, and what is sealed meanwhile.
+        config.spec.current = None;
+        parts[0] = Arc::new(PartMeta { keep: None, ..(*parts[0]).clone() });
+        parts.remove(3);
         assert!(!is_beyond_limit(&config, &parts, None));
     }
 
