@@ -63,12 +63,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.kubectl(&["scale", "deployment", "scaled", &format!("--replicas={SCALED}")])?;
     home.kubectl(&["scale", "deployment", "slow", &format!("--replicas={}", PODS + 2)])?;
     home.kubectl(&["patch", "deployment", "replaced", "-p", &other_template()])?;
-    waits_for_slots(&home).await?;
-    drain(&home, &node).await?;
+    // The weather comes while versions move; how long it lasts is up to the machine.
     for name in NAMES {
         let status = home.space.api::<VersionedConfig>().get(name).await?.status.context("no status")?;
         ensure!(status.rollout.stage == Some(RolloutStage::Moving), "{name} was over before: {status:#?}");
     }
+    drain(&home, &node).await?;
+    waits_for_slots(&home).await?;
 
     try_join_all(NAMES.map(async |name| {
         ends_well(&home, name).await.with_context(|| name.to_owned())?;
