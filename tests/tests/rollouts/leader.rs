@@ -70,7 +70,7 @@ async fn what_happens_while_nobody_leads_holds_and_is_not_blamed() -> Result<()>
     rollout.make_ready(&only.name, false).await?;
     let generation = rollout.set(json!({"rollout": {"minReadySeconds": 1}})).await?;
     let waits = |status: &VersionedConfigStatus| {
-        let of_pods = |condition: &Condition| condition.message.contains("not run version 2 yet, or are not Ready");
+        let of_pods = |condition: &Condition| condition.message.contains("not run version 2 yet, or ");
         status.observed_generation == Some(generation) && status.conditions.iter().any(of_pods)
     };
     rollout.stands("the new leader waits for it", waits).await?;

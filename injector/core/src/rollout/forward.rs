@@ -123,8 +123,8 @@ fn unproven(
         let expected = tally.fallen == tally.unproven() && is_expected(evidence, seen, tally.fallen);
         evidence.proven = evidence.proven.filter(|_| expected);
         let count = tally.unproven();
-        let pods = if count == 1 { "pod does" } else { "pods do" };
-        let message = format!("{count} {pods} not run version {target} yet, or are not Ready");
+        let (pods, are) = if count == 1 { ("pod does", "is") } else { ("pods do", "are") };
+        let message = format!("{count} {pods} not run version {target} yet, or {are} not Ready");
         let acknowledged = now.steady + seen.ack_patience();
         return Some(Effects::waits(Reason::Progressing, message, Some(acknowledged)));
     }

@@ -55,7 +55,11 @@ impl Progress {
     /// Shows the state.
     pub(crate) fn show(&mut self, view: &View) {
         if let Some(bar) = &self.bar {
-            bar.set_length(view.total.into());
+            // A bar of no pods would be full.
+            match view.total {
+                0 => bar.unset_length(),
+                total => bar.set_length(total.into()),
+            }
             bar.set_position(view.done.into());
             bar.set_message(wrapped(&visible::line(&view.line), columns()));
         } else if let Some(line) = self.next_line(view) {

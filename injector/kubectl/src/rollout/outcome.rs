@@ -56,17 +56,20 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
         Reason::Paused => Some(format!("{}, or run kubectl nudge resume {name}", ready.message)),
         _ => Some(ready.message.clone()),
     });
-    Outcome::Pending(view(status, version, pods, why.as_deref()))
+    let bake = config.spec.rollout.bake_seconds;
+    Outcome::Pending(view(status, version, bake, pods, why.as_deref()))
 }
 
-fn view(status: &VersionedConfigStatus, version: &str, pods: Option<PodCount>, why: Option<&str>) -> View {
+fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<PodCount>, why: Option<&str>) -> View {
     let stage = status.rollout.stage;
     let total = pods.map_or(status.pods.total, |pods| pods.total);
     let left = status.target.as_deref().unwrap_or_default();
     let mut line = match stage {
         None => format!("the rollout of version {version} has not begun"),
         Some(RolloutStage::Moving) => format!("moving to version {version}"),
-        Some(RolloutStage::Baking) => format!("all pods run version {version}; watching it before it is published"),
+        Some(RolloutStage::Baking) => {
+            format!("all pods run version {version}, and are watched for {bake} s before it is current")
+        }
         Some(RolloutStage::Restarting) => format!("version {version} is published"),
         Some(RolloutStage::Leaving) if status.current.as_deref() == Some(version) => {
             format!("moving all pods back from version {left} to {version}")
