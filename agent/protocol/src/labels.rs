@@ -31,6 +31,10 @@ pub const PUBLISHED: &str = "nudge.dev/published";
 pub const BASELINE: &str = "nudge.dev/baseline";
 /// Annotation of a `VersionedConfig` that may be deleted while pods subscribe: `"true"`.
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
+/// Annotation of a `VersionedConfig`, set by the webhook with an HMAC: when and by whom `spec.current` was set.
+pub const REQUESTED_BY: &str = "nudge.dev/requested-by";
+/// The same of `spec.now`.
+pub const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
 /// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was asked for.
 pub const SYNC: &str = "nudge.dev/sync";
 /// Annotation of a `VersionedConfig`, with an HMAC: the last version of a source whose Secret is gone for `spec.secretRetention`. Older

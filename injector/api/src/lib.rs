@@ -5,6 +5,7 @@ mod conditions;
 mod config_source;
 mod crd;
 mod reason;
+mod release;
 mod status;
 mod validation;
 mod versioned_config;
@@ -16,6 +17,7 @@ pub use config_source::{
 };
 pub use crd::{crd, crd_yaml, source_crd, source_crd_yaml};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
+pub use release::{Release, ReleaseOutcome, ReleaseOverride, ReleaseStep};
 pub use status::{
     BackgroundStatus, Consent, EvidenceStatus, HarmedPod, InvalidVersion, PartKind, PartStatus, Phase, PodCounts,
     RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, VersionState, VersionStatus,

@@ -106,6 +106,7 @@ reasons! {
     Leaving Controller false "Pods leave a version that is not wanted any more."
     RollingBack Controller false "Pods leave a version that failed."
     Paused Controller true "The rollout, or a workload, is paused."
+    Released Controller false "A release ended; the message says how, and who asked for it."
     Failed Controller true "The version failed; or a notification failed for another reason."
     PodNotReady Controller true "A pod was Ready, and is not since the version was assigned to it."
     ContainerRestarted Controller true "A container restarted after the version was assigned to its pod."

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time}
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Reason, StepSelector};
+use crate::{Reason, Release, StepSelector};
 
 /// The state of the config.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -60,6 +60,10 @@ pub struct VersionedConfigStatus {
     /// How often pods are harmed without a new version; absent until the first hour was watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub background: Option<BackgroundStatus>,
+    /// The last 20 releases, the newest last; fewer where hundreds of versions leave little room. kubectl nudge history shows them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20))]
+    pub releases: Vec<Release>,
     /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, SecretPublished, Restarted, Conflict, WeakEvidence, Suspect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

@@ -369,6 +369,7 @@ pub(crate) mod tests {
     use hyper::http;
     use kube::client::Body;
     use nudge_api::{RolloutSpec, VersionedConfigStatus};
+    use nudge_core::requester::Requesters;
     use nudge_core::rollout::{Now, Observation, Restarts, Rollout, next};
     use tower::service_fn;
 
@@ -398,6 +399,7 @@ pub(crate) mod tests {
             generation: 1,
             requested: "1",
             at_once: None,
+            requesters: &Requesters::default(),
             pods: &[],
             neighbours: &HashMap::new(),
             background: None,

@@ -36,6 +36,7 @@ pub(super) fn is_more_than_numbers(before: &VersionedConfigStatus, after: &Versi
         invalid,
         rollout: _,
         background,
+        releases,
         conditions: _,
     } = after;
     (observed_generation, identity, current, previous, published, published_at)
@@ -51,7 +52,7 @@ pub(super) fn is_more_than_numbers(before: &VersionedConfigStatus, after: &Versi
         || (target, phase, versions, retired, invalid)
             != (&before.target, &before.phase, &before.versions, &before.retired, &before.invalid)
         // An hour of watching, which the evidence does not have any more.
-        || background != &before.background
+        || (background, releases) != (&before.background, &before.releases)
         || rollout(before) != rollout(after)
         || conditions(before) != conditions(after)
 }

@@ -12,6 +12,7 @@ use nudge_api::{Explanation, PartKind, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::keys::ConfigKey;
+use nudge_core::requester::Requesters;
 use nudge_core::restart::{self, Holds};
 use nudge_core::rollout::{Evidence, Millis, Neighbours, Now, Subjects};
 use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide};
@@ -254,6 +255,7 @@ impl Controller {
             judging: gate.judging(),
             seals: &self.seals(key, config),
             replaces_keyed_at: &self.replaces_keyed_at(),
+            requesters: &Requesters::of(config, &self.content_key),
             restart: &seen.restarting.state,
             line: self.line(),
             now: Now { time: &now, steady: self.steady() },

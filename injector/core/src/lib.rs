@@ -9,6 +9,7 @@ pub mod line;
 pub mod namespaces;
 pub mod owners;
 pub mod pods;
+pub mod requester;
 pub mod restart;
 pub mod rollout;
 pub mod sources;

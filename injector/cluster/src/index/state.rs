@@ -1,12 +1,13 @@
 //! The state: plain maps under one lock, which is held for single look-ups and assignments, and the listeners.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use nudge_api::{PartKind, RolloutStatus, VersionedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
 use nudge_core::pods::PodState;
+use nudge_core::requester::REQUESTER_BYTES;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
 use tokio::sync::watch;
@@ -17,8 +18,10 @@ use super::space::{CONFIG_BYTES, KeptConfig, Space, size};
 use super::{IndexEvent, Kind};
 use crate::watch_health::WatchHealth;
 
-/// Most bytes of what a source says in an annotation of its config: a version and a tag.
-const NOTICE_BYTES: usize = 256;
+/// The annotations of a config that are read: what Nudge has written, with an HMAC.
+const NOTICES: [&str; 3] = [labels::SOURCE_GONE, labels::REQUESTED_BY, labels::OVERRIDDEN_BY];
+/// Most bytes of one.
+const NOTICE_BYTES: usize = REQUESTER_BYTES;
 
 #[derive(Default)]
 pub(super) struct Inner {
@@ -243,8 +246,10 @@ impl Index {
         };
         // Users may write large ones, and nothing here depends on the others. A write of the status leaves them as they are.
         let meta = &mut config.metadata;
-        let gone = meta.annotations.take().and_then(|mut all| all.remove_entry(labels::SOURCE_GONE));
-        meta.annotations = gone.filter(|(_, notice)| notice.len() <= NOTICE_BYTES).map(|gone| [gone].into());
+        let kept = |label: &str, text: &str| NOTICES.contains(&label) && text.len() <= NOTICE_BYTES;
+        let annotations = meta.annotations.take().unwrap_or_default();
+        let annotations: BTreeMap<_, _> = annotations.into_iter().filter(|(label, text)| kept(label, text)).collect();
+        meta.annotations = (!annotations.is_empty()).then_some(annotations);
         (meta.managed_fields, meta.labels) = (None, None);
         (meta.owner_references, meta.finalizers) = (None, None);
         let bytes = size(&config);

@@ -89,7 +89,8 @@ pub(super) fn return_to_previous(base: Base, evidence: &mut Evidence, seen: &Obs
     let now = now.time;
     let Base { current: from, revision, .. } = base;
     let base = Base { current: seen.requested.to_owned(), previous: None, revision }.reassigned(now);
-    let message = format!("version {} is requested again; every pod returns to it from {from}", base.current);
+    let by = seen.asked_by();
+    let message = format!("version {} is requested again{by}; every pod returns to it from {from}", base.current);
     let back = Return {
         base,
         target: from,

@@ -1,6 +1,6 @@
 //! What a transition asks of the controller, beside the next state.
 
-use nudge_api::{Explanation, Reason};
+use nudge_api::{EvidenceStatus, Explanation, Reason};
 
 use super::Rollout;
 use super::clock::Millis;
@@ -22,6 +22,8 @@ pub struct Effects {
     pub inconclusive: bool,
     /// Pods were harmed soon after the version became current: the numbers.
     pub suspect: Option<String>,
+    /// What was known for and against the target at this look, where one was judged.
+    pub numbers: Option<EvidenceStatus>,
     /// When to look again although nothing is observed to change, by the steady clock.
     pub look_again: Option<Millis>,
     /// There may be another transition at once.

@@ -56,6 +56,20 @@ pub(super) fn advance(
     }
     // Somebody has changed the spec: the target is tried again.
     let (moved, tally) = looked(Move { failure: None, ..moved }, evidence, seen, now);
+    let numbers = moved.evidence.clone();
+    let (rollout, effects) = judged(moved, &tally, stage, evidence, seen, now);
+    (rollout, Effects { numbers, ..effects })
+}
+
+/// One transition of a move whose pods were looked at.
+fn judged(
+    moved: Move,
+    tally: &Tally,
+    stage: Stage,
+    evidence: &mut Evidence,
+    seen: &Observation<'_>,
+    now: Now<'_>,
+) -> Next {
     let window = moved.watch.as_ref().map_or(0, |watch| watch.seconds);
     let names = Names { target: &moved.target, current: &moved.base.current };
     let effects = match verdict(evidence, seen, names, window, now.steady) {
@@ -69,10 +83,10 @@ pub(super) fn advance(
     // Pods that are restarted are not Ready meanwhile; the restart has its own deadline.
     let waits = match stage {
         Stage::Restarting => effects,
-        Stage::Moving | Stage::Baking => effects.or_else(|| unproven(&moved, &tally, evidence, seen, now)),
+        Stage::Moving | Stage::Baking => effects.or_else(|| unproven(&moved, tally, evidence, seen, now)),
     };
     if let Some(mut effects) = waits {
-        let deadline = deadline(&tally, evidence, seen, now);
+        let deadline = deadline(tally, evidence, seen, now);
         if effects.has_deadline() {
             if now.steady >= deadline {
                 let why = effects.waits_for.map_or_else(String::new, |why| why.message);
@@ -85,8 +99,8 @@ pub(super) fn advance(
     }
     evidence.quiet.get_or_insert(now.steady);
     let (rollout, effects) = match stage {
-        Stage::Moving => next_step(moved, &tally, evidence, seen, now),
-        Stage::Baking => bake(moved, &tally, evidence, seen, now),
+        Stage::Moving => next_step(moved, tally, evidence, seen, now),
+        Stage::Baking => bake(moved, tally, evidence, seen, now),
         Stage::Restarting => restart(moved, evidence, seen, now),
     };
     (rollout, effects.by(evidence.ripens(window, now.steady)))

@@ -82,7 +82,8 @@ pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: N
         return (Rollout::Paused(Idle { base, failure }, requested.to_owned()), paused(requested));
     }
     let count = seen.pods.len();
-    let message = format!("moving {count} pods from version {current} to {requested}");
+    let by = seen.asked_by();
+    let message = format!("moving {count} pods from version {current} to {requested}{by}");
     let event = EventRecord::new(Reason::Progressing, message);
     (Rollout::Forward(begun(base, requested, now.time), Stage::Moving), Effects::event(event))
 }

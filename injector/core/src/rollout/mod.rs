@@ -28,6 +28,9 @@ mod next;
 mod observation;
 #[cfg(test)]
 mod refusal_tests;
+mod release;
+#[cfg(test)]
+mod release_tests;
 mod same_content;
 mod state;
 mod stored;
@@ -50,6 +53,7 @@ pub use effects::{Effects, Next};
 pub use evidence::Evidence;
 pub use next::next;
 pub use observation::{Neighbours, Observation, Restarts};
+pub use release::{ended, fitting, recorded, summary};
 pub use same_content::is_same;
 pub use state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
 pub use subject::{JOBS, Subject, pod_number};

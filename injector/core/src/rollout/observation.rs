@@ -7,6 +7,7 @@ use nudge_api::{BackgroundStatus, RolloutSpec};
 
 use super::Subject;
 use super::clock::{Millis, seconds};
+use crate::requester::Requesters;
 
 /// The most that a pod is given for the line of the hub.
 const MOST_LINE: Millis = 60_000;
@@ -62,6 +63,8 @@ pub struct Observation<'a> {
     pub requested: &'a str,
     /// Why the requested version is to be assigned to all pods at once, if it is.
     pub at_once: Option<&'a str>,
+    /// Who asked for these, where that is known.
+    pub requesters: &'a Requesters,
     /// The pods that steps move.
     pub pods: &'a [Subject],
     /// What became of others on the nodes of pods that are not ready.
@@ -81,6 +84,12 @@ pub struct Observation<'a> {
 }
 
 impl Observation<'_> {
+    /// Who asked for the version, to go on with in a message.
+    pub(super) fn asked_by(&self) -> String {
+        let user = self.requesters.current.as_ref().map(|requester| &requester.user);
+        user.map_or_else(String::new, |user| format!(", requested by {user}"))
+    }
+
     /// How long a pod has to acknowledge. The time in which its report may wait in our own line is no silence of the pod.
     pub(super) fn ack_patience(&self) -> Millis {
         seconds(self.spec.ack_timeout_seconds) + self.line.clamp(0, MOST_LINE)

@@ -14,11 +14,13 @@ use serde_json::json;
 use super::assignment::of_place;
 use super::invariant_tests::check;
 use super::{
-    Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, pod_number, to_publish,
+    Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, pod_number, recorded,
+    to_publish,
 };
 use crate::event_record::EventRecord;
 use crate::identity::Identity;
 use crate::pods::slowest_probe;
+use crate::requester::Requesters;
 
 /// A rollout that a test moves by hand, and its clock.
 pub(super) struct TestRollout {
@@ -32,6 +34,7 @@ pub(super) struct TestRollout {
     pub(super) restart: Restarts,
     pub(super) line: Millis,
     pub(super) at_once: Option<&'static str>,
+    pub(super) requesters: Requesters,
     pub(super) generation: i64,
     pub(super) events: Vec<EventRecord>,
     pub(super) suspect: Option<String>,
@@ -60,6 +63,7 @@ impl TestRollout {
             restart: Restarts::Done,
             line: 0,
             at_once: None,
+            requesters: Requesters::default(),
             generation: 1,
             events: Vec::new(),
             suspect: None,
@@ -80,6 +84,7 @@ impl TestRollout {
                 generation: self.generation,
                 requested,
                 at_once: self.at_once,
+                requesters: &self.requesters,
                 pods: &self.pods,
                 neighbours: &self.neighbours,
                 background: self.background.as_ref(),
@@ -90,9 +95,11 @@ impl TestRollout {
                 line: self.line,
             };
             let rollout = memory.take().unwrap_or_else(|| Rollout::from_status(&self.status, &time));
+            let from = rollout.clone();
             let (rollout, mut effects) = next(rollout, &mut self.evidence, &seen, now);
+            let releases = recorded(self.status.releases.clone(), (&from, &rollout), &effects, &seen, &time);
             self.background = self.evidence.background(self.background.clone(), now);
-            let status = rollout.clone().into_status(self.status.clone());
+            let status = rollout.clone().into_status(VersionedConfigStatus { releases, ..self.status.clone() });
             check(self, &self.status, &status);
             memory = self.in_memory.then_some(rollout);
             // As it comes back from the API server; what is written is looked at once more.

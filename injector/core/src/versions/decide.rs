@@ -8,7 +8,7 @@ use nudge_api::{PartKind, Reason, VersionedConfig, VersionedConfigStatus};
 
 use super::conditions::{Progress, conflict, conflict_event, suspect_until, with_conditions};
 use super::counts::pod_counts;
-use super::inventory::inventory;
+use super::inventory::{inventory, room_for_releases};
 use super::judged::{Judging, Unjudged};
 use super::requested::requested;
 use super::seal::{Seals, has_keyed};
@@ -16,7 +16,11 @@ use super::seal_check::Facts;
 use crate::event_record::EventRecord;
 use crate::identity::Identity;
 use crate::keys::PartMeta;
-use crate::rollout::{Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subjects, next};
+use crate::requester::Requesters;
+use crate::rollout::{
+    Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subjects, ended, fitting, next,
+    recorded, summary,
+};
 
 /// What is known of a config.
 pub struct Observed<'a> {
@@ -44,6 +48,8 @@ pub struct Observed<'a> {
     pub seals: &'a Seals,
     /// From when on digests of the form before are replaced by seals. Until then, a hub of the release before can still read them.
     pub replaces_keyed_at: &'a Time,
+    /// Who asked for what the spec says.
+    pub requesters: &'a Requesters,
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
     /// For how long reports of pods wait in the line of a hub replica.
@@ -104,11 +110,17 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     }
     let rollout = Rollout::from_status(&status, now);
     // While the requested version can't be moved to, pods stay with the current one, or return to it.
-    let aim = requested.as_ref().ok().or(status.current.as_ref());
+    let aim = requested.as_ref().ok().or(status.current.as_ref()).cloned();
     let (rollout, effects) = match aim {
-        Some(aim) => transitions(rollout, &mut evidence, &status, observed, aim, &mut events),
+        Some(aim) => transitions(rollout, &mut evidence, &mut status, observed, &aim, &mut events),
         None => (rollout, Effects::default()),
     };
+    if status.releases != before.releases {
+        let room = room_for_releases(&status);
+        status.releases = fitting(status.releases, room);
+        let ended = ended(&before.releases, &status.releases);
+        events.extend(ended.map(|release| EventRecord::new(Reason::Released, summary(release))));
+    }
     let (rollout, progress) = match requested {
         Ok(_) => {
             let progress = Progress::of(&rollout, &effects);
@@ -142,17 +154,22 @@ fn replaces_keyed<'a>(status: &VersionedConfigStatus, observed: &Observed<'a>) -
 fn transitions(
     mut rollout: Rollout,
     evidence: &mut Evidence,
-    status: &VersionedConfigStatus,
+    status: &mut VersionedConfigStatus,
     observed: &Observed<'_>,
     aim: &str,
     events: &mut Vec<EventRecord>,
 ) -> (Rollout, Effects) {
     let config = observed.config;
+    let Requesters { current, now } = observed.requesters;
+    let current = current.as_ref().filter(|_| config.spec.current.as_deref() == Some(aim));
+    let requesters = Requesters { current: current.cloned(), now: now.clone() };
+    let mut releases = std::mem::take(&mut status.releases);
     let seen = Observation {
         spec: &config.spec.rollout,
         generation: config.metadata.generation.unwrap_or_default(),
         requested: aim,
         at_once: config.spec.now.as_ref().filter(|now| now.version == aim).map(|now| now.reason.as_str()),
+        requesters: &requesters,
         pods: observed.pods.moved(),
         neighbours: observed.neighbours,
         background: status.background.as_ref(),
@@ -162,16 +179,21 @@ fn transitions(
         restart: observed.restart,
         line: observed.line,
     };
+    // The rest at the next look.
+    let mut last = Effects { look_again: Some(observed.now.steady), ..Effects::default() };
     for _ in 0..MOST_TRANSITIONS {
+        let before = rollout.clone();
         let (next, mut effects) = next(rollout, evidence, &seen, observed.now);
         rollout = next;
+        releases = recorded(releases, (&before, &rollout), &effects, &seen, observed.now.time);
         events.extend(effects.event.take());
         if !effects.more {
-            return (rollout, effects);
+            last = effects;
+            break;
         }
     }
-    // The rest at the next look.
-    (rollout, Effects { look_again: Some(observed.now.steady), ..Effects::default() })
+    status.releases = releases;
+    (rollout, last)
 }
 
 /// Since when workloads may have been restarted with the current version: since it was published, or at the earliest since it was sealed.

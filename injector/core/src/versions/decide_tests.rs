@@ -21,6 +21,7 @@ use crate::keys::PartMeta;
 use crate::keys::PodUid;
 use crate::pods::PodState;
 use crate::pods::{Report, ReportState};
+use crate::requester::Requesters;
 use crate::rollout::{Evidence, Now, Restarts, Subjects, to_publish};
 
 fn at(second: i64) -> Time {
@@ -84,6 +85,7 @@ impl Fixture {
             waiting_for: None,
             judging: Judging { rules: self.rules, verdicts: &self.verdicts },
             seals: &seals(),
+            requesters: &Requesters::default(),
             replaces_keyed_at: &at(REPLACES_KEYED_AT),
             published: self.config.status.as_ref().and_then(to_publish),
             restart: &Restarts::Done,
@@ -323,7 +325,7 @@ fn every_condition_is_about_the_observed_spec() {
 fn deciding_twice_changes_nothing() {
     let mut fixture = Fixture::new(Some("1")).with("1").with("2");
     let first = fixture.step();
-    assert_eq!(first.events.len(), 3);
+    assert_eq!(first.events.len(), 4);
     let second = fixture.step();
     assert_eq!((second.status, second.events.len()), (first.status, 0));
 }
@@ -372,6 +374,7 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
                 waiting_for: None,
                 judging: Judging::NONE,
                 seals: &seals(),
+                requesters: &Requesters::default(),
                 replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: Some("2"),
                 restart,
@@ -446,6 +449,7 @@ fn a_part_that_may_have_been_left_out_is_not_gone() {
                 waiting_for: None,
                 judging: Judging::NONE,
                 seals: &seals(),
+                requesters: &Requesters::default(),
                 replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: Some("1"),
                 restart: &Restarts::Done,

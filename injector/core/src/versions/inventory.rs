@@ -30,6 +30,18 @@ const SEALED_BYTES: usize = 44 * 1024;
 /// Most bytes of sealed and deleted versions together.
 const ALL_BYTES: usize = 47 * 1024 + 512;
 
+/// Most bytes of releases.
+const RELEASES_BYTES: usize = 16 * 1024;
+/// What they have beside as many versions as there can be.
+const LEAST_RELEASES_BYTES: usize = 1664;
+
+/// How many bytes of the status releases may take: what versions leave of theirs.
+pub(super) fn room_for_releases(status: &VersionedConfigStatus) -> usize {
+    let versions = status.versions.iter().collect::<StoredBytes>().total();
+    let retired: usize = status.retired.iter().map(retired_bytes).sum();
+    (ALL_BYTES + LEAST_RELEASES_BYTES).saturating_sub(versions + retired).clamp(LEAST_RELEASES_BYTES, RELEASES_BYTES)
+}
+
 /// Whether no more than a tenth of what versions may take is left.
 pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
     let parts: usize = status.versions.iter().map(|sealed| sealed.parts.len()).sum();

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Phase, Reason, RolloutSpec, RolloutStage, VersionedConfigStatus};
 use nudge_core::pods::{SlowestProbe, notices_after, slowest_probe, start_seconds};
+use nudge_core::requester::Requesters;
 use nudge_core::rollout::{
     Cause, Evidence, JOBS, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, to_publish,
 };
@@ -163,6 +164,7 @@ impl Judge for Engine {
                 generation: self.generation,
                 requested: if self.rests { CURRENT } else { TARGET },
                 at_once: None,
+                requesters: &Requesters::default(),
                 pods: &self.subjects,
                 neighbours: &neighbours,
                 background: None,

@@ -1,0 +1,129 @@
+//! One release: pods were moved to a version, or were to be.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{EvidenceStatus, Reason};
+
+/// A move to a version, or the return to the previous one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Release {
+    /// The version.
+    pub version: String,
+    /// The version that was current before; absent for the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Who set spec.current to it, as admission saw it; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
+    /// When that was; absent where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_at: Option<Time>,
+    /// When it began.
+    pub began_at: Time,
+    /// When it ended; absent until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Time>,
+    /// The steps that went out; absent where older releases had to make room.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 34))]
+    pub steps: Vec<ReleaseStep>,
+    /// Set where the version was assigned to all pods at once.
+    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    pub overridden: Option<ReleaseOverride>,
+    /// What was known for and against the version when it was last judged; absent where older releases had to make room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<EvidenceStatus>,
+    /// What became of it; absent while it is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<ReleaseOutcome>,
+    /// Why it did not become current.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// The same for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl Release {
+    /// How many are in the status.
+    pub const MOST: usize = 20;
+    /// How many steps one has: those of the spec, the last one to all pods, and an override.
+    pub const MOST_STEPS: usize = 34;
+
+    /// A release that begins.
+    pub fn new(version: impl Into<String>, from: Option<String>, began_at: Time) -> Self {
+        Self {
+            version: version.into(),
+            from,
+            requested_by: None,
+            requested_at: None,
+            began_at,
+            ended_at: None,
+            steps: Vec::new(),
+            overridden: None,
+            evidence: None,
+            outcome: None,
+            reason: None,
+            message: None,
+        }
+    }
+
+    /// Whether both are about the same release.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.version, &self.from, &self.began_at) == (&other.version, &other.from, &other.began_at)
+    }
+}
+
+/// More pods were assigned the version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReleaseStep {
+    /// When the step began.
+    pub at: Time,
+    /// How many pods were assigned the version after it.
+    pub pods: u32,
+}
+
+/// The version was assigned to all pods at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleaseOverride {
+    /// The reason that the spec gives.
+    pub reason: String,
+    /// Who asked for it, as admission saw it; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
+    /// When that was; absent where it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_at: Option<Time>,
+}
+
+/// What became of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ReleaseOutcome {
+    /// The version was proven and became current.
+    Current,
+    /// The version failed, and pods returned to the one before.
+    RolledBack,
+    /// Another version was requested before this one was proven.
+    Left,
+    /// The version was the previous one, and pods returned to it because it was requested.
+    Returned,
+    /// The version failed and the move stands still (onFailure: Pause). It has ended once somebody has acted.
+    Paused,
+}
+
+impl ReleaseOutcome {
+    /// The outcome as it stands in objects.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Current => "Current",
+            Self::RolledBack => "RolledBack",
+            Self::Left => "Left",
+            Self::Returned => "Returned",
+            Self::Paused => "Paused",
+        }
+    }
+}

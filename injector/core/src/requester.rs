@@ -1,0 +1,214 @@
+//! Who asked for a version, as admission saw it: an annotation for `spec.current`, and one for `spec.now`.
+//!
+//! The webhook writes them and removes what users wrote there, and the controller believes no other: each has an HMAC under a key that only
+//! Nudge has, over the config, what was asked for, when, and by whom. So an old one says nothing about another version, and not that it was
+//! asked for today.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{Now, VersionedConfig};
+use nudge_protocol::bounded_text::one_line;
+use nudge_protocol::labels;
+use ring::hmac;
+
+/// What separates these from marks, and from the digests of contents, which the same key makes.
+const PURPOSE: &[u8] = b"nudge.dev/requested-by";
+/// Longest name of a user that is kept.
+const USER_BYTES: usize = 253;
+/// Longest annotation: time, HMAC and user.
+pub const REQUESTER_BYTES: usize = USER_BYTES + 80;
+
+/// What somebody asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked<'a> {
+    /// This version, in `spec.current`.
+    Current(&'a str),
+    /// A version for all pods at once, in `spec.now`.
+    Now {
+        /// The version.
+        version: &'a str,
+        /// Why nobody can wait for steps.
+        reason: &'a str,
+    },
+}
+
+/// Who asked, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requester {
+    /// The user, in one line of bounded length.
+    pub user: String,
+    /// When, in whole seconds.
+    pub at: Time,
+}
+
+/// Who asked for what the spec of a config says; absent where that is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requesters {
+    /// Who set `spec.current`.
+    pub current: Option<Requester>,
+    /// Who set `spec.now`.
+    pub now: Option<Requester>,
+}
+
+impl Requester {
+    /// This user, at this time.
+    pub fn new(user: &str, at: Timestamp) -> Self {
+        let at = Timestamp::from_second(at.as_second()).unwrap_or_default();
+        Self { user: one_line(user, USER_BYTES), at: Time(at) }
+    }
+
+    /// The annotation that says that this user has asked for this.
+    pub fn signed(&self, key: &hmac::Key, namespace: &str, name: &str, asked: Asked<'_>) -> String {
+        let tag = hmac::sign(&own_key(key), &message(namespace, name, asked, self));
+        format!("{} {} {}", self.at.0, STANDARD.encode(tag), self.user)
+    }
+
+    /// The user of an annotation, where it is about this.
+    fn verified(annotation: &str, key: &hmac::Key, namespace: &str, name: &str, asked: Asked<'_>) -> Option<Self> {
+        let mut words = annotation.splitn(3, ' ');
+        let (at, tag, user) = (words.next()?.parse().ok()?, words.next()?, words.next()?);
+        let requester = Self::new(user, at);
+        let tag = STANDARD.decode(tag).ok()?;
+        let message = message(namespace, name, asked, &requester);
+        hmac::verify(&own_key(key), &message, &tag).ok()?;
+        // In no other form than that which was signed.
+        (requester.signed(key, namespace, name, asked) == annotation).then_some(requester)
+    }
+}
+
+impl Requesters {
+    /// Who asked for what the spec of this config says.
+    pub fn of(config: &VersionedConfig, key: &hmac::Key) -> Self {
+        let meta = &config.metadata;
+        let (namespace, name) =
+            (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+        let of = |label: &str, asked: Option<Asked<'_>>| {
+            let annotation = meta.annotations.as_ref()?.get(label)?;
+            Requester::verified(annotation, key, namespace, name, asked?)
+        };
+        let spec = &config.spec;
+        Self {
+            current: of(labels::REQUESTED_BY, spec.current.as_deref().map(Asked::Current)),
+            now: of(labels::OVERRIDDEN_BY, spec.now.as_ref().map(Asked::from)),
+        }
+    }
+}
+
+impl<'a> From<&'a Now> for Asked<'a> {
+    fn from(Now { version, reason }: &'a Now) -> Self {
+        Self::Now { version, reason }
+    }
+}
+
+fn own_key(key: &hmac::Key) -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(key, PURPOSE).as_ref())
+}
+
+fn message(namespace: &str, name: &str, asked: Asked<'_>, requester: &Requester) -> Vec<u8> {
+    let (field, version, reason) = match asked {
+        Asked::Current(version) => ("current", version, ""),
+        Asked::Now { version, reason } => ("now", version, reason),
+    };
+    let at = requester.at.0.to_string();
+    let mut message = Vec::new();
+    for text in [namespace, name, field, version, reason, &at, &requester.user] {
+        message.extend((text.len() as u64).to_be_bytes());
+        message.extend(text.as_bytes());
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::VersionedConfigSpec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(byte: u8) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &[byte; 32])
+    }
+
+    fn config(current: &str, now: Option<(&str, &str)>) -> VersionedConfig {
+        let now = now.map(|(version, reason)| Now { version: version.to_owned(), reason: reason.to_owned() });
+        let spec = VersionedConfigSpec { current: Some(current.to_owned()), now, ..VersionedConfigSpec::default() };
+        let mut config = VersionedConfig::new("shop", spec);
+        config.metadata.namespace = Some("team".to_owned());
+        config
+    }
+
+    fn annotate(config: &mut VersionedConfig, label: &str, text: &str) {
+        config.metadata.annotations.get_or_insert_default().insert(label.to_owned(), text.to_owned());
+    }
+
+    fn alice() -> Requester {
+        Requester::new("alice", Timestamp::from_second(1_790_000_000).unwrap())
+    }
+
+    #[test]
+    fn what_admission_wrote_is_read_for_that_version_of_that_config_alone() {
+        let written = alice().signed(&key(1), "team", "shop", Asked::Current("2"));
+        assert!(written.starts_with("2026-09-21T14:13:20Z ") && written.ends_with(" alice"), "{written}");
+        let says = |change: &dyn Fn(&mut VersionedConfig), key: &hmac::Key| {
+            let mut config = config("2", None);
+            annotate(&mut config, labels::REQUESTED_BY, &written);
+            change(&mut config);
+            Requesters::of(&config, key).current
+        };
+        assert_eq!(says(&|_| {}, &key(1)), Some(alice()));
+        assert_eq!(says(&|config| config.spec.rollout.paused = true, &key(1)), Some(alice()), "something else");
+        assert_eq!(says(&|config| config.spec.current = Some("3".into()), &key(1)), None);
+        assert_eq!(says(&|config| config.spec.current = None, &key(1)), None);
+        assert_eq!(says(&|config| config.metadata.namespace = Some("other".into()), &key(1)), None);
+        assert_eq!(says(&|config| config.metadata.name = Some("game".into()), &key(1)), None);
+        assert_eq!(says(&|_| {}, &key(2)), None, "another key");
+        for forged in [written.replace("alice", "bob"), written.replacen("2026", "2027", 1), format!("{written} ")] {
+            assert_eq!(says(&|config| annotate(config, labels::REQUESTED_BY, &forged), &key(1)), None, "{forged}");
+        }
+    }
+
+    #[test]
+    fn who_set_the_version_and_who_overrode_the_steps_are_told_apart() {
+        let now = Asked::Now { version: "2", reason: "outage" };
+        let [current, override_] =
+            [Asked::Current("2"), now].map(|asked| alice().signed(&key(1), "team", "shop", asked));
+        let mut config = config("2", Some(("2", "outage")));
+        annotate(&mut config, labels::OVERRIDDEN_BY, &override_);
+        let known = Requesters::of(&config, &key(1));
+        assert_eq!((known.current, known.now), (None, Some(alice())));
+        annotate(&mut config, labels::REQUESTED_BY, &override_);
+        annotate(&mut config, labels::OVERRIDDEN_BY, &current);
+        assert_eq!(Requesters::of(&config, &key(1)), Requesters::default());
+        annotate(&mut config, labels::OVERRIDDEN_BY, &override_);
+        config.spec.now = Some(Now { version: "2".to_owned(), reason: "another".to_owned() });
+        assert_eq!(Requesters::of(&config, &key(1)).now, None);
+    }
+
+    #[test]
+    fn a_user_is_one_line_of_bounded_length() {
+        let at = Timestamp::from_second(1).unwrap();
+        let user = format!("a b\n\u{202e}{}", "x".repeat(1000));
+        let requester = Requester::new(&user, at);
+        assert!(requester.user.len() <= USER_BYTES && requester.user.starts_with("a b  x"), "{}", requester.user);
+        let written = requester.signed(&key(1), "team", "shop", Asked::Current("2"));
+        assert!(written.len() <= REQUESTER_BYTES, "{}", written.len());
+        let mut config = config("2", None);
+        annotate(&mut config, labels::REQUESTED_BY, &written);
+        assert_eq!(Requesters::of(&config, &key(1)).current, Some(requester));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_user_writes_counts(written in "\\PC{0,80}", at in 0_i64..4_000_000_000, user in "[a-z:]{1,9}") {
+            let at = Timestamp::from_second(at).unwrap();
+            let mut config = config("2", None);
+            let forged = format!("{at} {} {user}", STANDARD.encode(&written));
+            for written in [&written, &forged] {
+                annotate(&mut config, labels::REQUESTED_BY, written);
+                prop_assert_eq!(Requesters::of(&config, &key(1)), Requesters::default());
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The record of releases: what each transition of the rollout adds to `status.releases`.
+//!
+//! A release is open as long as the rollout is about it, so the record follows from the state before a transition and after it, and a leader
+//! that takes over goes on with what is stored.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{Reason, Release, ReleaseOutcome, ReleaseOverride, ReleaseStep, RolloutFailure, clipped};
+
+use super::state::{Cause, Move, Rollout};
+use super::{Effects, Observation, Thresholds};
+use crate::requester::Requester;
+
+/// The releases after a transition from `before` to `after`.
+pub fn recorded(
+    mut releases: Vec<Release>,
+    (before, after): (&Rollout, &Rollout),
+    effects: &Effects,
+    seen: &Observation<'_>,
+    now: &Time,
+) -> Vec<Release> {
+    let subject = subject(after);
+    let mut retried = false;
+    if let Some(open) = open(&mut releases) {
+        if let Rollout::Forward(moved, _) = before {
+            note_judgement(open, moved, after, effects);
+        }
+        let same = subject.is_some_and(|(version, from)| open.version == version && open.from.as_deref() == Some(from));
+        retried = same && open.outcome == Some(ReleaseOutcome::Paused) && tries(after);
+        if !same || retried {
+            end(open, (before, after), seen, now);
+        }
+    }
+    match (subject, before, after) {
+        (None, Rollout::Initial { .. }, Rollout::Current(idle)) => {
+            let mut first = begun(&releases, &idle.base.current, None, now, seen);
+            (first.ended_at, first.outcome) = (Some(now.clone()), Some(ReleaseOutcome::Current));
+            releases.push(first);
+        }
+        (Some((version, from)), ..) if open(&mut releases).is_none() => {
+            let began = if retried { now } else { began_at(after).unwrap_or(now) };
+            releases.push(begun(&releases, version, Some(from.to_owned()), began, seen));
+        }
+        _ => {}
+    }
+    let known = requester(
+        seen.requesters.now.as_ref(),
+        releases.iter().filter_map(|one| one.overridden.as_ref()?.requested_at.as_ref()),
+    );
+    if let Some(open) = open(&mut releases) {
+        match after {
+            Rollout::Forward(moved, _) => {
+                note_move(open, moved, before, seen, now);
+                if let Some(reason) = seen.at_once.filter(|_| open.overridden.is_none()) {
+                    let (requested_by, requested_at) = known.map(|it| (it.user.clone(), it.at.clone())).unzip();
+                    open.overridden = Some(ReleaseOverride { reason: reason.to_owned(), requested_by, requested_at });
+                }
+            }
+            Rollout::Back(_, Cause::RollingBack(failure)) => note_failure(open, failure),
+            Rollout::Back(back, Cause::Leaving(_)) if open.reason.is_none() && seen.requested != back.target => {
+                open.reason = Some(Reason::Leaving);
+                open.message = Some(format!("version {} was requested", seen.requested));
+            }
+            Rollout::Back(_, Cause::Returning) if open.steps.is_empty() => {
+                open.steps.push(ReleaseStep { at: now.clone(), pods: count(seen.pods.len()) });
+            }
+            _ => {}
+        }
+    }
+    let surplus = releases.len().saturating_sub(Release::MOST);
+    releases.drain(..surplus);
+    releases
+}
+
+/// The releases within so many bytes of JSON: older ones lose their details first, and then the oldest are forgotten. The newest stays.
+pub fn fitting(mut releases: Vec<Release>, room: usize) -> Vec<Release> {
+    let bytes = |release: &Release| serde_json::to_string(release).map_or(usize::MAX / 64, |text| text.len() + 1);
+    let mut all: usize = releases.iter().map(bytes).sum();
+    let older = releases.len().saturating_sub(1);
+    for release in &mut releases[..older] {
+        if all <= room {
+            return releases;
+        }
+        let whole = bytes(release);
+        release.steps.clear();
+        (release.evidence, release.message) = (None, None);
+        all -= whole - bytes(release);
+    }
+    let mut gone = 0;
+    while all > room && gone < older {
+        all -= bytes(&releases[gone]);
+        gone += 1;
+    }
+    releases.drain(..gone);
+    releases
+}
+
+/// The releases that `after` says are over and `before` did not.
+pub fn ended<'a>(before: &'a [Release], after: &'a [Release]) -> impl Iterator<Item = &'a Release> {
+    let known = |release: &Release| before.iter().any(|old| old.ended_at.is_some() && old.is_same(release));
+    after.iter().filter(move |release| release.ended_at.is_some() && !known(release))
+}
+
+/// What a release came to, for people.
+pub fn summary(release: &Release) -> String {
+    let Release { version, from, requested_by, began_at, ended_at, outcome, message, .. } = release;
+    let of = from.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
+    let by = requested_by.as_ref().map_or_else(String::new, |by| format!(", which {by} requested"));
+    let outcome = outcome.map_or("open", ReleaseOutcome::as_str);
+    let took = ended_at.as_ref().map_or(0, |end| end.0.duration_since(began_at.0).as_secs().max(0));
+    let why = message.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    format!("release {version}{of}{by}, ended after {took} s: {outcome}{why}")
+}
+
+/// The version that the rollout is about, and the one before.
+fn subject(rollout: &Rollout) -> Option<(&str, &str)> {
+    match rollout {
+        Rollout::Forward(moved, _) => Some((&moved.target, &moved.base.current)),
+        Rollout::Back(back, Cause::Returning) => Some((&back.base.current, &back.target)),
+        Rollout::Back(back, _) => Some((&back.target, &back.base.current)),
+        _ => None,
+    }
+}
+
+fn began_at(rollout: &Rollout) -> Option<&Time> {
+    match rollout {
+        Rollout::Forward(moved, _) => Some(&moved.began_at),
+        Rollout::Back(back, _) => Some(&back.began_at),
+        _ => None,
+    }
+}
+
+/// Whether the target is moved to, and has not failed.
+fn tries(rollout: &Rollout) -> bool {
+    matches!(rollout, Rollout::Forward(moved, _) if moved.failure.is_none())
+}
+
+fn open(releases: &mut [Release]) -> Option<&mut Release> {
+    releases.last_mut().filter(|release| release.ended_at.is_none())
+}
+
+/// A release that begins, with who asked for it.
+fn begun(releases: &[Release], version: &str, from: Option<String>, at: &Time, seen: &Observation<'_>) -> Release {
+    let mut release = Release::new(version, from, at.clone());
+    let asked = seen.requesters.current.as_ref();
+    if let Some(known) = requester(asked, releases.iter().filter_map(|one| one.requested_at.as_ref())) {
+        release.requested_by = Some(known.user.clone());
+        release.requested_at = Some(known.at.clone());
+    }
+    release
+}
+
+/// Who asked, unless something newer was asked for before: what is older was written back by somebody.
+fn requester<'a, 'b>(
+    known: Option<&'a Requester>,
+    mut before: impl Iterator<Item = &'b Time>,
+) -> Option<&'a Requester> {
+    known.filter(|known| before.all(|at| at.0 <= known.at.0))
+}
+
+/// The numbers by which the target was judged, at a failure and at the end.
+fn note_judgement(open: &mut Release, moved: &Move, after: &Rollout, effects: &Effects) {
+    let goes_on = matches!(after, Rollout::Forward(next, _) if next.failure == moved.failure);
+    // What held the move is what it was judged by.
+    if !goes_on && open.outcome != Some(ReleaseOutcome::Paused) {
+        open.evidence = effects.numbers.clone().or_else(|| moved.evidence.clone());
+    }
+}
+
+fn note_failure(open: &mut Release, failure: &RolloutFailure) {
+    open.reason = Some(failure.reason);
+    open.message = Some(clipped(failure.message.clone()));
+}
+
+/// Steps that went out, and a failure that holds the move.
+fn note_move(open: &mut Release, moved: &Move, before: &Rollout, seen: &Observation<'_>, now: &Time) {
+    if let Some(failure) = &moved.failure {
+        note_failure(open, failure);
+        open.outcome = Some(ReleaseOutcome::Paused);
+    }
+    let (none, last) = (
+        Thresholds::default(),
+        match before {
+            Rollout::Forward(last, _) if last.target == moved.target => Some(last),
+            _ => None,
+        },
+    );
+    if moved.thresholds == last.map_or(&none, |last| &last.thresholds).clone() {
+        return;
+    }
+    let pods = count(seen.pods.iter().filter(|pod| moved.thresholds.is_assigned(pod)).count());
+    // Pods that restart in place get a step in parts.
+    let goes_on = last.is_some_and(|last| last.step == moved.step) && seen.at_once.is_none();
+    let full = open.steps.len() >= Release::MOST_STEPS;
+    match open.steps.last_mut() {
+        Some(step) if goes_on || full => step.pods = pods,
+        _ => open.steps.push(ReleaseStep { at: now.clone(), pods }),
+    }
+}
+
+fn end(open: &mut Release, (before, after): (&Rollout, &Rollout), seen: &Observation<'_>, now: &Time) {
+    let current = after.base().is_some_and(|base| base.current == open.version);
+    let failure = match (before, after) {
+        (_, Rollout::Failed(_, failure)) | (Rollout::Back(_, Cause::RollingBack(failure)), _) => Some(failure),
+        _ => None,
+    };
+    open.ended_at = Some(now.clone());
+    open.outcome = Some(match (before, failure) {
+        (Rollout::Back(_, Cause::Returning), _) if current => ReleaseOutcome::Returned,
+        _ if current => ReleaseOutcome::Current,
+        (_, Some(failure)) => {
+            note_failure(open, failure);
+            ReleaseOutcome::RolledBack
+        }
+        _ if tries(after) && open.outcome == Some(ReleaseOutcome::Paused) => ReleaseOutcome::Paused,
+        _ => ReleaseOutcome::Left,
+    });
+    if open.outcome == Some(ReleaseOutcome::Left) && open.reason.is_none() {
+        open.reason = Some(Reason::Leaving);
+        open.message = Some(format!("version {} was requested", seen.requested));
+    }
+}
+
+fn count(pods: usize) -> u32 {
+    u32::try_from(pods).unwrap_or(u32::MAX)
+}
