@@ -1,13 +1,16 @@
-//! The webhook of `VersionedConfig`s.
+//! The webhooks of `VersionedConfig`s.
 
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, try_join, try_join_all};
+use json_patch::Patch;
+use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{PartKind, ValidationRule, VersionedConfig};
+use ring::hmac;
 
 use super::lookups::{LookupError, Lookups, Right};
 use super::requester::empties_namespace;
@@ -17,6 +20,43 @@ use super::verdict::{Denial, Verdict};
 use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
 use super::{audit, configs};
+
+/// Notes who asks for versions.
+#[derive(Clone, Debug)]
+pub(super) struct MutateConfigs {
+    key: Arc<hmac::Key>,
+}
+
+impl MutateConfigs {
+    /// A webhook that signs with `key`.
+    pub(super) fn new(key: Arc<hmac::Key>) -> Self {
+        Self { key }
+    }
+
+    fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        let old = match request.operation {
+            Operation::Create => None,
+            Operation::Update => Some(object(request.old_object.as_ref())?),
+            Operation::Delete | Operation::Connect => return Ok(Verdict::allow()),
+        };
+        is_about_config(request)?;
+        let new = object(request.object.as_ref())?;
+        let name = new.metadata.name.as_deref().unwrap_or(&request.name);
+        let asks = (request.user(), Timestamp::now());
+        let changes = configs::note_requester((old, new), (namespace(request)?, name), asks, &self.key);
+        Ok(if changes.is_empty() { Verdict::allow() } else { Verdict::patch(Patch(changes)) })
+    }
+}
+
+impl Webhook for MutateConfigs {
+    fn path(&self) -> &'static str {
+        "/mutate/configs"
+    }
+
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(async move { self.verdict(request) })
+    }
+}
 
 /// Checks requests about configs.
 #[derive(Clone, Debug)]
@@ -32,9 +72,7 @@ impl<L: Lookups> ValidateConfigs<L> {
     }
 
     async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
-        if request.kind.group != "nudge.dev" || request.kind.kind != "VersionedConfig" {
-            return Err(ReviewError::Request("it is not about a VersionedConfig").into());
-        }
+        is_about_config(request)?;
         match request.operation {
             Operation::Create => self.change(request, None).await,
             Operation::Update => self.change(request, Some(config(request.old_object.as_ref())?)).await,
@@ -192,6 +230,11 @@ fn unchecked(name: &str, error: &LookupError) -> Denial {
     tracing::warn!(error = error as &dyn Error, "rights not checked; deletion refused");
     let message = "Nudge could not find out whether you may delete its versions; try again";
     Denial::unavailable(format!("VersionedConfig {name} can't be deleted, because {message}"))
+}
+
+fn is_about_config(request: &Request) -> Result<(), ReviewError> {
+    let is_config = request.kind.group == "nudge.dev" && request.kind.kind == "VersionedConfig";
+    if is_config { Ok(()) } else { Err(ReviewError::Request("it is not about a VersionedConfig")) }
 }
 
 fn object(object: Option<&DynamicObject>) -> Result<&DynamicObject, ReviewError> {

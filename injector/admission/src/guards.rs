@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use ring::hmac;
 
-use super::config_webhook::ValidateConfigs;
+use super::config_webhook::{MutateConfigs, ValidateConfigs};
 use super::lookups::Lookups;
 use super::only_enabled::OnlyEnabled;
 use super::server::Webhooks;
 use super::source_webhook::ValidateSources;
 use super::version_webhooks::{MutateVersions, ValidateVersions};
 
-/// The webhooks that guard versions and configs in enabled namespaces, and sources in all. `key` marks the parts whose creators may update the ConfigMap.
+/// The webhooks that guard versions and configs in enabled namespaces, and sources in all. `key` marks the parts whose creators may update the ConfigMap,
+/// and signs who asked for a version.
 pub fn guards<L: Lookups>(lookups: &Arc<L>, key: Arc<hmac::Key>) -> Webhooks {
     vec![
-        Arc::new(OnlyEnabled::new(MutateVersions::new(Arc::clone(lookups), key), lookups)),
+        Arc::new(OnlyEnabled::new(MutateVersions::new(Arc::clone(lookups), Arc::clone(&key)), lookups)),
+        Arc::new(OnlyEnabled::new(MutateConfigs::new(key), lookups)),
         Arc::new(OnlyEnabled::new(ValidateVersions::new(Arc::clone(lookups)), lookups)),
         Arc::new(OnlyEnabled::new(ValidateConfigs::new(Arc::clone(lookups)), lookups)),
         Arc::new(ValidateSources::new(Arc::clone(lookups))),

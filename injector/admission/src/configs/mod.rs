@@ -1,12 +1,14 @@
 //! Rules for `VersionedConfig`s: who may decide what the published ConfigMap holds and which versions are deleted, and
-//! when a config may be deleted.
+//! when a config may be deleted; and who asked for a version.
 
 mod authority;
 mod change;
 mod delete;
+mod requester;
 mod selectors;
 
 pub use authority::{deletes, kinds, may_not_delete, needs, not_permitted, published};
 pub use change::{at_once, chosen_version, name_and_version, not_complete};
 pub use delete::decide as delete;
+pub use requester::note_requester;
 pub use selectors::selectors;

@@ -1,0 +1,164 @@
+//! Who asked for what `spec.current` and `spec.now` say, in annotations with an HMAC (see `nudge_core::requester`). They are written when a
+//! request sets these fields, stay as they are when a request changes something else or lacks them, and nobody else's text stays there.
+
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, RemoveOperation};
+use k8s_openapi::jiff::Timestamp;
+use kube::core::dynamic::DynamicObject;
+use nudge_core::requester::{Asked, Requester};
+use nudge_protocol::labels::{OVERRIDDEN_BY, REQUESTED_BY};
+use ring::hmac;
+use serde_json::json;
+
+/// The operations after which the config says who asked, if `user` does so now. `name` is empty where the API server has yet to make it up:
+/// then nobody will know.
+pub fn note_requester(
+    (old, new): (Option<&DynamicObject>, &DynamicObject),
+    (namespace, name): (&str, &str),
+    (user, now): (&str, Timestamp),
+    key: &hmac::Key,
+) -> Vec<PatchOperation> {
+    let notes = [(REQUESTED_BY, current as Field), (OVERRIDDEN_BY, at_once as Field)];
+    let mut bare = new.metadata.annotations.is_none();
+    let mut operations = Vec::new();
+    for (label, field) in notes {
+        let asked = field(new);
+        let note = match asked {
+            None => None,
+            Some(_) if asked == old.and_then(field) => old.and_then(|old| annotation(old, label)).map(str::to_owned),
+            Some(_) if name.is_empty() => None,
+            Some(asked) => Some(Requester::new(user, now).signed(key, namespace, name, asked)),
+        };
+        let path = || PointerBuf::from_tokens(["metadata", "annotations", label]);
+        match (annotation(new, label), note) {
+            (Some(_), None) => operations.push(PatchOperation::Remove(RemoveOperation { path: path() })),
+            (written, Some(note)) if written != Some(&note) => {
+                let annotations = PointerBuf::from_tokens(["metadata", "annotations"]);
+                let all = || PatchOperation::Add(AddOperation { path: annotations, value: json!({}) });
+                operations.extend(std::mem::take(&mut bare).then(all));
+                operations.push(PatchOperation::Add(AddOperation { path: path(), value: note.into() }));
+            }
+            _ => {}
+        }
+    }
+    operations
+}
+
+type Field = for<'a> fn(&'a DynamicObject) -> Option<Asked<'a>>;
+
+/// What is asked for in `spec.current`. The schema is checked later, so it may be anything.
+fn current(config: &DynamicObject) -> Option<Asked<'_>> {
+    config.data["spec"]["current"].as_str().map(Asked::Current)
+}
+
+/// What is asked for in `spec.now`.
+fn at_once(config: &DynamicObject) -> Option<Asked<'_>> {
+    let now = &config.data["spec"]["now"];
+    Some(Asked::Now { version: now["version"].as_str()?, reason: now["reason"].as_str()? })
+}
+
+fn annotation<'a>(config: &'a DynamicObject, label: &str) -> Option<&'a str> {
+    config.metadata.annotations.as_ref()?.get(label).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use json_patch::Patch;
+    use nudge_api::VersionedConfig;
+    use nudge_core::requester::Requesters;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn key() -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, b"key")
+    }
+
+    fn config(spec: &Value) -> Value {
+        json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+            "metadata": {"name": "shop", "namespace": "team"}, "spec": spec
+        })
+    }
+
+    fn object(value: &Value) -> DynamicObject {
+        serde_json::from_value(value.clone()).unwrap()
+    }
+
+    /// The config as it is stored after this user has written it.
+    fn written(old: Option<&Value>, new: &Value, user: &str, second: i64) -> Value {
+        let (old, parsed) = (old.map(object), object(new));
+        let now = Timestamp::from_second(second).unwrap();
+        let patch = note_requester((old.as_ref(), &parsed), ("team", "shop"), (user, now), &key());
+        let mut stored = new.clone();
+        json_patch::patch(&mut stored, &Patch(patch)).unwrap();
+        stored
+    }
+
+    /// Who asked for the version, and who for all pods at once.
+    fn known(stored: &Value) -> [Option<String>; 2] {
+        let config: VersionedConfig = serde_json::from_value(stored.clone()).unwrap();
+        let Requesters { current, now } = Requesters::of(&config, &key());
+        [current, now].map(|requester| requester.map(|it| it.user))
+    }
+
+    fn names(current: Option<&str>, now: Option<&str>) -> [Option<String>; 2] {
+        [current, now].map(|user| user.map(str::to_owned))
+    }
+
+    #[test]
+    fn it_is_who_set_the_field_last() {
+        let one = written(None, &config(&json!({"current": "1"})), "alice", 1);
+        assert_eq!(known(&one), names(Some("alice"), None));
+        // Something else, by somebody who sends no annotations, as GitOps tools do.
+        let paused = written(Some(&one), &config(&json!({"current": "1", "rollout": {"paused": true}})), "bob", 2);
+        assert_eq!((known(&paused), &paused["metadata"]), (names(Some("alice"), None), &one["metadata"]));
+        // kubectl edit sends what it read.
+        let mut edited = paused.clone();
+        edited["spec"]["current"] = json!("2");
+        let two = written(Some(&paused), &edited, "bob", 3);
+        assert_eq!(known(&two), names(Some("bob"), None));
+        let now = json!({"version": "2", "reason": "outage"});
+        let at_once = written(Some(&two), &config(&json!({"current": "2", "now": now})), "carol", 4);
+        assert_eq!(known(&at_once), names(Some("bob"), Some("carol")));
+        let later = written(Some(&at_once), &config(&json!({"current": "3", "now": now})), "dave", 5);
+        assert_eq!(known(&later), names(Some("dave"), Some("carol")));
+        let none = written(Some(&later), &config(&json!({})), "dave", 6);
+        assert_eq!(none["metadata"].get("annotations"), None);
+    }
+
+    #[test]
+    fn what_a_user_writes_or_has_kept_is_replaced() {
+        let one = written(None, &config(&json!({"current": "1"})), "alice", 1);
+        let kept = one["metadata"]["annotations"].clone();
+        let two = written(Some(&one), &config(&json!({"current": "2"})), "bob", 2);
+        let mut replayed = config(&json!({"current": "1"}));
+        replayed["metadata"]["annotations"] = kept.clone();
+        assert_eq!(known(&written(Some(&two), &replayed, "mallory", 3)), names(Some("mallory"), None));
+        assert_eq!(known(&written(None, &replayed, "mallory", 3)), names(Some("mallory"), None));
+        // Beside a version that does not change.
+        let unsigned = config(&json!({"current": "1"}));
+        let stored = written(Some(&unsigned), &replayed, "mallory", 3);
+        assert_eq!(stored["metadata"]["annotations"], json!({}));
+        let mut other = two.clone();
+        other["metadata"]["annotations"] = json!({REQUESTED_BY: "alice", "note": "b"});
+        let stored = written(Some(&two), &other, "mallory", 4);
+        assert_eq!(
+            (known(&stored), &stored["metadata"]["annotations"]["note"]),
+            (names(Some("bob"), None), &json!("b"))
+        );
+        other["metadata"]["annotations"] = Value::Null;
+        assert_eq!(known(&written(Some(&two), &other, "mallory", 4)), names(Some("bob"), None), "none is removed");
+    }
+
+    #[test]
+    fn what_is_no_config_or_has_no_name_is_left_as_it_is() {
+        for spec in
+            [json!(null), json!(1), json!({"current": 1}), json!({"now": "a"}), json!({"now": {"version": "1"}})]
+        {
+            assert_eq!(written(None, &config(&spec), "alice", 1), config(&spec), "{spec}");
+        }
+        let new = object(&config(&json!({"current": "1"})));
+        assert!(note_requester((None, &new), ("team", ""), ("alice", Timestamp::UNIX_EPOCH), &key()).is_empty());
+    }
+}
