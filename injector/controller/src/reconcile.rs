@@ -17,6 +17,7 @@ use nudge_core::restart::{self, Holds};
 use nudge_core::rollout::{Evidence, Millis, Neighbours, Now, Subjects};
 use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide};
 
+use super::audit;
 use super::controller::{Begins, Controller, written_by_us};
 use super::counting::is_more_than_numbers;
 use super::gate::Gate;
@@ -292,7 +293,9 @@ impl Controller {
         drop(one);
         locked(&self.counting).written(key, Instant::now());
         self.keep_evidence(key, evidence);
-        self.metrics.changed(&before, written.status.as_ref().unwrap_or(&before));
+        let after = written.status.as_ref().unwrap_or(&before);
+        self.metrics.changed(&before, after);
+        audit::changed(key, &before, after);
         for event in &decision.events {
             let Explanation { reason, message } = &event.explanation;
             tracing::info!(config = %key, %reason, message, "status written");

@@ -53,7 +53,7 @@ pub use effects::{Effects, Next};
 pub use evidence::Evidence;
 pub use next::next;
 pub use observation::{Neighbours, Observation, Restarts};
-pub use release::{ended, fitting, recorded, summary};
+pub use release::{began, ended, fitting, recorded, summary};
 pub use same_content::is_same;
 pub use state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
 pub use subject::{JOBS, Subject, pod_number};

@@ -94,6 +94,11 @@ pub fn fitting(mut releases: Vec<Release>, room: usize) -> Vec<Release> {
     releases
 }
 
+/// The releases that `before` did not have.
+pub fn began<'a>(before: &'a [Release], after: &'a [Release]) -> impl Iterator<Item = &'a Release> {
+    after.iter().filter(|release| !before.iter().any(|old| old.is_same(release)))
+}
+
 /// The releases that `after` says are over and `before` did not.
 pub fn ended<'a>(before: &'a [Release], after: &'a [Release]) -> impl Iterator<Item = &'a Release> {
     let known = |release: &Release| before.iter().any(|old| old.ended_at.is_some() && old.is_same(release));

@@ -9,6 +9,7 @@ use super::delete::Delete;
 use super::diff::Diff;
 use super::enable::{Disable, Enable};
 use super::get::Get;
+use super::history::History;
 use super::pause::Pause;
 use super::restart::Restart;
 use super::resume::Resume;
@@ -60,8 +61,9 @@ pub(crate) enum Command {
     /// Move pods back to the previous version, or to the current one during a rollout
     Rollback(Rollback),
     /// List the versions of a config
-    #[command(visible_alias = "history")]
     Versions(Versions),
+    /// List the last releases of a config: what was asked for, by whom, and what became of it
+    History(History),
     /// Compare two versions key by key
     Diff(Diff),
     /// Show configs, or one config with the version of each pod

@@ -269,6 +269,7 @@ mod tests {
     fn every_position_has_its_candidates() {
         assert_eq!(words("ver"), ["versions", ":4"]);
         assert!(words("").contains(&"rollback".to_owned()) && !words("").contains(&"__complete".to_owned()));
+        assert_eq!(words("history game --di"), ["--diff", ":4"]);
         assert_eq!(words("use game 1 --wa"), ["--wait", ":4"]);
         assert_eq!(words("status -o j"), ["json", ":4"]);
         assert_eq!(words("status --output=y"), ["--output=yaml", ":4"]);
@@ -276,6 +277,7 @@ mod tests {
         for (line, expected) in [
             ("use ", Candidates::Configs),
             ("use game ", Candidates::Versions("game".into())),
+            ("history ", Candidates::Configs),
             ("diff game 1 ", Candidates::Versions("game".into())),
             ("create game ", Candidates::Nothing),
             ("source sync ", Candidates::Sources),

@@ -9,6 +9,7 @@ pub(crate) mod delete;
 pub(crate) mod diff;
 pub(crate) mod enable;
 pub(crate) mod get;
+pub(crate) mod history;
 pub(crate) mod pause;
 pub(crate) mod restart;
 pub(crate) mod resume;
@@ -56,6 +57,7 @@ async fn run_with(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Rollback(command) => rollback::run(session, &command).await,
         Command::Validate(command) => validate::run(session, &command).await,
         Command::Versions(command) => versions::run(session, &command).await,
+        Command::History(command) => history::run(session, &command).await,
         Command::Diff(command) => diff::run(session, &command).await,
         Command::Status(command) => status::run(session, &command).await,
         Command::Current(command) => current::run(session, &command).await,

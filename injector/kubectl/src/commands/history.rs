@@ -1,0 +1,156 @@
+//! `kubectl nudge history`: the last releases of a config, newest first.
+
+use clap::Args;
+use jiff::SignedDuration;
+use nudge_api::{Release, ReleaseOutcome, VersionState, VersionedConfig, VersionedConfigStatus};
+use nudge_protocol::ConfigName;
+
+use crate::failure::Failure;
+use crate::output::Format;
+use crate::output::changes::changes;
+use crate::output::table::table;
+use crate::output::visible;
+use crate::session::Session;
+use crate::version::stored::readable_contents;
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  kubectl nudge history game
+  kubectl nudge history game --diff
+  kubectl nudge history game -o json
+
+It lists the last 20 releases: which version, who set spec.current to it, when, and what became of it. --diff also shows \
+what changed between the two versions, as kubectl nudge diff does. For keys in Secrets it never shows a value.")]
+pub(crate) struct History {
+    /// The config
+    pub(crate) config: ConfigName,
+    /// Show what changed with each release
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) diff: bool,
+    /// The output format: the releases as the status has them, oldest first; names are those of versions, newest first
+    #[arg(short, long, value_enum)]
+    pub(crate) output: Option<Format>,
+}
+
+const HEADERS: [&str; 8] = ["VERSION", "FROM", "OUTCOME", "BEGAN", "TOOK", "PODS", "REQUESTED-BY", "MESSAGE"];
+
+pub(crate) async fn run(session: &Session, command: &History) -> Result<(), Failure> {
+    let name = command.config.as_str();
+    let config = session.config(name).await?;
+    let releases = config.status.as_ref().map(|status| status.releases.as_slice()).unwrap_or_default();
+    match command.output {
+        Some(Format::Name) => session.out.lines(releases.iter().rev().map(|release| release.version.clone())),
+        Some(format) => session.out.document(&releases, format),
+        None if releases.is_empty() => {
+            Err(Failure::new(format!("config {name} has no releases yet; see kubectl nudge status {name}")))
+        }
+        None if command.diff => diffs(session, &config, releases).await,
+        None => {
+            let rows: Vec<Vec<String>> = releases.iter().rev().map(row).collect();
+            session.out.print(&table(&HEADERS, &rows))
+        }
+    }
+}
+
+fn row(release: &Release) -> Vec<String> {
+    let Release { version, from, requested_by, began_at, .. } = release;
+    let pods = release.steps.last().map_or_else(|| "-".to_owned(), |step| step.pods.to_string());
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let by = requested_by.clone().unwrap_or_else(|| "<unknown>".to_owned());
+    let (outcome, began) = (outcome(release).to_owned(), began_at.0.to_string());
+    vec![version.clone(), or_dash(from), outcome, began, took(release), pods, by, message(release)]
+}
+
+fn outcome(release: &Release) -> &'static str {
+    release.outcome.map_or("Open", ReleaseOutcome::as_str)
+}
+
+/// How long it took, as kubectl writes periods.
+fn took(release: &Release) -> String {
+    let Some(ended) = &release.ended_at else { return "-".to_owned() };
+    let seconds = ended.0.duration_since(release.began_at.0).as_secs().max(0);
+    format!("{:#}", SignedDuration::from_secs(seconds)).replace(' ', "")
+}
+
+/// Why it ended so, and why all pods got it at once.
+fn message(release: &Release) -> String {
+    let why = release.reason.map(|reason| match &release.message {
+        Some(message) => format!("{reason}: {message}"),
+        None => reason.to_string(),
+    });
+    let at_once = release.overridden.as_ref().map(|it| {
+        let by = it.requested_by.as_deref().unwrap_or("<unknown>");
+        format!("at once for {by}: {}", it.reason)
+    });
+    why.into_iter().chain(at_once).collect::<Vec<_>>().join("; ")
+}
+
+/// What changed with each release, under a line that names it.
+async fn diffs(session: &Session, config: &VersionedConfig, releases: &[Release]) -> Result<(), Failure> {
+    for (at, release) in releases.iter().rev().enumerate() {
+        let text = diff(session, config.status.as_ref(), release).await?;
+        let gap = if at == 0 { "" } else { "\n" };
+        session.out.print(&format!("{gap}{}\n{text}", heading(release)))?;
+    }
+    Ok(())
+}
+
+fn heading(release: &Release) -> String {
+    let from = release.from.as_ref().map_or_else(|| " (the first)".to_owned(), |from| format!(" from {from}"));
+    let by = release.requested_by.as_ref().map_or_else(String::new, |by| format!(", requested by {by}"));
+    let line = format!("{}{from}: {}, {}{by}", release.version, outcome(release), release.began_at.0);
+    visible::line(&line).into_owned()
+}
+
+/// What changed, or why that can't be said.
+async fn diff(session: &Session, status: Option<&VersionedConfigStatus>, release: &Release) -> Result<String, Failure> {
+    let Some(from) = &release.from else { return Ok(String::new()) };
+    let mut sides = Vec::new();
+    for name in [from, &release.version] {
+        let gone = || format!("version {} does not exist any more\n", visible::line(name));
+        let Some(version) = status.and_then(|status| status.version(name)) else { return Ok(gone()) };
+        if version.state == VersionState::Broken {
+            return Ok(format!("an object of version {} is gone or was replaced\n", visible::line(name)));
+        }
+        sides.push(readable_contents(session, version).await?);
+    }
+    let (Some(new), Some(old)) = (sides.pop(), sides.pop()) else { return Ok(String::new()) };
+    let text = changes(old, new, (from, &release.version));
+    Ok(if text.is_empty() { "nothing changed\n".to_owned() } else { text })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn release(change: &Value) -> Release {
+        let mut value = json!({"version": "1.0.1", "from": "1.0.0", "beganAt": "2026-11-24T00:00:00Z"});
+        value.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_row_says_what_became_of_it() {
+        let open = release(&json!({"from": null}));
+        assert_eq!(row(&open), ["1.0.1", "-", "Open", "2026-11-24T00:00:00Z", "-", "-", "<unknown>", ""]);
+        let failed = release(&json!({
+            "endedAt": "2026-11-24T01:03:05Z", "outcome": "RolledBack", "requestedBy": "alice", "reason": "PodNotReady",
+            "message": "pod a", "steps": [{"at": "2026-11-24T00:00:01Z", "pods": 1}, {"at": "2026-11-24T00:00:09Z", "pods": 8}],
+            "override": {"reason": "outage", "requestedBy": "bob"}
+        }));
+        assert_eq!(row(&failed)[2..7], ["RolledBack", "2026-11-24T00:00:00Z", "1h3m5s", "8", "alice"]);
+        assert_eq!(row(&failed)[7], "PodNotReady: pod a; at once for bob: outage");
+        assert_eq!(heading(&failed), "1.0.1 from 1.0.0: RolledBack, 2026-11-24T00:00:00Z, requested by alice");
+        let clock = release(&json!({"endedAt": "2026-11-23T00:00:00Z"}));
+        assert_eq!(took(&clock), "0s", "the clock of another leader");
+    }
+
+    #[test]
+    fn what_a_user_is_called_hides_nothing() {
+        let evil = release(&json!({"requestedBy": "a\u{1b}[2J\n1.0.9 from 1.0.8"}));
+        assert_eq!(heading(&evil).lines().count(), 1);
+        assert!(!heading(&evil).contains('\u{1b}'));
+    }
+}
