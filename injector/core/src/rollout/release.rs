@@ -27,7 +27,7 @@ pub fn recorded(
         let same = subject.is_some_and(|(version, from)| open.version == version && open.from.as_deref() == Some(from));
         retried = same && open.outcome == Some(ReleaseOutcome::Paused) && tries(after);
         if !same || retried {
-            end(open, (before, after), seen, now);
+            end(open, (before, after), now);
         }
     }
     match (subject, before, after) {
@@ -56,10 +56,7 @@ pub fn recorded(
                 }
             }
             Rollout::Back(_, Cause::RollingBack(failure)) => note_failure(open, failure),
-            Rollout::Back(back, Cause::Leaving(_)) if open.reason.is_none() && seen.requested != back.target => {
-                open.reason = Some(Reason::Leaving);
-                open.message = Some(format!("version {} was requested", seen.requested));
-            }
+            Rollout::Back(_, Cause::Leaving(_)) => note_leaving(open),
             Rollout::Back(_, Cause::Returning) if open.steps.is_empty() => {
                 open.steps.push(ReleaseStep { at: now.clone(), pods: count(seen.pods.len()) });
             }
@@ -71,7 +68,8 @@ pub fn recorded(
     releases
 }
 
-/// The releases within so many bytes of JSON: older ones lose their details first, and then the oldest are forgotten. The newest stays.
+/// The releases within so many bytes of JSON: older ones lose their details first, then the oldest are forgotten. The
+/// newest stays, without its details where it is too large alone.
 pub fn fitting(mut releases: Vec<Release>, room: usize) -> Vec<Release> {
     let bytes = |release: &Release| serde_json::to_string(release).map_or(usize::MAX / 64, |text| text.len() + 1);
     let mut all: usize = releases.iter().map(bytes).sum();
@@ -81,8 +79,7 @@ pub fn fitting(mut releases: Vec<Release>, room: usize) -> Vec<Release> {
             return releases;
         }
         let whole = bytes(release);
-        release.steps.clear();
-        (release.evidence, release.message) = (None, None);
+        strip(release);
         all -= whole - bytes(release);
     }
     let mut gone = 0;
@@ -91,7 +88,14 @@ pub fn fitting(mut releases: Vec<Release>, room: usize) -> Vec<Release> {
         gone += 1;
     }
     releases.drain(..gone);
+    releases.last_mut().filter(|_| all > room).into_iter().for_each(strip);
     releases
+}
+
+/// Takes away what is long.
+fn strip(release: &mut Release) {
+    release.steps.clear();
+    (release.evidence, release.message) = (None, None);
 }
 
 /// The releases that `before` did not have.
@@ -176,6 +180,14 @@ fn note_failure(open: &mut Release, failure: &RolloutFailure) {
     open.message = Some(clipped(failure.message.clone()));
 }
 
+/// Why pods leave it, where it had not failed.
+fn note_leaving(open: &mut Release) {
+    if open.reason.is_none() {
+        open.reason = Some(Reason::Leaving);
+        open.message = Some(format!("version {} is not requested any more", open.version));
+    }
+}
+
 /// Steps that went out, and a failure that holds the move.
 fn note_move(open: &mut Release, moved: &Move, before: &Rollout, seen: &Observation<'_>, now: &Time) {
     if let Some(failure) = &moved.failure {
@@ -202,7 +214,7 @@ fn note_move(open: &mut Release, moved: &Move, before: &Rollout, seen: &Observat
     }
 }
 
-fn end(open: &mut Release, (before, after): (&Rollout, &Rollout), seen: &Observation<'_>, now: &Time) {
+fn end(open: &mut Release, (before, after): (&Rollout, &Rollout), now: &Time) {
     let current = after.base().is_some_and(|base| base.current == open.version);
     let failure = match (before, after) {
         (_, Rollout::Failed(_, failure)) | (Rollout::Back(_, Cause::RollingBack(failure)), _) => Some(failure),
@@ -219,9 +231,8 @@ fn end(open: &mut Release, (before, after): (&Rollout, &Rollout), seen: &Observa
         _ if tries(after) && open.outcome == Some(ReleaseOutcome::Paused) => ReleaseOutcome::Paused,
         _ => ReleaseOutcome::Left,
     });
-    if open.outcome == Some(ReleaseOutcome::Left) && open.reason.is_none() {
-        open.reason = Some(Reason::Leaving);
-        open.message = Some(format!("version {} was requested", seen.requested));
+    if open.outcome == Some(ReleaseOutcome::Left) {
+        note_leaving(open);
     }
 }
 

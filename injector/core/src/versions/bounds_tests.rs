@@ -7,11 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{
     BackgroundStatus, ConditionType, EvidenceStatus, HarmedPod, InvalidVersion, PartKind, PartStatus, Pods, Reason,
-    RetiredVersion, RolloutFailure, RolloutStage, SelectorThreshold, StepSelector, VersionState, VersionStatus,
-    VersionedConfigStatus, Watch, clipped, condition,
+    Release, ReleaseOutcome, ReleaseOverride, ReleaseStep, RetiredVersion, RolloutFailure, RolloutStage,
+    SelectorThreshold, StepSelector, VersionState, VersionStatus, VersionedConfigStatus, Watch, clipped, condition,
 };
 
-use super::inventory::{MAX_RETIRED, MAX_VERSIONS, inventory};
+use super::inventory::{MAX_RETIRED, MAX_VERSIONS, inventory, room_for_releases};
 use super::judged::Judging;
 use super::seal::tests::seals;
 use super::seal_check::Facts;
@@ -19,7 +19,7 @@ use super::seal_check::tests::facts;
 use crate::identity::Identity;
 use crate::keys::{PartMeta, PodUid};
 use crate::pods::PodState;
-use crate::rollout::{Subject, Thresholds};
+use crate::rollout::{Subject, Thresholds, fitting};
 
 const MOST: usize = 64 * 1024;
 
@@ -165,7 +165,47 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
             content: "0".repeat(24),
         })
         .collect();
+    let room = room_for_releases(&status);
+    status.releases = fitting((0..Release::MOST).map(release).collect(), room);
     status
+}
+
+/// A release with all that it can have.
+fn release(number: usize) -> Release {
+    let mut release = Release::new(format!("2026.11.{number}"), Some(format!("2026.10.{number}")), now());
+    (release.requested_by, release.requested_at) = (Some("u".repeat(253)), Some(now()));
+    (release.ended_at, release.outcome) = (Some(now()), Some(ReleaseOutcome::RolledBack));
+    (release.reason, release.message) = (Some(Reason::ProgressDeadlineExceeded), Some("m".repeat(512)));
+    release.steps = vec![ReleaseStep { at: now(), pods: u32::MAX }; Release::MOST_STEPS];
+    let (requested_by, requested_at) = (release.requested_by.clone(), release.requested_at.clone());
+    release.overridden = Some(ReleaseOverride { reason: "r".repeat(256), requested_by, requested_at });
+    release
+}
+
+/// A release as most are.
+fn usual_release(number: usize) -> Release {
+    let mut release = Release::new(format!("1.0.{number}"), Some(format!("1.0.{}", number - 1)), now());
+    let user = "system:serviceaccount:argocd:argocd-application-controller";
+    (release.requested_by, release.requested_at) = (Some(user.to_owned()), Some(now()));
+    (release.ended_at, release.outcome) = (Some(now()), Some(ReleaseOutcome::Current));
+    release.steps = [1, 10, 20, 40].map(|pods| ReleaseStep { at: now(), pods }).to_vec();
+    release.evidence = Some(EvidenceStatus { assigned: 40, ..EvidenceStatus::default() });
+    release
+}
+
+#[test]
+fn twenty_releases_fit_beside_three_hundred_versions() {
+    let one = vec!["shop-*".to_owned()];
+    let kept = |versions: usize| {
+        let sealed = (0..versions).map(|number| version(number, &one)).collect();
+        let status = VersionedConfigStatus { versions: sealed, ..VersionedConfigStatus::default() };
+        let releases: Vec<Release> = (1..=Release::MOST).map(usual_release).collect();
+        let kept = fitting(releases, room_for_releases(&status));
+        (kept.len(), kept.iter().filter(|release| !release.steps.is_empty()).count())
+    };
+    assert_eq!((kept(10), kept(300)), ((20, 20), (20, 20)));
+    let (few, whole) = kept(MAX_VERSIONS);
+    assert!(few >= 4 && whole >= 1, "{few} {whole}");
 }
 
 #[test]
@@ -185,6 +225,7 @@ fn the_largest_status_has_64_kib() {
         ("rollout", serde_json::to_string(&status.rollout)),
         ("invalid", serde_json::to_string(&status.invalid)),
         ("conditions", serde_json::to_string(&status.conditions)),
+        ("releases", serde_json::to_string(&status.releases)),
     ];
     let sizes: Vec<(&str, usize)> = parts.into_iter().map(|(name, part)| (name, part.unwrap().len())).collect();
     let whole = serde_json::to_string(&status.versions).unwrap().len();

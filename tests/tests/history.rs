@@ -1,0 +1,325 @@
+//! `status.releases` on a real API server: what each release leaves, who is said to have asked for it, and what survives.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use nudge_api::{Phase, Reason, Release, ReleaseOutcome, VersionedConfig, VersionedConfigStatus};
+use nudge_tests::cluster::Options;
+use nudge_tests::cluster::Space;
+use nudge_tests::cluster::installation::{at_once, create_part};
+use nudge_tests::{Cluster, Installation, Pair, Pod, eventually, subscriber};
+use serde_json::{Value, json};
+
+/// For a machine that has much else to do.
+const LONG: Duration = Duration::from_mins(2);
+const REQUESTED_BY: &str = "nudge.dev/requested-by";
+const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
+
+/// A config and who changes it.
+struct Shop {
+    space: Space,
+}
+
+impl Shop {
+    /// At version 1.
+    async fn new(installation: &Installation<'_>, rollout: Value) -> Result<Self> {
+        let shop = Self { space: installation.enabled("history").await? };
+        let spec = json!({"current": "1", "rollout": rollout});
+        shop.space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
+        shop.make("1").await?;
+        shop.is_current("1").await?;
+        Ok(shop)
+    }
+
+    async fn make(&self, version: &str) -> Result<()> {
+        let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
+        let meta = json!({"name": format!("shop-{version}"), "labels": labels});
+        let object = json!({"metadata": meta, "immutable": true, "data": {"number": version}});
+        if self.space.api::<ConfigMap>().get_opt(&format!("shop-{version}")).await?.is_none() {
+            create_part::<ConfigMap>(&self.space, object).await?;
+        }
+        Ok(())
+    }
+
+    async fn set(&self, spec: Value) -> Result<()> {
+        let api = self.space.api::<VersionedConfig>();
+        api.patch("shop", &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await?;
+        Ok(())
+    }
+
+    async fn wants(&self, version: &str) -> Result<()> {
+        self.make(version).await?;
+        self.set(json!({"current": version})).await
+    }
+
+    async fn config(&self) -> Result<VersionedConfig> {
+        Ok(self.space.api::<VersionedConfig>().get("shop").await?)
+    }
+
+    async fn stands(&self, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<VersionedConfigStatus> {
+        let found = async || self.config().await.ok()?.status.filter(&is);
+        match eventually(LONG, what, found).await {
+            Ok(status) => Ok(status),
+            Err(error) => Err(error.context(format!("{:#?}", self.config().await?.status))),
+        }
+    }
+
+    async fn is_current(&self, version: &str) -> Result<Vec<Release>> {
+        let what = format!("version {version} is current");
+        let current = |status: &VersionedConfigStatus| {
+            status.phase == Phase::Current && status.current.as_deref() == Some(version)
+        };
+        Ok(self.stands(&what, current).await?.releases)
+    }
+
+    /// Waits until the last release is that of this version, with this outcome.
+    async fn ends(&self, version: &str, outcome: ReleaseOutcome) -> Result<Release> {
+        let last = |status: &VersionedConfigStatus| status.releases.last().cloned();
+        let status = self
+            .stands(&format!("{version} ends: {outcome:?}"), |status| {
+                last(status).is_some_and(|release| release.version == version && release.outcome == Some(outcome))
+            })
+            .await?;
+        last(&status).context("just seen")
+    }
+
+    async fn subscriber(&self, hub: std::net::SocketAddr, name: &str) -> Result<Pod> {
+        let pod = subscriber(&self.space, hub, name, &json!({}), env!("CARGO_BIN_EXE_app")).await?.1;
+        Ok(pod)
+    }
+
+    async fn annotation(&self, label: &str) -> Result<Option<String>> {
+        Ok(self.config().await?.metadata.annotations.and_then(|mut all| all.remove(label)))
+    }
+}
+
+fn outcomes(releases: &[Release]) -> Vec<(&str, Option<&str>, Option<ReleaseOutcome>)> {
+    let all = releases.iter();
+    all.map(|release| (release.version.as_str(), release.from.as_deref(), release.outcome)).collect()
+}
+
+/// A user who may do all, as others see them.
+async fn user(installation: &Installation<'_>, name: &str) -> Result<Client> {
+    installation.cluster.client(&installation.cluster.user(name, &["system:masters"])).await
+}
+
+#[tokio::test]
+async fn every_outcome_leaves_its_record() -> Result<()> {
+    use ReleaseOutcome::{Current, Left, Paused, Returned, RolledBack};
+    let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let rollout = json!({"steps": [{"pods": 1}], "minReadySeconds": 0, "bakeSeconds": 0, "tolerance": 0});
+    let shop = Shop::new(installation, rollout).await?;
+    let first = shop.ends("1", Current).await?;
+    ensure!(first.from.is_none() && first.requested_by.as_deref() == Some("admin"), "{first:?}");
+    let pods = [shop.subscriber(replica.hub, "web-1").await?, shop.subscriber(replica.hub, "web-2").await?];
+    shop.stands("both run it", |status| status.pods.summary == "2/2").await?;
+
+    shop.wants("2").await?;
+    let release = shop.ends("2", Current).await?;
+    let steps: Vec<u32> = release.steps.iter().map(|step| step.pods).collect();
+    ensure!(steps == [1, 2] && release.steps.is_sorted_by_key(|step| step.at.0), "{release:?}");
+    ensure!(
+        release.evidence.as_ref().is_some_and(|numbers| (numbers.assigned, numbers.harmed) == (2, 0)),
+        "{release:?}"
+    );
+    ensure!(release.began_at.0 >= release.requested_at.as_ref().context("unknown")?.0, "{release:?}");
+
+    shop.wants("1").await?;
+    let release = shop.ends("1", Returned).await?;
+    ensure!(release.from.as_deref() == Some("2") && release.requested_by.as_deref() == Some("admin"), "{release:?}");
+
+    shop.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
+    shop.wants("3").await?;
+    shop.stands("one pod runs it", |status| status.target.as_deref() == Some("3") && status.pods.updated == 2).await?;
+    shop.wants("4").await?;
+    let left = shop.stands("the other is moved to", |status| status.target.as_deref() == Some("4")).await?.releases;
+    let left = left.iter().find(|release| release.version == "3").context("no release")?;
+    ensure!((left.outcome, left.reason) == (Some(Left), Some(Reason::Leaving)), "{left:?}");
+    ensure!(left.message.as_deref() == Some("version 3 is not requested any more"), "{left:?}");
+
+    shop.set(json!({"now": {"version": "4", "reason": "outage"}})).await?;
+    shop.stands("all have it", |status| status.releases.last().is_some_and(|it| it.overridden.is_some())).await?;
+    shop.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
+    let release = shop.ends("4", Current).await?;
+    let at_once = release.overridden.as_ref().context("no override")?;
+    ensure!((at_once.reason.as_str(), at_once.requested_by.as_deref()) == ("outage", Some("admin")), "{release:?}");
+
+    shop.set(json!({"now": null, "rollout": {"minReadySeconds": 3600}})).await?;
+    harmed(&shop, "5", &pods).await?;
+    let release = shop.ends("5", RolledBack).await?;
+    ensure!(release.reason == Some(Reason::PodNotReady) && release.message.is_some(), "{release:?}");
+    ensure!(release.evidence.as_ref().is_some_and(|numbers| numbers.harmed == 1), "{release:?}");
+    healed(&shop).await?;
+
+    shop.set(json!({"rollout": {"onFailure": "Pause"}})).await?;
+    harmed(&shop, "6", &pods).await?;
+    let release = shop.ends("6", Paused).await?;
+    ensure!(release.ended_at.is_none() && release.reason == Some(Reason::PodNotReady), "{release:?}");
+    healed(&shop).await?;
+    shop.wants("4").await?;
+    let release = shop.ends("6", Left).await?;
+    ensure!(release.ended_at.is_some() && release.reason == Some(Reason::PodNotReady), "{release:?}");
+
+    let all = shop.is_current("4").await?;
+    let expected = [
+        ("1", None, Some(Current)),
+        ("2", Some("1"), Some(Current)),
+        ("1", Some("2"), Some(Returned)),
+        ("3", Some("1"), Some(Left)),
+        ("4", Some("1"), Some(Current)),
+        ("5", Some("4"), Some(RolledBack)),
+        ("6", Some("4"), Some(Left)),
+    ];
+    ensure!(outcomes(&all) == expected, "{:#?}", outcomes(&all));
+    let said = eventually(LONG, "an Event for each end", async || {
+        let events = shop.space.api::<Event>().list(&ListParams::default()).await.ok()?;
+        let said = events.into_iter().filter(|event| event.reason.as_deref() == Some("Released"));
+        let said: Vec<String> = said.filter_map(|event| event.message).collect();
+        (said.len() == expected.len()).then_some(said)
+    })
+    .await?;
+    let is = |beginning: &str, end: &str| said.iter().any(|said| said.starts_with(beginning) && said.contains(end));
+    ensure!(is("release 5 from 4, which admin requested, ended after ", " s: RolledBack: "), "{said:#?}");
+    let log = replica.log();
+    let lines: Vec<&str> =
+        log.lines().filter(|line| line.contains(&shop.space.name) && line.contains("release ended")).collect();
+    ensure!(lines.len() == expected.len() && lines.iter().all(|line| line.contains("audit")), "{lines:#?}");
+    Ok(())
+}
+
+/// Asks for a version, and the pod that has it becomes unready.
+async fn harmed(shop: &Shop, version: &str, pods: &[Pod]) -> Result<()> {
+    shop.wants(version).await?;
+    shop.stands("it is watched", |status| {
+        status.target.as_deref() == Some(version) && status.rollout.step == 1 && status.pods.updated == 2
+    })
+    .await?;
+    let has = pods.iter().position(|pod| {
+        std::fs::read_to_string(pod.path("files").join("number")).is_ok_and(|number| number == version)
+    });
+    let name = format!("web-{}", has.context("no pod has it")? + 1);
+    shop.space.set_ready(&name, false).await
+}
+
+async fn healed(shop: &Shop) -> Result<()> {
+    for name in ["web-1", "web-2"] {
+        shop.space.set_ready(name, true).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_asked_is_who_set_the_version() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, at_once()).await?;
+    let [alice, bob] = [user(installation, "alice").await?, user(installation, "bob").await?];
+    let as_user = |client: &Client| Api::<VersionedConfig>::namespaced(client.clone(), &shop.space.name);
+    let (alice, bob) = (as_user(&alice), as_user(&bob));
+    let merge = |value: Value| Patch::Merge(value);
+    let params = PatchParams::default();
+    shop.make("2").await?;
+    shop.make("3").await?;
+    alice.patch("shop", &params, &merge(json!({"spec": {"current": "2"}}))).await?;
+    ensure!(shop.ends("2", ReleaseOutcome::Current).await?.requested_by.as_deref() == Some("alice"));
+    let kept = shop.annotation(REQUESTED_BY).await?.context("no annotation")?;
+
+    // Somebody else changes something else, replaces the object without annotations, or takes the annotation away.
+    bob.patch("shop", &params, &merge(json!({"spec": {"historyLimit": 11}}))).await?;
+    eventually(LONG, "it is replaced", async || {
+        let mut bare = bob.get("shop").await.ok()?;
+        (bare.metadata.annotations, bare.metadata.managed_fields) = (None, None);
+        bob.replace("shop", &PostParams::default(), &bare).await.ok()
+    })
+    .await?;
+    bob.patch("shop", &params, &merge(json!({"metadata": {"annotations": {REQUESTED_BY: null}}}))).await?;
+    let forged = kept.replace("alice", "carol");
+    bob.patch("shop", &params, &merge(json!({"metadata": {"annotations": {REQUESTED_BY: forged}}}))).await?;
+    bob.patch("shop", &params, &merge(json!({"metadata": {"annotations": {OVERRIDDEN_BY: kept}}}))).await?;
+    ensure!(shop.annotation(REQUESTED_BY).await?.as_ref() == Some(&kept), "it is alice's");
+    ensure!(shop.annotation(OVERRIDDEN_BY).await?.is_none(), "nobody overrode anything");
+
+    // What bob has kept of alice says nothing, whether he creates, updates or applies.
+    bob.patch("shop", &params, &merge(json!({"spec": {"current": "3"}}))).await?;
+    ensure!(shop.ends("3", ReleaseOutcome::Current).await?.requested_by.as_deref() == Some("bob"));
+    let replayed = json!({"metadata": {"annotations": {REQUESTED_BY: kept}}, "spec": {"current": "2"}});
+    bob.patch("shop", &params, &merge(replayed)).await?;
+    ensure!(shop.ends("2", ReleaseOutcome::Returned).await?.requested_by.as_deref() == Some("bob"));
+    Ok(())
+}
+
+/// A tool applies the same manifest again and again. It neither loses who asked, nor finds a difference each time.
+#[tokio::test]
+async fn what_is_applied_again_and_again_is_not_fought_for() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    for server_side in [false, true] {
+        let shop = Shop::new(installation, at_once()).await?;
+        shop.make("2").await?;
+        let manifest = |current: &str| {
+            json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+                "metadata": {"name": "shop", "namespace": shop.space.name}, "spec": {"current": current},
+            })
+            .to_string()
+        };
+        let flags: &[&str] = if server_side { &["--server-side", "--force-conflicts"] } else { &["--validate=false"] };
+        let apply = [&["apply"], flags].concat();
+        for current in ["2", "2", "2"] {
+            installation.cluster.kubectl_on(&apply, &manifest(current)).await?;
+        }
+        let release = shop.ends("2", ReleaseOutcome::Current).await?;
+        ensure!(release.requested_by.as_deref() == Some("admin"), "{release:?}");
+        let (before, note) = (shop.config().await?, shop.annotation(REQUESTED_BY).await?);
+        ensure!(note.is_some_and(|note| note.ends_with(" admin")));
+        let said = installation.cluster.kubectl_on(&apply, &manifest("2")).await?.unwrap_or_default();
+        let after = shop.config().await?;
+        ensure!(before.metadata.annotations == after.metadata.annotations, "{said}");
+        ensure!(before.metadata.resource_version == after.metadata.resource_version, "nothing is written: {said}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_last_twenty_are_kept() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, at_once()).await?;
+    let names: Vec<String> = (2..=25).map(|number| number.to_string()).collect();
+    for name in &names {
+        shop.wants(name).await?;
+        shop.is_current(name).await?;
+    }
+    let releases = shop.is_current("25").await?;
+    let kept: Vec<&str> = releases.iter().map(|release| release.version.as_str()).collect();
+    ensure!(kept == names[4..], "{kept:?}");
+    ensure!(
+        releases
+            .iter()
+            .all(|release| release.outcome == Some(ReleaseOutcome::Current) && release.requested_by.is_some())
+    );
+    Ok(())
+}
+
+/// The record of a release that two leaders have moved is one, with the steps of both.
+#[tokio::test]
+async fn another_leader_goes_on_with_the_record() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    let mut pair = Pair::start(&installation).await?;
+    let rollout = json!({"steps": [{"pods": 1}], "minReadySeconds": 3600, "bakeSeconds": 0});
+    let shop = Shop::new(&installation, rollout).await?;
+    let _pods = [shop.subscriber(pair.hub(), "web-1").await?, shop.subscriber(pair.hub(), "web-2").await?];
+    shop.stands("both run it", |status| status.pods.summary == "2/2").await?;
+    shop.wants("2").await?;
+    let before = shop.stands("the first step is out", |status| status.rollout.step == 1).await?.releases;
+    pair.kill(pair.leader().await?)?;
+    pair.leader().await?;
+    shop.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
+    let release = shop.ends("2", ReleaseOutcome::Current).await?;
+    let open = before.last().context("none")?;
+    ensure!(release.is_same(open) && release.steps[..1] == open.steps[..] && release.steps.len() == 2, "{release:?}");
+    ensure!(release.requested_by.is_none(), "without a webhook nobody knows: {release:?}");
+    ensure!(shop.is_current("2").await?.len() == 2);
+    Ok(())
+}
