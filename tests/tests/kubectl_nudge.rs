@@ -122,6 +122,25 @@ async fn a_version_is_created_used_compared_rolled_back_and_deleted() -> Result<
     }
     let back = works(installation, &space, &["rollback", "game", "--wait"]).await?;
     assert!(back.ends_with("config game: version 1.0.0 is current\n"), "{back}");
+    let history = works(installation, &space, &["history", "game"]).await?;
+    let rows: Vec<Vec<&str>> = history.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["VERSION", "FROM", "OUTCOME", "BEGAN", "ENDED", "PODS", "REQUESTED-BY", "MESSAGE"]);
+    let short: Vec<_> = rows[1..].iter().map(|row| (row[0], row[1], row[2], row[6])).collect();
+    let expected = [
+        ("1.0.0", "1.0.1", "Returned", "admin"),
+        ("1.0.1", "1.0.0", "Current", "admin"),
+        ("1.0.0", "-", "Current", "<unknown>"),
+    ];
+    assert_eq!(short, expected, "{history}");
+    let changed = works(installation, &space, &["history", "game", "--diff"]).await?;
+    let headings: Vec<&str> = changed.lines().filter(|line| line.contains("requested by admin")).collect();
+    assert!(headings.len() == 2 && headings[1].starts_with("1.0.1 from 1.0.0: Current, "), "{changed}");
+    assert!(changed.contains(&diff) && changed.contains("pin: removed (Secret)\n"), "{changed}");
+    assert!(!changed.contains("hidden-4711"), "{changed}");
+    let json: Value = serde_json::from_str(&works(installation, &space, &["history", "game", "-o", "json"]).await?)?;
+    assert_eq!((&json[0]["version"], &json[2]["outcome"]), (&json!("1.0.0"), &json!("Returned")));
+    assert_eq!(works(installation, &space, &["history", "game", "-o", "name"]).await?, "1.0.0\n1.0.1\n1.0.0\n");
+    ends(installation, &space, 2, &["history", "game", "--diff", "-o", "json"]).await?;
     // A version that was rolled back is not a previous version.
     let nowhere = fails(installation, &space, &["rollback", "game"]).await?;
     assert!(nowhere.contains("has no previous version; choose one of kubectl nudge versions game"), "{nowhere}");
@@ -565,6 +584,8 @@ async fn what_the_cluster_says_cannot_command_the_terminal() -> Result<()> {
         "versions": [version("1", &map), version("2", &other), version(evil, &other)],
         "pods": {"total": 1, "updated": 1, "ready": 1, "failed": 0, "summary": evil},
         "rollout": {"revision": 1, "watch": {"seconds": 1, "reason": evil}},
+        "releases": [{"version": "2", "from": "1", "requestedBy": evil, "beganAt": "2026-01-01T00:00:00Z", "message": evil,
+            "reason": "Leaving", "outcome": "Left", "override": {"reason": evil, "requestedBy": evil}}],
     }});
     space.api::<VersionedConfig>().patch_status("shop", &PatchParams::default(), &Patch::Merge(&status)).await?;
     space.service_account("app").await?;
@@ -590,6 +611,10 @@ async fn what_the_cluster_says_cannot_command_the_terminal() -> Result<()> {
         &["versions", "shop", "-o", "json"],
         &["versions", "shop", "-o", "yaml"],
         &["versions", "shop", "-o", "name"],
+        &["history", "shop"],
+        &["history", "shop", "--diff"],
+        &["history", "shop", "-o", "json"],
+        &["history", "shop", "-o", "yaml"],
         &["get", "shop"],
         &["get", "shop", "-o", "json"],
         &["get", "web", "-o", "yaml"],
