@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_set_the_version_and_who_overrode_the_steps_are_told_apart() {
+    fn who_set_the_version_and_who_overrode_the_steps_are_two_notes() {
         let now = Asked::Now { version: "2", reason: "outage" };
         let [current, override_] =
             [Asked::Current("2"), now].map(|asked| alice().signed(&key(1), "team", "shop", asked));

@@ -141,6 +141,7 @@ async fn what_is_not_enabled_is_as_if_it_were_not_there() -> Result<()> {
     for (path, kind, object) in [
         ("/mutate/versions", "ConfigMap", &object),
         ("/validate/versions", "ConfigMap", &object),
+        ("/mutate/configs", "VersionedConfig", &config),
         ("/validate/configs", "VersionedConfig", &config),
     ] {
         for operation in ["CREATE", "DELETE"] {

@@ -7,6 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use nudge_admission::Webhook;
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::{Authority, Cluster, Options};
 use nudge_tests::eventually;
@@ -44,7 +45,7 @@ async fn an_outage_blocks_only_the_choice_of_versions() -> Result<()> {
     let configs = space.api::<VersionedConfig>();
     let chosen = Patch::Merge(json!({"spec": {"current": "2"}}));
     let refused = configs.patch("shop", &PatchParams::default(), &chosen).await.unwrap_err();
-    assert!(refused.to_string().contains("failed calling webhook \"configs.nudge.dev\""), "{refused}");
+    assert!(refused.to_string().contains("failed calling webhook \"configs-requested.nudge.dev\""), "{refused}");
     let status = Patch::Merge(json!({"status": {"phase": "Waiting"}}));
     configs.patch_status("shop", &PatchParams::default(), &status).await?;
     let elsewhere = cluster.space("elsewhere").await?;
@@ -52,7 +53,8 @@ async fn an_outage_blocks_only_the_choice_of_versions() -> Result<()> {
     space.delete(SOON * 2).await?;
 
     // A server that answers with a failure is an outage too.
-    let broken = start(&authority, vec![Arc::new(Broken("/validate/configs"))], |_| ()).await?;
+    let both: Vec<Arc<dyn Webhook>> = vec![Arc::new(Broken("/mutate/configs")), Arc::new(Broken("/validate/configs"))];
+    let broken = start(&authority, both, |_| ()).await?;
     let space = cluster.space_with("broken", &[("nudge.dev/enabled", "true")]).await?;
     let all = DeleteParams::default();
     Api::<MutatingWebhookConfiguration>::all(admin.clone()).delete("nudge-injector", &all).await?;

@@ -111,6 +111,7 @@ fn groups(namespace: &str) -> Vec<Vec<Question>> {
         forgotten.to_vec(),
         closed("/mutate/versions", "Secret", &part),
         closed(versions, "Secret", &part),
+        closed("/mutate/configs", "VersionedConfig", &config("keys", Value::Null)),
         closed("/validate/configs", "VersionedConfig", &config("keys", Value::Null)),
         closed("/mutate/pods", "Pod", &opted),
     ]
