@@ -248,6 +248,7 @@ fn config(object: Option<&DynamicObject>) -> Result<VersionedConfig, ReviewError
 #[cfg(test)]
 mod tests {
     use nudge_api::PartStatus;
+    use nudge_core::requester::Requesters;
     use serde_json::{Value, json};
     use tracing::instrument::WithSubscriber as _;
 
@@ -266,6 +267,34 @@ mod tests {
         let verdict = ValidateConfigs::new(Arc::clone(&lookups)).review(request).await.unwrap();
         let asked = std::mem::take(&mut *lookups.asked.lock().unwrap());
         (verdict, asked)
+    }
+
+    #[tokio::test]
+    async fn the_user_of_the_request_is_noted() {
+        let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+        let webhook = MutateConfigs::new(Arc::clone(&key));
+        let reviewed = async |operation: &str, old: Option<&Value>, new: Option<&Value>| {
+            webhook.review(&request("VersionedConfig", operation, old, new)).await.unwrap()
+        };
+        let Verdict::Allow { patch: Some(patch), warnings } =
+            reviewed("UPDATE", Some(&config("1")), Some(&config("2"))).await
+        else {
+            panic!("no patch")
+        };
+        let mut stored = config("2");
+        json_patch::patch(&mut stored, &patch).unwrap();
+        let known = Requesters::of(&serde_json::from_value(stored.clone()).unwrap(), &key).current.unwrap();
+        assert_eq!((known.user.as_str(), warnings.len()), ("eve", 0));
+        let now = Timestamp::now().as_second();
+        assert!((now - 60..=now).contains(&known.at.0.as_second()), "{known:?}");
+        // What is read is written back as it is.
+        assert_eq!(reviewed("UPDATE", Some(&stored), Some(&stored)).await, Verdict::allow());
+        assert_eq!(reviewed("DELETE", Some(&stored), None).await, Verdict::allow());
+        let mut odd = request("VersionedConfig", "UPDATE", Some(&stored), Some(&stored));
+        odd.old_object = None;
+        assert!(matches!(webhook.review(&odd).await, Err(WebhookError::Review(_))));
+        let pod = request("Pod", "CREATE", None, Some(&stored));
+        assert!(matches!(webhook.review(&pod).await, Err(WebhookError::Review(_))));
     }
 
     #[tokio::test]

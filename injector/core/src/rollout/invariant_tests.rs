@@ -136,6 +136,22 @@ impl Scene {
     }
 }
 
+/// One release is open exactly as long as something moves, it is about that, and no write is made for the record alone.
+fn recorded(before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
+    let (open, ended): (Vec<_>, Vec<_>) = after.releases.iter().partition(|release| release.ended_at.is_none());
+    assert_eq!(open.len(), usize::from(after.rollout.stage.is_some()), "{after:?}");
+    assert!(ended.iter().all(|release| release.outcome.is_some()), "{ended:?}");
+    if let Some(open) = open.first() {
+        let versions = (Some(&open.version), open.from.as_ref());
+        let (current, target) = (after.current.as_ref(), after.target.as_ref());
+        assert!(versions == (target, current) || versions == (current, target), "{open:?} {after:?}");
+        assert_eq!(after.releases.last(), Some(*open));
+    }
+    let others = VersionedConfigStatus { releases: before.releases.clone(), ..after.clone() };
+    let began_without_record = before.rollout.stage.is_some() && before.releases.is_empty();
+    assert!(before.releases == after.releases || others != *before || began_without_record, "{after:?}");
+}
+
 /// What holds of every transition, from one status to the next.
 pub(super) fn check(rollout: &TestRollout, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
     let assigned = |status: &VersionedConfigStatus, pod: &Subject| of_place(status, pod.place()).map(str::to_owned);
@@ -146,6 +162,7 @@ pub(super) fn check(rollout: &TestRollout, before: &VersionedConfigStatus, after
     let stored: VersionedConfigStatus = serde_json::from_str(&serde_json::to_string(after).unwrap()).unwrap();
     let read = Rollout::from_status(&stored, &Time(Timestamp::from_millisecond(rollout.millis).unwrap()));
     assert_eq!(read.into_status(stored.clone()), stored);
+    recorded(before, after);
     // The revision never falls, and grows with every other assignment.
     let (old, new) = (before.rollout.revision, after.rollout.revision);
     let reassigned = rollout.pods.iter().any(|pod| assigned(before, pod) != assigned(after, pod));

@@ -83,6 +83,14 @@ fn what_users_write_into_the_metadata_of_a_config_is_not_kept() {
     index.put_config(config);
     let meta = index.config(&config_key("shop")).unwrap().metadata.clone();
     assert!(meta.annotations.is_none() && meta.labels.is_none() && meta.finalizers.is_none());
+    // What Nudge has noted there is, as long as it may be.
+    let mut config = super::config("u", "2");
+    let long = "b".repeat(334);
+    let notes = [(labels::REQUESTED_BY, &long[..333]), (labels::OVERRIDDEN_BY, &long), (labels::FORCE_DELETE, "true")];
+    config.metadata.annotations = Some(notes.map(|(label, note)| (label.to_owned(), note.to_owned())).into());
+    index.put_config(config);
+    let kept = index.config(&config_key("shop")).unwrap().metadata.annotations.clone().unwrap_or_default();
+    assert_eq!(kept.into_iter().collect::<Vec<_>>(), [(labels::REQUESTED_BY.to_owned(), long[..333].to_owned())]);
 }
 
 #[test]
