@@ -32,19 +32,20 @@ pub fn recorded(
     }
     match (subject, before, after) {
         (None, Rollout::Initial { .. }, Rollout::Current(idle)) => {
-            let mut first = begun(&releases, &idle.base.current, None, now, seen);
+            let mut first = begun(&releases, (&idle.base.current, None), (now, now), seen);
             (first.ended_at, first.outcome) = (Some(now.clone()), Some(ReleaseOutcome::Current));
             releases.push(first);
         }
         (Some((version, from)), ..) if open(&mut releases).is_none() => {
             let began = if retried { now } else { began_at(after).unwrap_or(now) };
-            releases.push(begun(&releases, version, Some(from.to_owned()), began, seen));
+            releases.push(begun(&releases, (version, Some(from.to_owned())), (began, now), seen));
         }
         _ => {}
     }
     let known = requester(
         seen.requesters.now.as_ref(),
         releases.iter().filter_map(|one| one.overridden.as_ref()?.requested_at.as_ref()),
+        now,
     );
     if let Some(open) = open(&mut releases) {
         match after {
@@ -148,22 +149,31 @@ fn open(releases: &mut [Release]) -> Option<&mut Release> {
 }
 
 /// A release that begins, with who asked for it.
-fn begun(releases: &[Release], version: &str, from: Option<String>, at: &Time, seen: &Observation<'_>) -> Release {
+fn begun(
+    releases: &[Release],
+    (version, from): (&str, Option<String>),
+    (at, now): (&Time, &Time),
+    seen: &Observation<'_>,
+) -> Release {
     let mut release = Release::new(version, from, at.clone());
     let asked = seen.requesters.current.as_ref();
-    if let Some(known) = requester(asked, releases.iter().filter_map(|one| one.requested_at.as_ref())) {
+    let before = releases.iter().filter_map(|one| one.requested_at.as_ref());
+    if let Some(known) = requester(asked, before, now) {
         release.requested_by = Some(known.user.clone());
         release.requested_at = Some(known.at.clone());
     }
     release
 }
 
-/// Who asked, unless something newer was asked for before: what is older was written back by somebody.
+/// Who asked, unless something newer was asked for before: what is older was written back by somebody. A time to come is that of a clock
+/// that was wrong.
 fn requester<'a, 'b>(
     known: Option<&'a Requester>,
-    mut before: impl Iterator<Item = &'b Time>,
+    before: impl Iterator<Item = &'b Time>,
+    now: &Time,
 ) -> Option<&'a Requester> {
-    known.filter(|known| before.all(|at| at.0 <= known.at.0))
+    let newest = before.map(|at| at.0).filter(|at| *at <= now.0).max();
+    known.filter(|known| newest.is_none_or(|newest| newest <= known.at.0))
 }
 
 /// The numbers by which the target was judged, at a failure and at the end.

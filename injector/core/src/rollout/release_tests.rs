@@ -178,6 +178,22 @@ fn an_older_requester_than_one_that_was_recorded_is_none() {
 }
 
 #[test]
+fn a_clock_that_was_ahead_makes_nobody_unknown() {
+    let mut scene = Scene::new(&[("web", 2)], Nature::Good);
+    let ahead = Timestamp::from_millisecond(scene.rollout.millis + 86_400_000).unwrap();
+    scene.rollout.requesters.current = Some(Requester::new("alice", ahead));
+    scene.watch(5);
+    assert_eq!(last(&scene.rollout).requested_by.as_deref(), Some("alice"));
+    scene.requested = "3";
+    ask(&mut scene.rollout, "bob");
+    scene.watch(5);
+    assert_eq!(
+        (last(&scene.rollout).version.as_str(), last(&scene.rollout).requested_by.as_deref()),
+        ("3", Some("bob"))
+    );
+}
+
+#[test]
 fn what_a_leader_finds_open_it_goes_on_with() {
     for hand_over_at in (0..USUAL).step_by(20) {
         let mut scene = Scene::new(&[("web", 8)], Nature::Good);

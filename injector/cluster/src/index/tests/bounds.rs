@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
+use nudge_protocol::labels;
+
 use super::parts::part;
 use super::*;
 
