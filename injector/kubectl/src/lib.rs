@@ -3,6 +3,7 @@
 //! - `commands`: a file for each command, with its arguments
 //! - `output`: tables, progress, and the text of reports
 //! - `version`: the content of versions, as it is read from files, divided into objects, and read back
+//! - `page`: the page of `kubectl nudge ui`
 //! - `rollout`: setting `spec.current`, and waiting for the rollout
 //!
 //! A value of a Secret is printed only by `get --show-secrets`.
@@ -11,6 +12,7 @@ mod commands;
 mod dry_run;
 mod failure;
 mod output;
+mod page;
 mod period;
 mod rollout;
 mod session;
@@ -30,13 +32,13 @@ const COMPLETER: &str = "kubectl_complete-nudge";
 
 /// Runs the command of this process's arguments.
 pub fn run() -> ExitCode {
-    let output = Output;
+    let output = Output::default();
     let mut arguments = std::env::args();
     let program = arguments.next().unwrap_or_default();
     let result = if program.ends_with(COMPLETER) {
-        block_on(completion::complete(output, arguments.collect()))
+        block_on(completion::complete(output.clone(), arguments.collect()))
     } else {
-        block_on(commands::run(output, Arguments::parse()))
+        block_on(commands::run(output.clone(), Arguments::parse()))
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,6 +16,7 @@ use super::resume::Resume;
 use super::rollback::Rollback;
 use super::source::Source;
 use super::status::Status;
+use super::ui::Ui;
 use super::use_version::Use;
 use super::validate::Validate;
 use super::versions::Versions;
@@ -84,6 +85,8 @@ pub(crate) enum Command {
     Source(Source),
     /// Print the dictionary that a pod sees, or the dictionary of a config
     Get(Get),
+    /// Show configs and their rollouts in the browser
+    Ui(Ui),
     /// Print the script that makes kubectl complete these commands
     #[command(after_help = "Example:
   kubectl nudge completion > ~/.local/bin/kubectl_complete-nudge

@@ -98,7 +98,7 @@ fn follow(rules: &NamedRules, parts: &[Part]) -> Result<(), Failure> {
 }
 
 /// Prints what the command would create.
-pub(crate) fn print_offline(out: Output, command: &Create, namespace: Option<&str>) -> Result<(), Failure> {
+pub(crate) fn print_offline(out: &Output, command: &Create, namespace: Option<&str>) -> Result<(), Failure> {
     let (version, parts) = parts(command)?;
     if let Some(path) = &command.rules {
         follow(&of_file(path)?, &parts)?;
@@ -159,7 +159,7 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
             }
         }
     }
-    print(session.out, command, &created)?;
+    print(&session.out, command, &created)?;
     if known.is_none() && command.output.is_none() {
         let suffix = command.dry.dry_run.suffix();
         session.out.line(&format!(
@@ -288,7 +288,7 @@ async fn undo(
     failure
 }
 
-fn print(out: Output, command: &Create, objects: &[Object]) -> Result<(), Failure> {
+fn print(out: &Output, command: &Create, objects: &[Object]) -> Result<(), Failure> {
     let name = |object: &Object| match object {
         Object::Map(map) => format!("configmap/{}", map.metadata.name.as_deref().unwrap_or_default()),
         Object::Secret(secret) => format!("secret/{}", secret.metadata.name.as_deref().unwrap_or_default()),

@@ -16,6 +16,7 @@ pub(crate) mod resume;
 pub(crate) mod rollback;
 pub(crate) mod source;
 pub(crate) mod status;
+pub(crate) mod ui;
 pub(crate) mod use_version;
 pub(crate) mod validate;
 pub(crate) mod versions;
@@ -23,7 +24,7 @@ pub(crate) mod versions;
 use self::arguments::{Arguments, Command};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
-use crate::session::Session;
+use crate::session::{Connection, Session};
 
 /// Runs a command, with an API server if it needs one.
 pub(crate) async fn run(output: Output, arguments: Arguments) -> Result<(), Failure> {
@@ -32,14 +33,14 @@ pub(crate) async fn run(output: Output, arguments: Arguments) -> Result<(), Fail
         Command::Completion => return output.print(completion::SCRIPT),
         Command::Complete { words } => return completion::complete(output, words.clone()).await,
         Command::Create(command) if command.is_offline() => {
-            return create::print_offline(output, command, connection.namespace.as_deref());
+            return create::print_offline(&output, command, connection.namespace.as_deref());
         }
-        Command::Validate(command) if command.is_offline() => return validate::run_offline(output, command),
+        Command::Validate(command) if command.is_offline() => return validate::run_offline(&output, command),
         _ => {}
     }
     let session = Session::connect(connection, output).await?;
     let in_namespace = !matches!(arguments.command, Command::Enable(_) | Command::Disable(_));
-    match run_with(&session, arguments.command).await {
+    match run_with(&session, connection, arguments.command).await {
         // A missing namespace explains most other failures.
         Err(failure) if failure.exit == Exit::Failed && in_namespace => {
             Err(session.missing_namespace().await.unwrap_or(failure))
@@ -48,7 +49,7 @@ pub(crate) async fn run(output: Output, arguments: Arguments) -> Result<(), Fail
     }
 }
 
-async fn run_with(session: &Session, command: Command) -> Result<(), Failure> {
+async fn run_with(session: &Session, connection: &Connection, command: Command) -> Result<(), Failure> {
     match command {
         Command::Enable(command) => enable::enable(session, &command).await,
         Command::Disable(command) => enable::disable(session, &command).await,
@@ -68,6 +69,7 @@ async fn run_with(session: &Session, command: Command) -> Result<(), Failure> {
         Command::Restart(command) => restart::run(session, &command).await,
         Command::Source(command) => source::run(session, &command).await,
         Command::Get(command) => get::run(session, &command).await,
+        Command::Ui(command) => ui::run(session, connection, &command).await,
         Command::Completion | Command::Complete { .. } => Ok(()),
     }
 }

@@ -37,7 +37,7 @@ impl Validate {
 }
 
 /// Checks a folder by a file.
-pub(crate) fn run_offline(out: Output, command: &Validate) -> Result<(), Failure> {
+pub(crate) fn run_offline(out: &Output, command: &Validate) -> Result<(), Failure> {
     let rules = of_file(&command.rules)?;
     say(out, &command.what, &rules, &folder(&command.what)?)
 }
@@ -47,7 +47,7 @@ pub(crate) async fn run(session: &Session, command: &Validate) -> Result<(), Fai
     let rules =
         if is_path(rules) { of_file(rules)? } else { of_config(session, &session.config(rules).await?).await? };
     if is_path(what) {
-        return say(session.out, what, &rules, &folder(what)?);
+        return say(&session.out, what, &rules, &folder(what)?);
     }
     let config = rules.config.as_deref().ok_or_else(|| {
         Failure::usage(format!(
@@ -56,7 +56,7 @@ pub(crate) async fn run(session: &Session, command: &Validate) -> Result<(), Fai
         ))
     })?;
     let parts = labelled(session, config, what).await?;
-    say(session.out, &format!("version {what} of config {config}"), &rules, &parts)
+    say(&session.out, &format!("version {what} of config {config}"), &rules, &parts)
 }
 
 fn folder(path: &str) -> Result<Vec<(PartKind, Contents)>, Failure> {
@@ -68,7 +68,7 @@ fn folder(path: &str) -> Result<Vec<(PartKind, Contents)>, Failure> {
 }
 
 /// Says what is wrong, a line for each.
-fn say(out: Output, what: &str, rules: &NamedRules, parts: &[(PartKind, Contents)]) -> Result<(), Failure> {
+fn say(out: &Output, what: &str, rules: &NamedRules, parts: &[(PartKind, Contents)]) -> Result<(), Failure> {
     let NamedRules { name, count, .. } = rules;
     let keys: usize = parts.iter().map(|(_, content)| content.len()).sum();
     match check(rules, parts.iter().map(|(kind, content)| (*kind, content))) {

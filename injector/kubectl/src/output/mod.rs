@@ -9,6 +9,7 @@ pub(crate) mod table;
 pub(crate) mod visible;
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -26,14 +27,42 @@ pub(crate) enum Format {
     Name,
 }
 
-/// Writes the output of a command.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Output;
+/// How many lines are kept of a command that the page runs.
+const MOST_KEPT: usize = 100;
 
-#[allow(clippy::unused_self)] // a command that writes needs an Output
+/// Writes the output of a command.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Output {
+    /// Where lines are kept for the page, instead of being written.
+    kept: Option<Arc<Mutex<Vec<String>>>>,
+}
+
 impl Output {
+    /// An output that keeps its lines, and writes nothing.
+    pub(crate) fn keeping() -> Self {
+        Self { kept: Some(Arc::default()) }
+    }
+
+    /// The lines that were kept.
+    pub(crate) fn kept(&self) -> Vec<String> {
+        let kept = self.kept.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        kept.unwrap_or_default()
+    }
+
+    /// Keeps the text, if that is asked for.
+    fn keep(&self, text: &str) -> bool {
+        let Some(kept) = &self.kept else { return false };
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = MOST_KEPT.saturating_sub(kept.len());
+        kept.extend(text.lines().take(left).map(str::to_owned));
+        true
+    }
+
     /// Writes to standard output.
-    pub(crate) fn print(self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
+        if self.keep(&visible::text(text)) {
+            return Ok(());
+        }
         let mut out = std::io::stdout().lock();
         match out.write_all(visible::text(text).as_bytes()).and_then(|()| out.flush()) {
             // The reader has closed the pipe, as `head` does.
@@ -43,39 +72,42 @@ impl Output {
     }
 
     /// Writes a line to standard output.
-    pub(crate) fn line(self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn line(&self, text: &str) -> Result<(), Failure> {
         self.print(&format!("{}\n", visible::line(text)))
     }
 
     /// Writes lines to standard output.
-    pub(crate) fn lines(self, lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
+    pub(crate) fn lines(&self, lines: impl IntoIterator<Item = String>) -> Result<(), Failure> {
         let lines: Vec<String> = lines.into_iter().map(|line| visible::line(&line).into_owned() + "\n").collect();
         self.print(&lines.concat())
     }
 
     /// Writes a value as a document.
-    pub(crate) fn document(self, value: &impl Serialize, format: Format) -> Result<(), Failure> {
+    pub(crate) fn document(&self, value: &impl Serialize, format: Format) -> Result<(), Failure> {
         self.print(&document(value, format)?)
     }
 
     /// Writes a warning to standard error.
-    pub(crate) fn warn(self, text: &str) {
+    pub(crate) fn warn(&self, text: &str) {
         self.note(&format!("warning: {text}"));
     }
 
     /// Writes an error to standard error.
-    pub(crate) fn error(self, text: &str) {
+    pub(crate) fn error(&self, text: &str) {
         self.note(&format!("error: {text}"));
     }
 
     /// Writes a line to standard error.
-    pub(crate) fn note(self, text: &str) {
-        let _ = writeln!(std::io::stderr(), "{}", visible::line(text));
+    pub(crate) fn note(&self, text: &str) {
+        let line = visible::line(text);
+        if !self.keep(&line) {
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
     }
 
     /// Whether standard error is a terminal that can move its cursor.
-    pub(crate) fn is_terminal(self) -> bool {
-        std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.kept.is_none() && std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
     }
 }
 
@@ -95,6 +127,19 @@ pub(crate) fn document(value: &impl Serialize, format: Format) -> Result<String,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kept_lines_are_bounded_and_not_written() {
+        let output = Output::keeping();
+        output.line("one").unwrap();
+        output.warn("two\u{1b}");
+        for _ in 0..2 * MOST_KEPT {
+            output.note("more");
+        }
+        let kept = output.kept();
+        assert_eq!((&*kept[0], &*kept[1], kept.len()), ("one", "warning: two\\u{1b}", MOST_KEPT));
+        assert!(!output.is_terminal() && Output::default().kept().is_empty());
+    }
 
     #[test]
     fn documents_are_json_or_yaml() {

@@ -38,7 +38,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(out: Output) -> Self {
+    pub(crate) fn new(out: &Output) -> Self {
         let bar = out.is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
             // No colours, so NO_COLOR has no effect. The message has lines of its own, so it is not cut off.
@@ -49,7 +49,7 @@ impl Progress {
             bar.enable_steady_tick(TICK);
             bar
         });
-        Self { out, bar, last: String::new(), pending: None }
+        Self { out: out.clone(), bar, last: String::new(), pending: None }
     }
 
     /// Shows the state.
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_line_is_written_once_and_a_passing_one_only_if_it_lasts() {
-        let mut progress = Progress { out: Output, bar: None, last: String::new(), pending: None };
+        let mut progress = Progress { out: Output::default(), bar: None, last: String::new(), pending: None };
         let view = |line: &str, passing| View { done: 0, total: 2, line: line.to_owned(), passing };
         assert_eq!(progress.next_line(&view("begins", true)), None);
         assert_eq!(progress.pending.as_deref(), Some("begins"));

@@ -2,7 +2,7 @@
 
 mod field_managers;
 pub(crate) mod outcome;
-mod pods;
+pub(crate) mod pods;
 pub(crate) mod switch;
 pub(crate) mod wait;
 

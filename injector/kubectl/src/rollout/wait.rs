@@ -42,7 +42,7 @@ pub(crate) async fn wait_for(
     generation: i64,
     limit: Duration,
 ) -> Result<(), Failure> {
-    let mut progress = Progress::new(session.out);
+    let mut progress = Progress::new(&session.out);
     let watched = watch(session, name, version, generation, &mut progress);
     let limited = async { if limit.is_zero() { Ok(watched.await) } else { timeout(limit, watched).await } };
     let ended = tokio::select! {

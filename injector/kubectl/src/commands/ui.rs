@@ -1,0 +1,76 @@
+//! `kubectl nudge ui`: serves a page on this machine that shows configs and their rollouts.
+
+use clap::{Args, Parser as _};
+use kube::config::Kubeconfig;
+
+use crate::commands::arguments::Arguments;
+use crate::failure::Failure;
+use crate::page::act::Act;
+use crate::page::scope::Wanted;
+use crate::page::{Options, serve};
+use crate::session::{Connection, Session};
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  kubectl nudge ui
+  kubectl nudge ui -n shop --no-browser --port=8001
+
+The page shows what you may see, and does what you may do: it asks the API server with your kubeconfig. Nothing is installed. It is \
+served on 127.0.0.1 until you press Ctrl-C. The address has a token that works once, within a minute.")]
+pub(crate) struct Ui {
+    /// The port on 127.0.0.1; by default any that is free
+    #[arg(long, default_value_t = 0, value_name = "PORT", hide_default_value = true)]
+    pub(crate) port: u16,
+    /// Print the address, and do not open the browser
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+    /// The configs of all namespaces, or fail; by default all namespaces if you may list them, and else one
+    #[arg(short = 'A', long)]
+    pub(crate) all_namespaces: bool,
+}
+
+/// The acts of the page: a command for each.
+const ACTS: &[Act] = &[];
+
+pub(crate) async fn run(session: &Session, connection: &Connection, command: &Ui) -> Result<(), Failure> {
+    let wanted = match (command.all_namespaces, &connection.namespace) {
+        (true, _) => Wanted::All,
+        (false, Some(_)) => Wanted::One,
+        (false, None) => Wanted::AsMuchAsMayBe,
+    };
+    let options = Options {
+        port: command.port,
+        browser: !command.no_browser,
+        wanted,
+        context: context(connection),
+        flags: flags(connection),
+        acts: ACTS,
+        run: |session, words| Box::pin(async move { run_words(&session, words).await }),
+    };
+    let session = Session { client: session.client.clone(), namespace: session.namespace.clone(), out: session.out.clone() };
+    tokio::task::LocalSet::new().run_until(serve(session, options)).await
+}
+
+/// Runs the words as the command line does.
+async fn run_words(session: &Session, words: Vec<String>) -> Result<(), Failure> {
+    let words = ["kubectl-nudge".to_owned()].into_iter().chain(words);
+    let arguments = Arguments::try_parse_from(words).map_err(|error| Failure::usage(error.to_string()))?;
+    super::run_with(session, &arguments.connection, arguments.command).await
+}
+
+/// The context that the page names.
+fn context(connection: &Connection) -> String {
+    let read = || match &connection.kubeconfig {
+        Some(file) => Kubeconfig::read_from(file),
+        None => Kubeconfig::read(),
+    };
+    let known = connection.context.clone().or_else(|| read().ok()?.current_context);
+    known.unwrap_or_else(|| "the pod's own account".to_owned())
+}
+
+/// The flags that choose the cluster, for commands that are typed.
+fn flags(connection: &Connection) -> Vec<String> {
+    let context = connection.context.iter().map(|context| format!("--context={context}"));
+    let kubeconfig = connection.kubeconfig.iter().map(|file| format!("--kubeconfig={}", file.display()));
+    context.chain(kubeconfig).collect()
+}

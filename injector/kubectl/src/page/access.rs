@@ -1,0 +1,160 @@
+//! Who may use the page: whoever has the token of the address, once and in time, gets the token of the session.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
+
+/// How long the token of the address is valid.
+pub(crate) const EXCHANGE_LIMIT: Duration = Duration::from_mins(1);
+
+/// Bytes of a token: 256 bits.
+const TOKEN_BYTES: usize = 32;
+
+/// A random token, which is never printed by accident.
+struct Token(Zeroizing<String>);
+
+impl Token {
+    fn random() -> Option<Self> {
+        let mut bytes = Zeroizing::new([0; TOKEN_BYTES]);
+        SystemRandom::new().fill(&mut *bytes).ok()?;
+        Some(Self(Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(*bytes))))
+    }
+
+    /// Takes equally long for every text of the same length.
+    fn is(&self, offered: &str) -> bool {
+        self.0.as_bytes().ct_eq(offered.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Token")
+    }
+}
+
+/// Why a token is not exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It is not the token.
+    Wrong,
+    /// It was exchanged before.
+    Used,
+    /// It is too late.
+    Late,
+}
+
+impl Refused {
+    /// What the page says.
+    pub(crate) fn message(self) -> &'static str {
+        match self {
+            Self::Wrong => "this is not the address that kubectl nudge ui printed",
+            Self::Used => {
+                "this address was opened before, and works once; if that was not you, stop the command; run kubectl nudge ui again"
+            }
+            Self::Late => "this address was valid for a minute; run kubectl nudge ui again",
+        }
+    }
+}
+
+/// The two tokens of a page.
+#[derive(Debug)]
+pub(crate) struct Access {
+    /// In the fragment of the address.
+    first: Token,
+    used: bool,
+    until: Instant,
+    /// In a header of every request.
+    session: Token,
+}
+
+impl Access {
+    /// Two random tokens; absent where the system has no randomness.
+    pub(crate) fn new(now: Instant) -> Option<Self> {
+        Some(Self { first: Token::random()?, used: false, until: now + EXCHANGE_LIMIT, session: Token::random()? })
+    }
+
+    /// The token of the address.
+    pub(crate) fn first(&self) -> &str {
+        &self.first.0
+    }
+
+    /// Whether the token of the address was exchanged.
+    pub(crate) fn is_used(&self) -> bool {
+        self.used
+    }
+
+    /// Exchanges the token of the address for the token of the session.
+    pub(crate) fn exchange(&mut self, offered: &str, now: Instant) -> Result<&str, Refused> {
+        if !self.first.is(offered) {
+            return Err(Refused::Wrong);
+        }
+        if self.used {
+            return Err(Refused::Used);
+        }
+        if now >= self.until {
+            return Err(Refused::Late);
+        }
+        self.used = true;
+        Ok(&self.session.0)
+    }
+
+    /// Whether this is the token of the session, and somebody has it.
+    pub(crate) fn admits(&self, offered: &str) -> bool {
+        self.session.is(offered) && self.used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access() -> (Access, String, Instant) {
+        let now = Instant::now();
+        let access = Access::new(now).unwrap();
+        let first = access.first().to_owned();
+        (access, first, now)
+    }
+
+    #[test]
+    fn a_token_is_exchanged_once() {
+        let (mut access, first, now) = access();
+        let session = access.exchange(&first, now).unwrap().to_owned();
+        assert!(access.admits(&session) && access.is_used());
+        assert_eq!(access.exchange(&first, now), Err(Refused::Used));
+        assert!(!access.admits(&first) && !access.admits("") && !access.admits(&session[1..]));
+    }
+
+    #[test]
+    fn a_token_is_valid_for_a_minute() {
+        let (mut access, first, now) = access();
+        assert_eq!(access.exchange(&first, now + EXCHANGE_LIMIT), Err(Refused::Late));
+        assert!(access.exchange(&first, now + EXCHANGE_LIMIT.saturating_sub(Duration::from_nanos(1))).is_ok());
+    }
+
+    #[test]
+    fn another_token_says_nothing_and_uses_nothing_up() {
+        let (mut access, first, now) = access();
+        for wrong in ["", "x", &first[1..], &format!("{first}x"), &access.session.0.to_string()] {
+            assert_eq!(access.exchange(wrong, now), Err(Refused::Wrong), "{wrong:?}");
+        }
+        assert_eq!(access.exchange("x", now + EXCHANGE_LIMIT), Err(Refused::Wrong));
+        let session = access.session.0.to_string();
+        assert!(!access.admits(&session), "nobody has it yet");
+        assert!(access.exchange(&first, now).is_ok());
+        assert_eq!(access.exchange("x", now), Err(Refused::Wrong));
+    }
+
+    #[test]
+    fn tokens_have_256_bits_and_differ() {
+        let (one, first, _) = access();
+        let (_, other, _) = self::access();
+        assert_eq!(BASE64_URL_SAFE_NO_PAD.decode(&first).unwrap().len(), TOKEN_BYTES);
+        assert!(first != other && first != *one.session.0);
+        assert!(!format!("{one:?}").contains(&first));
+    }
+}

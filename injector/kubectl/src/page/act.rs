@@ -1,0 +1,117 @@
+//! What the page can do: each act is a command of `kubectl nudge`, which the page shows before it runs it.
+
+use nudge_api::VersionedConfig;
+use nudge_protocol::{ConfigName, VersionName};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Who may do something: whoever has this verb on the config.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Act {
+    /// The first word of the command, which also names the act in requests.
+    pub(crate) name: &'static str,
+    /// What the button says.
+    pub(crate) label: &'static str,
+    /// What follows, in a sentence.
+    pub(crate) effect: &'static str,
+    /// The verb that it needs on the config.
+    pub(crate) verb: &'static str,
+    /// Whether a version is chosen.
+    pub(crate) version: bool,
+    /// Whether a reason is asked for.
+    pub(crate) reason: bool,
+    /// Whether it does anything to the config as it is.
+    pub(crate) applies: fn(&VersionedConfig) -> bool,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) config: ConfigName,
+    pub(crate) version: Option<VersionName>,
+    pub(crate) reason: Option<String>,
+}
+
+/// The longest reason, in bytes.
+const LONGEST_REASON: usize = 1024;
+
+impl Act {
+    /// The words of the command after `kubectl nudge`. Names can't begin like a flag, and a reason stands in the word of its flag.
+    pub(crate) fn words(&self, asked: &Asked) -> Result<Vec<String>, Failure> {
+        let mut words = vec![self.name.to_owned(), asked.config.to_string()];
+        match (self.version, &asked.version) {
+            (true, Some(version)) => words.push(version.to_string()),
+            (true, None) => return Err(Failure::usage("choose a version")),
+            (false, _) => {}
+        }
+        match asked.reason.as_deref().map(str::trim).filter(|_| self.reason) {
+            Some(reason) if reason.len() > LONGEST_REASON => return Err(Failure::usage("the reason is too long")),
+            Some(reason) if !reason.is_empty() => words.push(format!("--reason={reason}")),
+            Some(_) | None => {}
+        }
+        Ok(words)
+    }
+}
+
+/// The command as it can be typed.
+pub(crate) fn typed(words: &[String], namespace: &str, flags: &[String]) -> String {
+    let namespace = ["-n".to_owned(), namespace.to_owned()];
+    let all = words.iter().chain(&namespace).chain(flags).map(|word| quoted(word));
+    ["kubectl nudge".to_owned()].into_iter().chain(all).collect::<Vec<_>>().join(" ")
+}
+
+/// The word for a shell.
+fn quoted(word: &str) -> String {
+    let plain = |char: char| char.is_ascii_alphanumeric() || "-_=./:,@%+".contains(char);
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// An act that the user may do, or may not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Permitted {
+    pub(crate) name: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) effect: &'static str,
+    pub(crate) version: bool,
+    pub(crate) reason: bool,
+    /// Whether the user may.
+    pub(crate) allowed: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const APPROVE: Act =
+        Act { name: "approve", label: "Approve", effect: "", verb: "approve", version: true, reason: true, applies: |_| true };
+
+    fn asked(version: Option<&str>, reason: Option<&str>) -> Asked {
+        Asked {
+            config: ConfigName::new("shop").unwrap(),
+            version: version.map(|version| VersionName::new(version).unwrap()),
+            reason: reason.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn an_act_is_a_command() {
+        let words = APPROVE.words(&asked(Some("1.0.2"), Some(" it's fine --now "))).unwrap();
+        assert_eq!(words, ["approve", "shop", "1.0.2", "--reason=it's fine --now"]);
+        let line = typed(&words, "team", &["--context=my cluster".to_owned()]);
+        assert_eq!(line, r"kubectl nudge approve shop 1.0.2 '--reason=it'\''s fine --now' -n team '--context=my cluster'");
+        assert!(APPROVE.words(&asked(None, None)).is_err());
+        assert!(APPROVE.words(&asked(Some("1"), Some(&"x".repeat(LONGEST_REASON + 1)))).is_err());
+        let plain = Act { version: false, reason: false, ..APPROVE };
+        assert_eq!(plain.words(&asked(Some("1"), Some("x"))).unwrap(), ["approve", "shop"]);
+    }
+
+    #[test]
+    fn a_shell_reads_the_words_that_are_run() {
+        for word in ["", "a b", "'", "$(id)", "`id`", "a\nb", "--reason=x;y", "plain", "a\\b", "*", "é"] {
+            let out = std::process::Command::new("sh").args(["-c", &format!("printf %s {}", quoted(word))]).output().unwrap();
+            assert_eq!(String::from_utf8(out.stdout).unwrap(), word);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What the page knows of the cluster: one watch of configs and one of pods, for all windows of the browser together.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, ResourceExt as _};
+use nudge_api::VersionedConfig;
+use nudge_protocol::labels;
+use tokio::sync::watch;
+
+use super::scope::Scope;
+use crate::failure::Failure;
+use crate::rollout::pods::Pods;
+use crate::session::Session;
+
+/// Namespace and name.
+pub(crate) type Key = (String, String);
+
+/// What the watches have seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// The configs; absent until the first list is complete.
+    pub(crate) configs: Option<BTreeMap<Key, VersionedConfig>>,
+    /// The configs of the list that the watch is receiving.
+    listed: BTreeMap<Key, VersionedConfig>,
+    /// The pods with an agent.
+    pub(crate) pods: Pods,
+    /// Why the configs may be out of date.
+    pub(crate) configs_fault: Option<String>,
+    /// Why the pods are not known, or may be out of date.
+    pub(crate) pods_fault: Option<String>,
+}
+
+fn key(config: &VersionedConfig) -> Key {
+    (config.namespace().unwrap_or_default(), config.name_any())
+}
+
+impl Seen {
+    fn apply(&mut self, event: Event<VersionedConfig>) {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(config) => drop(self.listed.insert(key(&config), config)),
+            Event::InitDone => self.configs = Some(std::mem::take(&mut self.listed)),
+            Event::Apply(config) => drop(self.configs.get_or_insert_default().insert(key(&config), config)),
+            Event::Delete(config) => drop(self.configs.get_or_insert_default().remove(&key(&config))),
+        }
+    }
+}
+
+/// What the watches have seen, and when it changes.
+#[derive(Clone, Debug)]
+pub(crate) struct Feed {
+    seen: Arc<Mutex<Seen>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Feed {
+    pub(crate) fn new() -> Self {
+        Self { seen: Arc::default(), changed: watch::Sender::new(0) }
+    }
+
+    /// What was seen. Nothing waits while this is held.
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says when something changes.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Seen)) {
+        change(&mut self.seen());
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Watches configs for as long as it is polled.
+    pub(crate) async fn watch_configs(&self, session: &Session, scope: &Scope) {
+        let Some(api) = api(session, scope) else { return };
+        let mut events = pin!(watcher::<VersionedConfig>(api, settings()).default_backoff());
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => self.change(|seen| {
+                    seen.configs_fault = None;
+                    seen.apply(event);
+                }),
+                Err(error) => {
+                    let fault = fault("watching configs", &error);
+                    self.change(|seen| seen.configs_fault = Some(fault));
+                }
+            }
+        }
+    }
+
+    /// Watches the pods with an agent for as long as it is polled.
+    pub(crate) async fn watch_pods(&self, session: &Session, scope: &Scope) {
+        if let Scope::Nothing(why) = scope {
+            self.change(|seen| seen.pods_fault = Some(why.clone()));
+        }
+        let Some(api) = api(session, scope) else { return };
+        let mut events = pin!(watcher::<Pod>(api, settings().labels(labels::AGENT)).default_backoff());
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => self.change(|seen| {
+                    seen.pods_fault = None;
+                    seen.pods.apply(event);
+                }),
+                Err(error) => {
+                    let fault = fault("watching pods", &error);
+                    self.change(|seen| seen.pods_fault = Some(fault));
+                }
+            }
+        }
+    }
+}
+
+/// A short timeout detects a connection that died silently.
+fn settings() -> watcher::Config {
+    watcher::Config::default().timeout(60)
+}
+
+fn api<K>(session: &Session, scope: &Scope) -> Option<Api<K>>
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+    K::DynamicType: Default,
+{
+    match scope {
+        Scope::All => Some(Api::all(session.client.clone())),
+        Scope::One => Some(session.api()),
+        Scope::Nothing(_) => None,
+    }
+}
+
+fn fault(what: &str, error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => Failure::of(what, error).message,
+        other => format!("{what}: {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::VersionedConfigSpec;
+
+    use super::*;
+
+    fn config(name: &str) -> VersionedConfig {
+        let mut config = VersionedConfig::new(name, VersionedConfigSpec::default());
+        config.metadata.namespace = Some("team".to_owned());
+        config
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_list_is_complete() {
+        let feed = Feed::new();
+        let changes = feed.changes();
+        let names = || feed.seen().configs.as_ref().map(|known| known.keys().map(|key| key.1.clone()).collect::<Vec<_>>());
+        feed.change(|seen| seen.apply(Event::Init));
+        feed.change(|seen| seen.apply(Event::InitApply(config("a"))));
+        assert_eq!(names(), None);
+        feed.change(|seen| seen.apply(Event::InitDone));
+        feed.change(|seen| seen.apply(Event::Apply(config("b"))));
+        assert_eq!(names(), Some(vec!["a".to_owned(), "b".to_owned()]));
+        feed.change(|seen| seen.apply(Event::Delete(config("a"))));
+        assert_eq!(names(), Some(vec!["b".to_owned()]));
+        // A list after a broken watch replaces what was known.
+        feed.change(|seen| seen.apply(Event::Init));
+        feed.change(|seen| seen.apply(Event::InitApply(config("c"))));
+        assert_eq!(names(), Some(vec!["b".to_owned()]));
+        feed.change(|seen| seen.apply(Event::InitDone));
+        assert_eq!(names(), Some(vec!["c".to_owned()]));
+        assert!(changes.has_changed().unwrap());
+    }
+}

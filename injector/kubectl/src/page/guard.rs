@@ -1,0 +1,150 @@
+//! Which requests are for the page: those that a browser sends to its exact address, from the page itself.
+//!
+//! A foreign site that finds the port has another origin. A name that points to 127.0.0.1 (DNS rebinding) is another host.
+
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, ORIGIN};
+use hyper::{Method, Request};
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Foreign {
+    /// It is for another host.
+    Host,
+    /// It comes from another site, or does not say from where.
+    Origin,
+    /// Its body is not JSON.
+    Type,
+}
+
+impl Foreign {
+    /// What the answer says.
+    pub(crate) fn message(self) -> &'static str {
+        match self {
+            Self::Host => "this server answers at 127.0.0.1 and its port only",
+            Self::Origin => "this server answers its own page only",
+            Self::Type => "the body must be application/json",
+        }
+    }
+}
+
+/// The only value of the header; absent also where there are several.
+fn only(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
+    let mut values = headers.get_all(name).iter();
+    values.next().filter(|_| values.next().is_none()).map(hyper::header::HeaderValue::as_bytes)
+}
+
+/// Whether the request is for this server, and a request for data from its own page.
+pub(crate) fn check<B>(request: &Request<B>, port: u16) -> Result<(), Foreign> {
+    let headers = request.headers();
+    let host = format!("127.0.0.1:{port}");
+    let elsewhere = request.uri().authority().is_some();
+    if elsewhere || only(headers, HOST) != Some(host.as_bytes()) {
+        return Err(Foreign::Host);
+    }
+    let origin = format!("http://{host}");
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    // Browsers send no origin with a GET for the same site. What is read by GET is the same for everybody.
+    let is_own = only(headers, ORIGIN) == Some(origin.as_bytes()) || reads && !headers.contains_key(ORIGIN);
+    if !is_own {
+        return Err(Foreign::Origin);
+    }
+    // A form of a foreign site can't send this type without asking first.
+    if !reads && only(headers, CONTENT_TYPE) != Some(b"application/json") {
+        return Err(Foreign::Type);
+    }
+    Ok(())
+}
+
+/// The token in the header `Authorization: Bearer`.
+pub(crate) fn bearer(headers: &HeaderMap) -> &str {
+    let value = only(headers, AUTHORIZATION).and_then(|value| std::str::from_utf8(value).ok());
+    value.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PORT: u16 = 4711;
+    const OWN: (&str, &str) = ("host", "127.0.0.1:4711");
+    const JSON: (&str, &str) = ("content-type", "application/json");
+
+    fn checked(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<(), Foreign> {
+        let builder = Request::builder().method(method).uri(uri);
+        let builder = headers.iter().fold(builder, |builder, &(name, value)| builder.header(name, value));
+        check(&builder.body(()).unwrap(), PORT)
+    }
+
+    #[test]
+    fn the_host_must_be_exact() {
+        assert_eq!(checked("GET", "/", &[OWN]), Ok(()));
+        for host in [
+            "localhost:4711",
+            "127.0.0.1",
+            "127.0.0.1:4712",
+            "127.0.0.1:4711.evil.example",
+            "evil.example:4711",
+            "evil.example",
+            "[::1]:4711",
+            "127.0.0.1:04711",
+            "127.1:4711",
+            "",
+        ] {
+            assert_eq!(checked("GET", "/", &[("host", host)]), Err(Foreign::Host), "{host}");
+        }
+        assert_eq!(checked("GET", "/", &[]), Err(Foreign::Host));
+        assert_eq!(checked("GET", "/", &[OWN, OWN]), Err(Foreign::Host), "two of them");
+        assert_eq!(checked("GET", "http://127.0.0.1:4711/", &[OWN]), Err(Foreign::Host), "a proxy's request");
+    }
+
+    #[test]
+    fn the_origin_must_be_exact() {
+        let post = |origins: &[&str]| {
+            let origins = origins.iter().map(|origin| ("origin", *origin));
+            checked("POST", "/api/feed", &[OWN, JSON].into_iter().chain(origins).collect::<Vec<_>>())
+        };
+        assert_eq!(post(&["http://127.0.0.1:4711"]), Ok(()));
+        for origin in [
+            "null",
+            "https://127.0.0.1:4711",
+            "http://127.0.0.1",
+            "http://127.0.0.1:4712",
+            "http://localhost:4711",
+            "http://evil.example",
+            "http://127.0.0.1:4711/",
+            "http://127.0.0.1:4711.evil.example",
+        ] {
+            assert_eq!(post(&[origin]), Err(Foreign::Origin), "{origin}");
+            assert_eq!(checked("GET", "/", &[OWN, ("origin", origin)]), Err(Foreign::Origin), "{origin}");
+        }
+        assert_eq!(post(&[]), Err(Foreign::Origin));
+        assert_eq!(post(&["http://127.0.0.1:4711", "http://evil.example"]), Err(Foreign::Origin));
+        assert_eq!(checked("PUT", "/", &[OWN, JSON]), Err(Foreign::Origin));
+        assert_eq!(checked("OPTIONS", "/", &[OWN]), Err(Foreign::Origin), "nobody else is given permission");
+    }
+
+    #[test]
+    fn a_form_of_a_foreign_site_has_another_type() {
+        let own = ("origin", "http://127.0.0.1:4711");
+        for kind in ["text/plain", "application/x-www-form-urlencoded", "application/json, text/plain"] {
+            assert_eq!(checked("POST", "/", &[OWN, own, ("content-type", kind)]), Err(Foreign::Type), "{kind}");
+        }
+        assert_eq!(checked("POST", "/", &[OWN, own]), Err(Foreign::Type));
+    }
+
+    #[test]
+    fn the_token_is_a_bearer_token() {
+        let of = |values: &[&str]| {
+            let headers: HeaderMap = values.iter().map(|value| (AUTHORIZATION, value.parse().unwrap())).collect();
+            bearer(&headers).to_owned()
+        };
+        assert_eq!(of(&["Bearer abc"]), "abc");
+        for other in [&["abc"][..], &["bearer abc"], &["Basic abc"], &[]] {
+            assert_eq!(of(other), "", "{other:?}");
+        }
+        let mut twice = HeaderMap::new();
+        twice.append(AUTHORIZATION, "Bearer a".parse().unwrap());
+        twice.append(AUTHORIZATION, "Bearer b".parse().unwrap());
+        assert_eq!(bearer(&twice), "");
+    }
+}

@@ -1,0 +1,135 @@
+//! The page of `kubectl nudge ui`: a server on 127.0.0.1 with the rights of the user and no others.
+//!
+//! - `server`, `guard`, `access`, `reply`: connections, which requests are answered and to whom, and the headers of answers
+//! - `routes`: the endpoints, each of which does one thing
+//! - `feed`, `scope`, `stream`: what the watches see, and what a window of the browser is sent of it
+//! - `row`, `detail`, `cells`: what is shown of configs and pods
+//! - `act`: what can be done, as commands
+//! - `assets`: the files of the page
+
+pub(crate) mod access;
+pub(crate) mod act;
+mod assets;
+mod browser;
+mod feed;
+mod guard;
+mod reply;
+mod routes;
+mod row;
+pub(crate) mod scope;
+mod server;
+mod stream;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::future::LocalBoxFuture;
+use k8s_openapi::api::core::v1::Pod;
+use nudge_api::VersionedConfig;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use self::access::{Access, EXCHANGE_LIMIT};
+use self::act::Act;
+use self::browser::Door;
+use self::feed::Feed;
+use self::scope::{Scope, Wanted, scope};
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// How many windows may be open at the same time.
+const MOST_WINDOWS: usize = 16;
+
+/// Runs the words of a command.
+pub(crate) type RunWords = fn(Session, Vec<String>) -> LocalBoxFuture<'static, Result<(), Failure>>;
+
+/// How the page is opened, and what it can do.
+pub(crate) struct Options {
+    /// The port; 0 for any.
+    pub(crate) port: u16,
+    /// Whether the browser is opened.
+    pub(crate) browser: bool,
+    /// Which namespaces are asked for.
+    pub(crate) wanted: Wanted,
+    /// The context, as the page names it.
+    pub(crate) context: String,
+    /// The flags that choose the cluster, as they were given.
+    pub(crate) flags: Vec<String>,
+    /// What can be done.
+    pub(crate) acts: &'static [Act],
+    /// Runs it.
+    pub(crate) run: RunWords,
+}
+
+/// What all requests share.
+struct Page {
+    session: Session,
+    options: Options,
+    port: u16,
+    access: RefCell<Access>,
+    /// Ends the wait for the first window.
+    opened: tokio::sync::Notify,
+    feed: Feed,
+    configs: Scope,
+    pods: Scope,
+    windows: Arc<Semaphore>,
+}
+
+/// Serves the page until the user presses Ctrl-C, or nobody opens it in time.
+pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Failure> {
+    let configs = scope::<VersionedConfig>(&session, options.wanted, "listing configs").await?;
+    if let Scope::Nothing(why) = configs {
+        return Err(Failure::new(why));
+    }
+    let pods = scope::<Pod>(&session, options.wanted, "listing pods").await?;
+    let listener = TcpListener::bind(("127.0.0.1", options.port)).await;
+    let failed = |error: std::io::Error| Failure::new(format!("127.0.0.1:{}: {error}; choose another --port", options.port));
+    let listener = listener.map_err(failed)?;
+    let port = listener.local_addr().map_err(failed)?.port();
+    let access = Access::new(Instant::now()).ok_or_else(|| Failure::new("the system has no random numbers"))?;
+    let address = format!("http://127.0.0.1:{port}/#{}", access.first());
+    session.out.line(&address)?;
+    session.out.note("The address works once, within a minute. The page can do what you may do. Ctrl-C ends it.");
+    let door = if options.browser {
+        let door = Door::open(&address);
+        door.map_err(|why| session.out.warn(&format!("the browser was not opened: {why}; open the address yourself"))).ok()
+    } else {
+        None
+    };
+    let page = Rc::new(Page {
+        access: RefCell::new(access),
+        opened: tokio::sync::Notify::new(),
+        feed: Feed::new(),
+        windows: Arc::new(Semaphore::new(MOST_WINDOWS)),
+        session,
+        options,
+        port,
+        configs,
+        pods,
+    });
+    let watches = async {
+        let page = &page;
+        futures::join!(page.feed.watch_configs(&page.session, &page.configs), page.feed.watch_pods(&page.session, &page.pods));
+        // Of watches that can't be, nothing is left to do.
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        ended = server::accept(listener, Rc::clone(&page)) => ended,
+        () = watches => Ok(()),
+        ended = unopened(&page, door) => ended,
+        // Without signal handling, Ctrl-C ends the process.
+        Ok(()) = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+/// Fails if nobody opens the page in time: the address is worth nothing then. The file that takes the browser there goes in any case.
+async fn unopened(page: &Page, door: Option<Door>) -> Result<(), Failure> {
+    let opened = tokio::time::timeout(EXCHANGE_LIMIT, page.opened.notified()).await;
+    drop(door);
+    if opened.is_err() && !page.access.borrow().is_used() {
+        return Err(Failure::new("nobody opened the page within a minute, and its address is not valid any more; run kubectl nudge ui again"));
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,66 @@
+//! Answers, each with the headers that keep the page to itself.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt as _};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
+use hyper::header::HeaderValue;
+use hyper::{Response, StatusCode};
+use serde::Serialize;
+use serde_json::json;
+
+/// The body of an answer: whole, or as it comes.
+pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// The headers of every answer. Nothing is loaded from elsewhere, run from the text of the page, framed, kept, or told to other sites.
+const HEADERS: [(&str, &str); 7] = [
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; \
+         form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+    ),
+    ("referrer-policy", "no-referrer"),
+    ("x-content-type-options", "nosniff"),
+    ("cache-control", "no-store"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("x-frame-options", "DENY"),
+];
+
+fn answer(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.insert("content-type", HeaderValue::from_static(kind));
+    response
+}
+
+/// A file of the page.
+pub(crate) fn file(kind: &'static str, content: &'static str) -> Response<Body> {
+    answer(StatusCode::OK, kind, Full::new(Bytes::from_static(content.as_bytes())).boxed_unsync())
+}
+
+/// A JSON document.
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    let Ok(text) = serde_json::to_vec(value) else {
+        return refusal(StatusCode::INTERNAL_SERVER_ERROR, "the answer can't be written");
+    };
+    answer(status, "application/json", Full::new(Bytes::from(text)).boxed_unsync())
+}
+
+/// Why there is no other answer.
+pub(crate) fn refusal(status: StatusCode, message: &str) -> Response<Body> {
+    json(status, &json!({"error": message}))
+}
+
+/// JSON documents, a line each, as they come.
+pub(crate) fn lines(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    let frames = lines.map(|line| Ok(Frame::data(line)));
+    answer(StatusCode::OK, "application/x-ndjson", StreamBody::new(frames).boxed_unsync())
+}

@@ -1,0 +1,114 @@
+//! The endpoints. None passes a request on to the API server: each asks it one thing.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::access::Refused;
+use super::assets::asset;
+use super::reply::{Body, file, json, lines, refusal};
+use super::scope::Scope;
+use super::stream::Overview;
+use super::{Page, guard, stream};
+
+/// The longest body of a request, in bytes.
+const MOST_BODY: usize = 16 * 1024;
+/// How long a body may take.
+const BODY_LIMIT: Duration = Duration::from_secs(5);
+
+type Answer = Result<Response<Body>, Response<Body>>;
+
+/// Answers a request.
+pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<Body> {
+    if let Err(foreign) = guard::check(&request, page.port) {
+        return refusal(StatusCode::FORBIDDEN, foreign.message());
+    }
+    if request.method() == Method::GET {
+        let asset = asset(request.uri().path());
+        return asset.map_or_else(nothing_here, |asset| file(asset.kind, asset.content));
+    }
+    let path = request.uri().path().to_owned();
+    if path == "/api/session" {
+        return exchange(page, request).await.unwrap_or_else(|refusal| refusal);
+    }
+    // Nothing else is said to those without the session's token, not even what there is.
+    if !page.access.borrow().admits(guard::bearer(request.headers())) {
+        return refusal(StatusCode::UNAUTHORIZED, "run kubectl nudge ui again, and open the address that it prints");
+    }
+    let answered = match path.as_str() {
+        "/api/overview" => overview(page, request).await,
+        _ => Err(nothing_here()),
+    };
+    answered.unwrap_or_else(|refusal| refusal)
+}
+
+fn nothing_here() -> Response<Body> {
+    refusal(StatusCode::NOT_FOUND, "there is nothing here")
+}
+
+/// The body as this type, and nothing more.
+async fn read<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Response<Body>> {
+    let body = timeout(BODY_LIMIT, Limited::new(request.into_body(), MOST_BODY).collect()).await;
+    let Ok(Ok(body)) = body else { return Err(refusal(StatusCode::BAD_REQUEST, "the body is too long or broken off")) };
+    // Messages of the parser would repeat what was sent.
+    serde_json::from_slice(&body.to_bytes()).map_err(|_| refusal(StatusCode::BAD_REQUEST, "the body is not what is expected here"))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Exchange {
+    token: String,
+}
+
+async fn exchange(page: &Page, request: Request<Incoming>) -> Answer {
+    let Exchange { token } = read(request).await?;
+    let mut access = page.access.borrow_mut();
+    match access.exchange(&token, Instant::now()) {
+        Ok(session) => {
+            let one = page.configs == Scope::One;
+            let answer = json(
+                StatusCode::OK,
+                &json!({
+                    "session": session,
+                    "context": page.options.context,
+                    "namespace": page.session.namespace,
+                    "onlyNamespace": one,
+                    "wanted": page.options.wanted == super::Wanted::One,
+                }),
+            );
+            page.opened.notify_one();
+            Ok(answer)
+        }
+        Err(refused) => {
+            if refused == Refused::Used {
+                page.session.out.warn("the address was opened again, in vain: it works once. If you did not, somebody else knows it");
+            }
+            Err(refusal(StatusCode::FORBIDDEN, refused.message()))
+        }
+    }
+}
+
+/// No field.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+async fn overview(page: &Page, request: Request<Incoming>) -> Answer {
+    let Nothing {} = read(request).await?;
+    window(page, Overview::default())
+}
+
+/// The stream of a window, if there are not too many.
+fn window(page: &Page, view: impl stream::View) -> Answer {
+    let Ok(permit) = Arc::clone(&page.windows).try_acquire_owned() else {
+        return Err(refusal(StatusCode::TOO_MANY_REQUESTS, "the page is open too often; close a window of it"));
+    };
+    Ok(lines(stream::lines(view, page.feed.clone(), permit)))
+}

@@ -1,0 +1,147 @@
+//! A config in the overview.
+
+use nudge_api::{ConditionType, Phase, Reason, RolloutStage, VersionedConfig, find_condition};
+use serde::Serialize;
+
+/// How much a config needs somebody's attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Attention {
+    /// All is as the spec says.
+    None,
+    /// Something goes on by itself.
+    Moving,
+    /// Something is not as it should be.
+    Look,
+    /// Nothing goes on until somebody acts.
+    Act,
+}
+
+/// One config in short.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    pub(crate) namespace: String,
+    pub(crate) config: String,
+    pub(crate) phase: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stage: Option<RolloutStage>,
+    pub(crate) paused: bool,
+    pub(crate) attention: Attention,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) current: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) desired: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) target: Option<String>,
+    /// Pods that run what is assigned to them.
+    pub(crate) updated: u32,
+    /// All pods.
+    pub(crate) total: u32,
+    /// Pods that reported a failure.
+    pub(crate) failed: u32,
+    /// When the rollout began, or the last thing changed that stands in the status; in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<i64>,
+    /// Why it is not ready, or what is suspect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+}
+
+/// How much attention a config needs.
+pub(crate) fn attention(config: &VersionedConfig) -> Attention {
+    let Some(status) = &config.status else { return Attention::Moving };
+    let is = |kind: ConditionType| find_condition(&status.conditions, kind).filter(|it| it.status == "True");
+    let not_ready = find_condition(&status.conditions, ConditionType::Ready).filter(|ready| ready.status != "True");
+    let needs_action = not_ready.is_some_and(|ready| Reason::named(&ready.reason).facts().needs_action);
+    if is(ConditionType::Stalled).is_some() || needs_action || status.phase == Phase::Failed {
+        Attention::Act
+    } else if [ConditionType::Conflict, ConditionType::Drifted, ConditionType::Suspect].into_iter().any(|it| is(it).is_some())
+        || status.phase == Phase::RollingBack
+        || status.pods.failed > 0
+    {
+        Attention::Look
+    } else if status.phase == Phase::Current {
+        Attention::None
+    } else {
+        Attention::Moving
+    }
+}
+
+impl Row {
+    pub(crate) fn of(config: &VersionedConfig) -> Self {
+        let status = config.status.clone().unwrap_or_default();
+        let find = |kind: ConditionType, status_is: bool| {
+            find_condition(&status.conditions, kind).filter(|it| (it.status == "True") == status_is)
+        };
+        let shown = find(ConditionType::Ready, false).or_else(|| find(ConditionType::Suspect, true));
+        let changed = status.conditions.iter().map(|it| it.last_transition_time.0.as_second()).max();
+        let began = status.rollout.began_at.as_ref().map(|began| began.0.as_second());
+        let created = config.metadata.creation_timestamp.as_ref().map(|created| created.0.as_second());
+        Self {
+            namespace: config.metadata.namespace.clone().unwrap_or_default(),
+            config: config.metadata.name.clone().unwrap_or_default(),
+            phase: status.phase.as_str(),
+            stage: status.rollout.stage,
+            paused: config.spec.rollout.paused,
+            attention: attention(config),
+            reason: shown.map(|it| it.reason.clone()),
+            message: shown.map(|it| it.message.clone()),
+            since: began.or(changed).or(created),
+            desired: config.spec.current.clone(),
+            updated: status.pods.updated,
+            total: status.pods.total,
+            failed: status.pods.failed,
+            current: status.current,
+            target: status.target,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn config(status: &Value) -> VersionedConfig {
+        serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+            "metadata": {"name": "shop", "namespace": "team", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"current": "2"}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn condition(kind: &str, status: &str, reason: &str) -> Value {
+        json!({"type": kind, "status": status, "reason": reason, "message": "why", "lastTransitionTime": "2026-01-02T00:00:00Z"})
+    }
+
+    #[test]
+    fn what_waits_for_somebody_comes_before_what_moves() {
+        let of = |phase: &str, conditions: &[Value]| {
+            attention(&config(&json!({"phase": phase, "conditions": conditions})))
+        };
+        assert_eq!(of("Current", &[condition("Ready", "True", "Current")]), Attention::None);
+        assert_eq!(of("Progressing", &[condition("Ready", "False", "Progressing")]), Attention::Moving);
+        assert_eq!(of("Current", &[condition("Suspect", "True", "Suspect")]), Attention::Look);
+        assert_eq!(of("Current", &[condition("Drifted", "True", "Drifted")]), Attention::Look);
+        assert_eq!(of("Progressing", &[condition("Stalled", "True", "NobodyToJudge")]), Attention::Act);
+        assert_eq!(of("Progressing", &[condition("Ready", "False", "Paused")]), Attention::Act);
+        assert_eq!(of("Failed", &[]), Attention::Act);
+    }
+
+    #[test]
+    fn a_row_says_why_and_since_when() {
+        let row = Row::of(&config(&json!({"phase": "Progressing", "current": "1", "target": "2",
+            "pods": {"total": 8, "updated": 3}, "conditions": [condition("Ready", "False", "Progressing")]})));
+        let expected = (Some("1".to_owned()), Some("2".to_owned()), 3, 8, Some("why".to_owned()));
+        assert_eq!((row.current, row.target, row.updated, row.total, row.message), expected);
+        assert_eq!(row.since, Some(1_767_312_000));
+        let new: VersionedConfig = serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "new"}, "spec": {}})).unwrap();
+        assert_eq!((Row::of(&new).phase, attention(&new)), ("Waiting", Attention::Moving));
+    }
+}

@@ -1,0 +1,63 @@
+//! Which namespaces the page shows: all where the user may list them, else one.
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::ListParams;
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// What the user wants to see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// All namespaces if the user may list them, else the namespace of the session.
+    AsMuchAsMayBe,
+    /// All namespaces.
+    All,
+    /// The namespace of the session.
+    One,
+}
+
+/// What the user may list of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The objects of all namespaces.
+    All,
+    /// Those of the session's namespace.
+    One,
+    /// None, because of this.
+    Nothing(String),
+}
+
+/// What of this kind the user may list; `what` names the attempt.
+pub(crate) async fn scope<K>(session: &Session, wanted: Wanted, what: &str) -> Result<Scope, Failure>
+where
+    K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    K::DynamicType: Default,
+{
+    if wanted != Wanted::One {
+        match first(&Api::<K>::all(session.client.clone())).await {
+            Ok(()) => return Ok(Scope::All),
+            Err(kube::Error::Api(status)) if status.code == 403 && wanted == Wanted::AsMuchAsMayBe => {}
+            Err(error) => return refused(what, &error),
+        }
+    }
+    match first(&session.api::<K>()).await {
+        Ok(()) => Ok(Scope::One),
+        Err(error) => refused(what, &error),
+    }
+}
+
+/// Asks for one object: the answer says whether more may be listed.
+async fn first<K>(api: &Api<K>) -> Result<(), kube::Error>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    api.list_metadata(&ListParams::default().limit(1)).await.map(drop)
+}
+
+fn refused(what: &str, error: &kube::Error) -> Result<Scope, Failure> {
+    let failure = Failure::of(what, error);
+    if failure.status == 403 { Ok(Scope::Nothing(failure.message)) } else { Err(failure) }
+}
