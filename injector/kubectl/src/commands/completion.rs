@@ -201,9 +201,11 @@ pub(crate) async fn complete(out: Output, words: Vec<String>) -> Result<(), Fail
         Candidates::Words(words) => words.clone(),
         Candidates::Files | Candidates::Nothing => Vec::new(),
         // An error would appear in the middle of the command line, so it is dropped.
-        _ => {
-            tokio::time::timeout(ANSWER_LIMIT, ask(&position, out.clone())).await.ok().and_then(Result::ok).unwrap_or_default()
-        }
+        _ => tokio::time::timeout(ANSWER_LIMIT, ask(&position, out.clone()))
+            .await
+            .ok()
+            .and_then(Result::ok)
+            .unwrap_or_default(),
     };
     out.print(&position.lines(&candidates))
 }

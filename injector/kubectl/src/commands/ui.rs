@@ -47,7 +47,8 @@ pub(crate) async fn run(session: &Session, connection: &Connection, command: &Ui
         acts: ACTS,
         run: |session, words| Box::pin(async move { run_words(&session, words).await }),
     };
-    let session = Session { client: session.client.clone(), namespace: session.namespace.clone(), out: session.out.clone() };
+    let session =
+        Session { client: session.client.clone(), namespace: session.namespace.clone(), out: session.out.clone() };
     tokio::task::LocalSet::new().run_until(serve(session, options)).await
 }
 

@@ -107,7 +107,9 @@ impl Output {
 
     /// Whether standard error is a terminal that can move its cursor.
     pub(crate) fn is_terminal(&self) -> bool {
-        self.kept.is_none() && std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
+        self.kept.is_none()
+            && std::io::stderr().is_terminal()
+            && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
     }
 }
 

@@ -64,7 +64,11 @@ pub(crate) fn typed(words: &[String], namespace: &str, flags: &[String]) -> Stri
 /// The word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |char: char| char.is_ascii_alphanumeric() || "-_=./:,@%+".contains(char);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// An act that the user may do, or may not.
@@ -84,8 +88,15 @@ pub(crate) struct Permitted {
 mod tests {
     use super::*;
 
-    const APPROVE: Act =
-        Act { name: "approve", label: "Approve", effect: "", verb: "approve", version: true, reason: true, applies: |_| true };
+    const APPROVE: Act = Act {
+        name: "approve",
+        label: "Approve",
+        effect: "",
+        verb: "approve",
+        version: true,
+        reason: true,
+        applies: |_| true,
+    };
 
     fn asked(version: Option<&str>, reason: Option<&str>) -> Asked {
         Asked {
@@ -100,7 +111,10 @@ mod tests {
         let words = APPROVE.words(&asked(Some("1.0.2"), Some(" it's fine --now "))).unwrap();
         assert_eq!(words, ["approve", "shop", "1.0.2", "--reason=it's fine --now"]);
         let line = typed(&words, "team", &["--context=my cluster".to_owned()]);
-        assert_eq!(line, r"kubectl nudge approve shop 1.0.2 '--reason=it'\''s fine --now' -n team '--context=my cluster'");
+        assert_eq!(
+            line,
+            r"kubectl nudge approve shop 1.0.2 '--reason=it'\''s fine --now' -n team '--context=my cluster'"
+        );
         assert!(APPROVE.words(&asked(None, None)).is_err());
         assert!(APPROVE.words(&asked(Some("1"), Some(&"x".repeat(LONGEST_REASON + 1)))).is_err());
         let plain = Act { version: false, reason: false, ..APPROVE };
@@ -110,7 +124,8 @@ mod tests {
     #[test]
     fn a_shell_reads_the_words_that_are_run() {
         for word in ["", "a b", "'", "$(id)", "`id`", "a\nb", "--reason=x;y", "plain", "a\\b", "*", "é"] {
-            let out = std::process::Command::new("sh").args(["-c", &format!("printf %s {}", quoted(word))]).output().unwrap();
+            let out =
+                std::process::Command::new("sh").args(["-c", &format!("printf %s {}", quoted(word))]).output().unwrap();
             assert_eq!(String::from_utf8(out.stdout).unwrap(), word);
         }
     }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use super::scope::Scope;
 use crate::failure::Failure;
-use crate::rollout::pods::Pods;
+use crate::rollout::Pods;
 use crate::session::Session;
 
 /// Namespace and name.
@@ -161,7 +161,8 @@ mod tests {
     fn nothing_is_known_before_the_list_is_complete() {
         let feed = Feed::new();
         let changes = feed.changes();
-        let names = || feed.seen().configs.as_ref().map(|known| known.keys().map(|key| key.1.clone()).collect::<Vec<_>>());
+        let names =
+            || feed.seen().configs.as_ref().map(|known| known.keys().map(|key| key.1.clone()).collect::<Vec<_>>());
         feed.change(|seen| seen.apply(Event::Init));
         feed.change(|seen| seen.apply(Event::InitApply(config("a"))));
         assert_eq!(names(), None);

@@ -3,8 +3,7 @@
 //! - `server`, `guard`, `access`, `reply`: connections, which requests are answered and to whom, and the headers of answers
 //! - `routes`: the endpoints, each of which does one thing
 //! - `feed`, `scope`, `stream`: what the watches see, and what a window of the browser is sent of it
-//! - `row`, `detail`, `cells`: what is shown of configs and pods
-//! - `act`: what can be done, as commands
+//! - `row`: what is shown of a config
 //! - `assets`: the files of the page
 
 pub(crate) mod access;
@@ -85,7 +84,8 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
     }
     let pods = scope::<Pod>(&session, options.wanted, "listing pods").await?;
     let listener = TcpListener::bind(("127.0.0.1", options.port)).await;
-    let failed = |error: std::io::Error| Failure::new(format!("127.0.0.1:{}: {error}; choose another --port", options.port));
+    let failed =
+        |error: std::io::Error| Failure::new(format!("127.0.0.1:{}: {error}; choose another --port", options.port));
     let listener = listener.map_err(failed)?;
     let port = listener.local_addr().map_err(failed)?.port();
     let access = Access::new(Instant::now()).ok_or_else(|| Failure::new("the system has no random numbers"))?;
@@ -94,7 +94,8 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
     session.out.note("The address works once, within a minute. The page can do what you may do. Ctrl-C ends it.");
     let door = if options.browser {
         let door = Door::open(&address);
-        door.map_err(|why| session.out.warn(&format!("the browser was not opened: {why}; open the address yourself"))).ok()
+        door.map_err(|why| session.out.warn(&format!("the browser was not opened: {why}; open the address yourself")))
+            .ok()
     } else {
         None
     };
@@ -111,7 +112,10 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
     });
     let watches = async {
         let page = &page;
-        futures::join!(page.feed.watch_configs(&page.session, &page.configs), page.feed.watch_pods(&page.session, &page.pods));
+        futures::join!(
+            page.feed.watch_configs(&page.session, &page.configs),
+            page.feed.watch_pods(&page.session, &page.pods)
+        );
         // Of watches that can't be, nothing is left to do.
         std::future::pending::<()>().await;
     };
@@ -129,7 +133,9 @@ async fn unopened(page: &Page, door: Option<Door>) -> Result<(), Failure> {
     let opened = tokio::time::timeout(EXCHANGE_LIMIT, page.opened.notified()).await;
     drop(door);
     if opened.is_err() && !page.access.borrow().is_used() {
-        return Err(Failure::new("nobody opened the page within a minute, and its address is not valid any more; run kubectl nudge ui again"));
+        return Err(Failure::new(
+            "nobody opened the page within a minute, and its address is not valid any more; run kubectl nudge ui again",
+        ));
     }
     std::future::pending().await
 }

@@ -58,7 +58,8 @@ async fn read<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Resp
     let body = timeout(BODY_LIMIT, Limited::new(request.into_body(), MOST_BODY).collect()).await;
     let Ok(Ok(body)) = body else { return Err(refusal(StatusCode::BAD_REQUEST, "the body is too long or broken off")) };
     // Messages of the parser would repeat what was sent.
-    serde_json::from_slice(&body.to_bytes()).map_err(|_| refusal(StatusCode::BAD_REQUEST, "the body is not what is expected here"))
+    serde_json::from_slice(&body.to_bytes())
+        .map_err(|_| refusal(StatusCode::BAD_REQUEST, "the body is not what is expected here"))
 }
 
 #[derive(Deserialize)]
@@ -88,7 +89,9 @@ async fn exchange(page: &Page, request: Request<Incoming>) -> Answer {
         }
         Err(refused) => {
             if refused == Refused::Used {
-                page.session.out.warn("the address was opened again, in vain: it works once. If you did not, somebody else knows it");
+                page.session.out.warn(
+                    "the address was opened again, in vain: it works once. If you did not, somebody else knows it",
+                );
             }
             Err(refusal(StatusCode::FORBIDDEN, refused.message()))
         }

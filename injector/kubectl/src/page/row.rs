@@ -58,7 +58,9 @@ pub(crate) fn attention(config: &VersionedConfig) -> Attention {
     let needs_action = not_ready.is_some_and(|ready| Reason::named(&ready.reason).facts().needs_action);
     if is(ConditionType::Stalled).is_some() || needs_action || status.phase == Phase::Failed {
         Attention::Act
-    } else if [ConditionType::Conflict, ConditionType::Drifted, ConditionType::Suspect].into_iter().any(|it| is(it).is_some())
+    } else if [ConditionType::Conflict, ConditionType::Drifted, ConditionType::Suspect]
+        .into_iter()
+        .any(|it| is(it).is_some())
         || status.phase == Phase::RollingBack
         || status.pods.failed > 0
     {
@@ -121,9 +123,8 @@ mod tests {
 
     #[test]
     fn what_waits_for_somebody_comes_before_what_moves() {
-        let of = |phase: &str, conditions: &[Value]| {
-            attention(&config(&json!({"phase": phase, "conditions": conditions})))
-        };
+        let of =
+            |phase: &str, conditions: &[Value]| attention(&config(&json!({"phase": phase, "conditions": conditions})));
         assert_eq!(of("Current", &[condition("Ready", "True", "Current")]), Attention::None);
         assert_eq!(of("Progressing", &[condition("Ready", "False", "Progressing")]), Attention::Moving);
         assert_eq!(of("Current", &[condition("Suspect", "True", "Suspect")]), Attention::Look);
@@ -141,7 +142,8 @@ mod tests {
         assert_eq!((row.current, row.target, row.updated, row.total, row.message), expected);
         assert_eq!(row.since, Some(1_767_312_000));
         let new: VersionedConfig = serde_json::from_value(json!({
-            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "new"}, "spec": {}})).unwrap();
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "new"}, "spec": {}}))
+        .unwrap();
         assert_eq!((Row::of(&new).phase, attention(&new)), ("Waiting", Attention::Moving));
     }
 }

@@ -92,7 +92,8 @@ impl View for Overview {
             let rows: BTreeMap<Key, Row> = configs.iter().map(|(key, config)| (key.clone(), Row::of(config))).collect();
             let none = BTreeMap::new();
             let sent = self.sent.as_ref().unwrap_or(&none);
-            let changed: Vec<&Row> = rows.iter().filter(|(key, row)| sent.get(key) != Some(row)).map(|(_, row)| row).collect();
+            let changed: Vec<&Row> =
+                rows.iter().filter(|(key, row)| sent.get(key) != Some(row)).map(|(_, row)| row).collect();
             let gone: Vec<&Key> = sent.keys().filter(|key| !rows.contains_key(key)).collect();
             if self.sent.is_none() || !changed.is_empty() || !gone.is_empty() {
                 line["rows"] = json!(changed);

@@ -2,8 +2,8 @@
 
 mod field_managers;
 pub(crate) mod outcome;
-pub(crate) mod pods;
+mod pods;
 pub(crate) mod switch;
 pub(crate) mod wait;
 
-pub(crate) use pods::PodCount;
+pub(crate) use pods::{PodCount, Pods};
